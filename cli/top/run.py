@@ -192,16 +192,16 @@ def format_figures(consumer: ConsumerStatus) -> tuple[str, ...]:
 
 def format_heading(status: GroupStatus, group: str) -> str:
     """Return the line that sums a group up."""
-    planned, wanted = format_count(status.planned), format_count(status.desired)
-    counts = f"{status.running} running, {planned} planned, {wanted} desired"
-    unread = f", {status.unowned_partitions} of them unread" if status.unowned_partitions else ""
-    unknown = f", {status.total_load.unknown_partitions} unknown" if status.total_load.unknown_partitions else ""
-    racks = "" if status.cross_rack_traffic is None else f", {format_rate(status.cross_rack_traffic.load)} across racks"
-    queued = f", {status.queue_summary}" if status.queue_summary else ""
+    load, traffic = status.total_load, status.cross_rack_traffic
+    planned, desired = format_count(status.planned), format_count(status.desired)
+    counts = f"{status.running} running, {planned} planned, {desired} desired"
+    unowned = f", {status.unowned_partitions} of them unowned" if status.unowned_partitions else ""
+    unknown = f", {load.unknown_partitions} unknown" if load.unknown_partitions else ""
+    racks = "" if traffic is None else f", {format_rate(traffic.load)} across racks"
+    queue = f", {status.queue_summary}" if status.queue_summary else ""
     return (
         f"{_format_local_clock(status.time)} group {group} ({status.state}): {counts}; "
-        f"{status.total_load.partitions} partitions{unread}{unknown}; "
-        f"writing {format_rate(status.total_load.write_rate)}, "
-        f"needed {format_rate(status.total_load.needed_rate)}{racks}, "
-        f"backlog {format_bytes(status.total_load.backlog)}{queued} ({status.rate_source})"
+        f"{load.partitions} partitions{unowned}{unknown}; writing {format_rate(load.write_rate)}, "
+        f"needed {format_rate(load.needed_rate)}{racks}, "
+        f"backlog {format_bytes(load.backlog)}{queue} ({status.rate_source})"
     )

@@ -1,14 +1,12 @@
-"""The control topics: made when missing, written with care, read back at the start.
+"""The sidecar's control topics: created if missing, written with acknowledgement, read to their end.
 
-All are compacted: the newest value of a key is the truth, and what a killed sidecar knew is there
-for the next one. Plans and speeds are what the loop needs; verdicts are for people, and have a
-board of their own (`recorder`), so that whatever is wrong with them holds nothing up.
+All are compacted: the newest value of a key is in force, and a new sidecar continues with it.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
@@ -29,139 +27,129 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
+T = TypeVar("T")
+
 COMPACTED_TOPIC_CONFIG: Final = {"cleanup.policy": "compact", "compression.type": "zstd"}
 DECISION_TOPIC_CONFIG: Final = {
     **COMPACTED_TOPIC_CONFIG,
-    "segment.ms": "3600000",
-    "message.timestamp.type": "LogAppendTime",
+    "segment.ms": "3600000",  # only closed segments are compacted, and each iteration writes
+    "message.timestamp.type": "LogAppendTime",  # shows `trimtab doctor` how far clocks differ
 }
-"""Of verdicts, which come with each turn: only what is not written to any more is compacted. The
-broker's own times tell `trimtab doctor` how far apart clocks are."""
-
 CONTROL_TOPIC_PARTITIONS: Final = 1
-CONTROL_READER_GROUP_ID: Final = "trimtab-sidecar-control-topics"
-"""Group of the reader of the control topics, which needs no right."""
-
-READ_BATCH_RECORDS: Final = 500  # records read at once
-READ_BATCH_TIMEOUT_S: Final = 0.1  # seconds that a batch may take to fill
+CONTROL_READER_GROUP_ID: Final = "trimtab-sidecar-control-topics"  # never joined, so it needs no ACL
+READ_BATCH_RECORDS: Final = 500
+READ_BATCH_TIMEOUT_S: Final = 0.1
+FLUSH_GRACE_S: Final = 1.0  # librdkafka reports its own timeout first
 
 
 class PlanStore(Protocol):
-    """Where plans and speeds are published and read back."""
+    """Storage of plans and write rates."""
 
     def read_plan(self) -> GroupPlan | None:
-        """Return the newest plan of the group. Raises BrokerTimeoutError."""
+        """Return the group's newest plan; None without one. Raises BrokerTimeoutError."""
         ...
 
     def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
-        """Write and wait until all are safe. Raises BrokerTimeoutError."""
+        """Write and wait for the acknowledgements. Raises BrokerTimeoutError."""
         ...
 
 
 class ControlTopicStore:
-    """The board that Kafka keeps."""
+    """Reads and writes the control topics of one group.
+
+    The loop and the recorder's thread have one each: a failing decision topic delays no iteration.
+    """
 
     def __init__(self, settings: SidecarSettings, admin: AdminClient) -> None:
         self._settings = settings
         self._admin = admin
         self._created_topics: set[str] = set()
-        self._next_decision_offsets: dict[
-            int, int
-        ] = {}  # partition of the verdict topic -> offset to go on from
+        self._next_decision_offsets: dict[int, int] = {}  # by partition
         self._decisions_denied = False
 
     def read_plan(self) -> GroupPlan | None:
-        """Return the newest plan of the group.
-
-        None if there never was one. Raises BrokerTimeoutError.
-        """
+        """Return the group's newest plan; None without one. Raises BrokerTimeoutError."""
         newest: GroupPlan | None = None
         for value in self._read_values(self._settings.plan_topic):
-            plan = _decode_plan(value)
+            plan = _decode(GroupPlan.decode, value)
             if plan is not None and plan.group == self._settings.group:
                 newest = plan
         return newest
 
     def read_write_rates(self) -> dict[str, TopicWriteRates]:
-        """Return the newest published speeds of the group, by topic. Raises BrokerTimeoutError."""
+        """Return the group's newest write rates by topic. Raises BrokerTimeoutError."""
         newest: dict[str, TopicWriteRates] = {}
         for value in self._read_values(self._settings.write_rate_topic):
-            speeds = _decode_write_rates(value)
-            if speeds is not None and speeds.group == self._settings.group:
-                newest[speeds.topic] = speeds
+            rates = _decode(TopicWriteRates.decode, value)
+            if rates is not None and rates.group == self._settings.group:
+                newest[rates.topic] = rates
         return newest
 
     def read_decisions(self) -> tuple[DecisionRecord, ...]:
-        """Return the verdicts of the group that are kept, the newest last.
-
-        Raises BrokerTimeoutError.
-        """
-        kept: dict[int, DecisionRecord] = {}
+        """Return the group's stored decisions, the newest last. Raises BrokerTimeoutError."""
+        newest: dict[int, DecisionRecord] = {}
         for value in self._read_values(self._settings.decision_topic):
-            record = _decode_decision(value)
+            record = _decode(DecisionRecord.decode, value)
             if record is not None and record.group == self._settings.group:
-                kept[record.number % RECORD_SLOTS] = record
-        return tuple(sorted(kept.values(), key=lambda r: r.number))
+                newest[record.number % RECORD_SLOTS] = record  # before compaction older ones are there, too
+        return tuple(sorted(newest.values(), key=lambda r: r.number))
 
     def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
-        """Return the group's verdicts that were left since the last look, in order.
-
-        None where they may not be read, which is logged once. Raises BrokerTimeoutError.
-        """
+        """Return the group's decisions since the last call, in order. Raises BrokerTimeoutError."""
         if self._decisions_denied:
             return ()
-        found: list[DecisionRecord] = []
+        records: list[DecisionRecord] = []
         try:
             for message in self._read_messages(self._settings.decision_topic, self._next_decision_offsets):
                 self._next_decision_offsets[message.partition() or 0] = (message.offset() or 0) + 1
-                record = _decode_decision(message.value() or b"")
+                record = _decode(DecisionRecord.decode, message.value() or b"")
                 if record is not None and record.group == self._settings.group:
-                    found.append(record)
+                    records.append(record)
         except BrokerTimeoutError as error:
-            self._decisions_denied = isinstance(error.__cause__, KafkaException) and is_authorization_error(
-                error.__cause__
-            )
-            if not self._decisions_denied:
+            cause = error.__cause__
+            if not isinstance(cause, KafkaException) or not is_authorization_error(cause):
                 raise
-            log.warning("whether another sidecar steers this group cannot be known: %s", error)
-        return tuple(found)
+            # a missing right is not an outage: the sidecar works on, without peer detection
+            self._decisions_denied = True
+            log.warning("other sidecars of this group cannot be detected: %s", error)
+        return tuple(records)
 
     def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
-        """Write and wait until all are safe; makes the topics when they are missing.
-
-        Raises BrokerTimeoutError; what was written then is unknown, and read back before the next
-        plan is made.
-        """
-        self._create_missing_topics(self._settings.plan_topic, self._settings.write_rate_topic)
-        self._produce_records((self._select_topic(value), value.key, value.encode()) for value in values)
+        """Write and wait for the acknowledgements. Raises BrokerTimeoutError."""
+        s = self._settings
+        self._create_missing_topics(s.plan_topic, s.write_rate_topic)
+        # after a timeout the values may have been written: the caller reads the plan back
+        self._produce(
+            (s.plan_topic if isinstance(v, GroupPlan) else s.write_rate_topic, v.key, v.encode())
+            for v in values
+        )
 
     def write_decision(self, record: DecisionRecord) -> None:
-        """Write a verdict, as `publish` writes. Raises BrokerTimeoutError."""
+        """Write a decision and wait for the acknowledgement. Raises BrokerTimeoutError."""
         self._create_missing_topics(self._settings.decision_topic)
-        self._produce_records([(self._settings.decision_topic, record.key, record.encode())])
+        self._produce([(self._settings.decision_topic, record.key, record.encode())])
 
-    def _produce_records(self, records: Iterable[tuple[str, str, bytes]]) -> None:
-        failed: list[str] = []
+    def _produce(self, records: Iterable[tuple[str, str, bytes]]) -> None:
+        failures: list[str] = []
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 topic = message.topic()
-                said = format_error_with_grant(KafkaException(error), f"Write on topic {topic}")
-                failed.append(f"{topic}: {said}")
+                text = format_error_with_grant(KafkaException(error), f"Write on topic {topic}")
+                failures.append(f"{topic}: {text}")
 
         for topic, key, value in records:
             try:
-                self._producer.produce(topic, value, key, on_delivery=told)
+                self._producer.produce(topic, value, key, on_delivery=on_delivery)
             except BufferError as error:
                 raise BrokerTimeoutError(f"control topic {topic}: {error}") from error
-        left = self._producer.flush(self._settings.timeout + 1)
-        if failed or left:
-            what = failed[0] if failed else f"{left} records unanswered"
-            raise BrokerTimeoutError(f"control topics could not be written: {what}")
+        unacknowledged = self._producer.flush(self._settings.timeout + FLUSH_GRACE_S)
+        if failures or unacknowledged:
+            reason = failures[0] if failures else f"{unacknowledged} records not acknowledged"
+            raise BrokerTimeoutError(f"control topics could not be written: {reason}")
 
-    @cached_property
+    @cached_property  # a reader needs no right to write
     def _producer(self) -> Producer:
-        """Made when something is written: one who only reads needs no right to write."""
         return Producer(
             {
                 **self._settings.client_config,
@@ -172,94 +160,82 @@ class ControlTopicStore:
             }
         )
 
-    def _select_topic(self, value: GroupPlan | TopicWriteRates) -> str:
-        plan = isinstance(value, GroupPlan)
-        return self._settings.plan_topic if plan else self._settings.write_rate_topic
-
     def _create_missing_topics(self, *names: str) -> None:
-        wanted = [
-            NewTopic(
-                name,
-                CONTROL_TOPIC_PARTITIONS,
-                self._settings.replication_factor,
-                config=self._get_topic_config(name),
-            )
+        s = self._settings
+        topics = [
+            NewTopic(name, CONTROL_TOPIC_PARTITIONS, s.replication_factor, config=self._get_config(name))
             for name in names
             if name not in self._created_topics
         ]
-        if not wanted:
+        if not topics:
             return
-        asked = self._admin.create_topics(wanted, request_timeout=self._settings.timeout)
-        for name, answer in asked.items():
+        for name, future in self._admin.create_topics(topics, request_timeout=s.timeout).items():
             try:
-                answer.result(timeout=self._settings.timeout + 1)
-                log.info("made the control topic %s", name)
+                future.result(timeout=s.timeout + FLUSH_GRACE_S)
+                log.info("created the control topic %s", name)
             except (KafkaException, TimeoutError) as error:
                 if not _is_topic_exists_error(error):
                     raise BrokerTimeoutError(
-                        f"control topic {name} cannot be made: {_explain_create_failure(error, name)}"
+                        f"control topic {name} could not be created: {_explain_create_failure(error, name)}"
                     ) from error
         self._created_topics.update(names)
 
-    def _get_topic_config(self, name: str) -> dict[str, str]:
-        return dict(
-            DECISION_TOPIC_CONFIG if name == self._settings.decision_topic else COMPACTED_TOPIC_CONFIG
-        )
+    def _get_config(self, topic: str) -> dict[str, str]:
+        is_decision_topic = topic == self._settings.decision_topic
+        return dict(DECISION_TOPIC_CONFIG if is_decision_topic else COMPACTED_TOPIC_CONFIG)
 
     def _read_values(self, topic: str) -> Iterator[bytes]:
-        """Yield every value of a topic up to its present end; none if it does not exist."""
+        # None is a tombstone
         return (v for m in self._read_messages(topic, {}) if (v := m.value()) is not None)
 
-    def _read_messages(self, topic: str, begin: Mapping[int, int]) -> Iterator[Message]:
-        """Yield the messages from these offsets (else all) up to the present end."""
+    def _read_messages(self, topic: str, offsets: Mapping[int, int]) -> Iterator[Message]:
+        """Yield the messages from these offsets (else all) up to the end; none without the topic."""
         consumer = Consumer(
             {
                 **self._settings.client_config,
-                "group.id": CONTROL_READER_GROUP_ID,  # librdkafka wants one; it is never joined
+                "group.id": CONTROL_READER_GROUP_ID,  # librdkafka requires one
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",  # a topic that was made anew begins anew
+                "auto.offset.reset": "earliest",  # a recreated topic begins anew
                 "fetch.wait.max.ms": 20,  # a longer wait meets the next value, never the end
             }
         )
         try:
-            yield from self._consume_until_end(consumer, topic, begin)
+            yield from self._consume_until_end(consumer, topic, offsets)
         except KafkaException as error:
-            away = explain_unreachable_brokers(error, self._settings.bootstrap)
-            if away is not None:
-                raise NoBrokersAvailableError(away) from error
-            said = format_error_with_grant(error, f"Read on topic {topic}")
-            raise BrokerTimeoutError(f"control topic {topic}: {said}") from error
+            unreachable = explain_unreachable_brokers(error, self._settings.bootstrap)
+            if unreachable is not None:
+                raise NoBrokersAvailableError(unreachable) from error
+            text = format_error_with_grant(error, f"Read on topic {topic}")
+            raise BrokerTimeoutError(f"control topic {topic}: {text}") from error
         finally:
             consumer.close()
 
     def _consume_until_end(
-        self, consumer: Consumer, topic: str, begin: Mapping[int, int]
+        self, consumer: Consumer, topic: str, offsets: Mapping[int, int]
     ) -> Iterator[Message]:
-        metadata = consumer.list_topics(topic, timeout=self._settings.timeout).topics[topic]
+        timeout = self._settings.timeout
+        metadata = consumer.list_topics(topic, timeout=timeout).topics[topic]
         if metadata.error is not None:
             if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return
             raise KafkaException(metadata.error)
-        open_partitions = set(metadata.partitions)
-        consumer.assign([RawPartition(topic, p, begin.get(p, OFFSET_BEGINNING)) for p in open_partitions])
-        silent = 0.0
-        while open_partitions:
+        unfinished = set(metadata.partitions)
+        consumer.assign([RawPartition(topic, p, offsets.get(p, OFFSET_BEGINNING)) for p in unfinished])
+        silence = 0.0
+        while unfinished:
             messages = consumer.consume(READ_BATCH_RECORDS, timeout=READ_BATCH_TIMEOUT_S)
-            silent = 0.0 if messages else silent + READ_BATCH_TIMEOUT_S
-            if silent > self._settings.timeout:
-                raise BrokerTimeoutError(f"control topic {topic}: no answer in {self._settings.timeout:g} s")
-            ended = {m.partition() for m in messages if _is_partition_end(m)}
-            open_partitions -= ended
+            silence = 0.0 if messages else silence + READ_BATCH_TIMEOUT_S
+            if silence > timeout:
+                raise BrokerTimeoutError(f"control topic {topic}: no response in {timeout:g} s")
+            unfinished -= {m.partition() for m in messages if _is_partition_end(m)}
             yield from (m for m in messages if m.error() is None)
 
 
 def _is_partition_end(message: Message) -> bool:
-    """Tell whether this marks the end of a partition. Raises KafkaException for any other error.
-
-    librdkafka looks for the coordinator of every reader's group; this one needs none.
-    """
+    """Return whether the message marks the end of a partition. Raises KafkaException."""
     error = message.error()
+    # librdkafka looks up the coordinator of any group, although this one is never joined
     if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
         return False
     if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the name it is documented by
@@ -267,27 +243,11 @@ def _is_partition_end(message: Message) -> bool:
     return True
 
 
-def _decode_plan(value: bytes) -> GroupPlan | None:
+def _decode(decode: Callable[[bytes], T], value: bytes) -> T | None:
     try:
-        return GroupPlan.decode(value)
+        return decode(value)
     except InvalidPayloadError as error:
-        log.warning("a plan is skipped: %s", error)
-        return None
-
-
-def _decode_write_rates(value: bytes) -> TopicWriteRates | None:
-    try:
-        return TopicWriteRates.decode(value)
-    except InvalidPayloadError as error:
-        log.warning("write speeds are skipped: %s", error)
-        return None
-
-
-def _decode_decision(value: bytes) -> DecisionRecord | None:
-    try:
-        return DecisionRecord.decode(value)
-    except InvalidPayloadError as error:
-        log.warning("a verdict is skipped: %s", error)
+        log.warning("skipped a value of a control topic: %s", error)
         return None
 
 
@@ -298,5 +258,5 @@ def _is_topic_exists_error(error: Any) -> bool:
 
 def _explain_create_failure(error: Exception, topic: str) -> str:
     if not isinstance(error, KafkaException):
-        return "no answer in time"
+        return "no response in time"
     return format_error_with_grant(error, f"Create on topic {topic}")

@@ -196,10 +196,10 @@ def test_the_brokers_lag_counts_until_a_message_is_settled(
 def _is_told_by_frames_of_our_own(config: Config, topic: str) -> None:
     client = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"].split(","))
     try:
-        (told,) = protocol.describe_share_group_offsets(client, config["group.id"]).topics
-        assert (told.topic, told.partitions[0].lag) == (topic, 0)
-        assert 0 <= told.partitions[0].start <= 5  # it follows the lag in its own time
-        assert protocol.describe_share_group(client, config["group.id"]).state == "Empty"
+        (described,) = protocol.describe_share_group_offsets(client, config["group.id"]).topics
+        assert (described.topic_name, described.partitions[0].lag) == (topic, 0)
+        assert 0 <= described.partitions[0].start_offset <= 5  # it follows the lag in its own time
+        assert protocol.describe_share_group(client, config["group.id"]).group_state == "Empty"
         assert protocol.describe_share_group(client, f"{topic}-missing") is None
     finally:
         client.close()

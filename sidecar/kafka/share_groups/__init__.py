@@ -1,1 +1,1 @@
-"""Share groups (KIP-932), asked by frames that no client library here has yet."""
+"""Share groups (KIP-932), by requests that no installed client library offers yet."""

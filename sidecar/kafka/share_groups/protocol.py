@@ -1,11 +1,10 @@
-"""Two questions about a share group that kafka-python 3 cannot ask, by what is private of it.
+"""ShareGroupDescribe (KIP-932) and DescribeShareGroupOffsets (KIP-1226), which kafka-python 3 lacks.
 
-The layout of their frames stands in the JSON files beside this one, in kafka-python's own form, the
-fields under names of ours: ShareGroupDescribe (KIP-932), and DescribeShareGroupOffsets, which tells
-the lag from Kafka 4.2 on (KIP-1226). `tests/kafka/test_queue_scaling.py` holds it.
+The JSON files beside this module define the messages in kafka-python's own form, with Kafka's field
+names. `tests/kafka/test_queue_scaling.py` tests them against a broker.
 """
 
-# ruff: noqa: SLF001 - the reason is the module's docstring
+# ruff: noqa: SLF001 - kafka-python sends only to coordinators it knows by private calls
 
 from typing import Any, Final
 
@@ -15,63 +14,65 @@ from kafka.protocol.api_message import (
 )
 
 PROTOCOL_PACKAGE: Final = "trimtab.sidecar.kafka.share_groups"
-GROUP_ID_NOT_FOUND_CODE: Final = 69
-"""Error code of a group that does not exist, or is of another kind."""
+GROUP_ID_NOT_FOUND_CODE: Final = 69  # also of a group of another type
+
+# `load_json` finds the file by the class name; a response is registered by its definition
 
 
 class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=PROTOCOL_PACKAGE):  # type: ignore[call-arg,misc]
-    """Asks how far a share group is."""
+    """Requests start offset and lag (broker 4.2 or newer) of a share group's partitions."""
 
 
 class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=PROTOCOL_PACKAGE):  # type: ignore[call-arg,misc]
-    """Its answer; registered by being defined."""
+    """Start offset and lag by partition."""
 
 
 class ShareGroupDescribeRequest(ApiMessage, load_json=PROTOCOL_PACKAGE):  # type: ignore[call-arg,misc]
-    """Asks for the state and the members of a share group."""
+    """Requests state and members of a share group."""
 
 
 class ShareGroupDescribeResponse(ApiMessage, load_json=PROTOCOL_PACKAGE):  # type: ignore[call-arg,misc]
-    """Its answer; registered by being defined."""
+    """State and members."""
 
 
 def describe_share_group(client: Any, group: str) -> Any:
-    """Return `state` and `members` (`id`, `client`) of a share group; None where there is none.
+    """Return `group_state` and `members` of a share group; None if it does not exist.
 
     `client` is a KafkaAdminClient. Raises KafkaError.
     """
-    made: Any = ShareGroupDescribeRequest
-    told = _send_to_coordinator(client, group, made(groups=[group], with_operations=False))
-    if told.error_code == GROUP_ID_NOT_FOUND_CODE:
+    request: Any = ShareGroupDescribeRequest
+    described = _send(client, group, request(group_ids=[group], include_authorized_operations=False))
+    if described.error_code == GROUP_ID_NOT_FOUND_CODE:
         return None
-    _raise_for_error_code(told)
-    return told
+    _raise_for_error_code(described)
+    return described
 
 
 def describe_share_group_offsets(client: Any, group: str) -> Any:
-    """Return `topics` (`topic`, `partitions`) of a share group, none of one that nobody knows.
+    """Return `topics` of a share group with the `start_offset` and `lag` of each partition.
 
-    A partition has `number`, `start` and `lag`, -1 where the broker has none. Raises KafkaError,
-    also of a single partition: without it the others look like all that there is.
+    An unknown offset or lag is -1. Raises KafkaError.
     """
-    made: Any = DescribeShareGroupOffsetsRequest
-    told = _send_to_coordinator(client, group, made(asked=[made.AskedGroup(group=group, topics=None)]))
-    _raise_for_error_code(told)
-    for topic in told.topics:
+    request: Any = DescribeShareGroupOffsetsRequest
+    groups = [request.RequestedGroup(group_id=group, topics=None)]  # None: all topics
+    described = _send(client, group, request(groups=groups))
+    _raise_for_error_code(described)
+    for topic in described.topics:
         for partition in topic.partitions:
-            _raise_for_error_code(partition, f"{topic.topic}-{partition.number}")
-    return told
+            # without the failed partition the others would look like the whole backlog
+            _raise_for_error_code(partition, f"{topic.topic_name}-{partition.partition_index}")
+    return described
 
 
-def _send_to_coordinator(client: Any, group: str, request: Any) -> Any:
-    async def ask() -> Any:
+def _send(client: Any, group: str, request: Any) -> Any:
+    async def send() -> Any:
         node = await client._find_coordinator_id(group)
         return await client._manager.send(request, node_id=node)
 
-    (told,) = client._manager.run(ask).told
-    return told
+    (described,) = client._manager.run(send).groups
+    return described
 
 
-def _raise_for_error_code(response: Any, where: str = "") -> None:
+def _raise_for_error_code(response: Any, subject: str = "") -> None:
     if response.error_code:
-        raise for_code(response.error_code)(": ".join(filter(None, (where, response.error_text))))
+        raise for_code(response.error_code)(": ".join(filter(None, (subject, response.error_message))))

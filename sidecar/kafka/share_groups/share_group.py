@@ -1,9 +1,4 @@
-"""A share group as the sidecar looks at it: members, and the broker's own lag by partition.
-
-The lag (KIP-1226) leaves out only what is finished: what waits and what is in work count. A
-partition of which nothing has been settled yet has none; then it is what lies behind the group's
-start, as of any group that has not committed: all of it, or nothing, as `offset-reset` says.
-"""
+"""Members of a share group, and its lag by partition."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -35,11 +30,9 @@ SHARE_GROUP_TYPE: Final = "share"
 
 
 class ShareGroupClient:
-    """One share group; never raises because a broker is away.
+    """Client of one share group; an unreachable broker is reported as trouble.
 
-    Making it raises ShareGroupsUnsupportedError and GroupTypeMismatchError, of brokers that answer.
-    Where none does, nothing is known of the group until one has answered, and these two are told as
-    trouble.
+    Raises ShareGroupsUnsupportedError and GroupTypeMismatchError if a broker responds.
     """
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
@@ -49,52 +42,53 @@ class ShareGroupClient:
         self._client: Any = None
         self._group_type_checked = False
         try:
-            self._request_with_retry(self._check_group_type)
+            self._retry(self._check_group_type)
         except KafkaError as error:
-            log.debug("the kind of group %s is not known yet: %s", self._group, error)
+            # checked again before each request; until then the group is unknown, so nothing is stopped
+            log.debug("the type of group %s is not known yet: %s", self._group, error)
         except SettingError:
             self.close()
             raise
 
     def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
-        """Return the group as its coordinator describes it, and what was wrong."""
+        """Return the group and trouble; the group is unknown after a failure."""
         try:
-            told = self._request_with_retry(lambda client: protocol.describe_share_group(client, self._group))
+            described = self._retry(lambda client: protocol.describe_share_group(client, self._group))
         except (KafkaError, SettingError) as error:
             return ObservedGroup(is_share_group=True), (self._format_error(error),)
-        if told is None:
+        if described is None:
             return ObservedGroup(GroupState.EMPTY, is_share_group=True), ()
-        state = GROUP_STATE_BY_NAME.get(told.state, GroupState.UNKNOWN)
-        readers = sorted((ObservedMember(m.id, m.client) for m in told.members), key=lambda r: r.id)
-        return ObservedGroup(state, tuple(readers), is_share_group=True), ()
+        state = GROUP_STATE_BY_NAME.get(described.group_state, GroupState.UNKNOWN)
+        members = (ObservedMember(m.member_id, m.client_id) for m in described.members)
+        return ObservedGroup(state, tuple(sorted(members, key=lambda m: m.id)), is_share_group=True), ()
 
     def fetch_group_commits(self) -> GroupCommits:
-        """Return how far the group is: its lags, else where it starts."""
+        """Return the lags, and the start offsets for partitions without one."""
         try:
-            told = self._request_with_retry(
-                lambda client: protocol.describe_share_group_offsets(client, self._group)
-            )
+            described = self._retry(lambda client: protocol.describe_share_group_offsets(client, self._group))
         except (KafkaError, SettingError) as error:
             return GroupCommits(is_known=False, trouble=(self._format_error(error),))
-        found = {
-            TopicPartition(topic.topic, p.number): p
-            for topic in told.topics
+        offsets = {
+            TopicPartition(topic.topic_name, p.partition_index): p
+            for topic in described.topics
             for p in topic.partitions
-            if p.start >= 0
+            if p.start_offset >= 0
         }
+        # The lag (KIP-1226) counts waiting and in-flight records. A partition without any acknowledged
+        # record has none: its backlog begins at the group's start offset, as offset-reset sets it.
         return GroupCommits(
-            offsets={p: at.start for p, at in found.items()},
-            lags={p: at.lag for p, at in found.items() if at.lag >= 0},
+            offsets={partition: p.start_offset for partition, p in offsets.items()},
+            lags={partition: p.lag for partition, p in offsets.items() if p.lag >= 0},
         )
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection; the next request opens another."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
-    def _request_with_retry(self, request: Callable[[Any], T]) -> T:
-        """Ask, by a new connection after a failure that passes; of no group of another kind.
+    def _retry(self, request: Callable[[Any], T]) -> T:
+        """Send a request; after a retryable error again, by a new connection, until the timeout.
 
         Raises KafkaError, ShareGroupsUnsupportedError, GroupTypeMismatchError.
         """
@@ -106,23 +100,22 @@ class ShareGroupClient:
                 self._check_group_type(self._client)
                 return request(self._client)
             except KafkaError as error:
-                self.close()
+                self.close()  # the coordinator may have moved to another broker
                 if not error.retriable or self._clock.monotonic() >= deadline:
                     raise
             self._clock.sleep(COORDINATOR_RETRY_INTERVAL_S)
 
     def _check_group_type(self, client: Any) -> None:
-        """See once that it is a share group, or none yet."""
         if self._group_type_checked:
             return
         features: Mapping[str, Mapping[str, Any]] = client.describe_features()
         reason = explain_missing_share_groups(features, self._settings.bootstrap)
         if reason is not None:
             raise ShareGroupsUnsupportedError(reason)
-        kind = _fetch_group_type(client, self._group)
-        if kind not in {SHARE_GROUP_TYPE, None}:
+        group_type = _fetch_group_type(client, self._group)
+        if group_type not in {SHARE_GROUP_TYPE, None}:  # None: no worker has joined yet
             raise GroupTypeMismatchError(
-                f"group {self._group!r} is a {kind} group, not a share group: leave out "
+                f"group {self._group!r} is a {group_type} group, not a share group: leave out "
                 "queue=share, or give the name of the workers' share group"
             )
         self._group_type_checked = True
@@ -134,22 +127,18 @@ class ShareGroupClient:
 
 
 def refuse_share_group(settings: SidecarSettings) -> None:
-    """Raise GroupTypeMismatchError for a share group.
-
-    Without queue=share nothing in it would be seen.
-
-    Silent where no broker answers: it is not known then.
-    """
+    """Raise GroupTypeMismatchError for a share group; return if no broker responds."""
+    # read as a consumer group, a share group would look empty
     try:
         client = _connect_admin_client(settings)
         try:
-            kind = _fetch_group_type(client, settings.group)
+            group_type = _fetch_group_type(client, settings.group)
         finally:
             client.close()
     except KafkaError as error:
-        log.debug("the kind of group %s is not known: %s", settings.group, error)
+        log.debug("the type of group %s is not known: %s", settings.group, error)
         return
-    if kind == SHARE_GROUP_TYPE:
+    if group_type == SHARE_GROUP_TYPE:
         raise GroupTypeMismatchError(
             f"group {settings.group!r} is a share group: write queue=share (--queue share), or "
             "give the name of a consumer group"
@@ -168,5 +157,4 @@ def _connect_admin_client(settings: SidecarSettings) -> Any:
 
 
 def _fetch_group_type(client: Any, group: str) -> str | None:
-    """Return the kind of a group as brokers call it, None where there is no such group."""
     return {g["group_id"]: g.get("group_type") for g in client.list_groups()}.get(group)

@@ -64,17 +64,19 @@ class Coordinator:
         if isinstance(request, protocol.DescribeShareGroupOffsetsRequest):
             return self._offsets()
         answer: Any = protocol.ShareGroupDescribeResponse
-        return answer(told=[answer.ToldGroup(state="Stable", members=[])])
+        return answer(groups=[answer.DescribedGroup(group_state="Stable", members=[])])
 
     def _offsets(self) -> Any:
         answer: Any = protocol.DescribeShareGroupOffsetsResponse
-        topic = answer.ToldGroup.ToldTopic
+        topic = answer.DescribedGroup.DescribedTopic
         partitions = [
-            topic.ToldPartition(number=n, start=3, lag=n, error_code=code, error_text=None)
+            topic.DescribedPartition(
+                partition_index=n, start_offset=3, lag=n, error_code=code, error_message=None
+            )
             for n, code in enumerate(self.errors)
         ]
-        told = answer.ToldGroup(group="billing", topics=[topic(topic="orders", partitions=partitions)])
-        return answer(told=[told])
+        topics = [topic(topic_name="orders", partitions=partitions)]
+        return answer(groups=[answer.DescribedGroup(group_id="billing", topics=topics)])
 
 
 @pytest.fixture
