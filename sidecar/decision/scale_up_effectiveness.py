@@ -2,8 +2,8 @@
 
 1. A scale-up of a group that is behind is recorded with the group's consumption before it.
 2. Once the new consumers have joined and the count grew by at least half, consumption is measured
-   over a whole window and compared. Further steps in that time
-   are not recorded, but their consumption counts.
+   over a whole window and compared. Further steps in that time are not recorded, but their
+   consumption counts.
 3. The scale-up was effective if the group is no longer behind, or consumption rose by at least a
    tenth of what the added consumers would add at the previous rate per consumer.
 4. Otherwise scale-up is suspended for `scale_up_evaluation_retry` seconds. `min` still applies.

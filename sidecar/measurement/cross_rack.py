@@ -13,13 +13,10 @@ def compute_cross_rack_traffic(
     write_rates: Mapping[TopicPartition, PartitionLoad],
     replica_racks: ReplicaRacks,
 ) -> CrossRackTraffic | None:
-    """Return the cross-rack traffic; None if no member has a rack.
-
-    Unknown write rates count as 0.
-    """
+    """Return the cross-rack traffic, with unknown write rates as 0; None if no member has a rack."""
     group_members = tuple(group_members)
     if not any(member.rack for member in group_members):
-        return None
+        return None  # clients without client.rack: all traffic would seem to cross racks
     topics = frozenset(p.topic for p in write_rates)
     members = tuple(Member(m.id, topics, instance=m.instance, rack=m.rack) for m in group_members)
     owners = {p: m.id for m in group_members for p in m.owned_partitions}

@@ -22,29 +22,26 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 
 SLO_MARGIN: Final = 0.1  # share of the SLO kept as a margin
-
-AGE_QUANTILES: Final = 100  # quantiles kept of each sample
-
+AGE_QUANTILES: Final = 100  # kept of each sample, whatever the number of partitions
 BATCH_AGE_TOLERANCE: Final = 0.2  # relative change of the batch age that is published
-
 MIN_AGE_SAMPLES: Final = 3  # samples below which no estimate is made
 
 
 @dataclass(frozen=True, slots=True)
 class AgeSample:
-    """Evenly spaced quantiles of the ages at a time, in seconds; `time` since the epoch."""
+    """Evenly spaced quantiles of the ages at a time, in seconds."""
 
-    time: float
+    time: float  # since the epoch
     ages: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FreshnessEstimate:
-    """Estimates in seconds: p99 of produced to committed, flush time, batch age."""
+    """Estimates in seconds (rules 1 and 2)."""
 
-    p99: float
-    flush_time: float
-    batch_age: float
+    p99: float  # of produced to committed
+    flush_time: float  # S
+    batch_age: float  # F
 
     def compute_max_batch_age(self, slo: float) -> float:
         """Return the maximum batch age (rule 3); 0 if a flush alone exceeds the SLO."""
@@ -56,7 +53,7 @@ class FreshnessEstimate:
             return None
         missed = f"p99 freshness is {self.p99:.0f} s, the SLO {slo:.0f} s"
         longest = self.compute_max_batch_age(slo)
-        if not longest:
+        if not longest:  # no batch is short enough
             return f"{missed}: a flush alone takes {self.flush_time:.0f} s, check the sink"
         if self.batch_age <= longest:
             return missed
@@ -66,13 +63,12 @@ class FreshnessEstimate:
 def update_batch_max_age(
     current: float | None, estimate: FreshnessEstimate | None, slo: float | None
 ) -> float | None:
-    """Return the maximum batch age in seconds (rule 4); None for the consumers' own.
-
-    `current` is that of the plan in force.
-    """
-    longest = 0.0 if estimate is None or slo is None else estimate.compute_max_batch_age(slo)
-    if slo is None or estimate is None or not longest:
-        return None if slo is None else current
+    """Return the next maximum batch age in seconds (rule 4); None for the consumers' own."""
+    if slo is None:
+        return None
+    longest = 0.0 if estimate is None else estimate.compute_max_batch_age(slo)
+    if estimate is None or not longest:
+        return current
     if current is None:
         return longest if estimate.p99 > slo and estimate.batch_age > longest else None
     return longest if abs(longest - current) > BATCH_AGE_TOLERANCE * current else current
@@ -90,7 +86,8 @@ def sample_ages(now: float, write_rates: Mapping[TopicPartition, PartitionLoad])
     age, weight = np.array(sorted(known), dtype=np.float64).T
     share = np.cumsum(weight) / weight.sum()
     points = np.searchsorted(share, (np.arange(AGE_QUANTILES) + 0.5) / AGE_QUANTILES)
-    return AgeSample(now, tuple(age[np.minimum(points, len(age) - 1)].tolist()))
+    points = np.minimum(points, len(age) - 1)  # float sums may end below 1
+    return AgeSample(now, tuple(age[points].tolist()))
 
 
 def estimate_freshness(samples: tuple[AgeSample, ...]) -> FreshnessEstimate | None:

@@ -23,25 +23,22 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 
 T = TypeVar("T")
 
-# Seconds for which a topic read by the group belongs to it without a current owner
+# A rebalance leaves topics without an owner for seconds; their load must not vanish meanwhile.
 TOPIC_GRACE_PERIOD_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasurement:
-    """Measurement of one iteration; unknown partitions are absent, `trouble` lists errors.
-
-    `commit_metadata` is the metadata of the commits; `consumption_rates` are bytes/s;
-    `stuck_partitions` have an overdue backlog and no progress. `replica_racks` is empty if not
-    requested (`GroupMonitor`); `queue` is the queue's backlog in messages, if it is one.
-    """
+    """Measurement of one iteration; unknown partitions are absent."""
 
     write_rates: Mapping[TopicPartition, PartitionLoad]
     group: ObservedGroup
     commit_metadata: Mapping[TopicPartition, str]
-    trouble: tuple[str, ...]
+    trouble: tuple[str, ...]  # errors
+    # Bytes/s.
     consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
-    stuck_partitions: frozenset[TopicPartition] = frozenset()
+    stuck_partitions: frozenset[TopicPartition] = frozenset()  # overdue backlog, no progress
+    # Empty if neither the heuristic nor a member needs racks.
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
 
@@ -59,10 +56,7 @@ class GroupObserver(Protocol):
 
 
 class GroupMonitor:
-    """Keeps the sliding window of readings; an unavailable broker never raises.
-
-    Replica racks are read if the heuristic considers racks or a member has one.
-    """
+    """Keeps the sliding window of readings; an unavailable broker never raises."""
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._settings = settings
@@ -90,14 +84,11 @@ class GroupMonitor:
 
     def describe_group_with_trouble(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         """Describe the group's members; also return errors."""
-        return (
-            self._brokers.describe_group()
-            if self._share_group is None
-            else self._share_group.describe_group()
-        )
+        return (self._share_group or self._brokers).describe_group()
 
     def measure(self) -> GroupMeasurement:
         """Measure load, members and backlog; takes at most a few timeouts."""
+        # Commits come before end offsets: a commit read later could exceed the end (negative lag).
         layout = self._brokers.fetch_cluster_metadata()
         if not layout.leaders:
             return self._record_outage(layout)
@@ -108,12 +99,10 @@ class GroupMonitor:
         topics = frozenset(p.topic for p in commits.offsets) if topics is None else topics
         self._leaders = _select_leaders(layout, topics)
         owned = {p for member in group.members for p in member.owned_partitions}
-        kind = self._settings.queue
+        kind, hidden = self._settings.queue, owned - layout.leaders.keys()
         # Between commits and end offsets: every message is seen in one of the two.
         kmq_progress = self._fetch_in_flight(layout)
-        at, readings, errors = self._collect_readings(
-            commits, kmq_progress, hidden=owned - layout.leaders.keys()
-        )
+        at, readings, errors = self._collect_readings(commits, kmq_progress, hidden)
         load = self._load_estimator.estimate_load(at, readings, group)
         racks, rack_errors = self._lookup_replica_racks(group, self._leaders)
         kmq_errors = () if kmq_progress is None else kmq_progress.trouble
@@ -139,7 +128,6 @@ class GroupMonitor:
     def _lookup_replica_racks(
         self, group: ObservedGroup, partitions: Collection[TopicPartition]
     ) -> tuple[ReplicaRacks, tuple[str, ...]]:
-        """Return the racks by the last cluster metadata."""
         if self._weighs_racks or any(member.rack for member in group.members):
             return self._brokers.fetch_replica_racks(partitions)
         return {}, ()
@@ -147,49 +135,36 @@ class GroupMonitor:
     def close(self) -> None:
         """Close the connections."""
         self._brokers.close()
-        for client in (self._share_group, self._kmq_progress):
+        for client in (self._share_group, self._kmq_progress, self._sampler, self._log_dirs):
             if client is not None:
                 client.close()
-        if self._sampler is not None:
-            self._sampler.close()
-        if self._log_dirs is not None:
-            self._log_dirs.close()
 
     def _record_outage(self, layout: ClusterMetadata) -> GroupMeasurement:
-        """Record that no broker answers; write rates are unknown for a while."""
         readings = OffsetReadings(tuple(sorted(self._leaders)), {}, {}, None)
         write_rates = self._load_estimator.record_outage(self._clock.monotonic(), readings)
         return GroupMeasurement(write_rates, ObservedGroup(), {}, layout.trouble)
 
     def _fetch_commits(self, partitions: Iterable[TopicPartition]) -> GroupCommits:
-        return (
-            self._brokers.fetch_group_commits(partitions)
-            if self._share_group is None
-            else self._share_group.fetch_group_commits()
-        )
+        if self._share_group is not None:
+            return self._share_group.fetch_group_commits()
+        return self._brokers.fetch_group_commits(partitions)
 
     def _fetch_in_flight(self, layout: ClusterMetadata) -> KmqProgress | None:
-        """Return the in-flight messages of a `kmq` queue."""
         if self._kmq_progress is None:
             return None
-        topics = {p.topic for p in layout.leaders}
-        return self._kmq_progress.read_progress(
-            sorted(self._leaders), topics, self._brokers.fetch_end_offsets
-        )
+        topics, partitions = {p.topic for p in layout.leaders}, sorted(self._leaders)
+        return self._kmq_progress.read_progress(partitions, topics, self._brokers.fetch_end_offsets)
 
     def _collect_readings(
         self, commits: GroupCommits, kmq_progress: KmqProgress | None, hidden: Collection[TopicPartition]
     ) -> tuple[float, OffsetReadings, tuple[str, ...]]:
-        """Return the time of the readings, the readings, and errors.
-
-        `hidden` partitions have an owner, but no metadata for us: they count as unknown. The time
-        is that of the offsets (or sizes), since other requests may take long.
-        """
+        """Return the time of the readings, the readings, and errors."""
         partitions = tuple(sorted(self._leaders))
         at, ends = self._time_request(lambda: self._brokers.fetch_end_offsets(partitions))
         begins = self._brokers.fetch_beginning_offsets(partitions)
         trouble = (*ends.trouble, *begins.trouble)
         readings = OffsetReadings(
+            # Hidden partitions have an owner, but no metadata for us: they count as unknown.
             partitions=tuple(sorted({*partitions, *hidden})),
             end_offsets=ends.values,
             beginning_offsets=begins.values,
@@ -198,10 +173,8 @@ class GroupMonitor:
             in_flight=None if kmq_progress is None else kmq_progress.in_flight,
         )
         if self._sampler is not None:
-            now = self._clock.monotonic()
-            self._load_estimator.learn_record_sizes(
-                self._sampler.sample_record_sizes(ends.values, begins.values, now)
-            )
+            sizes = self._sampler.sample_record_sizes(ends.values, begins.values, self._clock.monotonic())
+            self._load_estimator.learn_record_sizes(sizes)
             trouble += tuple(
                 f"topic {topic} may not be read, so record sizes are unknown: grant Read on "
                 f"topic {topic}, or use source=log-dirs"
@@ -215,10 +188,10 @@ class GroupMonitor:
         return at, readings, trouble
 
     def _time_request(self, request: Callable[[], T]) -> tuple[float, T]:
-        """Return the midpoint of the request's duration, and its answer."""
+        # A rate divides by the time between offsets, and the other requests may take seconds.
         begun = self._clock.monotonic()
         answer = request()
-        return (begun + self._clock.monotonic()) / 2, answer
+        return (begun + self._clock.monotonic()) / 2, answer  # midpoint
 
     def _resolve_topics(
         self, layout: ClusterMetadata, group: ObservedGroup
@@ -229,33 +202,27 @@ class GroupMonitor:
             topics, missing = match_topics(self._settings.topics, existing)
             return topics, tuple(map(self._brokers.explain_missing_topic, missing))
         now = self._clock.monotonic()
-        for member in group.members:
-            self._last_read.update(dict.fromkeys((p.topic for p in member.owned_partitions), now))
+        self._last_read |= {p.topic: now for member in group.members for p in member.owned_partitions}
         recent = {t for t, at in self._last_read.items() if now - at <= TOPIC_GRACE_PERIOD_S}
         return (frozenset(recent & existing) if recent else None), ()
 
 
 def _derive_committed_offsets(commits: GroupCommits, ends: PartitionOffsets) -> Mapping[TopicPartition, int]:
-    """Return the committed offsets; those known as a lag are end offset - lag."""
-    lags = commits.lags.items()
+    lags = commits.lags.items()  # of a share group: the broker tells its lag, but no offset
     return {**commits.offsets, **{p: ends.values[p] - n for p, n in lags if p in ends.values}}
 
 
 def _select_leaders(layout: ClusterMetadata, topics: Collection[str]) -> dict[TopicPartition, int]:
-    """Return the leader brokers of these topics' partitions."""
     return {p: broker for p, broker in layout.leaders.items() if p.topic in topics}
 
 
 def match_topics(patterns: Sequence[str], existing: Iterable[str]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the topics matching names and "^patterns", and the missing names.
-
-    A pattern never matches Kafka's internal topics ("__...").
-    """
+    """Return the topics matching names and "^patterns", and the missing names."""
     existing = frozenset(existing)
     matched: set[str] = set()
     missing: list[str] = []
     for name in patterns:
-        if name.startswith("^"):
+        if name.startswith("^"):  # librdkafka's mark of a pattern; "__" begins Kafka's internal topics
             matched |= {t for t in existing if re.match(name, t) and not t.startswith("__")}
         elif name in existing:
             matched.add(name)

@@ -1,8 +1,7 @@
 """Handover times and partition moves, as shown by the group's commits and members.
 
 A new owner writes the duration of a handover into the metadata of its first commit, as JSON
-{"handover": seconds, "at": epoch seconds}; each is counted once. A move is a partition with
-another owner instance than before.
+{"handover": seconds, "at": epoch seconds}.
 """
 
 import json
@@ -26,9 +25,10 @@ class PartitionMove:
 
 @dataclass(frozen=True, slots=True)
 class HandoverTracker:
-    """Handovers counted so far, as a time by partition, and the last owner of each partition."""
+    """Handovers counted so far, and the last owner of each partition."""
 
     since: float  # seconds since the epoch; older handovers do not count
+    # The metadata stays until the next commit, so each handover is read many times and counted once.
     counted_until: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
@@ -48,17 +48,15 @@ class HandoverTracker:
         self, members: Iterable[ObservedMember]
     ) -> tuple[tuple[PartitionMove, ...], "HandoverTracker"]:
         """Return the moves since the last call, and the updated tracker."""
+        # By instance: a restarted consumer has another member id, but moves nothing.
         now = {p: m.instance for m in members for p in m.owned_partitions}
-        moved = tuple(
-            PartitionMove(partition, before, name)
-            for partition, name in sorted(now.items())
-            if (before := self.owners.get(partition, name)) != name
-        )
-        return moved, replace(self, owners={**self.owners, **now})
+        before = {p: self.owners.get(p, name) for p, name in now.items()}
+        moves = tuple(PartitionMove(p, before[p], now[p]) for p in sorted(now) if before[p] != now[p])
+        return moves, replace(self, owners={**self.owners, **now})
 
 
 def _parse_handover(metadata: str) -> tuple[float | None, float]:
-    with suppress(ValueError, TypeError, KeyError):
+    with suppress(ValueError, TypeError, KeyError):  # other clients write their own metadata
         body: Any = json.loads(metadata)
         return float(body["handover"]), float(body["at"])
     return None, 0.0

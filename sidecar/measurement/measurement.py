@@ -2,7 +2,7 @@
 
 A partition is *stuck* when an overdue backlog has waited for a whole consumption window while one
 member owned it and committed nothing: a record that fails, or a consumer that hangs. Stuck
-partitions are reported and are no sign of too few consumers.
+partitions are reported; more consumers would not help.
 """
 
 import math
@@ -24,15 +24,15 @@ from trimtab.sidecar.measurement.write_rate import (
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 from trimtab.sidecar.settings.settings import SidecarSettings
 
-COMMIT_SAMPLES: Final = 12  # commit readings kept per consumption window
+COMMIT_SAMPLES: Final = 12  # kept per consumption window: bounds the memory for thousands of partitions
 
 
 @dataclass(frozen=True, slots=True)
 class LoadEstimate:
-    """Estimated load; `consumption_rates` are bytes/s, for partitions where known."""
+    """Estimated load."""
 
     write_rates: Mapping[TopicPartition, PartitionLoad]
-    consumption_rates: Mapping[TopicPartition, float]
+    consumption_rates: Mapping[TopicPartition, float]  # bytes/s, where known
     stuck_partitions: frozenset[TopicPartition]
 
 
@@ -41,23 +41,16 @@ class LoadEstimator:
 
     def __init__(self, settings: SidecarSettings) -> None:
         window = SlidingWindow(settings.window, settings.window / 2)
-        self._consumption_window = settings.consumption_window
-        commits = SlidingWindow(
-            self._consumption_window,
-            self._consumption_window / 2,
-            min_spacing_s=self._consumption_window / COMMIT_SAMPLES,
-        )
-        self._meter = WriteRateMeter(
-            window,
-            log_size_window=window if settings.source == "log-dirs" else None,
-            commit_window=commits if self._consumption_window else None,
-        )
+        self._consumption_window = span = settings.consumption_window
+        commits = SlidingWindow(span, span / 2, min_spacing_s=span / COMMIT_SAMPLES) if span else None
+        log_sizes = window if settings.source == "log-dirs" else None
+        self._meter = WriteRateMeter(window, log_size_window=log_sizes, commit_window=commits)
         self._rate_variance = WriteRateVariance(settings.window)
         self._catch_up_policy = settings.catch_up
         # In a share group several consumers work on one partition: its backlog is not capped.
         is_share = settings.queue is QueueKind.SHARE
         self._usable_capacity = math.inf if is_share else settings.autoscaling_policy.usable_capacity
-        self._overdue_since: dict[TopicPartition, tuple[str, float]] = {}
+        self._overdue_since: dict[TopicPartition, tuple[str, float]] = {}  # owner, time
 
     def learn_record_sizes(self, sizes: Mapping[TopicPartition, Sequence[int]]) -> None:
         """Add sampled record sizes, in bytes."""
@@ -75,38 +68,34 @@ class LoadEstimator:
         # A message in flight for long is not stuck: look at the backlog without those.
         if readings.in_flight is not None:
             measured = self._meter.measure_partitions(replace(readings, in_flight=None))
-        return LoadEstimate(
-            write_rates, consumption, self._find_stuck_partitions(now, group, measured, consumption)
-        )
+        stuck = self._find_stuck(now, group, measured, consumption)
+        return LoadEstimate(write_rates, consumption, stuck)
 
     def record_outage(self, now: float, readings: OffsetReadings) -> Mapping[TopicPartition, PartitionLoad]:
         """Record that no broker answered; write rates are unknown until a run is long enough."""
+        # An empty reading breaks the run (`write_rate`, rule 2).
         self._meter = self._meter.add_readings(now, readings)
         return self._meter.measure_partitions(readings)
 
-    def _find_stuck_partitions(
+    def _find_stuck(
         self,
         now: float,
         group: ObservedGroup,
         measured: Mapping[TopicPartition, PartitionLoad],
-        consumption_rates: Mapping[TopicPartition, float],
+        rates: Mapping[TopicPartition, float],
     ) -> frozenset[TopicPartition]:
-        """Return partitions overdue for a whole window with one owner and no commit."""
         # Their backlog still counts as load. If it weighed nothing, a failed sink would make all
         # partitions light, and each move would make the moved ones heavy and ask for the next move.
         owners = {p: member.id for member in group.members for p in member.owned_partitions}
-        overdue = [
-            p for p in owners if p in measured and compute_overdue_bytes(measured[p], self._catch_up_policy)
-        ]
+        known = {
+            p: compute_overdue_bytes(measured[p], self._catch_up_policy) for p in owners if p in measured
+        }
         before, self._overdue_since = self._overdue_since, {}
-        for partition in overdue:
-            last = before.get(partition)
-            same_owner = last is not None and last[0] == owners[partition]
-            self._overdue_since[partition] = (
-                last if last is not None and same_owner else (owners[partition], now)
-            )
-        return frozenset(
-            p
-            for p, (_, since) in self._overdue_since.items()
-            if now - since >= self._consumption_window and consumption_rates.get(p) == 0
-        )
+        for p in (p for p, overdue in known.items() if overdue):
+            last = before.get(p, ("", now))
+            # A new owner gets a whole window: it may still open its sink.
+            self._overdue_since[p] = last if last[0] == owners[p] else (owners[p], now)
+        waited = {
+            p for p, (_, since) in self._overdue_since.items() if now - since >= self._consumption_window
+        }
+        return frozenset(p for p in waited if rates.get(p) == 0)  # an unknown rate proves nothing

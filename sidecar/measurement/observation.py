@@ -13,8 +13,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
 
-# Racks of the replicas of each partition; None for a broker without a rack
-ReplicaRacks: TypeAlias = Mapping[TopicPartition, tuple[str | None, ...]]
+ReplicaRacks: TypeAlias = Mapping[TopicPartition, tuple[str | None, ...]]  # None: broker.rack is not set
 
 
 class GroupState(StrEnum):
@@ -28,87 +27,68 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObservedMember:
-    """A member of the group; `instance` is its client id, which survives restarts."""
+    """A member of the group."""
 
     id: str
-    instance: str
+    instance: str  # client id, which survives restarts
     owned_partitions: frozenset[TopicPartition] = frozenset()
     rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroup:
-    """Members and state of the group.
-
-    In a share group the broker delivers every partition to every member: no partition is owned,
-    placed or handed over.
-    """
+    """Members and state of the group."""
 
     state: GroupState = GroupState.UNKNOWN
     members: tuple[ObservedMember, ...] = ()
-    is_share_group: bool = False
+    is_share_group: bool = False  # KIP-932: each member gets every partition; none is owned or handed over
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaInstance:
-    """A replica as listed by its target; `started_at` is seconds since the epoch.
-
-    Targets that remove replicas in order remove the highest `ordinal` first.
-    """
+    """A replica as listed by its target."""
 
     name: str
     alive: bool
-    started_at: float
-    ordinal: int = 0
+    started_at: float  # seconds since the epoch
+    ordinal: int = 0  # targets that remove replicas in order remove the highest first
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedReplicas:
-    """The replica count that the target's controller works towards.
-
-    `requested_at` is the latest possible time of the request, in seconds since the epoch. Without
-    `is_requester_known` the requester is unknown and may have been this sidecar.
-    """
+    """The replica count that the target's controller works towards."""
 
     count: int
     requested_by: str
-    requested_at: float
+    requested_at: float  # latest possible time of the request, in seconds since the epoch
     is_ours: bool
-    is_requester_known: bool = True
+    is_requester_known: bool = True  # if not, it may have been this sidecar
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalScaling:
-    """Requests of others at the target.
-
-    `paused_direction` is empty, "scale-up", "scale-down" or "all".
-    """
+    """Requests of others at the target."""
 
     requested: RequestedReplicas | None = None
-    paused_direction: str = ""
+    paused_direction: str = ""  # or "scale-up", "scale-down", "all"
     trouble: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Input of one decision.
+    """Input of one decision."""
 
-    `write_rates` has an entry for each partition of the group's topics. `replicas` is None if the
-    target did not answer. `plan_known` is False until the plan in force was read.
-    `pending_restarts` are instances to replace. `consumption_rates` are bytes/s by partition, where
-    known; `stuck_partitions` have a backlog and an owner, but no progress. `replica_racks` is empty
-    if not requested (`GroupMonitor`). `queue` is the queue's backlog in messages, if it is one.
-    """
-
-    write_rates: Mapping[TopicPartition, PartitionLoad]
+    write_rates: Mapping[TopicPartition, PartitionLoad]  # of each partition of the group's topics
     group: ObservedGroup
-    replicas: tuple[ReplicaInstance, ...] | None
+    replicas: tuple[ReplicaInstance, ...] | None  # None: the target did not answer
     plan: GroupPlan | None = None
-    plan_known: bool = True
-    pending_restarts: tuple[str, ...] = ()
+    plan_known: bool = True  # False until the control topic was read to its end
+    pending_restarts: tuple[str, ...] = ()  # instances to replace
     external_scaling: ExternalScaling = ExternalScaling()
+    # Bytes/s, where known.
     consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
-    stuck_partitions: frozenset[TopicPartition] = frozenset()
+    stuck_partitions: frozenset[TopicPartition] = frozenset()  # backlog and owner, but no progress
+    # Empty if not requested (`GroupMonitor`).
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
-    trouble: tuple[str, ...] = field(default=())
+    trouble: tuple[str, ...] = ()

@@ -25,10 +25,10 @@ from trimtab.common.units import format_count
 
 @dataclass(frozen=True, slots=True)
 class InFlightMessages:
-    """Last known open messages of a partition, None if never known; `is_exact` if complete."""
+    """Last known open messages of a partition."""
 
-    open_messages: OpenMessages | None = None
-    is_exact: bool = False
+    open_messages: OpenMessages | None = None  # None if never known
+    is_exact: bool = False  # no marker is unread (rule 3)
 
     @property
     def in_flight_count(self) -> int:
@@ -41,13 +41,10 @@ NO_IN_FLIGHT_MESSAGES: Final = InFlightMessages(OpenMessages(0, 0, 0), is_exact=
 
 @dataclass(frozen=True, slots=True)
 class QueueBacklog:
-    """Messages of a queue; None where unknown. `in_flight` and `returned` are for `kmq` only.
-
-    For other kinds `waiting` includes those in flight.
-    """
+    """Messages of a queue; None where unknown."""
 
     kind: QueueKind
-    waiting: int | None = None
+    waiting: int | None = None  # includes those in flight for other kinds than `kmq` (rule 4)
     in_flight: int | None = None
     returned: int | None = None
 
@@ -60,18 +57,13 @@ class QueueBacklog:
 
 
 def decode_in_flight(metadata: str | None, markers_end: int | None) -> InFlightMessages:
-    """Return the open messages of a partition.
-
-    `metadata` is that of the trackers' commit; `markers_end` is the end offset of the markers, read
-    later.
-    """
+    """Return the open messages of a partition, by the metadata of its trackers' commit."""
     if markers_end == 0:
         return NO_IN_FLIGHT_MESSAGES  # no message was ever delivered
-    open_messages = decode_open_messages(metadata or "")
-    return InFlightMessages(
-        open_messages,
-        is_exact=open_messages is not None and markers_end is not None and open_messages.read >= markers_end,
-    )
+    messages = decode_open_messages(metadata or "")
+    # The end offset is read after the commit, so markers written in between count as unread.
+    exact = messages is not None and markers_end is not None and messages.read >= markers_end
+    return InFlightMessages(messages, exact)
 
 
 def compute_queue_backlog(
@@ -83,11 +75,9 @@ def compute_queue_backlog(
     backlog = _sum_known(s.backlog_records for s in write_rates.values()) if write_rates else None
     if kind is not QueueKind.KMQ:
         return QueueBacklog(kind, backlog)
-    open_by_partition = [
-        (in_flight or {}).get(partition, InFlightMessages()).open_messages for partition in write_rates
-    ]
-    working = _sum_known(None if m is None else m.working for m in open_by_partition)
-    returned = _sum_known(None if m is None else m.returned for m in open_by_partition)
+    messages = [(in_flight or {}).get(p, InFlightMessages()).open_messages for p in write_rates]
+    working = _sum_known(None if m is None else m.working for m in messages)
+    returned = _sum_known(None if m is None else m.returned for m in messages)
     waiting = None if backlog is None or working is None else backlog - working
     return QueueBacklog(kind, waiting, working, returned)
 

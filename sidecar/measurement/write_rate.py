@@ -35,25 +35,21 @@ class CounterSample:
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """Readings of the last `length_s` seconds; a rate needs a run of `min_span_s` seconds.
-
-    A reading less than `min_spacing_s` after its predecessor is dropped with the next one: long
-    windows of thousands of partitions stay small.
-    """
+    """Readings of the last `length_s` seconds; a rate needs a run of `min_span_s` seconds."""
 
     length_s: float
     min_span_s: float
     samples: tuple[CounterSample, ...] = ()
-    min_spacing_s: float = 0.0
+    min_spacing_s: float = 0.0  # keeps long windows of thousands of partitions small
 
     def add_sample(self, sample: CounterSample) -> "SlidingWindow":
         """Append a reading and drop those that are too old."""
         kept = [s for s in self.samples if s.time >= sample.time - self.length_s]
         if not kept or sample.time - kept[0].time < self.min_span_s:
-            # Keep one old reading: a slow iteration shall not make rates unknown.
+            # Keep one old reading: a slow iteration must not make rates unknown.
             kept = [*self.samples[-1 - len(kept) :]]
         if len(kept) > 1 and kept[-1].time - kept[-2].time < self.min_spacing_s:
-            kept.pop()
+            kept.pop()  # only now: the newest reading is needed until the next one
         return replace(self, samples=(*kept, sample))
 
     def compute_rates(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float | None]:
@@ -67,7 +63,7 @@ class SlidingWindow:
         first, since = last, self.samples[-1].time
         for sample in reversed(self.samples):
             value = sample.values.get(partition)
-            if value is None or first is None or value > first:
+            if value is None or first is None or value > first:  # the run is broken (rule 2)
                 break
             first, since = value, sample.time
         span = self.samples[-1].time - since
@@ -99,33 +95,25 @@ class RecordSizes:
         for partition, mean in self.means.items():
             by_topic.setdefault(partition.topic, []).append(mean)
         topics = {topic: fmean(means) for topic, means in by_topic.items()}
-        known = {p: self.means.get(p, topics.get(p.topic)) for p in partitions}
-        return {p: mean for p, mean in known.items() if mean is not None}
+        known = ((p, self.means.get(p, topics.get(p.topic))) for p in partitions)
+        return {p: mean for p, mean in known if mean is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetReadings:
-    """Readings of one iteration; missing answers are absent, or None for a whole map.
-
-    `log_sizes` are bytes of the leader replicas (`log-dirs` only). `reset_to_earliest` applies to
-    partitions without a commit (auto.offset.reset): all records are unread, or none. `in_flight` is
-    for `kmq` queues only.
-    """
+    """Readings of one iteration; missing answers are absent, or None for a whole map."""
 
     partitions: tuple[TopicPartition, ...]
     end_offsets: Mapping[TopicPartition, int]
     beginning_offsets: Mapping[TopicPartition, int]
     committed_offsets: Mapping[TopicPartition, int] | None
-    reset_to_earliest: bool = True
-    log_sizes: Mapping[TopicPartition, int] | None = None
-    in_flight: Mapping[TopicPartition, InFlightMessages] | None = None
+    reset_to_earliest: bool = True  # auto.offset.reset: without a commit all records are unread, or none
+    log_sizes: Mapping[TopicPartition, int] | None = None  # `log-dirs` only: bytes of the leader replicas
+    in_flight: Mapping[TopicPartition, InFlightMessages] | None = None  # `kmq` only
 
 
 def compute_backlog(readings: OffsetReadings, partition: TopicPartition) -> int | None:
-    """Return the records appended and not yet committed; None if an offset is unknown.
-
-    Records deleted by retention do not count.
-    """
+    """Return the records not yet committed; None if an offset is unknown."""
     end = readings.end_offsets.get(partition)
     if end is None or readings.committed_offsets is None:
         return None
@@ -133,6 +121,7 @@ def compute_backlog(readings: OffsetReadings, partition: TopicPartition) -> int 
     committed = readings.committed_offsets.get(partition)
     if begin is None and committed is None and readings.reset_to_earliest:
         return None
+    # From the beginning offset: records deleted by retention do not count.
     return compute_lag(end, committed, begin or 0, from_beginning=readings.reset_to_earliest)
 
 
@@ -148,33 +137,29 @@ class WriteRateMeter:
 
     def add_readings(self, time: float, readings: OffsetReadings) -> "WriteRateMeter":
         """Return the meter with readings added."""
-        committed = readings.committed_offsets or {}
-        new = committed.keys() - self.ever_committed
+        committed, sizes = readings.committed_offsets or {}, readings.log_sizes or {}
+        log_sizes, commits = self.log_size_window, self.commit_window
+        new = committed.keys() - self.ever_committed  # mostly empty: no copy of a large set
         return replace(
             self,
             end_offset_window=self.end_offset_window.add_sample(CounterSample(time, readings.end_offsets)),
-            log_size_window=self.log_size_window
-            and self.log_size_window.add_sample(CounterSample(time, readings.log_sizes or {})),
-            commit_window=self.commit_window
-            and self.commit_window.add_sample(CounterSample(time, committed)),
+            log_size_window=log_sizes and log_sizes.add_sample(CounterSample(time, sizes)),
+            commit_window=commits and commits.add_sample(CounterSample(time, committed)),
             ever_committed=self.ever_committed | new if new else self.ever_committed,
         )
 
     def measure_partitions(self, readings: OffsetReadings) -> dict[TopicPartition, PartitionLoad]:
         """Return write rate and backlog of every partition of the readings."""
         records = self.end_offset_window.compute_rates(readings.partitions)
-        sizes = self._mean_record_sizes(readings)
-        byte_rates = (
-            None if self.log_size_window is None else self.log_size_window.compute_rates(readings.partitions)
-        )
+        sizes, window = self._mean_sizes(readings), self.log_size_window
+        byte_rates = None if window is None else window.compute_rates(readings.partitions)
         measured: dict[TopicPartition, PartitionLoad] = {}
-        for partition in readings.partitions:
-            rate, size = records[partition], sizes.get(partition)
-            backlog = _add_in_flight(self._compute_backlog(readings, partition), readings, partition)
-            measured[partition] = PartitionLoad(
-                bytes_per_s=_convert_to_bytes(rate, size) if byte_rates is None else byte_rates[partition],
-                records_per_s=rate,
-                backlog_bytes=_convert_to_bytes(backlog, size),
+        for p in readings.partitions:
+            backlog = _add_in_flight(self._compute_backlog(readings, p), readings, p)
+            measured[p] = PartitionLoad(
+                bytes_per_s=_to_bytes(records[p], sizes.get(p)) if byte_rates is None else byte_rates[p],
+                records_per_s=records[p],
+                backlog_bytes=_to_bytes(backlog, sizes.get(p)),
                 backlog_records=backlog,
             )
         return measured
@@ -183,87 +168,66 @@ class WriteRateMeter:
         """Return the committed bytes/s of each partition; unknown ones are absent."""
         if self.commit_window is None:
             return {}
-        sizes, rates = (
-            self._mean_record_sizes(readings),
-            self.commit_window.compute_rates(readings.partitions),
-        )
-        by_partition = {p: _convert_to_bytes(rate, sizes.get(p)) for p, rate in rates.items()}
-        return {p: rate for p, rate in by_partition.items() if rate is not None}
+        sizes, rates = self._mean_sizes(readings), self.commit_window.compute_rates(readings.partitions)
+        by_partition = ((p, _to_bytes(rate, sizes.get(p))) for p, rate in rates.items())
+        return {p: rate for p, rate in by_partition if rate is not None}
 
     def _compute_backlog(self, readings: OffsetReadings, partition: TopicPartition) -> int | None:
-        """Return the backlog in records (rule 5)."""
         known = readings.committed_offsets is None or partition in readings.committed_offsets
         if not known and partition in self.ever_committed:
-            return None
+            return None  # rule 5: auto.offset.reset would make it the whole log, or nothing
         return compute_backlog(readings, partition)
 
-    def _mean_record_sizes(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
+    def _mean_sizes(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
         if readings.log_sizes is None:
             return self.record_sizes.estimate_sizes(readings.partitions)
         sizes: dict[TopicPartition, float] = {}
-        for partition, size in readings.log_sizes.items():
-            end, begin = (readings.end_offsets.get(partition), readings.beginning_offsets.get(partition))
+        for p, size in readings.log_sizes.items():
+            end, begin = readings.end_offsets.get(p), readings.beginning_offsets.get(p)
             if end is not None and begin is not None and end > begin:
-                sizes[partition] = size / (end - begin)
+                sizes[p] = size / (end - begin)
         return sizes
 
 
-def _add_in_flight(
-    backlog_records: int | None, readings: OffsetReadings, partition: TopicPartition
-) -> int | None:
-    """Return the backlog with messages in flight added (rule 6)."""
-    if backlog_records is None or readings.in_flight is None:
-        return backlog_records
+def _add_in_flight(backlog: int | None, readings: OffsetReadings, partition: TopicPartition) -> int | None:
+    if backlog is None or readings.in_flight is None:
+        return backlog
     in_flight = readings.in_flight.get(partition, InFlightMessages())
-    return backlog_records + in_flight.in_flight_count or (0 if in_flight.is_exact else None)
+    return backlog + in_flight.in_flight_count or (0 if in_flight.is_exact else None)  # rule 6
 
 
-def _convert_to_bytes(records: float | None, size: float | None) -> float | None:
+def _to_bytes(records: float | None, size: float | None) -> float | None:
     if not records:
-        return records
+        return records  # 0 records are 0 bytes, whatever their size (rule 4)
     return None if size is None else records * size
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUpPolicy:
-    """Catch-up time of a backlog, in seconds.
+    """Catch-up time of a backlog, in seconds."""
 
-    Writes of the last `backlog_grace` seconds (batches being filled) are not overdue; the rest is
-    to be read within `catch_up_time`.
-    """
-
-    catch_up_time: float = 120.0
-    backlog_grace: float = 15.0
+    catch_up_time: float = 120.0  # for the overdue part
+    backlog_grace: float = 15.0  # writes of this time are not overdue: batches being filled
 
 
 def add_needed_rates(
     write_rates: Mapping[TopicPartition, PartitionLoad], catch_up: CatchUpPolicy, usable_capacity: float
 ) -> dict[TopicPartition, PartitionLoad]:
-    """Set `required_bytes_per_s` = write rate + overdue backlog / catch-up time.
+    """Set `required_bytes_per_s` = write rate + overdue backlog / catch-up time."""
 
-    A partition has one consumer at most, so a backlog never requires more than `usable_capacity`,
-    in bytes/s.
-    """
-    return {
-        p: replace(s, required_bytes_per_s=_compute_needed_rate(s, catch_up, usable_capacity))
-        for p, s in write_rates.items()
-    }
+    def needed(load: PartitionLoad) -> float | None:
+        if load.bytes_per_s is None:
+            return None
+        overdue = compute_overdue_bytes(load, catch_up) or 0.0
+        # A partition has one consumer at most: no backlog can be read faster than `usable_capacity`.
+        most = max(load.bytes_per_s, usable_capacity)
+        return min(load.bytes_per_s + overdue / catch_up.catch_up_time, most)
+
+    return {p: replace(s, required_bytes_per_s=needed(s)) for p, s in write_rates.items()}
 
 
-def compute_overdue_bytes(write_rate: PartitionLoad, catch_up: CatchUpPolicy) -> float | None:
+def compute_overdue_bytes(load: PartitionLoad, catch_up: CatchUpPolicy) -> float | None:
     """Return the backlog in bytes beyond the grace; None if unknown."""
-    if write_rate.bytes_per_s is None or write_rate.backlog_bytes is None:
+    if load.bytes_per_s is None or load.backlog_bytes is None:
         return None
-    return max(0.0, write_rate.backlog_bytes - write_rate.bytes_per_s * catch_up.backlog_grace)
-
-
-def _compute_needed_rate(
-    write_rate: PartitionLoad, catch_up: CatchUpPolicy, usable_capacity: float
-) -> float | None:
-    if write_rate.bytes_per_s is None:
-        return None
-    overdue = compute_overdue_bytes(write_rate, catch_up) or 0.0
-    return min(
-        write_rate.bytes_per_s + overdue / catch_up.catch_up_time,
-        max(write_rate.bytes_per_s, usable_capacity),
-    )
+    return max(0.0, load.backlog_bytes - load.bytes_per_s * catch_up.backlog_grace)
