@@ -294,6 +294,6 @@ def test_the_doctor_finds_a_wrong_password(config: Path, capsys: pytest.CaptureF
     """It names the failure and the remedy."""
     assert main(["doctor", "--config", str(config)]) == 1
     said = capsys.readouterr().out
-    assert "WRONG    brokers: 127.0.0.1" in said
+    assert "FAILED   brokers: 127.0.0.1" in said
     assert "-> mend sasl.username and sasl.password" in said
     assert "hunter3" not in said

@@ -159,7 +159,7 @@ def test_settings_of_consumers_and_sidecar_must_agree() -> None:
     ours = {"group.id": "g", "trimtab.plan.topic": "trimtab.plans"}
     assert [f.level for f in check_consumer_settings({"group.id": "g"}, ours)] == [FindingLevel.OK]
     (wrong,) = check_consumer_settings({"group.id": "g"}, {**ours, "trimtab.plan.topic": "mine"})
-    assert (wrong.level, "'mine' at the sidecar" in wrong.message) == (FindingLevel.FAILED, True)
+    assert (wrong.level, "'mine' for the sidecar" in wrong.message) == (FindingLevel.FAILED, True)
 
 
 def test_kubernetes_rights_are_those_of_the_documented_role() -> None:
@@ -209,10 +209,10 @@ def test_what_is_wrong_is_printed_with_what_to_do(doctor: Any) -> None:
     code, out = doctor([OK, BAD])
     assert code == 1
     assert "FAILED   topic t: Read not allowed\n         -> grant Read on topic t\n" in out
-    assert "1 of 2 checks found something wrong" in out
+    assert "1 of 2 checks failed" in out
     code, out = doctor([OK])
     assert code == 0
-    assert "all well" in out
+    assert "all checks passed" in out
 
 
 def test_the_same_as_json(doctor: Any) -> None:
@@ -229,9 +229,9 @@ def test_a_pause_is_a_warning() -> None:
     assert [f.level for f in found] == [FindingLevel.WARNING]
     assert "scale-down and scale-up is paused by the annotation" in found[0].message
     assert not has_failed_checks(found)
-    assert format_summary(found) == "nothing is wrong, but 1 warning"
+    assert format_summary(found) == "no check failed, but 1 warning"
     assert check_pause("the settings", [], "") == ()
-    assert format_summary([]) == "all well"
+    assert format_summary([]) == "all checks passed"
 
 
 def test_a_zero_that_nobody_is_known_to_have_set_is_a_note() -> None:
