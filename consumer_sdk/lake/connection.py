@@ -1,8 +1,4 @@
-"""Connection settings (addresses, TLS, SASL, sockets) of an ingest, for its other clients.
-
-The producer of a replay and the reader of a verification connect as the ingest does; settings of
-groups and fetching do not apply to them.
-"""
+"""Connection settings of an ingest, for the producer of a replay and the reader of a verification."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +13,8 @@ def extract_connection_settings(config: Mapping[str, Any], alternative: str) -> 
     Raises SettingError if bootstrap servers are missing (`alternative` completes the advice), or if
     TLS or SASL settings are invalid.
     """
-    found = connection.extract_connection_settings(config)
-    if not found.get("bootstrap.servers") and not found.get("metadata.broker.list"):
+    settings = connection.extract_connection_settings(config)  # without those of groups and fetching
+    if not settings.get("bootstrap.servers") and not settings.get("metadata.broker.list"):
         raise SettingError(f"'bootstrap.servers' is missing; write it, or {alternative}")
-    connection.check_settings(found)
-    return connection.to_librdkafka_config(found)
+    connection.check_settings(settings)
+    return connection.to_librdkafka_config(settings)

@@ -1,14 +1,10 @@
 """Replay of dead letters: reads them from their table, sends them to Kafka, deletes them.
 
-At least once: rows are deleted after Kafka has confirmed their records (acks=all, idempotent). A
-crash in between leaves sent rows, which the next replay sends again. Headers name the origin:
-trimtab.replay.topic, .partition, .offset, .timestamp (ms) and .error.
+At least once: rows are deleted after Kafka has confirmed their records. A crash in between leaves
+sent rows, which the next replay sends again. Headers name the origin: trimtab.replay.topic,
+.partition, .offset, .timestamp (ms) and .error.
 
-A record keeps its topic and partition if they exist. Its timestamp is the time of the replay:
-retention would delete old timestamps before they are read.
-
-Rows are deleted by a MERGE, which is safe beside writers. Its version of the table has no offsets,
-so they are committed again behind it.
+A record keeps its topic and partition if they exist.
 """
 
 import logging
@@ -37,8 +33,7 @@ log = logging.getLogger("trimtab.lake")
 REPLAY_HEADER_PREFIX: Final = "trimtab.replay."
 REPLAY_CHUNK_ROWS: Final = 10_000
 REPLAY_CHUNK_BYTES: Final = 64_000_000
-MAX_DELETE_ATTEMPTS: Final = 20
-"""Limit of a deletion's attempts when writers add dead letters meanwhile."""
+MAX_DELETE_ATTEMPTS: Final = 20  # writers add dead letters meanwhile
 
 REPLAY_PRODUCER_SETTINGS: Final[Mapping[str, Any]] = {
     "acks": "all",
@@ -52,8 +47,7 @@ _COORDINATE_SCHEMA: Final = pa.schema(
 )
 _REPLAYED_VIEW: Final = "trimtab_replayed"
 
-DeadLetterRow: TypeAlias = Any
-"""A row of the dead-letter table."""
+DeadLetterRow: TypeAlias = Any  # a Spark Row of the dead-letter table
 
 
 class ReplayProducer(Protocol):
@@ -68,12 +62,12 @@ class ReplayProducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSelection:
-    """Filter of dead letters: `error` is a part of the reason, `since` ≤ timestamp < `until`."""
+    """Filter of dead letters."""
 
     topic: str | None = None
-    error: str | None = None
+    error: str | None = None  # a part of the reason
     since: datetime | None = None
-    until: datetime | None = None
+    until: datetime | None = None  # exclusive
     limit: int | None = None
 
     def select_rows(self, letters: DataFrame) -> DataFrame:
@@ -91,13 +85,13 @@ class DeadLetterSelection:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSummary:
-    """Dead letters of one table, topic and reason; `first` and `last` are record timestamps."""
+    """Dead letters of one table, topic and reason."""
 
     table: str
     topic: str
     error: str
     records: int
-    first: datetime | None
+    first: datetime | None  # record timestamps
     last: datetime | None
 
 
@@ -111,14 +105,14 @@ def list_dead_letter_tables(lake: SparkLake, name: str | None = None) -> list[st
 
     Raises SettingError if it does not exist.
     """
-    found = [table for table in lake.list_tables() if table.endswith(DEAD_LETTER_SUFFIX)]
+    tables = [table for table in lake.list_tables() if table.endswith(DEAD_LETTER_SUFFIX)]
     if name is None:
-        return found
-    wanted = name if name.endswith(DEAD_LETTER_SUFFIX) else dead_letter_table(name)
-    if wanted not in found:
-        have = ", ".join(found) or "none"
-        raise SettingError(f"there is no dead-letter table {wanted!r}; there are: {have}")
-    return [wanted]
+        return tables
+    table = name if name.endswith(DEAD_LETTER_SUFFIX) else dead_letter_table(name)
+    if table not in tables:
+        existing = ", ".join(tables) or "none"
+        raise SettingError(f"there is no dead-letter table {table!r}; there are: {existing}")
+    return [table]
 
 
 def summarize_dead_letters(
@@ -133,8 +127,8 @@ def summarize_dead_letters(
             .agg(sql.count("*").alias("records"), sql.min(time), sql.max(time))
             .collect()
         )
-    found = [DeadLetterSummary(table, *row) for row in rows]
-    return sorted(found, key=lambda summary: (-summary.records, summary.topic, summary.error))
+    summaries = (DeadLetterSummary(table, *row) for row in rows)
+    return sorted(summaries, key=lambda summary: (-summary.records, summary.topic, summary.error))
 
 
 @dataclass(slots=True)
@@ -154,17 +148,17 @@ class DeadLetterReplay:
         Raises DeadLetterReplayError if Kafka rejects a record: it and the rest stay in the table.
         """
         total = 0
-        most, size = self._plan_chunks(selection)
-        while total < most:
-            piece = self._read_chunk(replace(selection, limit=min(size, most - total)))
-            if not piece:
+        limit, chunk_rows = self._plan_chunks(selection)
+        while total < limit:
+            rows = self._read_chunk(replace(selection, limit=min(chunk_rows, limit - total)))
+            if not rows:
                 break
-            delivered = self._send_chunk(piece)
+            delivered = self._send_chunk(rows)
             self._delete_rows(delivered)
             total += len(delivered)
             if self._failed:
                 raise DeadLetterReplayError(
-                    f"table {self.table}: Kafka did not take {len(self._failed)} of {len(piece)} "
+                    f"table {self.table}: Kafka did not accept {len(self._failed)} of {len(rows)} "
                     f"records ({self._failed[0]}); they stay in the table, {total} were sent"
                 )
         return total
@@ -172,22 +166,22 @@ class DeadLetterReplay:
     def _plan_chunks(self, selection: DeadLetterSelection) -> tuple[int, int]:
         """Return the number of records and the rows per chunk, which bounds memory."""
         # Counted once: a record that fails again meanwhile is not replayed in a loop.
-        asked = sql.count("*"), sql.max(sql.length("value"))
+        sums = sql.count("*"), sql.max(sql.length("value"))
         with jvm_errors.translate_errors(f"table {self.table}"):
-            (found,) = selection.select_rows(_read_dead_letters(self.lake, self.table)).agg(*asked).collect()
-        most, longest = found
-        return most, max(1, min(REPLAY_CHUNK_ROWS, REPLAY_CHUNK_BYTES // max(1, longest or 0)))
+            letters = _read_dead_letters(self.lake, self.table)
+            ((records, longest),) = selection.select_rows(letters).agg(*sums).collect()
+        return records, max(1, min(REPLAY_CHUNK_ROWS, REPLAY_CHUNK_BYTES // max(1, longest or 0)))
 
     def _read_chunk(self, selection: DeadLetterSelection) -> list[DeadLetterRow]:
         with jvm_errors.translate_errors(f"table {self.table}"):
             return selection.select_rows(_read_dead_letters(self.lake, self.table)).collect()
 
-    def _send_chunk(self, piece: Sequence[DeadLetterRow]) -> list[DeadLetterRow]:
+    def _send_chunk(self, rows: Sequence[DeadLetterRow]) -> list[DeadLetterRow]:
         """Send rows; return the ones that Kafka confirmed."""
         delivered: list[DeadLetterRow] = []
-        for row in piece:
+        for row in rows:
             self._produce_row(row, self._delivery_callback(row, delivered))
-            self.producer.poll(0)
+            self.producer.poll(0)  # serves the delivery callbacks
         self.producer.flush()
         return delivered
 
@@ -204,15 +198,15 @@ class DeadLetterReplay:
 
     def _produce_row(self, row: DeadLetterRow, on_delivery: Callable[[Any, Any], None]) -> None:
         topic = self.target_topic or row.topic
+        # No timestamp: retention would delete an old one before the record is read again.
         options: dict[str, Any] = {"headers": _build_replay_headers(row), "on_delivery": on_delivery}
-        if topic == row.topic and row.partition < self._count_partitions(topic):
+        partitions = self._count_partitions(topic)
+        if topic == row.topic and row.partition < partitions:
             options["partition"] = row.partition
-        else:
-            self._count_partitions(topic)
         while True:
             try:
                 self.producer.produce(topic, row.value, row.key, **options)
-            except BufferError:
+            except BufferError:  # the producer's queue is full
                 self.producer.poll(1.0)
             else:
                 return
@@ -220,31 +214,31 @@ class DeadLetterReplay:
     def _count_partitions(self, topic: str) -> int:
         """Return a topic's number of partitions. Raises SettingError if it does not exist."""
         if topic not in self._partitions:
-            found = self.producer.list_topics(topic, timeout=30.0).topics[topic]
-            if found.error is not None:
-                raise SettingError(f"topic {topic!r}: {found.error.str()}; create it, or set --to-topic")
-            self._partitions[topic] = len(found.partitions)
+            metadata = self.producer.list_topics(topic, timeout=30.0).topics[topic]
+            if metadata.error is not None:
+                raise SettingError(f"topic {topic!r}: {metadata.error.str()}; create it, or set --to-topic")
+            self._partitions[topic] = len(metadata.partitions)
         return self._partitions[topic]
 
     def _delete_rows(self, rows: Sequence[DeadLetterRow]) -> None:
-        """Delete rows from the table and commit its offsets again."""
         if not rows:
             return
-        places = sorted({tuple(row[key] for key in _COORDINATE_NAMES) for row in rows})
-        columns = list(zip(*places, strict=True))
-        gone = pa.table(dict(zip(_COORDINATE_NAMES, columns, strict=True)), schema=_COORDINATE_SCHEMA)
-        self.lake.to_spark_frame(gone).createOrReplaceTempView(_REPLAYED_VIEW)
+        coordinates = sorted({tuple(row[key] for key in _COORDINATE_NAMES) for row in rows})
+        columns = zip(_COORDINATE_NAMES, zip(*coordinates, strict=True), strict=True)
+        replayed = pa.table(dict(columns), schema=_COORDINATE_SCHEMA)
+        self.lake.to_spark_frame(replayed).createOrReplaceTempView(_REPLAYED_VIEW)
         on = " AND ".join(f"t.`{key}` = r.`{key}`" for key in _COORDINATE_NAMES)
         merge = f"MERGE INTO {self.table} t USING {_REPLAYED_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
         backoff = RetryBackoff(random.Random())  # noqa: S311 - jitter
-        _retry_on_race(backoff, lambda: self.lake.spark.sql(merge))
+        _retry_on_race(backoff, lambda: self.lake.spark.sql(merge))  # safe beside writers
+        # The MERGE's version of the table has no offsets.
         _retry_on_race(backoff, lambda: recommit_offsets(self._open_table()))
 
     def _open_table(self) -> LakeTable:
-        found = self.lake.open_table(self.table)
-        if found is None:
-            raise SettingError(f"the table {self.table!r} was dropped during the replay")
-        return found
+        table = self.lake.open_table(self.table)
+        if table is None:
+            raise SettingError(f"table {self.table!r} was dropped during the replay")
+        return table
 
 
 def _read_dead_letters(lake: SparkLake, table: str) -> DataFrame:
@@ -256,20 +250,14 @@ def _read_dead_letters(lake: SparkLake, table: str) -> DataFrame:
 
 
 def _build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:
+    # Without those of an earlier replay: a record that failed twice names its last origin.
     kept = [(k, v) for k, v in (row.headers or {}).items() if not k.startswith(REPLAY_HEADER_PREFIX)]
-    time = "" if row.timestamp is None else str(int(row.timestamp.timestamp() * 1000))
-    ours = {
-        "topic": row.topic,
-        "partition": row.partition,
-        "offset": row.offset,
-        "timestamp": time,
-        "error": row.error,
-    }
+    time = "" if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
+    ours = {name: row[name] for name in _COORDINATE_NAMES} | {"timestamp": time, "error": row.error}
     return [*kept, *((REPLAY_HEADER_PREFIX + name, str(value).encode()) for name, value in ours.items())]
 
 
 def _retry_on_race(backoff: RetryBackoff, operation: Callable[[], Any]) -> None:
-    """Retry while another writer is faster, up to MAX_DELETE_ATTEMPTS."""
     for attempt in range(MAX_DELETE_ATTEMPTS):
         try:
             with jvm_errors.translate_errors("deleting replayed records"):

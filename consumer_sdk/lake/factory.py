@@ -16,6 +16,5 @@ def start_lake(config: SessionConfig) -> SparkLake:
     spark = start_session(config)
     arrow = config.file_writer == ARROW_FILE_WRITER
     if config.format == DELTA_FORMAT:
-        place = hadoop_path(str(config.warehouse))
-        return DeltaLake(spark, place, owns_session=True, arrow=arrow)
+        return DeltaLake(spark, hadoop_path(str(config.warehouse)), owns_session=True, arrow=arrow)
     return IcebergLake(spark, config.catalog_name, owns_session=True, arrow=arrow)

@@ -1,8 +1,4 @@
-"""`trimtab ingest`: reads topics and writes lake tables until SIGTERM or SIGINT.
-
-Ending is bounded by `lake.flush.timeout`: once for the last flush, and once more if a call into the
-lake does not return. Unflushed offsets are logged; the next owner reads them again.
-"""
+"""`trimtab ingest`: reads topics and writes lake tables until SIGTERM or SIGINT."""
 
 import logging
 import threading
@@ -91,20 +87,17 @@ INGEST_SETTINGS: Final = frozenset(one.name for one in list_settings(IngestOptio
 
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """Validated configuration; `throttle` in bytes/s, None for no limit.
-
-    `metrics_address` is host and port of /metrics (port 0: a free one), None if it is not served.
-    """
+    """Validated configuration."""
 
     topics: tuple[str, ...]
     consumer_config: Mapping[str, Any]
     lake: LakeConfig
-    throttle: float | None = None
-    metrics_address: tuple[str, int] | None = None
+    throttle: float | None = None  # bytes/s
+    metrics_address: tuple[str, int] | None = None  # port 0: a free one; None: not served
     metrics_access: AccessPolicy = NO_AUTH
 
     def __repr__(self) -> str:
-        """Leave out the consumer's settings, which contain secrets."""
+        # Without the consumer's settings, which contain secrets.
         return f"IngestSettings(topics={self.topics!r}, group={self.lake.group!r})"
 
 
@@ -113,12 +106,12 @@ def parse_ingest_settings(config: Mapping[str, Any]) -> IngestSettings:
 
     Raises SettingError.
     """
-    whole = {**_INGEST_DEFAULTS, **config}
-    own = {n: v for n, v in whole.items() if n in INGEST_SETTINGS and v is not None}
-    consumer = {n: v for n, v in whole.items() if n not in INGEST_SETTINGS and not is_lake_setting(n)}
+    settings = {**_INGEST_DEFAULTS, **config}
+    own = {n: v for n, v in settings.items() if n in INGEST_SETTINGS and v is not None}
+    consumer = {n: v for n, v in settings.items() if n not in INGEST_SETTINGS and not is_lake_setting(n)}
     _reject_misspelled_settings(consumer)
     options = validate_settings(IngestOptions, own)
-    lake = parse_lake_config(whole)
+    lake = parse_lake_config(settings)
     parse_consumer_settings(consumer)
     port = options.trimtab_metrics_port
     return IngestSettings(
@@ -142,19 +135,19 @@ def run_ingest(
 
     Raises the errors of `LakeWriter`, and SettingError if /metrics cannot be served.
     """
-    clock, meters = clock or SystemClock(), LakeMetrics()
+    clock, metrics = clock or SystemClock(), LakeMetrics()
     throttle = FetchThrottle(clock, config.lake.limits.batch_bytes / 8, config.throttle)
     with (
         ExitStack() as stack,
         Consumer(config.consumer_config, clock=clock) as consumer,
-        LakeWriter(consumer, config.lake, lake=lake, clock=clock, metrics=meters) as writer,
+        # Closed before the consumer, which keeps its partitions until the last flush is committed.
+        LakeWriter(consumer, config.lake, lake=lake, clock=clock, metrics=metrics) as writer,
     ):
         if config.metrics_address is not None:
-            if (
-                warning := config.metrics_access.exposure_warning("/metrics", config.metrics_address[0])
-            ) is not None:
+            access, (host, port) = config.metrics_access, config.metrics_address
+            if (warning := access.exposure_warning("/metrics", host)) is not None:
                 log.warning("%s (%s)", warning, ", ".join(METRICS_ACCESS_SETTINGS))
-            url = stack.enter_context(serve_metrics(meters, *config.metrics_address, config.metrics_access))
+            url = stack.enter_context(serve_metrics(metrics, host, port, access))
             log.info("serving metrics at %s", url)
         names = ", ".join(config.topics)
         # The lake is ready first: a member that cannot write would hold up the group's rebalance.
@@ -176,7 +169,7 @@ def _ingest_batch(
     writer.write(messages, stop=stop)
     throttle.record_fetch(sum(_record_size(m) for m in messages), len(messages))
     while (wait := throttle.remaining_wait_s()) > 0 and not stop.is_set():
-        consumer.consume(0, min(wait, 0.1))
+        consumer.consume(0, min(wait, 0.1))  # serves rebalance callbacks
 
 
 def _record_size(message: ConsumedMessage) -> int:

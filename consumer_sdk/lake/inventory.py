@@ -1,6 +1,6 @@
 """Inventory of a lake: size and committed offsets of each table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,46 +13,51 @@ from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT, Ses
 
 @dataclass(frozen=True, slots=True)
 class TableInventory:
-    """One table; `committed_offsets`: group → topic → partition → next offset; `note`: problem."""
+    """Size and committed offsets of one table."""
 
     name: str
     rows: int
     files: int
     bytes: int
     snapshots: int
-    committed_offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
-    note: str = ""
+    committed_offsets: Mapping[str, Mapping[str, Mapping[int, int]]]  # group → topic → partition → next
+    note: str = ""  # why the offsets are unknown
 
 
 def list_table_inventory(lake: SparkLake) -> list[TableInventory]:
     """Return the inventory of every table, sorted by name. Raises LakeUnavailableError."""
-    opened = ((name, lake.open_table(name)) for name in lake.list_tables())
-    return [_describe_table(name, table) for name, table in opened if table is not None]
+    return [_describe_table(name, table) for name, table in _open_tables(lake)]
 
 
 def list_written_tables(lake: SparkLake) -> list[str]:
     """Return the names of the tables with offsets, sorted: those that Trimtab writes."""
-    opened = ((name, lake.open_table(name)) for name in lake.list_tables())
-    return [name for name, table in opened if table is not None and _has_offsets(table)]
+    return [name for name, table in _open_tables(lake) if _has_offsets(table)]
+
+
+def _open_tables(lake: SparkLake) -> Iterator[tuple[str, StoredTable]]:
+    for name in lake.list_tables():
+        table = lake.open_table(name)
+        if table is not None:  # dropped since the listing
+            yield name, table
 
 
 def check_lake_exists(config: SessionConfig) -> None:
     """Raise SettingError for an embedded lake that does not exist."""
+    # Opening one would create it: a misspelled path would look like an empty lake.
     if config.catalog or config.warehouse is None or ":" in config.warehouse:
         return
     folder = Path(config.warehouse)
     if config.format == DELTA_FORMAT:
         if not _has_delta_tables(folder):
-            raise SettingError(f"there is no lake in {folder}: no folder of it is a Delta table")
+            raise SettingError(f"there is no lake in {folder}: it contains no Delta table")
     elif not (folder / "catalog.db").exists():
         raise SettingError(f"there is no lake in {folder}: it has no catalog.db")
 
 
 def detect_lake_format(folder: Path) -> str:
     """Return the format of an embedded lake, detected from the files in its folder."""
-    return (
-        DELTA_FORMAT if _has_delta_tables(folder) and not (folder / "catalog.db").exists() else ICEBERG_FORMAT
-    )
+    is_delta = _has_delta_tables(folder) and not (folder / "catalog.db").exists()
+    return DELTA_FORMAT if is_delta else ICEBERG_FORMAT
 
 
 def _has_delta_tables(folder: Path) -> bool:

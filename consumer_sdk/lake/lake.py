@@ -14,34 +14,27 @@ from trimtab.consumer_sdk.lake.spark.session import stop_session
 class StoredTable(LakeTable, Protocol):
     """A table with the totals that the inventory shows."""
 
-    def count_snapshots(self) -> int:
-        """Return the number of readable versions."""
-        ...
+    def count_snapshots(self) -> int: ...  # noqa: D102 - of readable versions
 
-    def read_totals(self) -> dict[str, int]:
-        """Return rows, files and bytes of the current version."""
-        ...
+    # Rows, files and bytes of the current version.
+    def read_totals(self) -> dict[str, int]: ...  # noqa: D102 - see above
 
 
 class SparkLake(ABC):
-    """A lake on a Spark session of this process.
-
-    `owns_session`: close() stops the session. `arrow`: this process writes the data files from
-    Arrow tables, and Spark's JVM only commits.
-    """
+    """A lake on a Spark session of this process; close() stops a session that it owns."""
 
     def __init__(self, spark: SparkSession, *, owns_session: bool = False, arrow: bool = False) -> None:
         self.spark = spark
         self._owns_session = owns_session
-        self._writes_arrow = arrow
+        self._writes_arrow = arrow  # this process writes the data files, Spark's JVM only commits
 
     @abstractmethod
     def open_table(self, name: str) -> StoredTable | None:
-        """Return a table, None where there is none of that name. Raises LakeUnavailableError."""
+        """Return a table, None if it does not exist. Raises LakeUnavailableError."""
 
     @abstractmethod
     def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> StoredTable:
-        """Return the table of that name, made with the frame's columns if it is missing."""
+        """Return the table; create it with the frame's columns if it does not exist."""
 
     @abstractmethod
     def create_scratch_table(self, folder: str, frame: Frame) -> StoredTable:
@@ -52,28 +45,20 @@ class SparkLake(ABC):
         """Return the names of all tables, sorted. Raises LakeUnavailableError."""
 
     def to_frame(self, records: Records) -> Frame:
-        """Return what a table stages these rows from."""
+        """Return a frame of these records, for `stage_rows`."""
         return records if self._writes_arrow else self.to_spark_frame(records)
 
     def to_spark_frame(self, records: Records) -> DataFrame:
         """Return a Spark frame of these records in one partition."""
-        # One partition, because a flush shall write one file.
-        try:
-            return self.spark.createDataFrame(records).coalesce(1)
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, "passing a batch to Spark") from error
+        with jvm_errors.translate_errors("passing a batch to Spark"):
+            return self.spark.createDataFrame(records).coalesce(1)  # a flush writes one file per partition
 
     def is_empty(self, frame: Frame) -> bool:
-        """Return whether a frame has no rows.
-
-        Raises TransformError, SparkSessionError, LakeUnavailableError.
-        """
+        """Return whether a frame has no rows. Raises TransformError, SparkSessionError."""
         if not isinstance(frame, DataFrame):
             return bool(frame.num_rows == 0)
-        try:
+        with jvm_errors.translate_errors("evaluating a batch in Spark"):
             return frame.isEmpty()
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, "evaluating a batch in Spark") from error
 
     def close(self) -> None:
         """Stop the session if this lake owns it."""

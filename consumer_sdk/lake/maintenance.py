@@ -26,11 +26,7 @@ log = logging.getLogger("trimtab.lake")
 T = TypeVar("T")
 
 MAX_LOST_RACES: Final = 10
-"""Lost races against writers after which a step fails."""
-
-MAX_FILES_PER_ROUND: Final = 1000
-"""Limit of files per round, if the format supports one: it bounds the cost of a lost race."""
-
+MAX_FILES_PER_ROUND: Final = 1000  # bounds the cost of a lost race, if the format supports a limit
 SECONDS_PER_HOUR: Final = 3600.0
 MIN_VERSION_AGE_S: Final = SECONDS_PER_HOUR
 MIN_ORPHAN_AGE_S: Final = 24 * SECONDS_PER_HOUR
@@ -54,25 +50,22 @@ class RewriteRound:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """Result of a compaction; `lost_races` counts commits that a writer overtook."""
+    """Result of a compaction."""
 
     table: str
     old_files: int = 0
     new_files: int = 0
     bytes: int = 0
-    lost_races: int = 0
+    lost_races: int = 0  # commits that a writer overtook
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPolicy:
-    """Minimum ages in seconds of expirable versions and orphan files.
-
-    `min_versions` of the newest versions stay at any age; None: age alone decides.
-    """
+    """Minimum ages of expirable versions and orphan files."""
 
     version_age_s: float
     orphan_age_s: float
-    min_versions: int | None = None
+    min_versions: int | None = None  # kept at any age; None: age alone decides
 
     def check_ages(self) -> None:
         """Raise SettingError for ages that would delete data in use by writers (rule 3)."""
@@ -90,19 +83,18 @@ class ExpiryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """Number of expired versions, their deleted files, deleted orphans (None: within `files`)."""
+    """Numbers of expired versions and deleted files."""
 
     table: str
     versions: int
     files: int
-    orphans: int | None
+    orphans: int | None  # None: counted in `files`
 
 
 class TableMaintenance(Protocol):
     """Maintenance of the tables of one format.
 
-    Every method raises CommitConflictError if a writer was faster, LakeUnavailableError and
-    DiskFullError.
+    Every method raises CommitConflictError if a writer was faster, and LakeUnavailableError.
     """
 
     def plan_compaction(self, table: str, target: int | None) -> FileTotals:
@@ -149,18 +141,17 @@ class RaceRetry:
 def compact_table(
     maintenance: TableMaintenance, table: str, target: int | None, backoff: RetryBackoff
 ) -> CompactionResult:
-    """Rewrite a table's small files in rounds.
-
-    Raises CommitConflictError, LakeUnavailableError.
-    """
+    """Rewrite a table's small files in rounds. Raises CommitConflictError, LakeUnavailableError."""
     races = RaceRetry(backoff)
     old = new = size = 0
     while True:
         done = races.retry_on_race(
             f"{table}: compaction", lambda: maintenance.rewrite_small_files(table, target)
         )
-        old, new, size = (old + done.old_files.files, new + done.new_files, size + done.old_files.bytes)
-        if done.old_files.files < MAX_FILES_PER_ROUND or done.new_files >= done.old_files.files:
+        replaced = done.old_files
+        old, new, size = old + replaced.files, new + done.new_files, size + replaced.bytes
+        # A full round that leaves as many files would repeat for ever.
+        if replaced.files < MAX_FILES_PER_ROUND or done.new_files >= replaced.files:
             break
     if old:
         races.retry_on_race(f"{table}: its offsets", lambda: maintenance.preserve_offsets(table))
@@ -170,10 +161,7 @@ def compact_table(
 def expire_table(
     maintenance: TableMaintenance, table: str, policy: ExpiryPolicy, now: float, backoff: RetryBackoff
 ) -> ExpiryResult:
-    """Expire versions and orphans; the offsets of every partition stay.
-
-    Raises CommitConflictError, LakeUnavailableError.
-    """
+    """Expire versions and orphans, not offsets. Raises CommitConflictError, LakeUnavailableError."""
     races = RaceRetry(backoff)
     since = now - policy.version_age_s
     races.retry_on_race(f"{table}: its offsets", lambda: maintenance.preserve_offsets(table, since))
@@ -188,10 +176,7 @@ def require_table(table: T | None, name: str) -> T:
 
 
 def recommit_offsets(table: LakeTable) -> None:
-    """Commit a table's current offsets again.
-
-    Raises CommitConflictError, CommittedOffsetsLostError.
-    """
+    """Commit a table's current offsets again. Raises CommitConflictError, CommittedOffsetsLostError."""
     current = table.read_offsets()
     if current.version:
         table.commit(StagedFiles(new_attempt_id()), current.offsets, current)

@@ -1,11 +1,7 @@
 """Prometheus metrics of the lake writer: rows, bytes, flushes, freshness of tables.
 
-*Freshness* is the time from a record's timestamp to the return of the commit with its row. Every
-record counts, vectorized: a batch of 100,000 records costs a millisecond. A timestamp in the future
-(the producer's clock is ahead) counts as 0; a record without a timestamp does not count.
-
-`LakeMetrics.registry` is separate from the default one: an embedding application decides what it
-exposes. All methods are thread-safe.
+*Freshness* is the time from a record's timestamp to the return of the commit with its row. A record
+without a timestamp does not count. All methods are thread-safe.
 """
 
 from collections.abc import Generator, Iterator
@@ -32,17 +28,16 @@ from trimtab.common.http_server import (
     build_text_response,
 )
 
+# Up to a day: the records of a backlog are hours old.
 FRESHNESS_BUCKETS_S: Final = (
     *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0),
     *(60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0),
 )
-"""Upper bounds in seconds, up to a day: the records of a backlog are hours old."""
-
 FLUSH_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0)
 
 
 class VectorHistogram(Collector):
-    """Histogram by table that observes many values at once."""
+    """Histogram by table that observes many values at once: 100,000 in a millisecond."""
 
     def __init__(self, name: str, text: str, bounds: tuple[float, ...]) -> None:
         self._name = name
@@ -54,12 +49,12 @@ class VectorHistogram(Collector):
 
     def observe(self, table: str, values: NDArray[np.float64]) -> None:
         """Count values; negative ones count as 0."""
-        whole = np.maximum(values, 0.0)
-        places = np.searchsorted(self._bounds, whole)
-        counts = np.bincount(places, minlength=len(self._bounds) + 1)
-        with self._lock:
+        values = np.maximum(values, 0.0)  # a producer's clock may be ahead
+        buckets = np.searchsorted(self._bounds, values)
+        counts = np.bincount(buckets, minlength=len(self._bounds) + 1)
+        with self._lock:  # the flush thread observes, the HTTP server's threads collect
             self._counts[table] = self._counts.get(table, 0) + counts
-            self._sums[table] = self._sums.get(table, 0.0) + float(whole.sum())
+            self._sums[table] = self._sums.get(table, 0.0) + float(values.sum())
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Yield the histogram of every table."""
@@ -76,7 +71,7 @@ class LakeMetrics:
     """Metrics of one process."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = CollectorRegistry()  # not the default one: an application decides what it exposes
         self._rows = self._create_counter("trimtab_written_rows", "Rows added")
         self._bytes = self._create_counter("trimtab_written_bytes", "Bytes of the data files added")
         self._lost_records = Counter(
@@ -100,7 +95,7 @@ class LakeMetrics:
         self.registry.register(self._freshness)
 
     def count_written(self, table: str, rows: int, size: int) -> None:
-        """Count rows and bytes of data files added to a table."""
+        """Count rows and bytes added to a table."""
         self._rows.labels(table).inc(rows)
         self._bytes.labels(table).inc(size)
 
@@ -124,14 +119,14 @@ class LakeMetrics:
 def serve_metrics(
     metrics: LakeMetrics, host: str, port: int, access: AccessPolicy = NO_AUTH
 ) -> Generator[str, None, None]:
-    """Serve /metrics and /healthz (port 0: a free one) while the block runs; yield the URL.
+    """Serve /metrics and /healthz while the block runs; yield the URL.
 
-    /healthz requires no token: probes have none. Raises SettingError if the address is in use.
+    Raises SettingError if the address is in use.
     """
     endpoint = HttpEndpoint(
         {
             METRICS_PATH: lambda: (HTTP_OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry)),
-            HEALTH_PATH: lambda: build_text_response(HTTP_OK, "alive"),
+            HEALTH_PATH: lambda: build_text_response(HTTP_OK, "alive"),  # no token: probes have none
         }
     )
     try:

@@ -1,7 +1,6 @@
 """Protocols of the lake writer: a consumer to fetch from, a lake to write to.
 
-`LakeWriter` and the flush depend on these only. Each table format implements `Lake`; the contract
-tests in `tests/contract` check it against the promises here.
+Each table format implements `Lake`; the tests in `tests/contract` check it against the promises here.
 """
 
 import uuid
@@ -95,17 +94,11 @@ class LakeTable(Protocol):
         ...
 
     def evolve_schema(self, frame: Frame) -> None:
-        """Add a frame's missing columns to the table (`schema_evolution`).
-
-        Raises CommitConflictError if another writer changed the table first.
-        """
+        """Add a frame's missing columns to the table. Raises CommitConflictError."""
         ...
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
-        """Write a frame's rows as data files without committing them.
-
-        Raises TableSchemaMismatchError, TransformError.
-        """
+        """Write a frame's rows as data files. Raises TableSchemaMismatchError, TransformError."""
         ...
 
     def commit(
@@ -146,7 +139,7 @@ class Lake(Protocol):
     def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> LakeTable:
         """Return a table; create it with the frame's columns if it does not exist.
 
-        Raises SettingError for partitioning that the columns or the format do not support.
+        Raises SettingError for a partitioning that the columns or the format do not support.
         """
         ...
 

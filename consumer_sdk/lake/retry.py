@@ -1,9 +1,6 @@
-"""Retries with exponential backoff and jitter, until the batch is cancelled.
+"""Retries with exponential backoff and jitter, until the batch is cancelled."""
 
-A lost race is retried within milliseconds; an unavailable storage or catalog within seconds,
-without a limit: `cancelled` ends it. Waits are seeded and end at once when cancelled, which the
-simulation replays; stamina offers neither, so these loops are our own.
-"""
+# Waits are seeded, for the simulation, and end at once when cancelled; stamina offers neither.
 
 import logging
 import random
@@ -20,16 +17,16 @@ log = logging.getLogger("trimtab.lake")
 
 T = TypeVar("T")
 
-RACE_BACKOFF_MIN_S: Final = 0.02
+RACE_BACKOFF_MIN_S: Final = 0.02  # another writer's commit takes milliseconds
 RACE_BACKOFF_MAX_S: Final = 1.0
-OUTAGE_BACKOFF_MIN_S: Final = 0.5
+OUTAGE_BACKOFF_MIN_S: Final = 0.5  # catalog or storage need seconds to return
 OUTAGE_BACKOFF_MAX_S: Final = 10.0
 
 
 class FlushAbandonedError(Exception):
-    """The batch was cancelled; `outcome_unknown`: a commit may have succeeded."""
+    """The batch was cancelled."""
 
-    outcome_unknown: bool = False
+    outcome_unknown: bool = False  # a commit may have succeeded
 
 
 def backoff_seconds(shortest: float, longest: float, attempt: int, rng: random.Random) -> float:

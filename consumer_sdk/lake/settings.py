@@ -36,8 +36,8 @@ Transform: TypeAlias = Callable[[Any], Any]
 CATALOG_PREFIX: Final = "lake.catalog."
 CATALOG_NAME_SETTING: Final = "lake.catalog.name"
 DEFAULT_CATALOG: Final = "trimtab"
+# librdkafka's values of `auto.offset.reset` that start at the end of the log.
 RESET_TO_END_VALUES: Final = ("latest", "largest", "end")
-"""librdkafka's values of `auto.offset.reset` that start at the end of the log."""
 
 ICEBERG_FORMAT: Final = "iceberg"
 DELTA_FORMAT: Final = "delta"
@@ -46,12 +46,12 @@ SPARK_FILE_WRITER: Final = "spark"
 ARROW_FILE_WRITER: Final = "arrow"
 REGISTRY_DECODERS: Final = ("avro", "protobuf")
 
+# Settings that `lake.file.writer=arrow` does not support, and why.
 _SPARK_ONLY_SETTINGS: Final = {
     "lake.partition": "Spark distributes rows to partitions",
     "lake.schema": "JSON is parsed by Spark",
     "lake.transform": "a transform takes a Spark DataFrame",
 }
-"""Settings that `lake.file.writer=arrow` does not support, and why."""
 
 
 def _parse_choice(choices: tuple[str, ...], value: Any) -> str:
@@ -134,7 +134,7 @@ class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
         if self.batch_bytes <= 0:
             yield "batch.bytes must be above 0"
         if "batch.memory" in given and self.batch_memory < self.batch_bytes:
-            yield (f"batch.memory={self.batch_memory} must not be below batch.bytes={self.batch_bytes}")
+            yield f"batch.memory={self.batch_memory} must not be below batch.bytes={self.batch_bytes}"
         if (self.lake_decoder == "json") != bool(self.lake_schema):
             yield (
                 "lake.decoder=json and lake.schema need each other; write the schema as columns of "
@@ -151,7 +151,7 @@ class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
 
     @property
     def limits(self) -> BatchLimits:
-        """When a batch is flushed."""
+        """Limits of a batch."""
         memory = self.batch_memory or 2 * self.batch_bytes
         return BatchLimits(self.batch_bytes, memory, self.batch_max_age)
 
@@ -163,52 +163,45 @@ class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
         return {"*": str(self.lake_schema)} if self.lake_schema else {}
 
 
+# Of `lake.catalog.*` only `name` is ours: the others are Iceberg's.
 LAKE_SETTING_NAMES: Final = frozenset(one.name for one in list_settings(LakeOptions))
-"""Names of our own settings; `lake.catalog.*` beyond `name` is Iceberg's."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """Settings of the Spark session; an empty `catalog` stands for the embedded one.
-
-    Delta has a warehouse and no catalog.
-    """
+    """Settings of the Spark session."""
 
     warehouse: str | None
     catalog_name: str = DEFAULT_CATALOG
-    catalog: Mapping[str, str] = field(default_factory=dict[str, str])
+    catalog: Mapping[str, str] = field(default_factory=dict[str, str])  # empty: Delta, or the embedded one
     spark: Mapping[str, str] = field(default_factory=dict[str, str])
     format: str = ICEBERG_FORMAT
     file_writer: str = SPARK_FILE_WRITER
 
     def __repr__(self) -> str:
-        """Leave out the settings of the catalog and of Spark, which contain secrets."""
+        # Without the settings of the catalog and of Spark, which contain secrets.
         return f"SessionConfig(format={self.format!r}, catalog_name={self.catalog_name!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class LakeConfig:
-    """Validated and resolved configuration.
-
-    `schemas` maps a topic to the DDL of its JSON; the key "*" stands for every other topic.
-    `resets_to_end`: the consumer jumps to the end of a partition if its offset is gone.
-    """
+    """Validated and resolved configuration."""
 
     group: str
     session: SessionConfig
     table_names: TableNames
     limits: BatchLimits
-    schemas: Mapping[str, str]
+    schemas: Mapping[str, str]  # topic to the DDL of its JSON; "*": every other topic
     transform: Transform | None
     flush_timeout_s: float
-    resets_to_end: bool
+    resets_to_end: bool  # where the consumer continues when its offset is deleted
     partitioning: PartitioningRules
     evolves_schema: bool
     decoder: str
     registry_settings: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        """Leave out the session's settings, which contain secrets."""
+        # Without the session's settings, which contain secrets.
         return f"LakeConfig(group={self.group!r}, session={self.session!r})"
 
     def schema_for(self, topic: str) -> str | None:
@@ -333,14 +326,11 @@ def _load_transform(reference: Any) -> Transform | None:
 
 
 def _resolve_warehouse(warehouse: str) -> str:
-    """Return a URI as it is and a path as an absolute one."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", warehouse):  # a URI
+        return warehouse
     # Processes with other working directories must mean the same folder.
-    return (
-        warehouse
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", warehouse)
-        else str(Path(warehouse).expanduser().absolute())
-    )
+    return str(Path(warehouse).expanduser().absolute())
 
 
 def _format_spark_value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)  # YAML's true is Python's True

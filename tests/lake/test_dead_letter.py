@@ -138,7 +138,7 @@ def test_what_kafka_does_not_take_stays_in_the_table(
             else:
                 sending.produce(to, value, key, **options)
 
-    with pytest.raises(DeadLetterReplayError, match="did not take 1 of 4 records"):
+    with pytest.raises(DeadLetterReplayError, match="did not accept 1 of 4 records"):
         DeadLetterReplay(lake, table, Refusing()).run(DeadLetterSelection())  # type: ignore[arg-type]
     assert [r.value for r in spark.table(table).collect()] == [b"worse"]
 

@@ -21,21 +21,21 @@ from trimtab.assignor.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Limits in bytes (of one table, of all tables) and seconds; see the module's rules."""
+    """Limits of the module's rules."""
 
-    batch_bytes: int
-    memory_bytes: int
+    batch_bytes: int  # of one table
+    memory_bytes: int  # of all tables
     max_age_s: float
-    nearly_full_fraction: float = 0.8
+    nearly_full_fraction: float = 0.8  # of `batch_bytes`: flushed in a revocation
 
 
 @dataclass(frozen=True, slots=True)
 class RecordRun:
-    """Consecutive accepted records of one partition: offsets `first` to before `next`."""
+    """Consecutive accepted records of one partition."""
 
     partition: TopicPartition
     first: int
-    next: int
+    next: int  # the offset behind the last record, like Kafka's committed offsets
     records: pa.RecordBatch
 
 

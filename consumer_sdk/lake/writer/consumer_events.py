@@ -11,8 +11,8 @@ from trimtab.consumer_sdk.lake.ports import ConsumedMessage
 
 log = logging.getLogger("trimtab.lake")
 
+# `pop_offset_resets` reports an expired offset, with details.
 _SILENT_ERROR_CODES: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)  # noqa: SLF001 - their public names
-"""End of a partition; expired offset, which `pop_offset_resets` reports with details."""
 
 
 def drop_error_events(messages: Iterable[ConsumedMessage]) -> Iterable[ConsumedMessage]:
@@ -30,4 +30,5 @@ def drop_error_events(messages: Iterable[ConsumedMessage]) -> Iterable[ConsumedM
         elif error.fatal():
             raise KafkaException(error)
         elif error.code() not in _SILENT_ERROR_CODES:
+            # librdkafka recovers by itself, e.g. from a broker that is down.
             log.warning("%s-%s: %s", message.topic(), message.partition(), error)

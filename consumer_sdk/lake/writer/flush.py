@@ -54,21 +54,18 @@ class TableWrite:
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """A committed batch; `table_writes` in the order of the commits."""
+    """A committed batch."""
 
     batch: FlushBatch
-    table_writes: tuple[TableWrite, ...]
+    table_writes: tuple[TableWrite, ...]  # in the order of the commits
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRefused:
-    """A batch refused for `conflicts`, or cancelled (no conflicts).
-
-    `offsets` are the table's current offsets; for a cancelled batch, the expected ones.
-    """
+    """A batch refused for `conflicts`, or cancelled (no conflicts)."""
 
     batch: FlushBatch
-    offsets: Mapping[TopicPartition, int | None]
+    offsets: Mapping[TopicPartition, int | None]  # the table's; for a cancelled batch, the expected ones
     conflicts: tuple[OffsetConflict, ...] = ()
 
 
@@ -77,10 +74,7 @@ FlushOutcome: TypeAlias = BatchCommitted | BatchRefused
 
 @dataclass(frozen=True, slots=True)
 class BatchFlusher:
-    """Flushes batches of one group; `on_step` is called with the name of each completed step.
-
-    `evolves_schema`: add missing columns to tables. Dead-letter tables always evolve.
-    """
+    """Flushes batches of one group; `on_step` is called with the name of each completed step."""
 
     lake: Lake
     group: str
@@ -103,16 +97,15 @@ class BatchFlusher:
     def _flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
         self.on_step("begun")
         table, offsets = self._open_with_offsets(batch.table, backoff)
-        conflicts = offsets.find_conflicts(self.group, batch.spans)
-        if conflicts:
+        if conflicts := offsets.find_conflicts(self.group, batch.spans):
             return self._refuse_batch(batch, conflicts)
         projected = self._project_records(batch.table, batch.records, backoff)
         if table is None:
-            columns_of = (
-                self.lake.to_frame(batch.records) if projected.topic_table is None else projected.topic_table
-            )
+            frame = projected.topic_table
+            if frame is None:  # a transform without rows for it: the table still keeps the offsets
+                frame = self.lake.to_frame(batch.records)
             partition_spec = self.partitioning.spec_for(batch.table, is_topic_table=True)
-            table = self._create_table(batch.table, columns_of, partition_spec, backoff)
+            table = self._create_table(batch.table, frame, partition_spec, backoff)
         staged = self._stage_rows(table, projected.topic_table, backoff, evolves_schema=self.evolves_schema)
         return self._commit_tables(batch, table, staged, projected, backoff)
 
@@ -129,7 +122,7 @@ class BatchFlusher:
             sides = projected.remaining_tables(batch.records.num_rows, staged.rows)
             written = [self._flush_side_table(batch, *side, backoff) for side in sides]
             self.on_step("side-tables-committed")
-        except BaseException:
+        except BaseException:  # not yet committed: no snapshot references the files
             topic_table.delete_staged_files(staged)
             raise
         answer = self._commit_or_delete(topic_table, staged, batch.spans, backoff)
@@ -142,20 +135,17 @@ class BatchFlusher:
     def _flush_side_table(
         self, batch: FlushBatch, name: str, frame: Frame, backoff: RetryBackoff
     ) -> TableWrite | None:
-        """Write a side table up to the end of the batch.
-
-        Return None if the table is already up to date, or gets neither rows nor a gap.
-        """
-        while True:
+        """Write a side table up to the end of the batch; None if it gets neither rows nor a gap."""
+        while True:  # a fenced commit means that another owner has advanced the table: trim again
             table, offsets = self._open_with_offsets(name, backoff)
             spans = trim_spans(self.group, offsets, batch.spans)
             rows = self._trim_frame(batch, name, frame, spans, backoff)
             if rows is None or (table is None and self.lake.is_empty(rows)):
                 return None
             if table is None:
-                table = self._create_table(
-                    name, rows, self.partitioning.spec_for(name, is_topic_table=False), backoff
-                )
+                partition_spec = self.partitioning.spec_for(name, is_topic_table=False)
+                table = self._create_table(name, rows, partition_spec, backoff)
+            # Dead-letter tables of earlier versions lack columns.
             evolve = self.evolves_schema or name == dead_letter_table(batch.table)
             staged = self._stage_rows(table, rows, backoff, evolves_schema=evolve)
             if staged.rows == 0 and not gaps_before(spans):
@@ -170,8 +160,7 @@ class BatchFlusher:
         spans: Mapping[TopicPartition, OffsetSpan],
         backoff: RetryBackoff,
     ) -> CommitSucceeded | CommitFenced:
-        """Commit, or delete the files of an attempt that no snapshot can reference."""
-        # A commit without an answer may still land: its snapshot would reference these files.
+        # A commit without an answer may still succeed: its snapshot would reference these files.
         try:
             answer = commit_fenced(table, staged, self.group, spans, backoff)
         except FlushAbandonedError as error:
@@ -190,9 +179,10 @@ class BatchFlusher:
         spans: Mapping[TopicPartition, OffsetSpan],
         backoff: RetryBackoff,
     ) -> Frame | None:
-        """Return the rows that a side table lacks: fewer than all after a crash between commits."""
-        firsts = {partition: span.first for partition, span in spans.items()}
-        if firsts == {partition: span.first for partition, span in batch.spans.items()}:
+        """Return the rows that a side table lacks."""
+        firsts = {p: span.first for p, span in spans.items()}
+        # Fewer than all only after a crash between commits: else the frame is evaluated once.
+        if firsts == {p: span.first for p, span in batch.spans.items()}:
             return frame
         if not firsts:
             return None

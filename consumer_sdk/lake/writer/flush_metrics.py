@@ -37,5 +37,5 @@ def with_flush_metrics(run: FlushRun, metrics: LakeMetrics, clock: Clock) -> Flu
 
 def record_ages(records: Records, now: float) -> NDArray[np.float64]:
     """Return the ages in seconds of the records that have a timestamp; `now` is a wall clock."""
-    stamps = records.column("timestamp").drop_null().cast("int64")
+    stamps = records.column("timestamp").drop_null().cast("int64")  # microseconds
     return now - np.asarray(stamps) / 1e6

@@ -1,7 +1,6 @@
 """Background thread that flushes one batch at a time, so that staging overlaps fetching.
 
-The thread uses the lake only; positions, batches and the consumer belong to the application's
-thread.
+It uses the lake only; positions, batches and the consumer belong to the application's thread.
 """
 
 import random
@@ -18,10 +17,10 @@ from trimtab.consumer_sdk.lake.writer.flush import FlushBatch, FlushOutcome
 
 @dataclass(frozen=True, slots=True)
 class InFlightFlush:
-    """A submitted batch; `started_at` is in seconds of the monotonic clock."""
+    """A submitted batch."""
 
     batch: FlushBatch
-    started_at: float
+    started_at: float  # monotonic clock, seconds
     backoff: RetryBackoff
     future: "Future[FlushOutcome]"
 
@@ -64,15 +63,14 @@ class FlushThread:
 
         Raises LakeUnavailableError if the thread is alive after `timeout_s` seconds.
         """
-        self._pending.put(None)
+        self._pending.put(None)  # ends the thread after the flight in progress
         if self._thread is None:
             return
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise LakeUnavailableError(
-                "the lake hangs: a cancelled flush did not end within lake.flush.timeout and is "
-                "left behind; its records will be read again. Check that the catalog and the "
-                "storage answer"
+                "the lake hangs: a cancelled flush did not end within lake.flush.timeout and is left "
+                "behind; its records will be read again. Check that the catalog and the storage respond"
             )
 
     def _run_flushes(self) -> None:

@@ -42,20 +42,16 @@ log = logging.getLogger("trimtab.lake")
 
 @dataclass(slots=True)
 class PartitionPosition:
-    """One owned partition; offsets as in the module's rules.
-
-    `start` is the first offset read (None: unknown), `pending_gaps` are gaps that no table has yet,
-    `began_without_offset`: the group had no committed offset.
-    """
+    """One owned partition; offsets as in the module's rules."""
 
     committed: int | None
     submitted: int | None
     next: int | None
-    start: int | None
+    start: int | None  # the first offset read
     awaits_first_record: bool = True
     reread_requested: bool = False
-    pending_gaps: tuple[OffsetGap, ...] = ()
-    began_without_offset: bool = False
+    pending_gaps: tuple[OffsetGap, ...] = ()  # not yet in the table
+    began_without_offset: bool = False  # the group had no committed offset
 
 
 class PositionTracker:
@@ -87,15 +83,13 @@ class PositionTracker:
         if reset.is_regression and position.next is not None:
             raise OffsetRegressionError(f"{reset}. {_NEW_TOPIC_ADVICE}")
         if reset.resume_offset is None:
-            raise OffsetsExpiredError(
-                f"{reset}, and {OFFSET_RESET_SETTING} is error. {_EXPIRED_OFFSETS_ADVICE}"
-            )
+            advice = _EXPIRED_OFFSETS_ADVICE
+            raise OffsetsExpiredError(f"{reset}, and {OFFSET_RESET_SETTING} is error. {advice}")
         position.began_without_offset = reset.requested_offset is None
         if reset.requested_offset is not None and reset.skipped_offsets:
-            gaps = merge_gaps(
-                (*position.pending_gaps, OffsetGap(reset.requested_offset, reset.resume_offset))
-            )
-            position.pending_gaps = clip_gaps(gaps, position.submitted)
+            gap = OffsetGap(reset.requested_offset, reset.resume_offset)
+            # Offsets below `submitted` belong to a batch in flight, whose span has its own gaps.
+            position.pending_gaps = clip_gaps(merge_gaps((*position.pending_gaps, gap)), position.submitted)
 
     def find_reread_offset(self, partition: TopicPartition, offsets: Sequence[int]) -> int | None:
         """Return the offset to request again if a run is unreliable (rule 4), else None."""
@@ -117,11 +111,10 @@ class PositionTracker:
     def accept_run(self, partition: TopicPartition, offsets: Sequence[int]) -> int:
         """Advance past a run of ascending offsets; return how many leading records to drop.
 
-        All records of a partition that is not owned are dropped. Raises OffsetRegressionError
-        (rule 5).
+        Raises OffsetRegressionError (rule 5).
         """
         position = self._owned.get(partition)
-        if position is None:
+        if position is None:  # fetched before its revocation
             return len(offsets)
         if position.start is None:
             position.start = offsets[0]
@@ -129,7 +122,10 @@ class PositionTracker:
                 log.warning(_NEW_PARTITION_WARNING, partition, offsets[0])
         skip = _count_below(offsets, position.next)
         if skip and position.awaits_first_record:
-            raise _build_regression_error(partition, offsets[0], position.next)
+            raise OffsetRegressionError(
+                f"{partition} returned offset {offsets[0]}, but its table holds it up to {position.next}: "
+                f"the topic was deleted and created anew, or its log was truncated. {_NEW_TOPIC_ADVICE}"
+            )
         position.awaits_first_record = False
         if skip < len(offsets):
             position.next = offsets[-1] + 1
@@ -143,9 +139,8 @@ class PositionTracker:
         for partition, (first, following) in sorted(ranges.items()):
             position = self._owned[partition]
             gaps = tuple(gap for gap in position.pending_gaps if gap.first < following)
-            spans[partition] = OffsetSpan(
-                position.submitted, first, following, clip_gaps(gaps, position.submitted)
-            )
+            gaps = clip_gaps(gaps, position.submitted)
+            spans[partition] = OffsetSpan(position.submitted, first, following, gaps)
             position.submitted = following
         return spans
 
@@ -162,16 +157,16 @@ class PositionTracker:
         self, spans: Mapping[TopicPartition, OffsetSpan], offsets: Mapping[TopicPartition, int | None]
     ) -> dict[TopicPartition, int]:
         """Move to the table's offsets (rule 3); return where to read on, owned partitions only."""
-        seeks: dict[TopicPartition, int] = {}
+        restarts: dict[TopicPartition, int] = {}
         for partition in spans:
             position = self._owned.get(partition)
             if position is None:
                 continue
             committed = offsets.get(partition)
             position.committed = position.submitted = committed
-            restart = _first_not_none(committed, position.start, spans[partition].first)
-            seeks[partition] = position.next = _first_not_none(skip_gaps(position.pending_gaps, restart))
-        return seeks
+            first = _first_not_none(committed, position.start, spans[partition].first)
+            restarts[partition] = position.next = _first_not_none(skip_gaps(position.pending_gaps, first))
+        return restarts
 
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the table's next offsets of owned partitions that it knows."""
@@ -210,12 +205,3 @@ def _count_below(offsets: Sequence[int], following: int | None) -> int:
 
 def _first_not_none(*offsets: int | None) -> int:
     return next(offset for offset in offsets if offset is not None)
-
-
-def _build_regression_error(
-    partition: TopicPartition, offset: int, committed: int | None
-) -> OffsetRegressionError:
-    return OffsetRegressionError(
-        f"{partition} returned offset {offset}, but its table holds it up to {committed}: "
-        f"the topic was deleted and created anew, or its log was truncated. {_NEW_TOPIC_ADVICE}"
-    )

@@ -23,18 +23,15 @@ from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 @dataclass(frozen=True, slots=True)
 class ProjectedRows:
-    """Rows of one batch; `topic_table` is None if the transform returns none for it.
+    """Rows of one batch."""
 
-    `one_row_per_record`: each record is one row of the topic table or one dead letter.
-    """
-
-    topic_table: DataFrame | None
+    topic_table: DataFrame | None  # None: the transform returns no rows for it
     side_tables: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
-    one_row_per_record: bool = False
+    one_row_per_record: bool = False  # in the topic table or as a dead letter
 
     def remaining_tables(self, records: int, rows: int) -> list[tuple[str, DataFrame]]:
         """Return the side tables to write, by name, after staging `rows` of `records`."""
-        # Rows = records leaves no dead letters: their frame need not be computed.
+        # Rows = records leaves no dead letters: their frame need not be evaluated.
         return [] if self.one_row_per_record and records == rows else sorted(self.side_tables.items())
 
 
@@ -51,10 +48,8 @@ class TableProjection:
 
         Raises TransformError, TableSchemaMismatchError, SchemaRegistryUnavailableError.
         """
-        try:
+        with jvm_errors.translate_errors(f"table {self.table}: decoding"):
             decoded = self.decoder(records, to_frame)
-        except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, f"table {self.table}: decoding") from error
         frames = self._apply_transform(decoded.rows)
         if decoded.dead_letters is not None:
             frames[dead_letter_table(self.table)] = decoded.dead_letters
@@ -79,8 +74,8 @@ class TableProjection:
             return self.transform(decoded)
         except TrimtabError:
             raise
-        except PySparkException as error:
-            line = str(error).strip().splitlines()[0]
+        except PySparkException as error:  # e.g. an unknown column: the transform's fault, not the lake's
+            line = str(error).strip().splitlines()[0]  # the plan follows, in many lines
             raise TransformError(f"table {self.table}: the transform failed: {line}") from error
         except jvm_errors.JVM_ERRORS as error:
             raise jvm_errors.to_trimtab_error(error, f"table {self.table}: the transform") from error

@@ -23,8 +23,8 @@ Rules:
 5. Kafka's offsets follow the table: committed after it, never before.
 6. An inconsistent offset halts its partition only: an offset that went back, or one that expired
    with `auto.offset.reset=error` (records read before are still written). `close` raises the error.
-7. Rewinding moves the consumer's position, so it never happens in a callback: records fetched
-   before the callback are still to be passed to `write` and would be taken for the next ones.
+7. Positions are rewound outside of callbacks only: records fetched before a callback are still to
+   be passed to `write`, which would take them for the next ones.
 
 All methods run on the application's thread; rebalance callbacks may run while `write` waits.
 """
@@ -36,7 +36,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from confluent_kafka import OFFSET_INVALID, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
@@ -64,16 +64,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.lake")
 
-FLUSH_POLL_S: Final = 0.05
-"""Interval in seconds at which `write` serves rebalance callbacks while it waits."""
+FLUSH_POLL_S: Final = 0.05  # delay of a rebalance callback while `write` waits
 
 
 class LakeWriter:
     """Writes the consumer's records into lake tables, each exactly once.
 
-    `config` is a flat configuration (docs/lake.md); settings of the consumer in it are ignored.
-    Starts Spark unless a `lake` is given. Raises SettingError, JavaNotFoundError,
-    UnsupportedJavaError, SparkSessionError.
+    `config` is a flat configuration (docs/lake.md). Starts Spark unless a `lake` is given. Raises
+    SettingError, JavaNotFoundError, UnsupportedJavaError, SparkSessionError.
     """
 
     def __init__(
@@ -90,18 +88,17 @@ class LakeWriter:
         self._lake = open_lake(self._config.session, warm_up=True) if lake is None else lake
         self._owns_lake = lake is None
         self._decoders = TopicDecoders(self._config)
-        self._clock = clock or SystemClock()
+        self._clock, self._metrics = clock or SystemClock(), metrics or LakeMetrics()
         self._tables_by_topic: dict[str, str] = {}
         self._positions = PositionTracker()
         self._buffer = BatchBuffer(self._config.limits)
         self._in_flight: InFlightFlush | None = None
         self._refused_batches: list[BatchRefused] = []
-        self._failure: TrimtabError | None = None
+        self._failure: TrimtabError | None = None  # not retryable: raised by every later call
         self._halted_partitions: dict[TopicPartition, TrimtabError] = {}
         self._closed = False
         self._flush_hangs = False
-        rng = random.Random()  # noqa: S311 - jitter
-        flush = BatchFlusher(
+        flusher = BatchFlusher(
             self._lake,
             self._config.group,
             self._create_projection,
@@ -110,18 +107,15 @@ class LakeWriter:
             self._config.partitioning,
             self._config.evolves_schema,
         )
-        self._metrics = metrics or LakeMetrics()
-        self._flush_thread = FlushThread(
-            with_flush_metrics(flush.flush_batch, self._metrics, self._clock), rng
-        )
+        flush = with_flush_metrics(flusher.flush_batch, self._metrics, self._clock)
+        self._flush_thread = FlushThread(flush, random.Random())  # noqa: S311 - jitter
 
     # -- the loop ---------------------------------------------------------------------------------
 
     def write(self, messages: Sequence[ConsumedMessage], *, stop: threading.Event | None = None) -> None:
-        """Buffer records and flush the tables that are due.
+        """Buffer records and flush the tables that are due, by age also when `messages` is empty.
 
-        Call it with an empty list too: batches become due by age. While the memory is full, it
-        waits and serves rebalance callbacks, until `stop` is set.
+        While the memory is full, it waits and serves rebalance callbacks, until `stop` is set.
 
         Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError and
         SparkSessionError: no record is lost, and the writer accepts no more. Raises KafkaException
@@ -135,10 +129,10 @@ class LakeWriter:
         for partition, run in record_columns.group_by_partition(drop_error_events(messages)).items():
             self._buffer_run(partition, run, now)
         self._advance_flushes()
-        # A lake that is away keeps the memory full; only close() bounds the wait for it.
-        while self._buffer.is_full and self._in_flight is not None and not _is_set(stop):
+        # An unavailable lake keeps the memory full; only close() bounds the wait for it.
+        while self._buffer.is_full and self._in_flight is not None and not (stop and stop.is_set()):
             self._in_flight.wait(FLUSH_POLL_S)
-            self._consumer.consume(0, 0)
+            self._consumer.consume(0, 0)  # serves rebalance callbacks
             self._advance_flushes()
 
     def flush(self) -> None:
@@ -146,7 +140,7 @@ class LakeWriter:
 
         Raises the errors of `write`, and LakeUnavailableError after `lake.flush.timeout`.
         """
-        deadline = self._clock.monotonic() + self._config.flush_timeout_s
+        deadline = self._flush_deadline()
         self._await_flush(deadline)
         for table in self._buffer.list_tables():
             self._submit_batch(table)
@@ -179,8 +173,7 @@ class LakeWriter:
         else:
             self._release_resources()
 
-    def _reach_step(self, step: str) -> None:
-        """Do nothing; fault injection overrides this method."""
+    def _reach_step(self, step: str) -> None: ...  # fault injection overrides it
 
     # -- callbacks --------------------------------------------------------------------------------
 
@@ -190,32 +183,29 @@ class LakeWriter:
         Raises TableNameCollisionError, LakeUnavailableError.
         """
         self._reach_step("assigning")
-        fresh = [_to_topic_partition(partition) for partition in partitions]
-        starts: list[RawPartition] = []
-        for topic in sorted({partition.topic for partition in fresh}):
+        starts: dict[TopicPartition, int | None] = {}
+        for topic in sorted({partition.topic for partition in partitions}):
             offsets = self._read_topic_offsets(topic)
-            for partition in (p for p in fresh if p.topic == topic):
-                offset = offsets.next_offset(self._config.group, partition)
-                self._positions.assign(partition, offset)
-                start = OFFSET_INVALID if offset is None else offset
-                starts.append(RawPartition(*partition, start))
-        known = [start for start in starts if start.offset >= 0]
+            for partition in (_to_topic_partition(p) for p in partitions if p.topic == topic):
+                starts[partition] = offsets.next_offset(self._config.group, partition)
+                self._positions.assign(partition, starts[partition])
+        known = {p: offset for p, offset in starts.items() if offset is not None}
         if known:
-            self._consumer.incremental_assign(known)
+            self._consumer.incremental_assign([RawPartition(*p, offset) for p, offset in known.items()])
         if known and self._config.resets_to_end:
             log.warning(
                 "auto.offset.reset=latest: if retention deletes unread records, %s continue at the "
                 "end of the log; write earliest to lose the deleted records only",
-                _format_partitions(map(_to_topic_partition, known)),
+                _format_partitions(known),
             )
-        log.info("assigned %s", _format_starts(starts))
+        log.info("assigned %s", ", ".join(_format_start(*start) for start in starts.items()))
         self._reach_step("assigned")
 
     def on_revoke(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Flush in-flight and nearly full batches, drop the rest, commit to Kafka (rule 2)."""
         self._reach_step("revoking")
-        revoked = {_to_topic_partition(partition) for partition in partitions}
-        deadline = self._clock.monotonic() + self._config.flush_timeout_s
+        revoked = set(map(_to_topic_partition, partitions))
+        deadline = self._flush_deadline()
         try:
             self._await_partitions(revoked, deadline)
             for table in self._buffer.find_nearly_full_tables(revoked):
@@ -223,6 +213,7 @@ class LakeWriter:
                 self._submit_batch(table)
                 self._await_flush(deadline)
         except TrimtabError as error:
+            # Not raised: the group waits for the revocation, and the next owner reads the records again.
             self._failure = self._failure or (None if error.retryable else error)
             log.warning("releasing partitions without their last batch: %s", error)
         self._reach_step("flushed")
@@ -234,7 +225,7 @@ class LakeWriter:
 
     def on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Drop the records of these partitions (rule 3)."""
-        lost = {_to_topic_partition(partition) for partition in partitions}
+        lost = set(map(_to_topic_partition, partitions))
         if self._in_flight is not None and lost & self._in_flight.batch.spans.keys():
             self._in_flight.cancel()
         self._drop_partitions(lost)
@@ -245,11 +236,10 @@ class LakeWriter:
 
     def _buffer_run(self, partition: TopicPartition, messages: list[ConsumedMessage], now: float) -> None:
         offsets = record_columns.message_offsets(messages)
-        reread_offset = self._positions.find_reread_offset(partition, offsets)
-        if reread_offset is not None:
-            self._restart_partition(partition, reread_offset)
+        if (reread := self._positions.find_reread_offset(partition, offsets)) is not None:
+            self._restart_partition(partition, reread)
             return
-        skip = len(offsets)
+        skip = len(offsets)  # a halted partition's records are dropped
         with self._halt_on_offset_error(partition):
             skip = self._positions.accept_run(partition, offsets)
         if skip < len(offsets):
@@ -269,18 +259,14 @@ class LakeWriter:
                 self._positions.forget_partitions({partition})
             self._consumer.incremental_unassign([RawPartition(*partition)])
             self._halted_partitions[partition] = error
-            log.error("%s", error)  # noqa: TRY400 - the message says all
+            log.error("%s", error)  # noqa: TRY400 - the message suffices
 
     def _drop_partitions(self, partitions: set[TopicPartition]) -> None:
-        """Drop the records and the errors of these partitions."""
         self._buffer.drop_partitions(partitions)
         self._halted_partitions = {p: e for p, e in self._halted_partitions.items() if p not in partitions}
 
     def _read_topic_offsets(self, topic: str) -> CommittedOffsets:
-        """Return the offsets of a topic's table; register the topic.
-
-        Raises TableNameCollisionError, LakeUnavailableError.
-        """
+        """Return the offsets of a topic's table; register the topic."""
         self._tables_by_topic[topic] = table = self._config.table_names.table_for(topic)
 
         def read() -> CommittedOffsets:
@@ -288,19 +274,18 @@ class LakeWriter:
             return CommittedOffsets() if opened is None else opened.read_offsets().offsets
 
         backoff = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
-        deadline = self._clock.monotonic() + self._config.flush_timeout_s
-        offsets = backoff.retry_until_cancelled(
-            f"reading the offsets of {table}", bound_by_deadline(deadline, self._clock, read)
-        )
+        # Bounded: the callback holds up the whole group's rebalance.
+        bounded = bound_by_deadline(self._flush_deadline(), self._clock, read)
+        offsets = backoff.retry_until_cancelled(f"reading the offsets of {table}", bounded)
         # Other processes may write topics into this table that map to the same name.
-        others = {
-            t for t in offsets.topics_of(self._config.group) if self._config.table_names.table_for(t) == table
-        }
-        self._config.table_names.check_collisions({*self._tables_by_topic, *others})
+        names, written = self._config.table_names, offsets.topics_of(self._config.group)
+        names.check_collisions({*self._tables_by_topic, *(t for t in written if names.table_for(t) == table)})
         return offsets
 
     def _create_projection(self, table: str) -> TableProjection:
+        # A copy: this runs on the flush thread, and an assignment may register a topic meanwhile.
         topics = sorted(topic for topic, name in tuple(self._tables_by_topic.items()) if name == table)
+        # Topics of one table have one schema, which the settings check.
         return TableProjection(table, self._decoders.decoder_for(topics[0]), self._config.transform)
 
     # -- flushing ---------------------------------------------------------------------------------
@@ -311,9 +296,8 @@ class LakeWriter:
         self._rewind_refused()
         self._raise_failure()
         if self._in_flight is None:
-            longest = self._consumer.batch_max_age_s()
-            table = self._buffer.find_due_table(self._clock.monotonic(), longest)
-            if table is not None:
+            now, max_age_s = self._clock.monotonic(), self._consumer.batch_max_age_s()
+            if (table := self._buffer.find_due_table(now, max_age_s)) is not None:
                 self._submit_batch(table)
 
     def _submit_batch(self, table: str) -> None:
@@ -333,34 +317,29 @@ class LakeWriter:
             self._failure = error
             return
         if isinstance(outcome, BatchRefused):
-            log.warning(
-                "%s: batch refused: %s",
-                outcome.batch.table,
-                describe_conflicts(outcome.conflicts) or "cancelled",
-            )
-            self._refused_batches.append(outcome)
+            reason = describe_conflicts(outcome.conflicts) or "cancelled"
+            log.warning("%s: batch refused: %s", outcome.batch.table, reason)
+            self._refused_batches.append(outcome)  # rewound outside of callbacks (rule 7)
         else:
             self._confirm_commit(outcome, self._clock.monotonic() - flight.started_at)
 
     def _confirm_commit(self, outcome: BatchCommitted, seconds: float) -> None:
-        for written in outcome.table_writes:
-            log.info(
-                "%s: %d rows, %s in %.2f s", written.table, written.rows, format_bytes(written.bytes), seconds
-            )
+        for write in outcome.table_writes:
+            size = format_bytes(write.bytes)
+            log.info("%s: %d rows, %s in %.2f s", write.table, write.rows, size, seconds)
         self._commit_to_kafka(self._positions.confirm_committed(outcome.batch.spans), asynchronous=True)
 
     def _rewind_refused(self) -> None:
         """Continue refused partitions from the table's offsets (rules 4 and 7)."""
         while self._refused_batches:
             outcome = self._refused_batches.pop()
-            seeks = self._positions.rewind_partitions(outcome.batch.spans, outcome.offsets)
-            self._buffer.drop_partitions(seeks)
-            for partition, offset in sorted(seeks.items()):
+            restarts = self._positions.rewind_partitions(outcome.batch.spans, outcome.offsets)
+            self._buffer.drop_partitions(restarts)
+            for partition, offset in sorted(restarts.items()):
                 if partition not in self._halted_partitions:
                     self._restart_partition(partition, offset)
 
     def _restart_partition(self, partition: TopicPartition, offset: int) -> None:
-        """Read on at another offset."""
         # seek fails before the first fetch of a partition; reassigning it does not.
         start = RawPartition(*partition, offset)
         self._consumer.incremental_unassign([start])
@@ -370,6 +349,9 @@ class LakeWriter:
         if self._in_flight is not None and partitions & self._in_flight.batch.spans.keys():
             self._await_flush(deadline)
 
+    def _flush_deadline(self) -> float:
+        return self._clock.monotonic() + self._config.flush_timeout_s
+
     def _await_flush(self, deadline: float) -> None:
         """Wait for the in-flight flush; at the deadline cancel it, raise LakeUnavailableError."""
         flight = self._in_flight
@@ -377,15 +359,14 @@ class LakeWriter:
             return
         in_time = flight.wait(deadline - self._clock.monotonic())
         if not in_time:
-            flight.cancel()
+            flight.cancel()  # ends retries and waits, but not a call into the JVM
             self._flush_hangs = not flight.wait(self._config.flush_timeout_s)
         self._collect_outcome()
         self._raise_failure()
         if not in_time:
             raise LakeUnavailableError(
-                f"{flight.batch.table}: the lake did not take a batch within "
-                f"{self._config.flush_timeout_s:.0f} s "
-                "(lake.flush.timeout); its records will be read again"
+                f"{flight.batch.table}: the lake did not accept a batch within "
+                f"{self._config.flush_timeout_s:.0f} s (lake.flush.timeout); its records will be read again"
             )
 
     def _release_resources(self) -> None:
@@ -404,7 +385,7 @@ class LakeWriter:
             self._flush_thread.close(0.0 if self._flush_hangs else self._config.flush_timeout_s)
         except LakeUnavailableError as error:
             # Logged only: raising it would hide the error that led here.
-            log.error("%s", error)  # noqa: TRY400 - the message says all
+            log.error("%s", error)  # noqa: TRY400 - the message suffices
         if self._owns_lake:
             self._lake.close()
 
@@ -416,7 +397,7 @@ class LakeWriter:
         try:
             self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
         except KafkaException as error:
-            # Not an error: a restart reads the table's offsets, Kafka's serve lag tools.
+            # Not an error: a restart reads the table's offsets; Kafka's only serve lag tools.
             log.warning("Kafka's offsets lag behind the table's: %s", error)
         self._reach_step("offsets-committed")
 
@@ -426,7 +407,7 @@ class LakeWriter:
 
 
 def open_lake(config: SessionConfig, *, warm_up: bool = False) -> "SparkLake":
-    """Start Spark and return the lake; `warm_up` rehearses a flush, which makes the first one fast.
+    """Start Spark and return the lake; `warm_up` rehearses a flush.
 
     Raises JavaNotFoundError, UnsupportedJavaError, JarsUnavailableError, SparkSessionError.
     """
@@ -434,7 +415,7 @@ def open_lake(config: SessionConfig, *, warm_up: bool = False) -> "SparkLake":
     from trimtab.consumer_sdk.lake.spark.warmup import rehearse_flush  # noqa: PLC0415 - pyspark is slow to load
 
     lake = start_lake(config)
-    if warm_up:
+    if warm_up:  # before the consumer joins: the first flush loads classes and compiles code
         rehearse_flush(lake)
     return lake
 
@@ -451,12 +432,5 @@ def _format_ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> str:
     return ", ".join(f"{p} offsets {first}-{end - 1}" for p, (first, end) in sorted(ranges.items()))
 
 
-def _is_set(event: threading.Event | None) -> bool:
-    return event is not None and event.is_set()
-
-
-def _format_starts(starts: Iterable[RawPartition]) -> str:
-    return ", ".join(
-        f"{s.topic}-{s.partition} at {s.offset if s.offset >= 0 else 'the offset of the group'}"
-        for s in starts
-    )
+def _format_start(partition: TopicPartition, offset: int | None) -> str:
+    return f"{partition} at {'the offset of the group' if offset is None else offset}"
