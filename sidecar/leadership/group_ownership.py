@@ -21,29 +21,28 @@ from dataclasses import dataclass, field, replace
 from trimtab.sidecar.diagnostics.group_status import compute_silence_timeout
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
 
-# Author of decisions without one
-UNNAMED_AUTHOR = SidecarIdentity("", "a sidecar of an older version", 0, 0.0)
+UNNAMED_AUTHOR = SidecarIdentity("", "a sidecar of an older version", 0, 0.0)  # of decisions without one
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSidecar:
-    """Another sidecar; `heard_at` is our monotonic time, `silence_timeout` is in seconds."""
+    """Another sidecar."""
 
     author: SidecarIdentity
-    heard_at: float
-    silence_timeout: float
+    heard_at: float  # our monotonic time
+    silence_timeout: float  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOwnership:
-    """View of one sidecar on all; `peer_heard` if the last read had a peer's decision."""
+    """View of one sidecar on all."""
 
     own_author: SidecarIdentity
     take_over: bool = False
     peers: Mapping[str, PeerSidecar] = field(default_factory=dict[str, PeerSidecar])
     highest_generation: int = 0
-    has_listened: bool = False
-    peer_heard: bool = False
+    has_listened: bool = False  # before it, a peer may be active unseen
+    peer_heard: bool = False  # the last read had a peer's decision
 
     def observe_decisions(
         self, records: Iterable[DecisionRecord], now: float, wall: float
@@ -64,6 +63,7 @@ class GroupOwnership:
 
     def observe_outage(self, now: float) -> "GroupOwnership":
         """Record that decisions could not be read; active peers stay active."""
+        # They may have published: silence counts only while they could be heard (rule 2).
         active = {peer.author.id for peer in self._list_active_peers(now)}
         peers = {n: replace(p, heard_at=now) if n in active else p for n, p in self.peers.items()}
         return replace(self, peers=peers, peer_heard=False)
@@ -74,11 +74,12 @@ class GroupOwnership:
             return self
         active = self._list_active_peers(now)
         if self.own_author.generation:
-            lost = any(_rank_author(peer.author) > _rank_author(self.own_author) for peer in active)
+            lost = any(_rank(peer.author) > _rank(self.own_author) for peer in active)
             return replace(self, own_author=replace(self.own_author, generation=0)) if lost else self
         if active and not self.take_over:
             return self
         author = replace(self.own_author, generation=self.highest_generation + 1)
+        # `take_over` counts once: two sidecars that both keep it would take over in turn for ever.
         return replace(self, own_author=author, take_over=False, peer_heard=False)
 
     def is_owner(self) -> bool:
@@ -87,12 +88,11 @@ class GroupOwnership:
 
     def find_leading_peer(self, now: float) -> PeerSidecar | None:
         """Return the active peer of the highest rank; None without one."""
-        return max(self._list_active_peers(now), key=lambda peer: _rank_author(peer.author), default=None)
+        return max(self._list_active_peers(now), key=lambda peer: _rank(peer.author), default=None)
 
     def _list_active_peers(self, now: float) -> tuple[PeerSidecar, ...]:
         return tuple(p for p in self.peers.values() if now - p.heard_at <= p.silence_timeout)
 
 
-def _rank_author(author: SidecarIdentity) -> tuple[int, str]:
-    """Return the rank by which one of several owners remains."""
-    return author.generation, author.id
+def _rank(author: SidecarIdentity) -> tuple[int, str]:
+    return author.generation, author.id  # rule 3

@@ -21,17 +21,14 @@ from typing import Final, Protocol
 from trimtab.sidecar.errors import NotLeaderError
 
 LEASE_DURATION_S: Final = 12.0
-LEASE_RENEW_DEADLINE_S: Final = 6.0
-LEASE_RETRY_PERIOD_S: Final = 1.5
-"""Seconds: duration of a lease, of acting on it, and between two renewals."""
+LEASE_RENEW_DEADLINE_S: Final = 6.0  # of acting; client-go's 10 of 15 s leave less room for a slow call
+LEASE_RETRY_PERIOD_S: Final = 1.5  # between two renewals
 
 
 class Leadership(Protocol):
-    """Leadership of this sidecar, checked before each change.
+    """Leadership of this sidecar, checked before each change."""
 
-    Only the control loop may call: a call proves that the loop is alive.
-    """
-
+    # Only the control loop may call: a call proves that the loop is alive (rule 6).
     def is_leader(self) -> bool:
         """Return whether this sidecar may act now."""
         ...
@@ -62,23 +59,20 @@ class SoleLeader:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A lease as read; `resource_version` changes with every renewal."""
+    """A lease as read."""
 
     holder_identity: str
-    resource_version: str
+    resource_version: str  # changes with every renewal
     duration_s: float = LEASE_DURATION_S
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseCandidate:
-    """State of one candidate; times are of its own monotonic clock, in seconds.
-
-    `observed_at` is the time of the last observed change of `record`.
-    """
+    """State of one candidate; times are of its own monotonic clock, in seconds."""
 
     identity: str
     record: LeaseRecord | None = None
-    observed_at: float = -inf
+    observed_at: float = -inf  # of the last change of `record`
     leads_until: float = -inf
 
     def observe_record(self, record: LeaseRecord | None, now: float) -> "LeaseCandidate":
@@ -90,7 +84,7 @@ class LeaseCandidate:
         record = self.record
         if record is None or record.holder_identity in ("", self.identity):
             return True
-        return now - self.observed_at >= record.duration_s
+        return now - self.observed_at >= record.duration_s  # the holder's duration, not ours
 
     def record_renewal(self, record: LeaseRecord, sent_at: float) -> "LeaseCandidate":
         """Record a renewal sent at `sent_at` and accepted."""

@@ -1,7 +1,7 @@
 """Detects other sidecars of the group by their decisions (rules: `leadership.group_ownership`).
 
 Every iteration publishes a decision, so its author is active. New decisions are read before each
-change. If the decision topic is unreadable, log once and continue without peer detection.
+change.
 """
 
 import logging
@@ -75,9 +75,8 @@ class PeerAwareLeadership:
     def _observe_peers(self) -> None:
         now, wall = self._clock.monotonic(), self._clock.wall()
         try:
-            self._ownership = self._ownership.observe_decisions(
-                self._decision_feed.read_new_decisions(), now, wall
-            )
+            records = self._decision_feed.read_new_decisions()
+            self._ownership = self._ownership.observe_decisions(records, now, wall)
         except BrokerTimeoutError as error:
             self._ownership = self._ownership.observe_outage(now)
             self._outage = f"an unknown sidecar ({error})"
@@ -87,6 +86,7 @@ class PeerAwareLeadership:
     def _log_peer_change(self) -> None:
         peer = self._ownership.find_leading_peer(self._clock.monotonic())
         is_owner = self._ownership.own_author.generation > 0
+        # Logged when it changes: the state is read before each change of each iteration.
         state = "" if peer is None else f"{peer.author.id} {is_owner}"
         if peer is None and self._last_logged:
             log.info("no other sidecar manages this group any more")
