@@ -12,11 +12,9 @@ import numpy as np
 
 from trimtab.assignor.model import BoolArray, FloatArray, RateForecast
 
-VARIANCE_DECAY: Final = 0.9
-"""Weight of the earlier variance when a change is added."""
+VARIANCE_DECAY: Final = 0.9  # weight of the earlier variance when a change is added
 
-POOLED_SHARE: Final = 0.5
-"""Weight of the mean of all partitions in a forecast's variance."""
+POOLED_SHARE: Final = 0.5  # weight of the mean of all partitions in a forecast's variance
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # == of arrays is an array

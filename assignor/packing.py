@@ -89,8 +89,8 @@ class Packing:
         return free if self._readers is None else free & self._readers[self._topic[item]]
 
 
+# Returns an open bin for an item; UNASSIGNED if it fits none.
 FitRule: TypeAlias = Callable[[Packing, int], int]
-"""Returns an open bin for an item; UNASSIGNED if it fits none."""
 
 
 def find_first_fit(packing: Packing, item: int) -> int:

@@ -5,13 +5,10 @@
 
 aiokafka takes a class and calls class methods, so consumers that share a class share its owned
 partitions: give each consumer of a process its own `with_settings()`.
-
-The protocol is called "trimtab-eager". It must never share a group with the cooperative "trimtab",
-whose members keep reading while eager ones have stopped.
 """
 
+# `name` is a plain attribute in aiokafka's own assignors, too.
 # pyright: reportIncompatibleMethodOverride=false
-# (`name` is a plain attribute in aiokafka's own assignors, too)
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -40,18 +37,15 @@ from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData, group_by_topic
 
 
-def _empty_view() -> LeaderView:
-    return LeaderView(Load())
-
-
 class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # aiokafka is untyped
     """Assigns partitions by write rate and moves as little load as it can."""
 
+    # Never the protocol "trimtab" in one group: its members read on while eager ones have stopped.
     name: ClassVar[str] = "trimtab-eager"
     _policy: ClassVar[PlacementPolicy] = PlacementPolicy()
     _data: ClassVar[MemberUserData] = MemberUserData()
     # A tuple, since a function as class attribute would become a method.
-    _view_provider: ClassVar[tuple[Callable[[], LeaderView]]] = (_empty_view,)
+    _view_provider: ClassVar[tuple[Callable[[], LeaderView]]] = (lambda: LeaderView(Load()),)
 
     @classmethod
     def with_settings(
@@ -77,7 +71,8 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
 
     @classmethod
     def metadata(cls, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
-        """Return this member's subscription; owned partitions are in its user data."""
+        """Return this member's subscription."""
+        # aiokafka speaks version 0, without owned partitions: they are in the user data.
         return ConsumerProtocolMemberMetadata(0, sorted(topics), cls._data.encode())
 
     @classmethod
@@ -101,7 +96,6 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
 
 
 def _load_replica_racks(cluster: Any, partition_index: PartitionIndex) -> ReplicaRacks:
-    """Return the racks of each partition's replicas."""
     rack = {broker.nodeId: broker.rack for broker in cluster.brokers()}
     # The public methods show leaders only; a test pins the private attribute.
     metadata = cluster._partitions  # noqa: SLF001
@@ -109,8 +103,5 @@ def _load_replica_racks(cluster: Any, partition_index: PartitionIndex) -> Replic
 
 
 def _convert_subscription(member: str, metadata: Any) -> MemberSubscription:
-    """Convert a member's subscription; an eager member's user data has its owned partitions."""
-    owned = decode_member_data(member, metadata.user_data).owned
-    return MemberSubscription(
-        tuple(metadata.subscription), metadata.user_data, OwnedPartitions.from_grouped(owned)
-    )
+    owned = OwnedPartitions.from_grouped(decode_member_data(member, metadata.user_data).owned)
+    return MemberSubscription(tuple(metadata.subscription), metadata.user_data, owned)

@@ -39,10 +39,8 @@ from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.assignor.rebalance.user_data import MemberUserData, group_by_topic
 
+# ConsumerProtocolSubscription v3: owned partitions (KIP-429), generation (KIP-792), rack (KIP-881).
 SUBSCRIPTION_VERSION = 3
-"""ConsumerProtocolSubscription v3: owned partitions (KIP-429), generation (KIP-792), rack
-(KIP-881).
-"""
 
 
 class ConsumerSubscription(NamedTuple):
@@ -69,9 +67,8 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
     `heuristic` is a registered name; `capacity` is this member's bytes/s ("2.3 MB/s"), None for the
     plan's or the default; `instance` is the name by which the plan drains it; `rack` is this
     member's `client.rack`. `view` returns the leader's load and plan; it is called once per
-    rebalance on the client's I/O thread and must not block. An owner of the consumer may set
-    `read_subscription`; the default searches the call stack for the consumer. Raises
-    UnknownHeuristicError, BrokenHeuristicError and SettingError.
+    rebalance on the client's I/O thread and must not block. Raises UnknownHeuristicError,
+    BrokenHeuristicError and SettingError.
     """
 
     name: ClassVar[str] = "trimtab"
@@ -91,11 +88,12 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         self._data = MemberUserData(capacity=own_capacity, instance=instance, rack=rack)
         self._view = view or (lambda: LeaderView(Load()))
         self._on_round = on_round
+        # The SDK, which owns its consumer, sets a function that needs no search of the call stack.
         self.read_subscription: Callable[[], ConsumerSubscription | None] = _read_calling_consumer
         self._last_assigned = ConsumerSubscription()
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
-        """Return the cooperative protocol only: members keep what does not move (KIP-429)."""
+        """Return the cooperative protocol only (KIP-429)."""
         return [RebalanceProtocol.COOPERATIVE]
 
     def drain(self, draining: bool = True) -> None:  # noqa: FBT001, FBT002 - a switch
@@ -104,6 +102,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return this member's subscription; called before each JoinGroup."""
+        # Read anew each time: what was assigned may have been revoked or lost since.
         state = self.read_subscription() or self._last_assigned
         return ConsumerProtocolSubscription(
             version=SUBSCRIPTION_VERSION,
@@ -142,7 +141,6 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
 
 
 def _convert_subscription(metadata: Any) -> MemberSubscription:
-    """Convert a subscription that kafka-python has decoded, of any version."""
     return MemberSubscription(
         topics=tuple(metadata.topics),
         user_data=metadata.user_data,
@@ -153,7 +151,6 @@ def _convert_subscription(metadata: Any) -> MemberSubscription:
 
 
 def _load_replica_racks(cluster: Any, partition_index: PartitionIndex) -> ReplicaRacks:
-    """Return the racks of each partition's replicas."""
     rack = {broker.node_id: broker.rack for broker in cluster.brokers()}
     # The public methods show leaders only; a test pins the private attribute.
     metadata = cluster._partitions  # noqa: SLF001
@@ -161,14 +158,10 @@ def _load_replica_racks(cluster: Any, partition_index: PartitionIndex) -> Replic
 
 
 def _read_calling_consumer() -> ConsumerSubscription | None:
-    """Return the subscription of the kafka-python consumer that calls; None in a test.
-
-    For plain consumers of kafka-python; the SDK replaces `read_subscription`.
-    """
     # kafka-python shows a plugin neither the consumer nor its partitions, and calls on_assignment
     # of the elected assignor only. After a lost membership, or a round led by another assignor, the
     # last assignment is outdated: claiming it would give a partition two readers. Only the call
-    # stack leads to the consumer.
+    # stack leads to the consumer. (None in a test, which calls without one.)
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         caller = frame.f_locals.get("self")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from trimtab.assignor.heuristics import registry
-from trimtab.assignor.model import IntArray, PlacementPolicy
+from trimtab.assignor.model import PlacementPolicy
 from trimtab.assignor.move_reasons import DecidedMoves, list_plan_notes
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
@@ -21,8 +21,7 @@ from trimtab.common.units import format_rate, parse_rate
 
 log = logging.getLogger("trimtab.assignor")
 
-MAX_LOGGED_MOVES: Final = 20
-"""Largest moves of a decision logged one by one at INFO."""
+MAX_LOGGED_MOVES: Final = 20  # at INFO; a group may move 100,000 partitions at once
 
 
 def parse_own_policy(heuristic: str, capacity: str | float | None) -> tuple[PlacementPolicy, float | None]:
@@ -41,16 +40,14 @@ def parse_own_policy(heuristic: str, capacity: str | float | None) -> tuple[Plac
 
 def decode_subscriptions(raw: Mapping[str, bytes]) -> dict[str, MemberSubscription]:
     """Decode each member's subscription; a malformed one becomes an empty subscription."""
-    decoder = SubscriptionDecoder()
-    return {member: _decode_or_warn(decoder, member, data) for member, data in raw.items()}
-
-
-def _decode_or_warn(decoder: SubscriptionDecoder, member: str, data: bytes) -> MemberSubscription:
-    try:
-        return decoder.decode(data)
-    except InvalidPayloadError as error:
-        log.warning("member %s: %s; it gets no partitions", member, error)
-        return MemberSubscription()
+    decoder, subscriptions = SubscriptionDecoder(), dict[str, MemberSubscription]()
+    for member, data in raw.items():
+        try:
+            subscriptions[member] = decoder.decode(data)
+        except InvalidPayloadError as error:  # failing the round would stop the whole group
+            log.warning("member %s: %s; it gets no partitions", member, error)
+            subscriptions[member] = MemberSubscription()
+    return subscriptions
 
 
 def subscribed_topics(subscriptions: Mapping[str, MemberSubscription]) -> frozenset[str]:
@@ -71,10 +68,8 @@ def lead_group(
     metadata; `own_topics` are the topics the leader subscribes to.
     """
     data = {member: decode_member_data(member, s.user_data) for member, s in subscriptions.items()}
-    partition_index = index_partitions(subscriptions, partition_numbers, own_topics)
-    return assign_round(
-        snapshot_from_subscriptions(subscriptions, data, partition_index), view, default_policy
-    )
+    index = index_partitions(subscriptions, partition_numbers, own_topics)
+    return assign_round(snapshot_from_subscriptions(subscriptions, data, index), view, default_policy)
 
 
 def index_partitions(
@@ -88,7 +83,9 @@ def index_partitions(
     its owners keep their partitions.
     """
     known = {
-        topic: _to_int_array(numbers) for topic, numbers in partition_numbers.items() if numbers is not None
+        topic: np.fromiter(numbers, dtype=np.int32, count=len(numbers))
+        for topic, numbers in partition_numbers.items()
+        if numbers is not None
     }
     # The leader requests metadata of all subscribed topics; their arrival starts a rebalance.
     pending = {t for t, numbers in partition_numbers.items() if numbers is None and t not in own_topics}
@@ -97,21 +94,13 @@ def index_partitions(
     return PartitionIndex.from_numbers(known)
 
 
-def _to_int_array(numbers: Collection[int]) -> IntArray:
-    return np.fromiter(numbers, dtype=np.int32, count=len(numbers))
-
-
 def build_replica_racks(
     metadata: Mapping[str, Mapping[int, Any]],
     rack: Mapping[int, str | None],
     replica_nodes: Callable[[Any], Sequence[int]],
     partition_index: PartitionIndex,
 ) -> ReplicaRacks:
-    """Return the racks of each partition's replicas.
-
-    `metadata` is a client's, by topic and partition number, `rack` is by broker, and
-    `replica_nodes` returns the brokers of one partition.
-    """
+    """Return the racks of each partition's replicas, from a client's metadata and racks by broker."""
     topics = {
         topic: {n: [rack.get(node) for node in replica_nodes(p)] for n, p in metadata[topic].items()}
         for topic in partition_index.topics

@@ -28,8 +28,8 @@ from trimtab.assignor.packing import (
     sum_loads,
 )
 
+# Returns each consumer's visiting key, shape (M,), from owners (P,), weights (P,) and M.
 ConsumerRanking: TypeAlias = Callable[[IntArray, FloatArray, int], FloatArray]
-"""Returns each consumer's visiting key, shape (M,), from owners (P,), weights (P,) and M."""
 
 
 def rank_by_total_load(home: IntArray, weight: FloatArray, members: int) -> FloatArray:

@@ -16,8 +16,8 @@ import numpy as np
 from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 
+# An item and its taker; during the search, a topic and the member that passes it on.
 _ChainHop: TypeAlias = tuple[int, int]
-"""An item and its taker; during the search, a topic and the member that passes it on."""
 
 
 def place_sticky(problem: PackingProblem) -> IntArray:

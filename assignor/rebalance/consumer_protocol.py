@@ -1,16 +1,14 @@
 """Codec of the consumer protocol (KIP-429, KIP-792, KIP-881): subscriptions in, assignments out.
 
 All is big-endian; a string is an int16 length and UTF-8, an array an int32 length and its items,
-bytes an int32 length (-1: none) and the bytes.
+bytes an int32 length (-1: none) and the bytes. As in Kafka, a newer version is read up to the last
+known field.
 
     subscription v0: [topic], user data
                  v1: + [topic, [partition]]    owned partitions
                  v2: + int32                   generation
                  v3: + string or none (-1)     rack
     assignment v0-3: [topic, [partition]], user data
-
-As in Kafka, a newer version is read up to the last known field. Each member's partition numbers
-are one array and never become Python objects.
 """
 
 from collections.abc import Sequence
@@ -20,28 +18,27 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray
+from trimtab.assignor.model import UNASSIGNED, IntArray
 from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex
 from trimtab.common.errors import InvalidPayloadError
 
-ASSIGNMENT_VERSION: Final = 1
-
+ASSIGNMENT_VERSION: Final = 1  # later versions add nothing
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
-_OWNED_PARTITIONS_VERSION: Final = 1
-_GENERATION_VERSION: Final = 2
-_RACK_VERSION: Final = 3
+_OWNED_PARTITIONS_VERSION: Final = 1  # KIP-429
+_GENERATION_VERSION: Final = 2  # KIP-792
+_RACK_VERSION: Final = 3  # KIP-881
 _INT32_BE: Final = np.dtype(">i4")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberSubscription:
-    """The subscription in a member's JoinGroup; `generation` is -1 if unknown."""
+    """The subscription in a member's JoinGroup."""
 
     topics: tuple[str, ...] = ()
     user_data: bytes | None = None
     owned: OwnedPartitions = OwnedPartitions()  # noqa: RUF009 - frozen
-    generation: int = -1
+    generation: int = -1  # unknown: before version 2
     rack: str | None = None
 
 
@@ -51,11 +48,9 @@ def decode_subscription(data: bytes) -> MemberSubscription:
 
 
 class SubscriptionDecoder:
-    """Decodes the subscriptions of one group; a truncated value is an error.
+    """Decodes the subscriptions of one group; a truncated value is an error."""
 
-    Members of a group mostly subscribe to the same topics, so names are decoded once.
-    """
-
+    # Members of a group mostly subscribe to the same topics: their names are decoded once.
     def __init__(self) -> None:
         self._topics_bytes = b""  # encoded form of `_topics`
         self._topics: tuple[str, ...] = ()
@@ -84,7 +79,6 @@ class SubscriptionDecoder:
         return MemberSubscription(topics, user_data, owned, generation, rack)
 
     def _read_topics(self, data: bytes) -> tuple[tuple[str, ...], int]:
-        """Read [topic]; equal bytes as last time return the same tuple."""
         if not self._topics_bytes or not data.startswith(self._topics_bytes, 2):
             count, at = _read_array_length(data, 2)
             topics: list[str] = []
@@ -95,11 +89,8 @@ class SubscriptionDecoder:
         return self._topics, 2 + len(self._topics_bytes)
 
     def _read_owned(self, data: bytes, at: int) -> tuple[OwnedPartitions, int]:
-        """Read [topic, [partition]]."""
         entries, at = _read_array_length(data, at)
-        topics: list[str] = []
-        counts: list[int] = []
-        pieces: list[bytes] = []
+        topics, counts, pieces = list[str](), list[int](), list[bytes]()
         for _ in range(entries):
             name, at = _read_string(data, at)
             topics.append(self._names.get(name) or self._intern_name(name))
@@ -107,7 +98,8 @@ class SubscriptionDecoder:
             counts.append(count)
             pieces.append(data[at : at + 4 * count])
             at += 4 * count
-        _check_bounds(data, at)
+        _check_bounds(data, at)  # a slice beyond the end is short without an error
+        # One array a member: 100,000 Python integers would take longer than the decision.
         number = np.frombuffer(b"".join(pieces), dtype=_INT32_BE).astype(np.int32)
         return OwnedPartitions(tuple(topics), tuple(counts), number), at
 
@@ -120,13 +112,11 @@ class SubscriptionDecoder:
 
 
 def _read_array_length(data: bytes, at: int) -> tuple[int, int]:
-    """Return an array's length, 0 for none (-1), and the offset of its items."""
     (count,) = _INT32.unpack_from(data, at)
-    return max(0, count), at + 4
+    return max(0, count), at + 4  # -1 is a missing array
 
 
 def _read_string(data: bytes, at: int) -> tuple[bytes, int]:
-    """Return a string's bytes and the offset after them."""
     (length,) = _INT16.unpack_from(data, at)
     end = at + 2 + length
     if length < 0 or end > len(data):
@@ -135,7 +125,6 @@ def _read_string(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Return bytes or None, and the offset after them."""
     (length,) = _INT32.unpack_from(data, at)
     at += 4
     if length < 0:
@@ -160,10 +149,15 @@ def encode_assignments(
     `owner` (P,) is the member of each partition or UNASSIGNED; `user_data` has one entry a member.
     """
     held = np.flatnonzero(owner != UNASSIGNED)
-    item = held[np.argsort(_narrow_owners(owner[held], len(user_data)), kind="stable")]
+    owners = owner[held]
+    if len(user_data) <= np.iinfo(np.uint16).max:
+        owners = owners.astype(np.uint16)  # numpy sorts 16-bit integers by radix, ten times faster
+    item = held[np.argsort(owners, kind="stable")]
     member, topic = owner[item], partition_index.topic[item]
     numbers = partition_index.number[item].astype(_INT32_BE).tobytes()
-    ends = np.flatnonzero(_is_last_of_group(member, topic)) + 1
+    last = np.ones(len(item), dtype=np.bool_)  # of a member's partitions of a topic
+    last[:-1] = (np.diff(member) != 0) | (np.diff(topic) != 0)
+    ends = np.flatnonzero(last) + 1
     entries: list[list[bytes]] = [[] for _ in user_data]
     names = [_encode_string(name) for name in partition_index.topics]
     at = 0
@@ -175,19 +169,6 @@ def encode_assignments(
         b"".join((begin, _INT32.pack(len(entry) // 3), *entry, _INT32.pack(len(data)), data))
         for entry, data in zip(entries, user_data, strict=True)
     ]
-
-
-def _narrow_owners(owner: IntArray, members: int) -> np.ndarray[tuple[int], np.dtype[np.integer]]:
-    """Return the owners in 16 bits if they fit."""
-    # numpy sorts 16-bit integers by radix, ten times faster.
-    return owner.astype(np.uint16) if members <= np.iinfo(np.uint16).max else owner
-
-
-def _is_last_of_group(member: IntArray, topic: IntArray) -> BoolArray:
-    """Return the items whose successor has another member or topic."""
-    last = np.ones(len(member), dtype=np.bool_)
-    last[:-1] = (np.diff(member) != 0) | (np.diff(topic) != 0)
-    return last
 
 
 def _encode_string(text: str) -> bytes:

@@ -3,8 +3,7 @@
 1. A partition has at most one owner: the claimant with the newest generation. Two claims of the
    same generation cancel each other.
 2. A partition is assigned to a member only if that member owns it, or if no member claims it. The
-   rest of the target is promised: claimants revoke, rejoin, and the next round assigns it. So no
-   partition has two readers, whatever the target.
+   rest of the target is promised: claimants revoke, rejoin, and the next round assigns it.
 3. A member repeats its promises (`MemberUserData.promised`). While the cause of a decision stays
    the same, the next round completes it instead of deciding again.
 """
@@ -41,6 +40,7 @@ def resolve_ownership(claims: OwnershipClaims, partition_count: int) -> Ownershi
     generation = claims.generation[claims.member]
     newest = np.full(partition_count, np.iinfo(np.int32).min, dtype=np.int32)
     np.maximum.at(newest, claims.partition, generation)
+    # A member that missed a round still claims what that round gave away; its generation is older.
     counts = generation == newest[claims.partition]
     member, partition = claims.member[counts], claims.partition[counts]
     owner = index_owners(member, partition, partition_count)
@@ -50,5 +50,6 @@ def resolve_ownership(claims: OwnershipClaims, partition_count: int) -> Ownershi
 
 def withhold_moving_partitions(target: IntArray, ownership: Ownership) -> BoolArray:
     """Return which partitions (P,) of the target to assign now; the rest is promised (rule 2)."""
+    # Claimed, not owned: a claimant may still read what a contested claim has lost.
     assigned: BoolArray = (target != UNASSIGNED) & ((ownership.owner == target) | ~ownership.claimed)
     return assigned

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Member, PlacementPolicy
-from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex
+from trimtab.assignor.model import BoolArray, IntArray, Member, PlacementPolicy
+from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex, index_owners
 from trimtab.assignor.problem import subscription_matrix
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.cooperative import OwnershipClaims
@@ -30,7 +30,7 @@ class GroupSnapshot:
     partition_index: PartitionIndex
 
     def resolve_members(self, plan: GroupPlan | None) -> tuple[Member, ...]:
-        """Return the members for a decision; a member's own capacity precedes the learned one."""
+        """Return the members for a decision under this plan."""
         draining = frozenset(plan.draining) if plan else frozenset[str]()
         learned = plan.capacities if plan else {}
         return tuple(
@@ -39,7 +39,7 @@ class GroupSnapshot:
                 topics=topics,
                 capacity=learned.get(data.instance) if data.capacity is None else data.capacity,
                 instance=data.instance,
-                draining=data.draining or data.instance in draining,
+                draining=data.draining or data.instance in draining,  # by itself, or by the plan
                 rack=data.rack,
             )
             for name, topics, data in zip(self.member_ids, self.topics, self.user_data, strict=True)
@@ -48,10 +48,8 @@ class GroupSnapshot:
     def index_promised(self) -> IntArray:
         """Return the member that each partition is promised to (P,), or UNASSIGNED."""
         promised = [OwnedPartitions.from_grouped(data.promised) for data in self.user_data]
-        promised_to: IntArray = np.full(len(self.partition_index), UNASSIGNED, dtype=np.int32)
         member, partition = self.partition_index.locate_owned(promised)
-        promised_to[partition] = member
-        return promised_to
+        return index_owners(member, partition, len(self.partition_index))
 
     def index_subscriptions(self) -> BoolArray:
         """Return which member subscribes to which topic of the index, (T, M)."""
@@ -64,13 +62,14 @@ def snapshot_from_subscriptions(
     partition_index: PartitionIndex,
 ) -> GroupSnapshot:
     """Build a snapshot; claims on partitions outside the index are ignored."""
+    # A rack in the protocol (version 3) precedes the one in the user data of an eager client.
     ids = tuple(sorted(subscriptions))
     joined = [subscriptions[name] for name in ids]
     kinds: dict[tuple[str, ...], frozenset[str]] = {}
     member, partition = partition_index.locate_owned([s.owned for s in joined])
     return GroupSnapshot(
         member_ids=ids,
-        topics=tuple(kinds.setdefault(s.topics, frozenset(s.topics)) for s in joined),
+        topics=tuple(kinds.setdefault(s.topics, frozenset(s.topics)) for s in joined),  # one set a kind
         user_data=tuple(
             replace(user_data[name], rack=s.rack) if s.rack else user_data[name]
             for name, s in zip(ids, joined, strict=True)
@@ -86,11 +85,8 @@ def compute_decision_fingerprint(
     plan: GroupPlan | None,
     policy: PlacementPolicy,
 ) -> str:
-    """Return the digest of a decision's cause.
-
-    It covers members by id, partitions by number, the plan's epoch and the policy.
-    """
-    staying = [m for m in members if not m.draining]
+    """Return the digest of a decision's cause (rule 1 of `leader`)."""
+    staying = [m for m in members if not m.draining]  # so a drained member's leave changes nothing
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(m.topics for m in staying))}
     cause = [
         [sorted(kind) for kind in kinds],
@@ -99,5 +95,6 @@ def compute_decision_fingerprint(
         [0 if plan is None else plan.epoch, policy.heuristic, policy.capacity, policy.headroom],
     ]
     digest = hashlib.blake2b(json.dumps(cause).encode(), digest_size=8)
+    # Leaders of a group may run on different machines: the byte order is fixed.
     digest.update(partition_index.number.astype(_INT32_LE).tobytes())
     return digest.hexdigest()

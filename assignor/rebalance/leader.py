@@ -100,13 +100,16 @@ def assign_round(
 ) -> RebalanceRound:
     """Decide, or complete the decision in force, and withhold moving partitions (KIP-429).
 
-    The snapshot has the partitions of all subscribed topics. `default_policy` applies without a
-    plan. Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
+    `default_policy` applies without a plan. Raises InvalidProblemError, UnknownHeuristicError,
+    BrokenHeuristicError.
     """
-    members = snapshot.resolve_members(view.plan)
-    policy = _select_policy(view.plan, default_policy)
+    members, plan = snapshot.resolve_members(view.plan), view.plan
+    policy = default_policy
+    if plan is not None:
+        policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
     decision = compute_decision_fingerprint(members, snapshot.partition_index, view.plan, policy)
     ownership = resolve_ownership(snapshot.claims, len(snapshot.partition_index))
+    # A leader keeps no memory, since another member may lead the next round: members repeat the digest.
     if all(data.decision_fingerprint == decision for data in snapshot.user_data):
         target = _complete_decision(snapshot, ownership)
         if target is not None:
@@ -116,12 +119,6 @@ def assign_round(
     target = np.full(len(snapshot.partition_index), UNASSIGNED, dtype=np.int32)
     target[decided.indexed.item] = decided.target
     return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision, decided)
-
-
-def _select_policy(plan: GroupPlan | None, default_policy: PlacementPolicy) -> PlacementPolicy:
-    if plan is None:
-        return default_policy
-    return PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
 
 
 def _complete_decision(snapshot: GroupSnapshot, ownership: Ownership) -> IntArray | None:

@@ -1,8 +1,7 @@
 """User data of the group protocol, as versioned JSON.
 
 A member sends `MemberUserData` with each JoinGroup, the leader `AssignmentUserData` with each
-assignment. Unknown fields of a newer version are ignored. A member without user data (of another
-assignor, in a rolling upgrade) gets the defaults.
+assignment. Unknown fields of a newer version are ignored.
 """
 
 import json
@@ -17,25 +16,21 @@ from trimtab.common.errors import InvalidPayloadError
 USER_DATA_VERSION: Final = 1
 _INT32_RANGE: Final = range(-(2**31), 2**31)
 
+# Partitions as ((topic, (number, …)), …), sorted and without repeats.
 PartitionsByTopic: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
-"""Partitions as ((topic, (number, …)), …), sorted and without repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberUserData:
-    """User data of a member's subscription.
+    """User data of a member's subscription."""
 
-    `capacity` is in bytes/s, None if unknown. `decision_fingerprint` and `promised` repeat the last
-    assignment's. `owned` is for eager clients, whose protocol has no field for owned partitions.
-    """
-
-    capacity: float | None = None
+    capacity: float | None = None  # bytes/s; None: unknown
     instance: str = ""
     draining: bool = False
     rack: str | None = None
-    decision_fingerprint: str = ""
+    decision_fingerprint: str = ""  # of the last assignment, as `promised`
     promised: PartitionsByTopic = ()
-    owned: PartitionsByTopic = ()
+    owned: PartitionsByTopic = ()  # of eager clients, whose protocol has no field for it
     generation: int = -1
 
     def encode(self) -> bytes:
@@ -54,7 +49,7 @@ class MemberUserData:
     @classmethod
     def decode(cls, data: bytes | None) -> "MemberUserData":
         """Decode a subscription's user data, if any. Raises InvalidPayloadError."""
-        body = _load_versioned(data)
+        body = _load_versioned(data)  # of another assignor, in a rolling upgrade: none, so the defaults
         try:
             return cls(
                 capacity=None if body.get("capacity") is None else float(body["capacity"]),
@@ -72,14 +67,11 @@ class MemberUserData:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentUserData:
-    """User data of an assignment: the decision and the partitions promised for the next round.
-
-    `round_follows` tells that some member has promised partitions, so another round follows.
-    """
+    """User data of an assignment: the decision and the partitions promised for the next round."""
 
     decision_fingerprint: str = ""
     promised: PartitionsByTopic = ()
-    round_follows: bool = False
+    round_follows: bool = False  # some member has promised partitions: heartbeat more often until then
 
     def encode(self) -> bytes:
         """Return the encoded user data."""
@@ -111,14 +103,13 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> PartitionsByTopic:
 
 def _parse_partitions(grouped: Mapping[str, Sequence[int]]) -> PartitionsByTopic:
     return tuple(
-        (topic, tuple(sorted(set(map(_parse_partition_number, numbers)))))
-        for topic, numbers in sorted(grouped.items())
+        (topic, tuple(sorted(set(map(_parse_number, numbers))))) for topic, numbers in sorted(grouped.items())
     )
 
 
-def _parse_partition_number(value: Any) -> int:
+def _parse_number(value: Any) -> int:
     number = int(value)
-    if number not in _INT32_RANGE:
+    if number not in _INT32_RANGE:  # numpy would raise an OverflowError in the leader's thread
         raise ValueError(f"{number} is not a partition number")
     return number
 

@@ -33,14 +33,12 @@ from trimtab.assignor.score import lower_bound, r_score
 from trimtab.common.clock import Clock
 from trimtab.common.errors import InvalidProblemError
 
-START_HEURISTICS: Final = ("mbf", "mwf", "mbfp", "bfd")
-"""Heuristics whose packings the search starts from."""
+START_HEURISTICS: Final = ("mbf", "mwf", "mbfp", "bfd")  # heuristics whose packings the search starts from
 
-FLOAT_TOLERANCE: Final = 1e-9
-"""Relative error of sums, subtracted from every bound."""
+FLOAT_TOLERANCE: Final = 1e-9  # relative error of sums, subtracted from every bound
 
+# Distance below a whole number of consumers at which a bound counts as that number.
 INTEGER_TOLERANCE: Final = 1e-6
-"""Distance below a whole number of consumers at which a bound counts as that number."""
 
 
 @dataclass(frozen=True, slots=True)

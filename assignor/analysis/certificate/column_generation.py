@@ -25,21 +25,19 @@ from trimtab.assignor.analysis.certificate.pricing import Knapsacks, PricedSet
 from trimtab.assignor.model import FloatArray, IntArray
 
 COARSE_STEPS: Final = 600
+# Steps of a capacity, for columns and for the bound, which loses 0.01 % of a consumer.
 FINE_STEPS: Final = 10_000
-"""Steps of a capacity, for columns and for the bound, which loses 0.01 % of a consumer."""
 
+# Relative distance to the linear program's value at which the bound counts as complete.
 COMPLETENESS_TOLERANCE: Final = 1e-4
-"""Relative distance to the linear program's value at which the bound counts as complete."""
 
-DUAL_SMOOTHING: Final = 0.7
-"""Weight of the earlier mean in the smoothed duals."""
+DUAL_SMOOTHING: Final = 0.7  # weight of the earlier mean in the smoothed duals
 
 COARSE_TIME_SHARE: Final = 0.5
+# Fractions of the time: maximum for coarse rounds, minimum for the integer program.
 INTEGER_TIME_SHARE: Final = 0.2
-"""Fractions of the time: maximum for coarse rounds, minimum for the integer program."""
 
-SecondsLeft: TypeAlias = Callable[[], float]
-"""Returns the remaining seconds."""
+SecondsLeft: TypeAlias = Callable[[], float]  # returns the remaining seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from highspy import Highs, HighsModelStatus, HighsVarType, kHighsInf
 from trimtab.assignor.analysis.certificate.consumer_kinds import ConsumerKinds
 from trimtab.assignor.model import FloatArray, IntArray
 
-REDUCED_COST_TOLERANCE: Final = 1e-8
-"""Reduced cost above which a column is not worth adding."""
+REDUCED_COST_TOLERANCE: Final = 1e-8  # reduced cost above which a column is not worth adding
 
 CHOSEN_COLUMN_THRESHOLD: Final = 0.5
 

@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from trimtab.assignor.analysis.certificate.consumer_kinds import ConsumerKinds
 from trimtab.assignor.model import BoolArray, FloatArray, IntArray
 
-ROUNDING_MARGIN: Final = 1e-12
-"""Margin for float errors, so that rounding keeps its direction."""
+ROUNDING_MARGIN: Final = 1e-12  # margin for float errors, so that rounding keeps its direction
 
-MAX_CAPACITY_RATIO: Final = 4
-"""Largest capacity ÷ median at which the resolution is still full."""
+MAX_CAPACITY_RATIO: Final = 4  # largest capacity ÷ median at which the resolution is still full
 
 ItemNumbers: TypeAlias = NDArray[np.intp]
 

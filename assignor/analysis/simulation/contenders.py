@@ -27,8 +27,7 @@ from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, 
 from trimtab.assignor.packing import CAPACITY_TOLERANCE
 from trimtab.common.errors import UnknownHeuristicError
 
-BacklogReader: TypeAlias = Callable[[], FloatArray]
-"""Returns the current backlog in bytes, (P,)."""
+BacklogReader: TypeAlias = Callable[[], FloatArray]  # returns the current backlog in bytes, (P,)
 
 KEDA_CONTENDER: Final = "keda"
 ALL_CONTENDERS: Final = "all"

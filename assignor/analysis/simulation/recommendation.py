@@ -8,11 +8,11 @@ from trimtab.assignor.analysis.simulation.metrics import RunSummary
 from trimtab.common.choices import DEFAULT_HEURISTIC
 
 CANDIDATE_HEADROOMS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
+# Relative difference below which consumer-hours tie; then late traffic decides.
 COST_TIE_TOLERANCE: Final = 0.01
-"""Relative difference below which consumer-hours tie; then late traffic decides."""
 
+# The default setting, which wins a full tie.
 DEFAULT_SETTING_NAMES: Final = (DEFAULT_HEURISTIC, f"{DEFAULT_HEURISTIC}:balanced")
-"""The default setting, which wins a full tie."""
 
 
 @dataclass(frozen=True, slots=True)

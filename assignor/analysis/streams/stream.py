@@ -14,11 +14,9 @@ import numpy as np
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.errors import InvalidStreamError
 
-MAX_BYTES_PER_S: Final = 1e15
-"""Upper limit of a write rate; sums of such rates are far from overflowing."""
+MAX_BYTES_PER_S: Final = 1e15  # upper limit of a write rate; sums of such rates are far from overflowing
 
-MAX_PARTITION: Final = 2**31 - 1
-"""Highest partition number in Kafka."""
+MAX_PARTITION: Final = 2**31 - 1  # highest partition number in Kafka
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from trimtab.assignor.heuristics.rack_aware.costs import RackCosts, price_partit
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 from trimtab.common.errors import BrokenHeuristicError
 
-COST_TOLERANCE: Final = 1e-9
-"""Relative difference at which costs are equal: sums of floats are not exact."""
+COST_TOLERANCE: Final = 1e-9  # relative difference at which costs are equal: sums of floats are not exact
 
 SOLVER_DEPENDENCY: Final = HeuristicDependency("ortools", "racks")
 

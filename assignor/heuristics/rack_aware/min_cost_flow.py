@@ -16,8 +16,7 @@ from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProb
 from trimtab.common.errors import BrokenHeuristicError
 
 MAX_COST_STEPS: Final = 2.0**40
-MAX_SOLVER_COST: Final = 2.0**60
-"""Limit of cost times nodes: the solver multiplies them in 64 bits."""
+MAX_SOLVER_COST: Final = 2.0**60  # limit of cost times nodes: the solver multiplies them in 64 bits
 
 
 def find_cheapest_assignment(problem: PackingProblem, costs: RackCosts, *, per_topic: bool) -> IntArray:

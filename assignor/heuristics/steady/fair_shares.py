@@ -12,8 +12,7 @@ import numpy as np
 from trimtab.assignor.model import BoolArray, FloatArray, PackingProblem
 
 MAX_POUR_ROUNDS: Final = 100
-LEVEL_TOLERANCE: Final = 1e-6
-"""Relative change of a level below which pouring ends."""
+LEVEL_TOLERANCE: Final = 1e-6  # relative change of a level below which pouring ends
 
 
 def compute_fair_shares(problem: PackingProblem) -> FloatArray:

@@ -34,14 +34,13 @@ from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProb
 
 SEARCH_SEED: Final = 1
 MAX_REPACK_ROUNDS: Final = 8
+# Load of any move besides its own, in capacities, so that idle partitions stay, too.
 MOVE_BASE_LOAD: Final = 1e-4
-"""Load of any move besides its own, in capacities, so that idle partitions stay, too."""
 
 RELEASE_THRESHOLDS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)
 MAX_FILLS: Final = (1.0, 0.9)
 
-BALANCE_BAND: Final = 0.05
-"""Band of `balance_members`, which rack moves must not leave."""
+BALANCE_BAND: Final = 0.05  # band of `balance_members`, which rack moves must not leave
 
 
 def pack_steady(problem: PackingProblem, params: SteadyParams) -> IntArray:
