@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import CommitConflictError, DeadLetterReplayError
+from trimtab.consumer_sdk.errors import DeadLetterReplayError
 from trimtab.consumer_sdk.lake import connection
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.maintenance import recommit_offsets
+from trimtab.consumer_sdk.lake.maintenance import RaceRetry, recommit_offsets
 from trimtab.consumer_sdk.lake.ports import LakeTable
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER_SUFFIX, dead_letter_table
@@ -229,10 +229,14 @@ class DeadLetterReplay:
         self.lake.to_spark_frame(replayed).createOrReplaceTempView(_REPLAYED_VIEW)
         on = " AND ".join(f"t.`{key}` = r.`{key}`" for key in _COORDINATE_NAMES)
         merge = f"MERGE INTO {self.table} t USING {_REPLAYED_VIEW} r ON {on} WHEN MATCHED THEN DELETE"
-        backoff = RetryBackoff(random.Random())  # noqa: S311 - jitter
-        _retry_on_race(backoff, lambda: self.lake.spark.sql(merge))  # safe beside writers
+        races = RaceRetry(RetryBackoff(random.Random()), limit=MAX_DELETE_ATTEMPTS)  # noqa: S311 - jitter
+        races.retry_on_race(f"{self.table}: deleting replayed records", lambda: self._run_merge(merge))
         # The MERGE's version of the table has no offsets.
-        _retry_on_race(backoff, lambda: recommit_offsets(self._open_table()))
+        races.retry_on_race(f"{self.table}: its offsets", lambda: recommit_offsets(self._open_table()))
+
+    def _run_merge(self, statement: str) -> None:
+        with jvm_errors.translate_errors(f"table {self.table}: deleting replayed records"):
+            self.lake.spark.sql(statement)  # safe beside writers: Spark refuses it if its rows changed
 
     def _open_table(self) -> LakeTable:
         table = self.lake.open_table(self.table)
@@ -255,16 +259,3 @@ def _build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:
     time = "" if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
     ours = {name: row[name] for name in _COORDINATE_NAMES} | {"timestamp": time, "error": row.error}
     return [*kept, *((REPLAY_HEADER_PREFIX + name, str(value).encode()) for name, value in ours.items())]
-
-
-def _retry_on_race(backoff: RetryBackoff, operation: Callable[[], Any]) -> None:
-    for attempt in range(MAX_DELETE_ATTEMPTS):
-        try:
-            with jvm_errors.translate_errors("deleting replayed records"):
-                operation()
-        except CommitConflictError:
-            if attempt + 1 == MAX_DELETE_ATTEMPTS:
-                raise
-            backoff.wait_after_race(attempt)
-        else:
-            return

@@ -14,10 +14,11 @@ from trimtab.consumer_sdk.lake.spark.session import stop_session
 class StoredTable(LakeTable, Protocol):
     """A table with the totals that the inventory shows."""
 
-    def count_snapshots(self) -> int: ...  # noqa: D102 - of readable versions
+    # Of readable versions.
+    def count_snapshots(self) -> int: ...  # noqa: D102
 
     # Rows, files and bytes of the current version.
-    def read_totals(self) -> dict[str, int]: ...  # noqa: D102 - see above
+    def read_totals(self) -> dict[str, int]: ...  # noqa: D102
 
 
 class SparkLake(ABC):

@@ -120,20 +120,21 @@ class RaceRetry:
 
     backoff: RetryBackoff
     lost_races: int = 0
+    limit: int = MAX_LOST_RACES
 
     def retry_on_race(self, what: str, step: Callable[[], T]) -> T:
-        """Return the step's result. Raises CommitConflictError after `MAX_LOST_RACES` races."""
-        for attempt in range(1, MAX_LOST_RACES + 1):
+        """Return the step's result. Raises CommitConflictError after `limit` races."""
+        for attempt in range(1, self.limit + 1):
             try:
                 return step()
             except CommitConflictError as error:
                 self.lost_races += 1
-                if attempt == MAX_LOST_RACES:
+                if attempt == self.limit:
                     raise CommitConflictError(
-                        f"{what}: writers were faster {MAX_LOST_RACES} times; the table is intact. "
+                        f"{what}: writers were faster {self.limit} times; the table is intact. "
                         f"Try again when they flush less often ({error})"
                     ) from error
-                log.info("%s: a writer was faster, retrying (%d of %d)", what, attempt, MAX_LOST_RACES)
+                log.info("%s: a writer was faster, retrying (%d of %d)", what, attempt, self.limit)
                 self.backoff.wait_after_race(attempt)
         raise AssertionError("unreachable")
 

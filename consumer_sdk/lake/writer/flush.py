@@ -29,7 +29,7 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import (
 from trimtab.consumer_sdk.lake.ports import Frame, Lake, LakeTable, Records, StagedFiles
 from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff
 from trimtab.consumer_sdk.lake.schema import record_columns
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules, PartitionSpec
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules
 from trimtab.consumer_sdk.lake.schema.table_names import dead_letter_table
 from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows, TableProjection
 
@@ -90,79 +90,74 @@ class BatchFlusher:
         Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError.
         """
         try:
-            return self._flush_batch(batch, backoff)
+            return _BatchFlush(self, batch, backoff).run()
         except FlushAbandonedError:
             return BatchRefused(batch, {p: span.expected for p, span in batch.spans.items()})
 
-    def _flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
-        self.on_step("begun")
-        table, offsets = self._open_with_offsets(batch.table, backoff)
-        if conflicts := offsets.find_conflicts(self.group, batch.spans):
-            return self._refuse_batch(batch, conflicts)
-        projected = self._project_records(batch.table, batch.records, backoff)
+
+@dataclass(frozen=True, slots=True)
+class _BatchFlush:
+    flusher: BatchFlusher
+    batch: FlushBatch
+    backoff: RetryBackoff
+
+    def run(self) -> FlushOutcome:
+        batch, flusher = self.batch, self.flusher
+        flusher.on_step("begun")
+        table, offsets = self._open_with_offsets(batch.table)
+        if conflicts := offsets.find_conflicts(flusher.group, batch.spans):
+            return self._refuse(conflicts)
+        projected = self._project(batch.records)
+        frame = projected.topic_table
         if table is None:
-            frame = projected.topic_table
-            if frame is None:  # a transform without rows for it: the table still keeps the offsets
-                frame = self.lake.to_frame(batch.records)
-            partition_spec = self.partitioning.spec_for(batch.table, is_topic_table=True)
-            table = self._create_table(batch.table, frame, partition_spec, backoff)
-        staged = self._stage_rows(table, projected.topic_table, backoff, evolves_schema=self.evolves_schema)
-        return self._commit_tables(batch, table, staged, projected, backoff)
+            # A transform may return no rows for the topic table, which still keeps the offsets.
+            columns = flusher.lake.to_frame(batch.records) if frame is None else frame
+            table = self._create_table(batch.table, columns, is_topic_table=True)
+        staged = self._stage_rows(table, frame, evolves_schema=flusher.evolves_schema)
+        return self._commit_tables(table, staged, projected)
 
     def _commit_tables(
-        self,
-        batch: FlushBatch,
-        topic_table: LakeTable,
-        staged: StagedFiles,
-        projected: ProjectedRows,
-        backoff: RetryBackoff,
+        self, topic_table: LakeTable, staged: StagedFiles, projected: ProjectedRows
     ) -> FlushOutcome:
         try:
-            self.on_step("staged")
-            sides = projected.remaining_tables(batch.records.num_rows, staged.rows)
-            written = [self._flush_side_table(batch, *side, backoff) for side in sides]
-            self.on_step("side-tables-committed")
+            self.flusher.on_step("staged")
+            sides = projected.remaining_tables(self.batch.records.num_rows, staged.rows)
+            writes = [self._flush_side_table(*side) for side in sides]
+            self.flusher.on_step("side-tables-committed")
         except BaseException:  # not yet committed: no snapshot references the files
             topic_table.delete_staged_files(staged)
             raise
-        answer = self._commit_or_delete(topic_table, staged, batch.spans, backoff)
+        answer = self._commit_or_delete(topic_table, staged, self.batch.spans)
         if not isinstance(answer, CommitSucceeded):
-            return self._refuse_batch(batch, answer.conflicts)
-        self.on_step("committed")
-        written.append(TableWrite(topic_table.name, staged.rows, staged.bytes))
-        return BatchCommitted(batch, tuple(w for w in written if w is not None))
+            return self._refuse(answer.conflicts)
+        self.flusher.on_step("committed")
+        writes.append(TableWrite(topic_table.name, staged.rows, staged.bytes))
+        return BatchCommitted(self.batch, tuple(write for write in writes if write is not None))
 
-    def _flush_side_table(
-        self, batch: FlushBatch, name: str, frame: Frame, backoff: RetryBackoff
-    ) -> TableWrite | None:
+    def _flush_side_table(self, name: str, frame: Frame) -> TableWrite | None:
         """Write a side table up to the end of the batch; None if it gets neither rows nor a gap."""
         while True:  # a fenced commit means that another owner has advanced the table: trim again
-            table, offsets = self._open_with_offsets(name, backoff)
-            spans = trim_spans(self.group, offsets, batch.spans)
-            rows = self._trim_frame(batch, name, frame, spans, backoff)
-            if rows is None or (table is None and self.lake.is_empty(rows)):
+            table, offsets = self._open_with_offsets(name)
+            spans = trim_spans(self.flusher.group, offsets, self.batch.spans)
+            rows = self._trim_frame(name, frame, spans)
+            if rows is None or (table is None and self.flusher.lake.is_empty(rows)):
                 return None
             if table is None:
-                partition_spec = self.partitioning.spec_for(name, is_topic_table=False)
-                table = self._create_table(name, rows, partition_spec, backoff)
+                table = self._create_table(name, rows, is_topic_table=False)
             # Dead-letter tables of earlier versions lack columns.
-            evolve = self.evolves_schema or name == dead_letter_table(batch.table)
-            staged = self._stage_rows(table, rows, backoff, evolves_schema=evolve)
+            evolves_schema = self.flusher.evolves_schema or name == dead_letter_table(self.batch.table)
+            staged = self._stage_rows(table, rows, evolves_schema=evolves_schema)
             if staged.rows == 0 and not gaps_before(spans):
                 return None
-            if isinstance(self._commit_or_delete(table, staged, spans, backoff), CommitSucceeded):
+            if isinstance(self._commit_or_delete(table, staged, spans), CommitSucceeded):
                 return TableWrite(name, staged.rows, staged.bytes)
 
     def _commit_or_delete(
-        self,
-        table: LakeTable,
-        staged: StagedFiles,
-        spans: Mapping[TopicPartition, OffsetSpan],
-        backoff: RetryBackoff,
+        self, table: LakeTable, staged: StagedFiles, spans: Mapping[TopicPartition, OffsetSpan]
     ) -> CommitSucceeded | CommitFenced:
         # A commit without an answer may still succeed: its snapshot would reference these files.
         try:
-            answer = commit_fenced(table, staged, self.group, spans, backoff)
+            answer = commit_fenced(table, staged, self.flusher.group, spans, self.backoff)
         except FlushAbandonedError as error:
             if not error.outcome_unknown:
                 table.delete_staged_files(staged)
@@ -172,59 +167,46 @@ class BatchFlusher:
         return answer
 
     def _trim_frame(
-        self,
-        batch: FlushBatch,
-        name: str,
-        frame: Frame,
-        spans: Mapping[TopicPartition, OffsetSpan],
-        backoff: RetryBackoff,
+        self, name: str, frame: Frame, spans: Mapping[TopicPartition, OffsetSpan]
     ) -> Frame | None:
-        """Return the rows that a side table lacks."""
         firsts = {p: span.first for p, span in spans.items()}
-        # Fewer than all only after a crash between commits: else the frame is evaluated once.
-        if firsts == {p: span.first for p, span in batch.spans.items()}:
+        # Fewer records than the batch only after a crash between commits.
+        if firsts == {p: span.first for p, span in self.batch.spans.items()}:
             return frame
         if not firsts:
             return None
-        records = record_columns.select_from_offsets(batch.records, firsts)
-        return self._project_records(batch.table, records, backoff).side_tables.get(name)
+        records = record_columns.select_from_offsets(self.batch.records, firsts)
+        return self._project(records).side_tables.get(name)
 
-    def _project_records(self, table: str, records: Records, backoff: RetryBackoff) -> ProjectedRows:
-        projection = self.projection_for(table)
-        return backoff.retry_until_cancelled(
-            f"decoding for {table}", lambda: projection.project_records(records, self.lake.to_frame)
+    def _project(self, records: Records) -> ProjectedRows:
+        projection, to_frame = self.flusher.projection_for(self.batch.table), self.flusher.lake.to_frame
+        return self.backoff.retry_until_cancelled(
+            f"decoding for {self.batch.table}", lambda: projection.project_records(records, to_frame)
         )
 
-    def _open_with_offsets(
-        self, name: str, backoff: RetryBackoff
-    ) -> tuple[LakeTable | None, CommittedOffsets]:
+    def _open_with_offsets(self, name: str) -> tuple[LakeTable | None, CommittedOffsets]:
         def read() -> tuple[LakeTable | None, CommittedOffsets]:
-            table = self.lake.open_table(name)
+            table = self.flusher.lake.open_table(name)
             return table, CommittedOffsets() if table is None else table.read_offsets().offsets
 
-        return backoff.retry_until_cancelled(f"reading the offsets of {name}", read)
+        return self.backoff.retry_until_cancelled(f"reading the offsets of {name}", read)
 
-    def _create_table(
-        self, name: str, frame: Frame, partition_spec: PartitionSpec, backoff: RetryBackoff
-    ) -> LakeTable:
-        return backoff.retry_until_cancelled(
-            f"creating {name}", lambda: self.lake.create_table(name, frame, partition_spec)
+    def _create_table(self, name: str, frame: Frame, *, is_topic_table: bool) -> LakeTable:
+        spec = self.flusher.partitioning.spec_for(name, is_topic_table=is_topic_table)
+        return self.backoff.retry_until_cancelled(
+            f"creating {name}", lambda: self.flusher.lake.create_table(name, frame, spec)
         )
 
-    def _stage_rows(
-        self, table: LakeTable, frame: Frame | None, backoff: RetryBackoff, *, evolves_schema: bool
-    ) -> StagedFiles:
+    def _stage_rows(self, table: LakeTable, frame: Frame | None, *, evolves_schema: bool) -> StagedFiles:
+        attempt_id, retry = self.flusher.new_attempt_id, self.backoff.retry_until_cancelled
         if frame is None:
-            return StagedFiles(self.new_attempt_id())
+            return StagedFiles(attempt_id())
         if evolves_schema:
-            backoff.retry_until_cancelled(
-                f"adding columns to {table.name}", lambda: table.evolve_schema(frame)
-            )
-        return backoff.retry_until_cancelled(
-            f"staging for {table.name}", lambda: table.stage_rows(frame, self.new_attempt_id())
-        )
+            retry(f"adding columns to {table.name}", lambda: table.evolve_schema(frame))
+        # A new id for each try: files of a failed one may be left behind under its id.
+        return retry(f"staging for {table.name}", lambda: table.stage_rows(frame, attempt_id()))
 
-    def _refuse_batch(self, batch: FlushBatch, conflicts: tuple[OffsetConflict, ...]) -> BatchRefused:
-        offsets = {p: span.expected for p, span in batch.spans.items()}
+    def _refuse(self, conflicts: tuple[OffsetConflict, ...]) -> BatchRefused:
+        offsets = {p: span.expected for p, span in self.batch.spans.items()}
         offsets.update({conflict.partition: conflict.actual for conflict in conflicts})
-        return BatchRefused(batch, offsets, conflicts)
+        return BatchRefused(self.batch, offsets, conflicts)
