@@ -36,26 +36,22 @@ DAY_S: Final = 86400.0
 
 def explain(options: ExplainOptions) -> None:
     """Print the explanation. Raises SettingError, BrokerTimeoutError, NoDecisionsError."""
-    is_now = options.at is None
     at = None if options.at is None else parse_local_time(options.at, datetime.now(UTC).astimezone())
     settings, _ = load_group_settings(options)
     snapshot = _read_snapshot(settings)
     explanation = build_explanation(snapshot.decisions, at, options.number)
     if explanation is None:
         raise NoDecisionsError(_explain_no_decisions(snapshot, settings.group))
-    alternatives = _compute_alternatives(snapshot) if is_now else ()
+    alternatives = _compute_alternatives(snapshot) if at is None else ()  # no rates of the past are kept
     if options.output is PrintFormat.JSON:
         typer.echo(json.dumps(build_explanation_body(explanation, alternatives), indent=2))
     else:
-        time_shown = snapshot.time if at is None else at
-        typer.echo("\n".join(format_explanation(explanation, alternatives, time_shown)))
+        now = snapshot.time if at is None else at
+        typer.echo("\n".join(format_explanation(explanation, alternatives, now)))
 
 
 def parse_local_time(text: str, now: datetime) -> float:
-    """Return seconds since the epoch of a local time, or date and time.
-
-    A time without a date is the last one that has been. Raises SettingError.
-    """
+    """Return seconds since the epoch of a local time, or date and time. Raises SettingError."""
     try:
         if "-" in text:
             whole = datetime.fromisoformat(text)
@@ -63,16 +59,16 @@ def parse_local_time(text: str, now: datetime) -> float:
         clock = time.fromisoformat(text)
     except ValueError:
         raise SettingError(
-            f'--at {text!r} is no time; write "14:32", "14:32:05" or "2026-03-01T14:32"'
+            f'--at {text!r} is not a time; write "14:32", "14:32:05" or "2026-03-01T14:32"'
         ) from None
     today = datetime.combine(now.date(), clock, now.tzinfo)
-    return today.timestamp() - (DAY_S if today > now else 0)
+    return today.timestamp() - (DAY_S if today > now else 0)  # decisions lie in the past
 
 
 def format_explanation(
     explanation: Explanation, alternatives: Sequence[AlternativeCount], now: float
 ) -> list[str]:
-    """Return the lines that a person reads; `now` is seconds since the epoch."""
+    """Return the explanation as lines; `now` is seconds since the epoch."""
     lines = [f"group {explanation.decision.group}, {_format_local_time(now)}", "", "Why this count", ""]
     lines += [f"  {text}" for text in explain_count(explanation, now)]
     lines += ["", "Why this placement", ""]
@@ -84,37 +80,29 @@ def format_explanation(
     if explanation.history:
         lines += ["", "The last decisions", ""]
         lines += [
-            f"  {_format_local_time(record.time)} {format_decision_line(record)}"
-            for record in explanation.history
+            f"  {_format_local_time(one.time)} {format_decision_line(one)}" for one in explanation.history
         ]
     return lines
 
 
 def _read_snapshot(settings: SidecarSettings) -> LiveGroupSnapshot:
-    """Look once. Raises BrokerTimeoutError."""
-    with closing(LiveGroupReader(settings, SystemClock(), capacity_known=False)) as looker:
-        seen = looker.read_snapshot()
-    if not seen.decisions and seen.trouble:
-        raise BrokerTimeoutError("; ".join(seen.trouble))
-    return seen
+    with closing(LiveGroupReader(settings, SystemClock(), capacity_known=False)) as reader:
+        snapshot = reader.read_snapshot()
+    if not snapshot.decisions and snapshot.trouble:  # trouble beside decisions: they suffice
+        raise BrokerTimeoutError("; ".join(snapshot.trouble))
+    return snapshot
 
 
 def _compute_alternatives(snapshot: LiveGroupSnapshot) -> Sequence[AlternativeCount]:
-    """Return what other counts would cost, where speeds are published and need no measuring."""
     if snapshot.rate_source != SOURCE_PUBLISHED:
-        return ()
+        return ()  # measuring would take a window
+    rates = (snapshot.write_rates, snapshot.rate_source)
     try:
         return compute_alternatives(
-            GroupBaseline(
-                snapshot.group,
-                snapshot.write_rates,
-                snapshot.rate_source,
-                snapshot.plan,
-                snapshot.replica_racks,
-            )
+            GroupBaseline(snapshot.group, *rates, snapshot.plan, snapshot.replica_racks)
         )
-    except BrokenHeuristicError as error:  # what the leader has may be missing on this machine
-        typer.echo(f"other counts cannot be told here: {error}", err=True)
+    except BrokenHeuristicError as error:  # the plan's heuristic may need a package that only the leader has
+        typer.echo(f"other counts cannot be computed on this machine: {error}", err=True)
         return ()
 
 
@@ -122,10 +110,10 @@ def _explain_no_decisions(snapshot: LiveGroupSnapshot, group: str) -> str:
     if not snapshot.decisions:
         return (
             f"no decision of group {group!r} is kept: no sidecar scales it, or it is a dry run, or "
-            "an older version; `trimtab plan` shows what one would do"
+            "an older version; run `trimtab plan` to preview decisions"
         )
     oldest = _format_local_time(snapshot.decisions[0].time)
-    return f"the oldest decision kept of group {group!r} is of {oldest}"
+    return f"the oldest decision kept of group {group!r} is from {oldest}"
 
 
 def _format_local_time(seconds: float) -> str:

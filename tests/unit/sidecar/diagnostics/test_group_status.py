@@ -269,11 +269,11 @@ def test_while_nobody_answers_the_last_values_stand() -> None:
     )
     assert (away.consumers, away.time, away.unreachable_since) == (good.consumers, NOW, NOW + 5)
     said = printed(away)
-    assert re.search(r"broker away since \S+, last seen at ", said)
+    assert re.search(r"broker unreachable since \S+, last seen at ", said)
     assert "no broker answers" in said
     assert "partitions" in said
     first = printed(keep_last_status(None, build_group_status(nothing)))
-    assert "nothing was seen before" in first
+    assert "never reached" in first
     assert "0 B/s" not in first
     assert keep_last_status(away, good).unreachable_since is None
 
