@@ -1,8 +1,4 @@
-"""In-flight messages of a `kmq` queue, read from the trackers' committed offsets.
-
-An active tracker reads each marker at once and commits within a second. If markers stay unread for
-`TRACKER_SILENCE_TIMEOUT_S` seconds, no tracker runs and dropped messages are not redelivered.
-"""
+"""In-flight messages of a `kmq` queue, from the committed offsets of its redelivery trackers."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +15,12 @@ from trimtab.sidecar.measurement.queue_backlog import (
 )
 from trimtab.sidecar.settings.settings import SidecarSettings
 
-TRACKER_SILENCE_TIMEOUT_S: Final = 15.0
-"""Seconds without a tracker commit while markers are unread."""
+TRACKER_SILENCE_TIMEOUT_S: Final = 15.0  # a running tracker reads markers at once and commits in 1 s
 
 
 @dataclass(frozen=True, slots=True)
 class KmqProgress:
-    """In-flight messages by message partition, and problems."""
+    """In-flight messages by message partition, and trouble."""
 
     in_flight: Mapping[TopicPartition, InFlightMessages]
     trouble: tuple[str, ...] = ()
@@ -41,7 +36,7 @@ class _TrackerCommit:
 
 @dataclass(slots=True)
 class KmqProgressReader:
-    """Reads the trackers' group; an unreachable broker raises no error."""
+    """Reads the commits of the trackers' group; an unreachable broker is reported as trouble."""
 
     marker_topic: str
     tracker_client: BrokerClient
@@ -54,8 +49,8 @@ class KmqProgressReader:
     def connect(cls, settings: SidecarSettings, clock: Clock) -> "KmqProgressReader":
         """Connect. Raises SaslAuthenticationError, TlsHandshakeError."""
         group = tracker_group(settings.group)
-        brokers = BrokerClient(settings.client_config, group, settings.timeout, clock)
-        return cls(settings.markers_topic, brokers, clock)
+        client = BrokerClient(settings.client_config, group, settings.timeout, clock)
+        return cls(settings.markers_topic, client, clock)
 
     def read_progress(
         self,
@@ -63,48 +58,40 @@ class KmqProgressReader:
         known_topics: Collection[str],
         fetch_end_offsets: Callable[[Iterable[TopicPartition]], PartitionOffsets],
     ) -> KmqProgress:
-        """Return what is open of these partitions of the messages.
-
-        `known_topics` are the known topics.
-
-        Trackers are asked first, and then where their markers end: what is written in between makes
-        the answer unsure, never too small.
-        """
+        """Return the in-flight messages of these message partitions."""
         if self.marker_topic not in known_topics:
             return self._read_without_markers(partitions)
-        ours = {p: TopicPartition(self.marker_topic, p.partition) for p in partitions}
-        commits = self.tracker_client.fetch_group_commits(ours.values())
-        ended = fetch_end_offsets(ours.values())
-        found = {
-            p: decode_in_flight(commits.metadata.get(marker), ended.values.get(marker))
-            for p, marker in ours.items()
-        }
-        silent = self._find_silent_partitions(found, {p: commits.metadata.get(m) for p, m in ours.items()})
-        trouble = (*commits.trouble, *ended.trouble)
-        return KmqProgress(found, trouble or self._format_silence_warning(silent))
+        markers = {p: TopicPartition(self.marker_topic, p.partition) for p in partitions}
+        # Commits before ends: markers written in between make the result inexact, never too small.
+        commits = self.tracker_client.fetch_group_commits(markers.values())
+        ends = fetch_end_offsets(markers.values())
+        metadata = {p: commits.metadata.get(marker) for p, marker in markers.items()}
+        in_flight = {p: decode_in_flight(metadata[p], ends.values.get(m)) for p, m in markers.items()}
+        silent = self._find_silent_partitions(in_flight, metadata)
+        trouble = (*commits.trouble, *ends.trouble)  # an outage explains the silence
+        return KmqProgress(in_flight, trouble or self._format_silence_warning(silent))
 
     def close(self) -> None:
         """Close the connection."""
         self.tracker_client.close()
 
     def _read_without_markers(self, partitions: Sequence[TopicPartition]) -> KmqProgress:
-        """Return what is open where there are no markers: nothing, if nobody made them yet."""
         hidden = self.tracker_client.explain_hidden_topic(self.marker_topic)
-        if hidden is None:
+        if hidden is None:  # no worker has created it yet, so nothing is in flight
             return KmqProgress(dict.fromkeys(partitions, NO_IN_FLIGHT_MESSAGES))
         return KmqProgress(dict.fromkeys(partitions, InFlightMessages()), (hidden,))
 
     def _find_silent_partitions(
         self,
         in_flight: Mapping[TopicPartition, InFlightMessages],
-        commit_metadata: Mapping[TopicPartition, str | None],
+        metadata: Mapping[TopicPartition, str | None],
     ) -> list[TopicPartition]:
-        """Return the partitions of unknown state without a tracker commit for too long."""
         now = self.clock.monotonic()
-        for partition, note in commit_metadata.items():
-            heard = self._last_commits.setdefault(partition, _TrackerCommit(note, now))
-            if heard.metadata != note or in_flight[partition].is_exact:
-                heard.metadata, heard.unchanged_since = note, now
+        for partition, current in metadata.items():
+            last = self._last_commits.setdefault(partition, _TrackerCommit(current, now))
+            # an exact count means that no marker is unread: then silence is idleness
+            if last.metadata != current or in_flight[partition].is_exact:
+                last.metadata, last.unchanged_since = current, now
         return sorted(
             p for p in in_flight if now - self._last_commits[p].unchanged_since >= TRACKER_SILENCE_TIMEOUT_S
         )
@@ -113,9 +100,8 @@ class KmqProgressReader:
         if not silent:
             return ()
         more = f" (and {len(silent) - 1} more)" if len(silent) > 1 else ""
-        said = (
-            f"nobody reads the markers of {silent[0]}{more} in {self.marker_topic!r}, so what "
-            "is in work "
-            "is not known, and nothing that a worker drops comes back: run `trimtab redeliver`"
+        text = (
+            f"no tracker reads the markers of {silent[0]}{more} in {self.marker_topic!r}: the number of "
+            "in-flight messages is unknown, dropped messages are not redelivered; run `trimtab redeliver`"
         )
-        return (said,)
+        return (text,)

@@ -1,13 +1,10 @@
-"""Sizes of leader replicas on the brokers' disks (DescribeLogDirs), by kafka-python's admin client.
-
-confluent-kafka does not offer this request. It needs the cluster-level permission Describe.
-"""
+"""Sizes of leader replicas on the brokers' disks (DescribeLogDirs); needs Describe on the cluster."""
 
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient  # confluent-kafka does not offer DescribeLogDirs
 from kafka.errors import ClusterAuthorizationFailedError, KafkaError
 
 from trimtab.assignor.model import TopicPartition
@@ -16,28 +13,26 @@ from trimtab.sidecar.kafka.broker_client import PartitionOffsets
 
 
 class LogDirsClient:
-    """Asks every leader for the size of its replicas.
-
-    A partition whose leader changed is left out once: the new replica's size is another reading.
-    """
+    """Fetches the size of each partition's leader replica."""
 
     def __init__(self, client: Mapping[str, Any], timeout: float) -> None:
         self._config = translate_to_kafka_python(client, timeout)
         self._admin: Any = None  # its methods come from mix-ins that checkers do not see
-        self._previous_leaders: Mapping[TopicPartition, int] = {}
+        self._last_leaders: Mapping[TopicPartition, int] = {}
 
     def fetch_replica_sizes(self, leaders: Mapping[TopicPartition, int]) -> PartitionOffsets:
-        """Return bytes of each partition's leader replica; what did not answer is absent."""
-        before, self._previous_leaders = self._previous_leaders, dict(leaders)
-        same = {p: b for p, b in leaders.items() if before.get(p, b) == b and b >= 0}
+        """Return bytes by partition; absent without a response or after a change of leader."""
+        last, self._last_leaders = self._last_leaders, dict(leaders)
+        # replicas differ in size: growth from the old leader's to the new one's is no write rate
+        stable = {p: b for p, b in leaders.items() if last.get(p, b) == b and b >= 0}
         try:
-            answered = self._describe_log_dirs(same)
+            sizes = self._describe_log_dirs(stable)
         except (KafkaError, OSError) as error:
             self.close()
             denied = isinstance(error, ClusterAuthorizationFailedError)
-            cure = "; grant Describe on cluster" if denied else ""
-            return PartitionOffsets({}, (f"log directories: {type(error).__name__}: {error}{cure}",))
-        return PartitionOffsets({p: size for (p, broker), size in answered.items() if same[p] == broker})
+            remedy = "; grant Describe on cluster" if denied else ""
+            return PartitionOffsets({}, (f"log directories: {type(error).__name__}: {error}{remedy}",))
+        return PartitionOffsets({p: size for (p, broker), size in sizes.items() if stable[p] == broker})
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -53,20 +48,19 @@ class LogDirsClient:
         topics: defaultdict[str, list[int]] = defaultdict(list)
         for topic, partition in leaders:
             topics[topic].append(partition)
-        answers = self._admin.describe_log_dirs(
-            topic_partitions=dict(topics), brokers=sorted(set(leaders.values()))
-        )
-        if any(not answer["log_dirs"] for answer in answers):  # its error code is not passed on
-            raise ClusterAuthorizationFailedError
+        brokers = sorted(set(leaders.values()))
+        responses = self._admin.describe_log_dirs(topic_partitions=dict(topics), brokers=brokers)
+        if any(not response["log_dirs"] for response in responses):
+            raise ClusterAuthorizationFailedError  # kafka-python drops the error code of an empty response
         return {
-            (TopicPartition(topic["name"], part["partition_index"]), answer["broker"]): int(
+            (TopicPartition(topic["name"], part["partition_index"]), response["broker"]): int(
                 part["partition_size"]
             )
-            for answer in answers
-            for folder in answer["log_dirs"]
+            for response in responses
+            for folder in response["log_dirs"]
             for topic in folder["topics"]
             for part in topic["partitions"]
-            if not part["is_future_key"]
+            if not part["is_future_key"]  # a copy that is being moved to another disk
         }
 
 

@@ -9,13 +9,11 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 
-RECORDS_PER_PARTITION: Final = 8  # read of each partition
-MAX_SAMPLED_PARTITIONS: Final = 64  # partitions of one turn
-SAMPLE_TIMEOUT_S: Final = 0.5  # seconds of one turn
-RESAMPLE_INTERVAL_S: Final = 30.0  # seconds after which a partition is sampled anew
-
-SAMPLER_GROUP_ID: Final = "trimtab-sidecar-record-sampler"
-"""Group id of the sampling consumer; it needs no ACL."""
+RECORDS_PER_PARTITION: Final = 8
+MAX_SAMPLED_PARTITIONS: Final = 64  # per iteration: thousands of partitions are sampled in turn
+SAMPLE_TIMEOUT_S: Final = 0.5  # of an iteration, which must not wait for slow leaders
+RESAMPLE_INTERVAL_S: Final = 30.0  # record sizes change slowly
+SAMPLER_GROUP_ID: Final = "trimtab-sidecar-record-sampler"  # never joined, so it needs no ACL
 
 
 class RecordSampler:
@@ -25,7 +23,7 @@ class RecordSampler:
         self._consumer = Consumer(
             {
                 **client,
-                "group.id": SAMPLER_GROUP_ID,  # librdkafka wants one; it is never joined
+                "group.id": SAMPLER_GROUP_ID,  # librdkafka requires one
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "latest",
@@ -36,27 +34,25 @@ class RecordSampler:
         )
         self._attempted_at: dict[TopicPartition, float] = {}
         self._sampled_at: dict[TopicPartition, float] = {}
-        self.denied_topics: frozenset[str] = frozenset()
-        """Topics that denied the last read."""
+        self.denied_topics: frozenset[str] = frozenset()  # of the last sample
 
     def sample_record_sizes(
         self, ends: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int], now: float
     ) -> dict[TopicPartition, Sequence[int]]:
-        """Return sizes of newest records in bytes (key, value, headers) where they are due."""
-        known = (p for p in ends if ends[p] > begins.get(p, ends[p]))
-        due = [p for p in known if now - self._sampled_at.get(p, float("-inf")) >= RESAMPLE_INTERVAL_S]
+        """Return sizes (bytes of key, value, headers) of the newest records of partitions that are due."""
+        filled = (p for p in ends if ends[p] > begins.get(p, ends[p]))
+        due = [p for p in filled if now - self._sampled_at.get(p, float("-inf")) >= RESAMPLE_INTERVAL_S]
         due.sort(key=lambda p: (self._attempted_at.get(p, float("-inf")), p))
         chosen = due[:MAX_SAMPLED_PARTITIONS]
-        self._attempted_at.update(
-            dict.fromkeys(chosen, now)
-        )  # else unresponsive partitions starve the others
         if not chosen:
             return {}
+        # by attempt, not by success: else unresponsive partitions would starve the others
+        self._attempted_at.update(dict.fromkeys(chosen, now))
         starts = {p: max(begins[p], ends[p] - RECORDS_PER_PARTITION) for p in chosen}
         try:
             messages = self._read_newest_records(starts, sum(ends[p] - starts[p] for p in chosen))
         except KafkaException:
-            return {}  # asked again next turn; what is not answered stays unknown
+            return {}  # sampled again in the next iteration
         self.denied_topics = frozenset(str(m.topic()) for m in messages if _is_topic_denied(m))
         sizes = _group_sizes_by_partition(messages)
         self._sampled_at.update(dict.fromkeys(sizes, now))
@@ -75,12 +71,12 @@ class RecordSampler:
 
 
 def _group_sizes_by_partition(messages: Sequence[Message]) -> dict[TopicPartition, Sequence[int]]:
-    found: defaultdict[TopicPartition, list[int]] = defaultdict(list)
+    sizes: defaultdict[TopicPartition, list[int]] = defaultdict(list)
     for message in messages:
         topic, partition = message.topic(), message.partition()
         if message.error() is None and topic is not None and partition is not None:
-            found[TopicPartition(topic, partition)].append(_compute_record_size(message))
-    return dict(found)
+            sizes[TopicPartition(topic, partition)].append(_compute_size(message))
+    return dict(sizes)
 
 
 def _is_topic_denied(message: Message) -> bool:
@@ -88,7 +84,7 @@ def _is_topic_denied(message: Message) -> bool:
     return error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def _compute_record_size(message: Message) -> int:
+def _compute_size(message: Message) -> int:
     headers: Any = message.headers() or ()
-    extra = sum(len(name) + len(value or b"") for name, value in headers)
-    return len(message.key() or b"") + len(message.value() or b"") + extra
+    in_headers = sum(len(name) + len(value or b"") for name, value in headers)
+    return len(message.key() or b"") + len(message.value() or b"") + in_headers

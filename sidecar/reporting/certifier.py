@@ -1,10 +1,7 @@
 """Optimality certificates: an upper bound of a decision's distance from the optimum.
 
-- Certification never delays an iteration: an observation is dropped while the thread is busy. The
-  solver runs without the GIL.
-- A certificate covers the result of `size` for the present owners with the configured heuristic:
-  consumers and moves only. Groups over `MAX_CERTIFIED_PARTITIONS` partitions are skipped.
-- A failure is logged once and affects nothing else.
+A certificate covers the result of `size` for the current owners with the configured heuristic:
+consumers and moves only.
 """
 
 import logging
@@ -21,16 +18,13 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
-MAX_CERTIFIED_PARTITIONS: Final = 250
-"""Maximum partitions of a certified group; for larger groups the bound is seldom complete."""
-
+MAX_CERTIFIED_PARTITIONS: Final = 250  # for larger groups the bound is seldom complete in time
 CERTIFIER_CLOSE_TIMEOUT_S: Final = 2.0
-"""Seconds to wait for the thread at shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedCertificate:
-    """A certificate with its time (seconds since the epoch) and duration (`elapsed_seconds`)."""
+    """A certificate, and the time of its completion (seconds since the epoch)."""
 
     time: float
     heuristic: str
@@ -57,20 +51,16 @@ class DecisionCertifier:
 
     def offer_observation(self, observation: Observation) -> bool:
         """Start certifying an observation; return False if it is skipped or the thread is busy."""
-        busy = self._thread is not None and self._thread.is_alive()
-        known = any(speed.weight is not None for speed in observation.write_rates.values())
-        if (
-            busy
-            or observation.plan is None
-            or not known
-            or len(observation.write_rates) > MAX_CERTIFIED_PARTITIONS
-        ):
+        plan, loads = observation.plan, observation.write_rates
+        if self._thread is not None and self._thread.is_alive():
+            return False  # dropped, not queued: a certificate never delays an iteration
+        if plan is None or len(loads) > MAX_CERTIFIED_PARTITIONS:
             return False
+        if all(load.weight is None for load in loads.values()):
+            return False
+        # the solver releases the GIL, so the loop goes on beside it
         self._thread = Thread(
-            target=self._certify_observation,
-            args=(observation, observation.plan),
-            name="trimtab-certify",
-            daemon=True,
+            target=self._certify, args=(observation, plan), name="trimtab-certify", daemon=True
         )
         self._thread.start()
         return True
@@ -85,33 +75,31 @@ class DecisionCertifier:
         self._stop.set()
         self.wait_for_certificate(CERTIFIER_CLOSE_TIMEOUT_S)
 
-    def _certify_observation(self, observation: Observation, plan: GroupPlan) -> None:
-        settings = self._settings
-        begun, name = self._clock.monotonic(), settings.effective_heuristic
-        at = build_group_model(observation, settings.autoscaling_policy, plan)
-        asked = (
-            at.build_group(with_draining=False),
-            at.build_load(unknown_as_zero=True),
-            at.policy.placement,
-        )
+    def _certify(self, observation: Observation, plan: GroupPlan) -> None:
+        s, started_at = self._settings, self._clock.monotonic()
+        model = build_group_model(observation, s.autoscaling_policy, plan)
+        group, load = model.build_group(with_draining=False), model.build_load(unknown_as_zero=True)
         try:
-            made = certify_sizes(
-                asked,
-                [name],
-                moves_cost=settings.move_cost_weight,
-                left=lambda: self._compute_time_left(begun),
+            certificates = certify_sizes(
+                (group, load, model.policy.placement),
+                [s.effective_heuristic],
+                moves_cost=s.move_cost_weight,
+                left=lambda: self._compute_time_left(started_at),
             )
         except Exception as error:  # noqa: BLE001  # a solver may raise anything
             self._log_if_new(f"no certificate: {error!r}")
             return
-        took = self._clock.monotonic() - begun
         self._last_certificate = TimedCertificate(
-            self._clock.wall(), name, settings.move_cost_weight, took, made[name]
+            self._clock.wall(),
+            s.effective_heuristic,
+            s.move_cost_weight,
+            self._clock.monotonic() - started_at,
+            certificates[s.effective_heuristic],
         )
 
     def _compute_time_left(self, started_at: float) -> float:
-        spent = self._clock.monotonic() - started_at
-        return 0.0 if self._stop.is_set() else self._settings.certify_timeout - spent
+        elapsed = self._clock.monotonic() - started_at
+        return 0.0 if self._stop.is_set() else self._settings.certify_timeout - elapsed
 
     def _log_if_new(self, text: str) -> None:
         if text != self._last_warning:

@@ -1,9 +1,9 @@
 """Writes the decision of each iteration to the decision topic, on a separate thread.
 
-- An iteration queues its record and never waits. A full queue drops the oldest record; a failure is
-  logged once.
-- Only the leader writes decisions. A new leader reads the topic and continues with the next number.
-- A leader that shuts down marks its last record as ended, so its successor does not wait.
+1. An iteration queues its record and never waits. A full queue drops the oldest record; a failure is
+   logged once.
+2. Only the leader writes decisions. A new leader reads the topic and continues with the next number.
+3. A leader that shuts down marks its last record as final.
 """
 
 import logging
@@ -29,10 +29,7 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 log = logging.getLogger("trimtab.sidecar")
 
 MAX_QUEUED_RECORDS: Final = 16
-"""Maximum records in the queue."""
-
-RECORDER_CLOSE_TIMEOUT_S: Final = 2.0
-"""Seconds to wait for the thread at shutdown."""
+RECORDER_CLOSE_TIMEOUT_S: Final = 2.0  # Kubernetes kills the pod after its grace period
 
 
 class DecisionStore(Protocol):
@@ -59,19 +56,18 @@ class DecisionRecorder:
         self._get_author = get_author
         self._terms = RecordTerms(settings.group, settings.interval, settings.capacity, settings.headroom)
         self._store = store
-        self._queue: deque[DecisionRecord | None] = deque(maxlen=MAX_QUEUED_RECORDS)  # None: not leading
+        self._queue: deque[DecisionRecord | None] = deque(maxlen=MAX_QUEUED_RECORDS)  # None: standby
         self._last_record: DecisionRecord | None = None
         self._last_is_known = False
         self._last_warning = ""
         self._wakeup, self._stop = Event(), Event()
-        self._thread = Thread(target=self._write_queued_records, name="trimtab-decisions", daemon=True)
+        self._thread = Thread(target=self._run, name="trimtab-decisions", daemon=True)
         self._thread.start()
 
     def __call__(self, report: IterationReport) -> None:
         """Queue the iteration's decision."""
-        self._queue.append(
-            build_decision_record(report, self._terms, self._get_author()) if report.is_leader else None
-        )
+        author = self._get_author()
+        self._queue.append(build_decision_record(report, self._terms, author) if report.is_leader else None)
         self._wakeup.set()
 
     def close(self) -> None:
@@ -80,31 +76,32 @@ class DecisionRecorder:
         self._wakeup.set()
         self._thread.join(RECORDER_CLOSE_TIMEOUT_S)
 
-    def _write_queued_records(self) -> None:
+    def _run(self) -> None:
         while not self._stop.is_set():
             self._wakeup.wait()
-            self._wakeup.clear()
+            self._wakeup.clear()  # before the queue is read, so that no append is missed
             while self._queue:
-                self._process_record(self._queue.popleft())
+                self._process(self._queue.popleft())
         if self._last_is_known and self._last_record is not None:
-            self._write_record(replace(self._last_record, is_final=True))
+            # peers take over at once instead of after the silence timeout
+            self._write(replace(self._last_record, is_final=True))
 
-    def _process_record(self, record: DecisionRecord | None) -> None:
+    def _process(self, record: DecisionRecord | None) -> None:
         if record is None:
             self._last_is_known = False  # the new leader continues the numbers
             return
-        try:
-            if not self._last_is_known:
+        if not self._last_is_known:
+            try:
                 self._last_record = next(reversed(self._store.read_decisions()), None)
-                self._last_is_known = True
-        except (PeerError, KafkaException) as error:
-            self._log_failure(error)
-            return
+            except (PeerError, KafkaException) as error:
+                self._log_failure(error)
+                return
+            self._last_is_known = True
         record = merge_decision_record(self._last_record, record)
-        if self._write_record(record):
+        if self._write(record):
             self._last_record, self._last_warning = record, ""
 
-    def _write_record(self, record: DecisionRecord) -> bool:
+    def _write(self, record: DecisionRecord) -> bool:
         try:
             self._store.write_decision(record)
         except (PeerError, KafkaException) as error:
@@ -113,9 +110,7 @@ class DecisionRecorder:
         return True
 
     def _log_failure(self, error: Exception) -> None:
-        self._log_if_new(f"decisions are not recorded; scaling continues: {error}")
-
-    def _log_if_new(self, text: str) -> None:
+        text = f"decisions are not recorded; scaling continues: {error}"
         if text != self._last_warning:
             log.warning("%s", text)
         self._last_warning = text

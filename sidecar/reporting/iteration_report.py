@@ -19,29 +19,23 @@ log = logging.getLogger("trimtab.sidecar")
 
 @dataclass(frozen=True, slots=True)
 class IterationReport:
-    """One iteration: its decision, the input of the decision, and durations in seconds.
+    """One iteration: its decision, the input of the decision, and durations in seconds."""
 
-    `time` is seconds since the epoch; `epoch` is the epoch of the current plan; `is_group_known` is
-    true if the group could be described; `is_leader` is true if this sidecar acts;
-    `learned_capacities` are bytes/s by instance; `observed_moves` are the moves since the previous
-    iteration.
-    """
-
-    time: float
+    time: float  # seconds since the epoch
     decision: ScalingDecision
     write_rates: Mapping[TopicPartition, PartitionLoad]
-    epoch: int
+    epoch: int  # of the current plan
     is_group_known: bool
     decision_seconds: float
     iteration_seconds: float
     handover_seconds: tuple[float, ...] = ()
     members: tuple[ObservedMember, ...] = ()
-    observed_moves: tuple[PartitionMove, ...] = ()
+    observed_moves: tuple[PartitionMove, ...] = ()  # since the previous iteration
     trouble: tuple[str, ...] = ()
-    learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])
+    learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
     scale_up_suspended: bool = False
     is_leader: bool = True
-    certificate: "TimedCertificate | None" = None  # the newest one, of an earlier iteration
+    certificate: "TimedCertificate | None" = None  # of an earlier iteration: it is computed in a thread
 
 
 class Reporter(Protocol):

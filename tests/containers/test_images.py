@@ -158,7 +158,7 @@ def test_the_sidecar_runs(  # noqa: PLR0913 - fixtures
     words = ["sidecar", "--config", "/etc/trimtab/settings.yaml", "--port", str(port)]
     environment = {"TRIMTAB_HEALTH": f"{page}/healthz"}
     with running(docker, images["sidecar"], words, volumes=volumes, environment=environment) as container:
-        eventually(lambda: "last turn" in text_of(f"{page}/healthz"), PATIENCE)
+        eventually(lambda: "last iteration" in text_of(f"{page}/healthz"), PATIENCE)
         eventually(lambda: "trimtab_write_speed" in text_of(f"{page}/metrics"), PATIENCE)
         eventually(lambda: healthy(container), PATIENCE)
         container.stop(timeout=30)

@@ -194,7 +194,7 @@ def _carries_on(bench: Bench, eventually: Eventually) -> None:
     bench.start()
     eventually(lambda: bench.log.read_text().count(f"plan {before.epoch} is in force") == 1, 30)
     address = bench.page("/healthz")
-    assert address.startswith("last turn")
+    assert address.startswith("last iteration")
     eventually(lambda: bench.held() >= 10, 30)
     assert bench.plan().epoch == before.epoch
     assert workers.items() <= bench.pids().items()

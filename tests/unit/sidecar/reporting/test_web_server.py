@@ -127,7 +127,7 @@ def test_health_needs_turns(served: Served) -> None:
 
 def test_readiness_needs_the_group(served: Served) -> None:
     """Ready after a turn that reached the group; else the page says why not."""
-    assert served.get("/readyz") == (503, "no turn yet\n")
+    assert served.get("/readyz") == (503, "no iteration yet\n")
     served.page(report())
     assert served.get("/readyz")[0] == 200
     served.page(report(reachable=False))
