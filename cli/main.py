@@ -35,7 +35,8 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 EXTRA_BY_PACKAGE: Final[Mapping[str, str]] = MappingProxyType(
-    {"aiokafka": "aiokafka", "highspy": "certify", "matplotlib": "plot", "pyspark": "lake"}
+    {"aiokafka": "aiokafka", "highspy": "certify", "matplotlib": "plot"}
+    | dict.fromkeys(("pyarrow", "pyspark"), "lake")
     | dict.fromkeys(("fastavro", "google", "httpx2"), "registry")  # google.protobuf
 )
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as in a shell

@@ -1,7 +1,6 @@
 """`trimtab ingest`: writes topics into lake tables until it is stopped."""
 
 import os
-from importlib.util import find_spec
 from threading import Event
 
 from trimtab.cli.ingest.options import IngestCommandOptions
@@ -10,17 +9,12 @@ from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.signals import stop_on_signals
 from trimtab.common.config_file import read_config_file
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
-from trimtab.consumer_sdk.errors import MissingExtraError
+from trimtab.consumer_sdk.lake import ingest as lake_ingest
+from trimtab.consumer_sdk.lake.writer.writer import open_lake
 
 
 def ingest(options: IngestCommandOptions) -> None:
-    """Run one consumer until SIGTERM or SIGINT. Raises SettingError, MissingExtraError."""
-    if find_spec("pyspark") is None:
-        raise MissingExtraError("pyspark", "lake")
-    # pyspark is an extra
-    from trimtab.consumer_sdk.lake import ingest as lake_ingest  # noqa: PLC0415
-    from trimtab.consumer_sdk.lake.writer.writer import open_lake  # noqa: PLC0415
-
+    """Run one consumer until SIGTERM or SIGINT. Raises SettingError."""
     given = read_config_file(options.config)
     given |= parse_pairs("--set", options.settings, "batch.max.age=5 s")
     if options.instance is not None:
@@ -31,9 +25,9 @@ def ingest(options: IngestCommandOptions) -> None:
         settings = lake_ingest.parse_ingest_settings(resolve_secrets(given, os.environ))
     log_to_stderr()
     stop = Event()
-    stop_on_signals(stop)
+    stop_on_signals(stop)  # before Spark starts, which takes seconds
     lake = open_lake(settings.lake.session, warm_up=True)
-    stop_on_signals(stop)  # again: Spark has installed a handler of its own
+    stop_on_signals(stop)  # again: PySpark installs a SIGINT handler of its own
     try:
         lake_ingest.run_ingest(settings, lake, stop)
     finally:

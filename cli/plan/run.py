@@ -36,23 +36,20 @@ if TYPE_CHECKING:
 
 READINGS_PER_MEASUREMENT: Final = 5
 REASONS_PER_HEURISTIC: Final = 3
-WIDE_CONSOLE_COLUMNS: Final = 110
-"""Width from which reasons fit beside optional columns."""
-
+WIDE_CONSOLE_COLUMNS: Final = 110  # from here on reasons fit beside optional columns
 DEFAULT_CERTIFY_TIME_LIMIT: Final = "10 s"
 
 
 @dataclass(frozen=True, slots=True)
 class _OutcomeCertificates:
-    """Certificates by heuristic, what they weighed moves by, and how long it took."""
-
-    by_name: "Mapping[str, Certificate]"
-    moves_cost: float
-    seconds: float
+    by_name: "Mapping[str, Certificate]"  # by heuristic
+    moves_cost: float  # λ in consumers + λR
+    seconds: float  # of computation
 
 
 def plan(options: PlanOptions) -> None:
     """Evaluate the heuristics on a live group and print the results. Raises SettingError."""
+    # every option is checked before the measurement, which takes a window
     heuristics = _select_heuristics([*(options.heuristic or ()), *(options.more or ())])
     _check_options(heuristics, options)
     limit = _parse_time_limit(options) if options.certify else 0.0
@@ -64,31 +61,25 @@ def plan(options: PlanOptions) -> None:
     )
     baseline = _measure_baseline(settings, capacity_known=is_known)
     settings = settings if is_known else _adopt_plan_capacity(settings, baseline)
-    outcomes = evaluate_heuristics(
-        baseline,
-        _apply_move_cost(settings, heuristics),
-        settings.autoscaling_policy.placement,
-        REASONS_PER_HEURISTIC,
-    )
+    # --move-cost is a parameter of steady
+    tuned = [settings.effective_heuristic if name == "steady" else name for name in heuristics]
+    placement = settings.autoscaling_policy.placement
+    outcomes = evaluate_heuristics(baseline, tuned, placement, REASONS_PER_HEURISTIC)
     certified = _certify_outcomes(baseline, settings, outcomes, limit) if options.certify else None
     if options.output is PrintFormat.JSON:
-        body = _build_plan_body(baseline, settings, outcomes, certified)
-        typer.echo(json.dumps(body, indent=2))
+        typer.echo(json.dumps(_build_plan_body(baseline, settings, outcomes, certified), indent=2))
     else:
         _print_outcomes(baseline, settings, outcomes, certified)
 
 
 def _select_heuristics(given: Sequence[str]) -> tuple[str, ...]:
-    """Return whom to ask, each once; all that can be where nobody is named.
-
-    Raises UnknownHeuristicError.
-    """
-    wanted = split_names(given)
-    if not wanted or "all" in wanted:
+    """Return the heuristics, each once; by default all. Raises UnknownHeuristicError."""
+    names = split_names(given)
+    if not names or "all" in names:  # one that needs an extra counts only if it is installed
         return tuple(name for name in list_heuristics() if is_installed(get_heuristic(name)))
-    for name in wanted:
+    for name in names:
         get_heuristic(name)
-    return tuple(dict.fromkeys(wanted))
+    return tuple(dict.fromkeys(names))
 
 
 def _check_options(heuristics: Sequence[str], options: PlanOptions) -> None:
@@ -102,14 +93,8 @@ def _check_options(heuristics: Sequence[str], options: PlanOptions) -> None:
         )
 
 
-def _apply_move_cost(settings: SidecarSettings, names: Sequence[str]) -> list[str]:
-    """Return the heuristics, with steady as it is tuned."""
-    return [settings.effective_heuristic if name == "steady" else name for name in names]
-
-
 def _parse_time_limit(options: PlanOptions) -> float:
     """Return the time limit in seconds. Raises ModuleNotFoundError without the solver."""
-    # the solver is an extra: report its absence before the measurement, not after
     import_module("trimtab.assignor.analysis.certificate")
     text = options.time_limit or DEFAULT_CERTIFY_TIME_LIMIT
     limit = parse_seconds(text, "--time-limit")
@@ -121,7 +106,6 @@ def _parse_time_limit(options: PlanOptions) -> float:
 def _certify_outcomes(
     baseline: GroupBaseline, settings: SidecarSettings, outcomes: Sequence[HeuristicOutcome], limit: float
 ) -> _OutcomeCertificates:
-
     # the solver is an extra
     from trimtab.assignor.analysis.certificate import certify_sizes, start_countdown  # noqa: PLC0415
 
@@ -138,17 +122,16 @@ def _certify_outcomes(
 
 
 def _adopt_plan_capacity(settings: SidecarSettings, baseline: GroupBaseline) -> SidecarSettings:
-    """Return the settings with the capacity of the plan in force; the survey insists on one."""
     if baseline.plan is None:
-        return settings
+        return settings  # the measurement has failed without a capacity by then
     return replace(settings, capacity=baseline.plan.capacity, headroom=baseline.plan.headroom)
 
 
 def _measure_baseline(settings: SidecarSettings, *, capacity_known: bool) -> GroupBaseline:
-
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("measuring write speeds", total=1.0, visible=False)
+        # visible from the first reading on: published rates need no measurement
+        task = bar.add_task("measuring write rates", total=1.0, visible=False)
         return measure_baseline(
             settings,
             SystemClock(),
@@ -163,18 +146,17 @@ def _build_plan_body(
     outcomes: Sequence[HeuristicOutcome],
     certified: _OutcomeCertificates | None,
 ) -> dict[str, Any]:
-
     now = compute_cross_rack_traffic(baseline.group.members, baseline.write_rates, baseline.replica_racks)
-    speeds = baseline.write_rates.values()
+    loads = baseline.write_rates.values()
     heuristics: dict[str, dict[str, Any]] = {row.heuristic: asdict(row) for row in outcomes}
     body: dict[str, Any] = {
         "group": settings.group,
         "state": baseline.group.state.value,
         "members": len(baseline.group.members),
         "partitions": len(baseline.write_rates),
-        "unknown": sum(s.bytes_per_s is None for s in speeds),
-        "bytes_per_s": sum(s.bytes_per_s or 0.0 for s in speeds),
-        "backlog_bytes": sum(s.backlog_bytes or 0.0 for s in speeds),
+        "unknown": sum(s.bytes_per_s is None for s in loads),
+        "bytes_per_s": sum(s.bytes_per_s or 0.0 for s in loads),
+        "backlog_bytes": sum(s.backlog_bytes or 0.0 for s in loads),
         "capacity": settings.capacity,
         "headroom": settings.headroom,
         "speeds": baseline.rate_source,
@@ -199,7 +181,6 @@ def _print_outcomes(
     outcomes: Sequence[HeuristicOutcome],
     certified: _OutcomeCertificates | None,
 ) -> None:
-
     console, body = Console(), _build_plan_body(baseline, settings, outcomes, None)
     console.print(_format_heading(body), highlight=False)
     table = Table("heuristic")
@@ -227,7 +208,6 @@ def _print_outcomes(
 
 
 def _format_heading(body: Mapping[str, Any]) -> str:
-
     crossing = body["cross_rack_bytes_per_s"]
     racks = "" if crossing is None else f", {format_rate(crossing)} across racks"
     return (
@@ -241,14 +221,14 @@ def _format_heading(body: Mapping[str, Any]) -> str:
 
 def _format_gap(certificate: "Certificate") -> str:
     if not certificate.fits:
-        return "overfull"
+        return "overfull"  # it may cost less than the optimum, which fills no consumer beyond headroom
     gap = certificate.gap
+    # rounded up: "at most" must hold
     return "unknown" if math.isinf(gap) else f"at most {math.ceil(gap * 1000) / 10:.1f} %"
 
 
 def _format_bound(certified: _OutcomeCertificates, settings: SidecarSettings) -> str:
-    """Say what all certificates have in common."""
-    one = next(iter(certified.by_name.values()))
+    one = next(iter(certified.by_name.values()))  # all have the same bound
     best = "?" if math.isinf(one.best_known) else f"{one.best_known:.2f}"
     cut = "" if one.complete else "; cut off by --time-limit, more time may tighten it"
     return (

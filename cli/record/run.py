@@ -1,8 +1,7 @@
 """`trimtab record`: records the write rates of a live group into a file for `trimtab simulate`.
 
 A tick is one window of the write rates that a sidecar publishes, or of measured ones if none does.
-The file is a complete stream after every tick; `cli.record.stream_file` has the rules for unknown
-write rates and lost ticks.
+`cli.record.stream_file` has the rules for unknown write rates and lost ticks.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,11 +28,8 @@ from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor, match_topics
 from trimtab.sidecar.settings.settings import SidecarSettings
 
-READINGS_PER_TICK: Final = 5
-"""Readings of the group, or of the control topic, in one window."""
-
-MIN_TICK_FRACTION: Final = 0.9
-"""Fraction of a window after which newer write rates are a new tick; iterations jitter."""
+READINGS_PER_TICK: Final = 5  # of the group, or of the control topic
+MIN_TICK_FRACTION: Final = 0.9  # of a window, after which a reading is a new tick: iterations jitter
 
 
 def record(options: RecordOptions) -> None:
@@ -58,7 +54,7 @@ def record(options: RecordOptions) -> None:
             record_ticks(source, file, duration, clock, install_signal_waiter())
         finally:
             file.close()
-    _print_recording_summary(file, source)
+    _print_summary(file, source)
 
 
 class RecordedTick(NamedTuple):
@@ -81,7 +77,7 @@ class TickSource(Protocol):
 
 @dataclass(slots=True)
 class _PublishedTicks:
-    """Ticks published by a sidecar, without topics that it no longer publishes."""
+    """Ticks published by a sidecar."""
 
     control_topics: ControlTopicStore
     select_topics: Callable[[Iterable[str]], frozenset[str]]
@@ -91,19 +87,20 @@ class _PublishedTicks:
 
     def poll_tick(self) -> RecordedTick | None:
         """Return the write rates published since the last tick, once a window has passed."""
-        found = self.control_topics.read_write_rates()
-        newest = max((s.time for s in found.values()), default=self.last_tick_at)
+        rates = self.control_topics.read_write_rates()
+        newest = max((one.time for one in rates.values()), default=self.last_tick_at)
         if newest < self.last_tick_at + MIN_TICK_FRACTION * self.window:
             return None
         self.last_tick_at = newest
-        meant = self.select_topics(found)
-        speeds = {
-            (topic, number): speed
-            for topic, speeds in found.items()
-            if topic in meant and speeds.time > newest - MIN_TICK_FRACTION * self.window
-            for number, speed in speeds.partitions.items()
+        selected = self.select_topics(rates)
+        loads = {
+            (topic, number): load
+            for topic, one in rates.items()
+            # the topic is compacted: it keeps the last rates of a topic that is no longer read
+            if topic in selected and one.time > newest - MIN_TICK_FRACTION * self.window
+            for number, load in one.partitions.items()
         }
-        return RecordedTick(newest, _get_write_rates(speeds))
+        return RecordedTick(newest, _get_write_rates(loads))
 
 
 @dataclass(slots=True)
@@ -117,15 +114,11 @@ class _MeasuredTicks:
     last_tick_at: float | None = None  # monotonic seconds, of the last tick, or of the first look
 
     def poll_tick(self) -> RecordedTick | None:
-        """Measure, and return a tick once a window has passed.
-
-        Raises BrokerTimeoutError without an answer, SidecarSettingError if the first reading is
-        empty.
-        """
-        seen, now = self.monitor.measure(), self.clock.monotonic()
-        if not seen.write_rates and seen.trouble:
-            raise BrokerTimeoutError("; ".join(seen.trouble))
-        if not seen.write_rates and self.last_tick_at is None:
+        """Return a tick once a window has passed. Raises BrokerTimeoutError, SidecarSettingError."""
+        reading, now = self.monitor.measure(), self.clock.monotonic()
+        if not reading.write_rates and reading.trouble:
+            raise BrokerTimeoutError("; ".join(reading.trouble))
+        if not reading.write_rates and self.last_tick_at is None:  # later on topics may be deleted
             raise SidecarSettingError(
                 "the group reads nothing and never committed; is its name right? "
                 "Name its topics (--topics) if it is new"
@@ -133,22 +126,23 @@ class _MeasuredTicks:
         if self.last_tick_at is not None and now < self.last_tick_at + MIN_TICK_FRACTION * self.window:
             return None
         first, self.last_tick_at = self.last_tick_at is None, now
-        return None if first else RecordedTick(now, _get_write_rates(seen.write_rates))
+        # a rate needs two readings
+        return None if first else RecordedTick(now, _get_write_rates(reading.write_rates))
 
 
 def _select_tick_source(
     settings: SidecarSettings, monitor: GroupMonitor, control_topics: ControlTopicStore, clock: Clock
 ) -> TickSource:
-    """Return the sidecar's speeds if it published some lately, else our own."""
+    """Return the sidecar's ticks if it published lately, else our own."""
 
-    def meant(there: Iterable[str]) -> frozenset[str]:
-        return match_topics(settings.topics, there)[0] if settings.topics else frozenset(there)
+    def select_topics(known: Iterable[str]) -> frozenset[str]:
+        return match_topics(settings.topics, known)[0] if settings.topics else frozenset(known)
 
     published: list[TopicWriteRates] = list(control_topics.read_write_rates().values())
-    newest = max(published, key=lambda s: s.time, default=None)
+    newest = max(published, key=lambda one: one.time, default=None)
     if newest is None or newest.time < clock.wall() - PUBLISHED_RATES_MAX_AGE_S:
         return _MeasuredTicks(monitor, settings.window, clock)
-    return _PublishedTicks(control_topics, meant, newest.window, newest.time)
+    return _PublishedTicks(control_topics, select_topics, newest.window, newest.time)
 
 
 def record_ticks(
@@ -156,8 +150,7 @@ def record_ticks(
 ) -> None:
     """Append ticks for `seconds` or until `wait` reports a signal, and show the progress.
 
-    Ticks lost while a broker is unreachable are filled in with a warning. Raises PeerError if the
-    first reading fails.
+    Raises PeerError if the first reading fails; later failures cost ticks, with a warning.
     """
     console = Console(stderr=True)
     begun, pause, answered = clock.monotonic(), source.window / READINGS_PER_TICK, False
@@ -179,6 +172,7 @@ def record_ticks(
                 console.print(f"trimtab: {_format_lost_ticks(lost)} recorded as before", style="yellow")
             now = clock.monotonic() - begun
             bar.update(task, completed=now, description=f"{file.tick_count} ticks, {source.label}")
+            # the nearest reading to the end is the last; readings keep to a grid, whatever they take
             if now >= seconds - pause / 2 or wait(pause - now % pause):
                 return
 
@@ -187,13 +181,11 @@ def _format_lost_ticks(count: int) -> str:
     return "1 tick was lost and is" if count == 1 else f"{count} ticks were lost and are"
 
 
-def _get_write_rates(speeds: Mapping[Any, PartitionLoad]) -> WriteRates:
+def _get_write_rates(loads: Mapping[Any, PartitionLoad]) -> WriteRates:
+    return {TopicPartition(*name): load.bytes_per_s for name, load in loads.items()}
 
-    return {TopicPartition(*name): speed.bytes_per_s for name, speed in speeds.items()}
 
-
-def _print_recording_summary(file: StreamFile, source: TickSource) -> None:
-
+def _print_summary(file: StreamFile, source: TickSource) -> None:
     if not file.tick_count:
         typer.secho(
             f"trimtab: nothing was recorded: one tick takes {source.window:g} s; "
@@ -203,7 +195,7 @@ def _print_recording_summary(file: StreamFile, source: TickSource) -> None:
         )
         raise typer.Exit(1)
     if file.filled_count:
-        typer.echo(f"{file.filled_count} speeds were unknown: recorded as the last known ones", err=True)
+        typer.echo(f"{file.filled_count} unknown write rates: recorded as the last known ones", err=True)
     typer.echo(
         f"{_format_count(file.tick_count, 'tick')} of {source.window:g} s ({source.label}), "
         f"{_format_count(len(file.partitions), 'partition')}, "

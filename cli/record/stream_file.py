@@ -1,4 +1,4 @@
-"""The stream file of a recording; it is a complete stream after every tick.
+"""The stream file of a recording.
 
 Rules for the content of a tick:
 
@@ -19,26 +19,22 @@ from trimtab.common.errors import SettingError
 if TYPE_CHECKING:
     from trimtab.assignor.model import TopicPartition
 
-WriteRates: TypeAlias = "Mapping[TopicPartition, float | None]"
-"""Bytes/s of what is there; None where unknown."""
-
+WriteRates: TypeAlias = "Mapping[TopicPartition, float | None]"  # bytes/s; None where unknown
 STREAM_TRAILER: Final = b"\n]\n"
 
 
 class StreamFile:
     """A new stream file, with ticks `window` seconds apart.
 
-    `partitions` are all that were ever recorded, `total_rate` is bytes/s summed over all ticks,
-    `filled_count` counts write rates taken from an earlier tick. Raises SettingError if the file
-    exists or cannot be written.
+    Raises SettingError if the file exists or cannot be written.
     """
 
     def __init__(self, path: Path, window: float) -> None:
         self.path = path
         self.tick_count = 0
-        self.partitions: set[TopicPartition] = set()
-        self.total_rate = 0.0
-        self.filled_count = 0
+        self.partitions: set[TopicPartition] = set()  # ever recorded
+        self.total_rate = 0.0  # bytes/s, summed over all ticks
+        self.filled_count = 0  # write rates taken from an earlier tick
         self._window = window
         self._last_known_rates: dict[TopicPartition, float] = {}
         self._last_tick_rates: Mapping[TopicPartition, float] = {}
@@ -50,21 +46,21 @@ class StreamFile:
 
         Returns the number of lost ticks filled in before it.
         """
-        rates = {p: self._last_known_rates.get(p) if s is None else s for p, s in write_rates.items()}
-        found = {p: rate for p, rate in rates.items() if rate is not None}
-        if not self.tick_count and not found:
-            return 0
+        filled = {p: self._last_known_rates.get(p) if r is None else r for p, r in write_rates.items()}
+        rates = {p: rate for p, rate in filled.items() if rate is not None}
+        if not self.tick_count and not rates:
+            return 0  # the next tick would make every partition a new one
         lost = max(0, round((at - self._last_tick_at) / self._window) - 1) if self.tick_count else 0
         for _ in range(lost):
             self._write_tick(self._last_tick_rates)
-        self.filled_count += sum(write_rates[p] is None for p in found) + lost * len(self._last_tick_rates)
-        self._last_known_rates |= found
-        self._last_tick_rates, self._last_tick_at = found, at
-        self._write_tick(found)
+        self.filled_count += sum(write_rates[p] is None for p in rates) + lost * len(self._last_tick_rates)
+        self._last_known_rates |= rates
+        self._last_tick_rates, self._last_tick_at = rates, at
+        self._write_tick(rates)
         return lost
 
     def close(self) -> None:
-        """Close it; a file without a tick is removed."""
+        """Close the file; without a tick it is removed."""
         self._file.close()
         if not self.tick_count:
             self.path.unlink()
@@ -73,7 +69,7 @@ class StreamFile:
         tick: dict[str, dict[str, float]] = {}
         for (topic, number), rate in sorted(rates.items()):
             tick.setdefault(topic, {})[str(number)] = round(rate, 3)
-        if self.tick_count:
+        if self.tick_count:  # the file is valid JSON after every tick: a recording may be killed
             self._file.seek(-len(STREAM_TRAILER), os.SEEK_END)
         begin = b",\n" if self.tick_count else b"[\n"
         self._file.write(begin + json.dumps(tick, separators=(",", ":")).encode() + STREAM_TRAILER)
@@ -85,7 +81,7 @@ class StreamFile:
 
 def _create_stream_file(path: Path) -> Any:
     try:
-        return path.open("xb")
+        return path.open("xb")  # exclusive: a recording is hours of work
     except FileExistsError:
         raise SettingError(f"--out: {path} is there already; remove it or choose another name") from None
     except OSError as error:

@@ -36,7 +36,7 @@ def _run_sidecar(settings: SidecarSettings) -> None:
     wait = install_signal_waiter()
     with open_control_loop(settings, SystemClock()) as loop:
         loop.run(wait)
-        if settings.stop_workers:
+        if settings.stop_workers:  # otherwise an upgrade of the sidecar would interrupt the group
             _stop_workers(loop)
         elif settings.target == "process" and not settings.dry_run:
             log.info("workers keep running for the next sidecar (--stop-workers stops them)")
@@ -45,12 +45,12 @@ def _run_sidecar(settings: SidecarSettings) -> None:
 def _stop_workers(loop: ControlLoop) -> None:
     # not the signal waiter: a second signal must not cut the wait short
     if not loop.stop_workers(Event().wait):
-        raise TrimtabError("some workers did not end in time; see their logs in the state folder")
+        raise TrimtabError("some workers did not stop in time; see their logs in --state-dir")
 
 
 def _request_rolling_restart(state_dir: Path | None) -> None:
     if state_dir is None:
-        raise SettingError("restart needs --state-dir, the folder of the sidecar that is running")
+        raise SettingError("restart needs --state-dir, the state folder of the running sidecar")
     names = request_restart(state_dir)
     if not names:
         raise SettingError(f"state folder {state_dir} names no workers; is it the right one?")
