@@ -25,18 +25,18 @@ BROKER_JVM_OPTIONS: Final = (
     "-XX:+ExitOnOutOfMemoryError",
 )
 
-# one node, short-lived groups and little memory; the rest is Kafka's own default
+# the rest is Kafka's own default
 DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {
     "node.id": "1",
     "auto.create.topics.enable": "false",  # a misspelt topic must be an error, not a new topic
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1000",
-    "log.cleaner.backoff.ms": "1000",
-    "log.cleaner.dedupe.buffer.size": "4194304",
+    "group.initial.rebalance.delay.ms": "0",  # Kafka waits 3 s for more members of an empty group
+    "group.min.session.timeout.ms": "1000",  # tests wait for ended sessions
+    "log.cleaner.backoff.ms": "1000",  # tests wait for compaction
+    "log.cleaner.dedupe.buffer.size": "4194304",  # 128 MB of the heap otherwise
     "num.io.threads": "4",
     "num.network.threads": "2",
-    "offsets.topic.num.partitions": "1",
-    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",  # Kafka creates 50
+    "offsets.topic.replication.factor": "1",  # one node
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "share.coordinator.state.topic.replication.factor": "1",
@@ -45,6 +45,7 @@ DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {
     "transaction.state.log.replication.factor": "1",
 }
 
+# to standard output, which the supervisor writes to the log file; KafkaRaftServer logs the start
 LOG4J_PROPERTIES: Final = """\
 rootLogger.level = WARN
 rootLogger.appenderRef.out.ref = out
@@ -66,9 +67,9 @@ def build_properties(
 ) -> dict[str, str]:
     """Return the server's properties.
 
-    `ports` maps listeners, CONTROLLER included, to ports; `protocols` maps them to security
-    protocols; `extra` overrides every property. With `controller`, the controller port of another
-    node, the broker joins that cluster and needs its own node.id.
+    `ports` and `protocols` map listeners, CONTROLLER included, to ports and security protocols;
+    `extra` overrides every property. With `controller`, the controller port of another node, the
+    broker joins that cluster and needs its own node.id.
     """
     listeners = {name: f"{name}://{BROKER_HOST}:{port}" for name, port in ports.items()}
     if controller:
@@ -109,11 +110,11 @@ def build_commands(java: Path, jars: tuple[Path, ...], folder: Path, cluster: st
 
 def generate_cluster_id() -> str:
     """Return 16 random bytes in base64."""
-    # the fixed first byte avoids a leading dash, which StorageTool reads as an option
+    # fixed first byte: StorageTool reads a leading dash as an option
     return base64.urlsafe_b64encode(b"T" + secrets.token_bytes(15)).decode().rstrip("=")
 
 
 def _escape_property(value: str) -> str:
-    """Return a value escaped for java.util.Properties."""
+    # as java.util.Properties reads it
     text = value.replace("\\", "\\\\").replace("\n", "\\n")
     return "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in text)

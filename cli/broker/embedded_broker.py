@@ -16,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
+from confluent_kafka.admin import AdminClient
+
 from trimtab.cli.broker import broker_config as config
 from trimtab.cli.errors import BrokerDataInUseError, EmbeddedBrokerError, PortInUseError
 from trimtab.cli.supervised import SupervisedProcess
@@ -25,7 +27,7 @@ from trimtab.consumer_sdk.java.jars import ProgressCallback, fetch_jars
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
 BROKER_START_TIMEOUT_S: Final = 60.0
-BROKER_STOP_GRACE_S: Final = 20.0  # for data that is kept: time to close the logs
+BROKER_STOP_GRACE_S: Final = 20.0  # for kept data: closed logs need no recovery at the next start
 FREE_PORT_ATTEMPTS: Final = 3  # a free port may be taken before the broker has it
 LOG_TAIL_LINES: Final = 15
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -34,9 +36,8 @@ NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 class EmbeddedBroker:
     """A broker that runs for the length of a `with` block.
 
-    `port` 0 takes a free one; `data` is a folder that is kept and may be reused; `listeners` maps
-    the names of further listeners, on free ports, to security protocols; `properties` override the
-    default broker settings.
+    `port` 0 takes a free one; `data` is kept and may be reused; `listeners` maps the names of further
+    listeners, on free ports, to security protocols; `properties` override the defaults.
     """
 
     def __init__(
@@ -101,10 +102,8 @@ class EmbeddedBroker:
         Raises PortInUseError, BrokerDataInUseError, SettingError, EmbeddedBrokerError,
         JavaNotFoundError, UnsupportedJavaError, MissingExtraError, JarsUnavailableError.
         """
-        java = require_java()
-        jars = fetch_jars(
-            "kafka", config.KAFKA_COORDINATES, excludes=config.EXCLUDED_COORDINATES, progress=progress
-        )
+        java, excluded = require_java(), config.EXCLUDED_COORDINATES
+        jars = fetch_jars("kafka", config.KAFKA_COORDINATES, excludes=excluded, progress=progress)
         for attempt in range(1, FREE_PORT_ATTEMPTS + 1):
             try:
                 self._start_once(java, jars)
@@ -129,18 +128,13 @@ class EmbeddedBroker:
             self._check_running(3600.0)
 
     def _start_once(self, java: Path, jars: tuple[Path, ...]) -> None:
-        names = [config.PLAINTEXT_LISTENER, *self._listeners, config.CONTROLLER_LISTENER]
-        self.ports = dict(zip(names, _free_ports(self._requested_port, len(names)), strict=True))
-        self.port = self.ports[config.PLAINTEXT_LISTENER]
+        plain, control = config.PLAINTEXT_LISTENER, config.CONTROLLER_LISTENER
+        protocols = {plain: "PLAINTEXT", **self._listeners, control: "PLAINTEXT"}
+        self.ports = dict(zip(protocols, _free_ports(self._requested_port, len(protocols)), strict=True))
+        self.port = self.ports[plain]
         self._prepare_folder()
-        plain = {config.PLAINTEXT_LISTENER: "PLAINTEXT", config.CONTROLLER_LISTENER: "PLAINTEXT"}
-        values = config.build_properties(
-            self.folder,
-            self.ports,
-            {**plain, **self._listeners},
-            self._properties,
-            self._joined_broker.ports[config.CONTROLLER_LISTENER] if self._joined_broker else 0,
-        )
+        joined = self._joined_broker.ports[control] if self._joined_broker else 0
+        values = config.build_properties(self.folder, self.ports, protocols, self._properties, joined)
         config.write_config_files(self.folder, values)
         self._process = SupervisedProcess(
             config.build_commands(java, jars, self.folder, self._cluster_id),
@@ -166,41 +160,39 @@ class EmbeddedBroker:
             raise SettingError(f"data folder {self.folder} cannot be used: {error}") from error
 
     def _await_ready(self) -> None:
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - keeps --help fast
-
         deadline = self._clock.monotonic() + BROKER_START_TIMEOUT_S
+        # a plain connect first: librdkafka waits ever longer between attempts
         while not self._is_listening():
             self._check_running(0.05)
             if self._clock.monotonic() > deadline:
-                raise self._diagnose_failure(
-                    f"the broker does not listen after {BROKER_START_TIMEOUT_S:.0f} s"
-                )
+                raise self._diagnose(f"the broker does not listen after {BROKER_START_TIMEOUT_S:.0f} s")
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         while self._clock.monotonic() < deadline:
-            with suppress(Exception):  # not ready yet; why is in the broker's log
+            with suppress(Exception):  # not ready yet; the reason is in the broker's log
                 if client.list_topics(timeout=1.0).brokers:
                     return
             self._check_running(0.0)
-        raise self._diagnose_failure(f"the broker does not answer after {BROKER_START_TIMEOUT_S:.0f} s")
+        raise self._diagnose(f"the broker does not answer after {BROKER_START_TIMEOUT_S:.0f} s")
 
     def _is_listening(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex((config.BROKER_HOST, self.port)) == 0
 
     def _check_running(self, seconds: float) -> None:
-        """Wait for a status change; raise if the broker has ended.
+        """Wait for a status change.
 
-        Raises PortInUseError, BrokerDataInUseError, EmbeddedBrokerError.
+        Raises PortInUseError, BrokerDataInUseError, EmbeddedBrokerError if the broker has ended.
         """
         assert self._process is not None
         self._process.read_status(seconds)
         self.pid = self._process.pid
         if self._process.supervisor_killed:
-            raise self._diagnose_failure("the broker's supervisor was killed")
+            raise self._diagnose("the broker's supervisor was killed")
         if self._process.has_ended:
-            raise self._diagnose_failure(f"the broker ended with code {self._process.exit_code}")
+            raise self._diagnose(f"the broker ended with code {self._process.exit_code}")
 
-    def _diagnose_failure(self, what: str) -> PortInUseError | BrokerDataInUseError | EmbeddedBrokerError:
+    def _diagnose(self, what: str) -> PortInUseError | BrokerDataInUseError | EmbeddedBrokerError:
+        # the JVM's exit code is 1 for all of them: only its log tells which
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         if any("BindException" in line or "Address already in use" in line for line in lines):
             return PortInUseError(self.port)
@@ -210,7 +202,6 @@ class EmbeddedBroker:
 
 
 def _log_tail(lines: list[str]) -> list[str]:
-    """Return the last lines without stack frames."""
     return [line for line in lines if not line.startswith(("\tat ", "\t..."))][-LOG_TAIL_LINES:]
 
 
@@ -219,6 +210,7 @@ def _free_ports(requested: int, count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     try:
         for i, one in enumerate(sockets):
+            # as Kafka binds it: a port in TIME_WAIT after a stopped broker is free
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind((config.BROKER_HOST, requested if i == 0 else 0))
         return [one.getsockname()[1] for one in sockets]

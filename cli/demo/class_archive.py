@@ -1,33 +1,30 @@
 """Class data sharing archive for Spark's JVM: halves the start of a worker's session.
 
-Loading about 15,000 classes dominates the start of a Spark JVM. The JVM ignores an archive that
-does not match its Java or jars, so a stale archive costs only time.
+Loading about 15,000 classes dominates the start of a Spark JVM.
 """
 
 import hashlib
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
 from trimtab.consumer_sdk.java.jars import cache_folder
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
+# dumping and using an archive need the same options
 SMALL_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-"""Options of a small JVM that starts fast; dumping and using an archive need the same ones."""
-
 ARCHIVE_TIMEOUT_S: Final = 180.0
 
 
 def jvm_options(archive: Path | None) -> str:
     """Return the JVM options of a worker."""
-    return (
-        SMALL_JVM_OPTIONS
-        if archive is None
-        else f'{SMALL_JVM_OPTIONS} "-XX:SharedArchiveFile={archive}" -Xshare:auto'
-    )
+    if archive is None:
+        return SMALL_JVM_OPTIONS
+    # auto: the JVM ignores an archive that does not match its Java or jars, which costs only time
+    return f'{SMALL_JVM_OPTIONS} "-XX:SharedArchiveFile={archive}" -Xshare:auto'
 
 
 def find_archive(form: str) -> Path | None:
@@ -45,42 +42,22 @@ def create_archive(form: str) -> Path | None:
             draft = Path(folder) / place.name
             # the pipe ends when both Python and the JVM, which writes at its exit, are gone
             subprocess.run(  # noqa: S603 - our own module
-                [sys.executable, "-m", __name__, str(draft), form],
+                [sys.executable, "-m", "trimtab.cli.demo.spark_tasks", "archive", str(draft), form],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=ARCHIVE_TIMEOUT_S,
                 check=True,
             )
-            draft.rename(place)
+            draft.rename(place)  # an interrupted dump leaves no archive
     except (OSError, subprocess.SubprocessError):
         return None
     return place
 
 
 def _archive_path(form: str) -> Path:
-    import pyspark  # noqa: PLC0415 - an optional extra
-
-    java = require_java()
-    java_version = subprocess.run([java, "-version"], capture_output=True, check=False)  # noqa: S603 - from require_java
-    known = [java_version.stderr.decode(), version("pyspark"), pyspark.__file__, SMALL_JVM_OPTIONS, form]
+    spark = distribution("pyspark")
+    run = subprocess.run([require_java(), "-version"], capture_output=True, check=False)  # noqa: S603 - from require_java
+    # the JVM compares class paths by name: another pyspark folder needs an archive of its own
+    known = [run.stderr.decode(), spark.version, str(spark.locate_file("pyspark")), SMALL_JVM_OPTIONS, form]
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:12]
     return cache_folder() / "cds" / f"spark-{digest}.jsa"
-
-
-def _dump_archive(archive: str, form: str) -> None:
-    """Run a worker's session in a JVM that archives its loaded classes at exit."""
-    from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - only the child
-    from trimtab.consumer_sdk.lake.writer.writer import open_lake  # noqa: PLC0415 - only the child
-
-    archive_option = f'"-XX:ArchiveClassesAtExit={archive}"'  # quoted: the path may hold spaces
-    with tempfile.TemporaryDirectory() as folder:
-        spark = {
-            "spark.master": "local[1]",
-            "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": f"{SMALL_JVM_OPTIONS} {archive_option}",
-        }
-        open_lake(SessionConfig(warehouse=folder, spark=spark, format=form), warm_up=True).close()
-
-
-if __name__ == "__main__":
-    _dump_archive(*sys.argv[1:])

@@ -1,14 +1,11 @@
-"""Observes the demo from outside, as an operator would: group, control topics, sidecar's web page.
-
-A peer that does not answer keeps its last value.
-"""
+"""Observes the demo from outside: the group, the control topics and the sidecar's web page."""
 
 import json
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,9 +17,10 @@ from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicRea
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.measurement.observation import ObservedGroup
 
+OwnedByInstance: TypeAlias = Mapping[str, tuple[TopicPartition, ...]]
+
 SIDECAR_ANSWER_TIMEOUT_S: Final = 2.0
-QUIET_ACTIONS: Final = frozenset({"hold"})
-"""Actions that are not shown as events."""
+QUIET_ACTIONS: Final = frozenset({"hold"})  # no events: one comes with each iteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +45,14 @@ class ObservedNumbers:
 
 @dataclass(frozen=True, slots=True)
 class DemoSnapshot:
-    """Observation at `at` seconds since the start.
-
-    `moved_bytes_per_s` is the write rate of partitions that changed their owner.
-    """
+    """Observation at `at` seconds since the start."""
 
     at: float
-    owned: Mapping[str, tuple[TopicPartition, ...]] = field(
-        default_factory=dict[str, tuple[TopicPartition, ...]]
-    )
+    owned: OwnedByInstance = field(default_factory=dict[str, tuple[TopicPartition, ...]])
     write_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     draining: tuple[str, ...] = ()
     numbers: ObservedNumbers = field(default_factory=ObservedNumbers)
-    moved_bytes_per_s: float = 0.0
+    moved_bytes_per_s: float = 0.0  # write rate of the partitions that changed their owner
     handovers: int = 0
     handover_seconds: float = 0.0  # all together
     new_decisions: tuple[ObservedDecision, ...] = ()
@@ -76,7 +69,9 @@ class DemoSnapshot:
 
 
 class GroupWatcher:
-    """Observes a group; `web_address` returns the sidecar's web address once it is up."""
+    """Observes a group; `web_address` returns the sidecar's address, None until it is up."""
+
+    # a peer that does not answer keeps its last value
 
     def __init__(
         self, client: Mapping[str, Any], group: str, web_address: Callable[[], str | None], clock: Clock
@@ -115,30 +110,29 @@ class GroupWatcher:
         group, trouble = self._brokers.describe_group()
         owned = self._last_snapshot.owned if trouble else _partitions_by_instance(group)
         view = self._topics.build_leader_view()
-        speeds = {p: speed for p, speed in view.load.write_rates.items() if speed is not None}
+        rates = {p: rate for p, rate in view.load.write_rates.items() if rate is not None}
         numbers, news = self._fetch_decisions()
         handovers, seconds = self._fetch_handovers()
         self._last_snapshot = DemoSnapshot(
             at=self._clock.monotonic() - self._started_at,
             owned=owned,
-            write_rates=speeds,
+            write_rates=rates,
             draining=view.plan.draining if view.plan else (),
             numbers=numbers,
-            moved_bytes_per_s=self._moved_rate(owned, speeds),
+            moved_bytes_per_s=self._sum_moved(owned, rates),
             handovers=handovers,
             handover_seconds=seconds,
             new_decisions=news,
         )
         return self._last_snapshot
 
-    def _moved_rate(
-        self, owned: Mapping[str, tuple[TopicPartition, ...]], speeds: Mapping[TopicPartition, float]
-    ) -> float:
+    def _sum_moved(self, owned: OwnedByInstance, rates: Mapping[TopicPartition, float]) -> float:
         """Return the write rate in bytes/s of partitions whose owner changed."""
+        # against the last owner known: a partition in handover has none for a moment
         now = {p: name for name, partitions in owned.items() for p in partitions}
         moved = [p for p, name in now.items() if self._owners.get(p, name) != name]
         self._owners.update(now)
-        return sum(speeds.get(p, 0.0) for p in moved)
+        return sum(rates.get(p, 0.0) for p in moved)
 
     def _fetch_decisions(self) -> tuple[ObservedNumbers, tuple[ObservedDecision, ...]]:
         decisions: list[dict[str, Any]] = []
@@ -157,7 +151,7 @@ class GroupWatcher:
         return ObservedNumbers(**{name: numbers[name] for name in ObservedNumbers.__slots__}), news
 
     def _fetch_handovers(self) -> tuple[int, float]:
-        """Return count and total seconds of the handovers that the sidecar has observed."""
+        """Return count and total seconds of the handovers so far."""
         metric = "trimtab_handover_seconds"
         samples = {
             sample.name: sample.value
@@ -181,14 +175,12 @@ class GroupWatcher:
         return ""
 
 
-def _partitions_by_instance(group: ObservedGroup) -> dict[str, tuple[TopicPartition, ...]]:
-    return {
-        reader.instance: tuple(sorted(reader.owned_partitions))
-        for reader in sorted(group.members, key=lambda r: _instance_sort_key(r.instance))
-    }
+def _partitions_by_instance(group: ObservedGroup) -> OwnedByInstance:
+    members = sorted(group.members, key=lambda member: _sort_key(member.instance))
+    return {member.instance: tuple(sorted(member.owned_partitions)) for member in members}
 
 
-def _instance_sort_key(instance: str) -> tuple[int, str]:
-    """Return a sort key that puts worker-10 after worker-9."""
+def _sort_key(instance: str) -> tuple[int, str]:
+    # worker-10 after worker-9
     digits = instance.rpartition("-")[2]
     return (int(digits) if digits.isdecimal() else 0, instance)

@@ -3,8 +3,7 @@
 1. No process outlives the demo.
 2. Normal end: SIGTERM to the sidecar, which stops its workers; they flush and leave the group. The
    supervisor does the same if the demo itself is killed.
-3. Any other end: SIGKILL to all workers recorded in the sidecar's state folder, which includes a
-   worker that is just starting.
+3. Any other end: SIGKILL to all workers in the sidecar's state folder, starting ones included.
 """
 
 import json
@@ -26,16 +25,14 @@ from trimtab.sidecar.targets.process.process_target import ProcessTarget
 from trimtab.sidecar.targets.process.rolling_restart import RESTART_REQUEST_FILE as RESTART_FILE
 from trimtab.sidecar.targets.process.rolling_restart import request_restart
 
-MAX_DEMO_CONSUMERS: Final = 6  # consumers: what two cores can show
+MAX_DEMO_CONSUMERS: Final = 6  # two cores carry no more
+# short: a newly assigned partition must not wait behind seconds of prefetched records
 FETCH_QUEUE_SETTINGS: Final = {
     "max.partition.fetch.bytes": 32 * RECORD_BYTES,
     "queued.max.messages.kbytes": 128,
     "queued.min.messages": 50,
     "fetch.queue.backoff.ms": 20,
 }
-"""Short prefetch queue: a newly assigned partition must not wait behind seconds of prefetched
-records."""
-
 SIDECAR_STOP_TIMEOUT_S: Final = 90.0
 KILL_TIMEOUT_S: Final = 10.0
 
@@ -44,11 +41,12 @@ def ingest_settings(
     scenario: DemoScenario, client: Mapping[str, Any], group: str, out: Path, java_options: str
 ) -> dict[str, Any]:
     """Return the workers' configuration: small JVMs, throttled to the capacity of one consumer."""
+    # `client` keeps its secret references: the file holds no secret
     rate = f"{DEMO_CONSUMER_CAPACITY:.0f} B/s"
     return {
         **client,
         "group.id": group,
-        "session.timeout.ms": 6000,
+        "session.timeout.ms": 6000,  # the shortest that brokers allow by default: a fast takeover
         **FETCH_QUEUE_SETTINGS,
         "topics": list(scenario.topics),
         "trimtab.capacity": rate,
@@ -80,7 +78,7 @@ def sidecar_settings(
         "group": group,
         "topics": list(scenario.topics),
         "capacity": f"{DEMO_CONSUMER_CAPACITY:.0f} B/s",
-        "headroom": 0.8,
+        "headroom": 0.8,  # of the capacity: the rest works off the backlog of a takeover
         "interval": "1 s",
         "window": "6 s",
         "min": 1,
@@ -96,7 +94,7 @@ def sidecar_settings(
         "target": "process",
         "worker-config": str(out / "ingest.yaml"),
         "state-dir": str(out / "state"),
-        "stop-workers": True,
+        "stop-workers": True,  # with the sidecar; elsewhere workers outlive it
     }
 
 
@@ -104,16 +102,13 @@ class DemoProcesses:
     """The sidecar and its workers; configuration and state are in the folder `out`."""
 
     def __init__(self, out: Path, clock: Clock) -> None:
-        self._out = out
-        self._state = out / "state"
-        self._clock = clock
+        self._out, self._state, self._clock = out, out / "state", clock
         self._sidecar: SupervisedProcess | None = None
 
     def write_configs(self, ingest: Mapping[str, Any], sidecar: Mapping[str, Any]) -> None:
         """Write both configuration files."""
         for name, settings in (("ingest", ingest), ("sidecar", sidecar)):
-            file = self._out / f"{name}.yaml"
-            file.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
+            (self._out / f"{name}.yaml").write_text(yaml.safe_dump(dict(settings), sort_keys=False))
 
     def start(self) -> None:
         """Start the sidecar; it starts the workers."""
@@ -123,7 +118,7 @@ class DemoProcesses:
             [[sys.executable, "-m", "trimtab.cli", "sidecar", "--config", config]],
             self._out / "sidecar.log",
             SIDECAR_STOP_TIMEOUT_S,
-            environ={"TMPDIR": str(self._out / "tmp")},  # for what killed workers leave behind
+            environ={"TMPDIR": str(self._out / "tmp")},  # killed workers leave files behind
         )
 
     @property
@@ -167,25 +162,21 @@ class DemoProcesses:
         with suppress(ProcessLookupError):
             if self._sidecar.pid and not self._sidecar.has_ended:
                 os.kill(self._sidecar.pid, signal.SIGKILL)
-        self._sidecar.stop()
+        self._sidecar.stop()  # before its workers: it would replace them
         kill_workers(self._state, self._clock)
         shutil.rmtree(self._out / "tmp", ignore_errors=True)
 
     def _describe_failure(self) -> str | None:
         assert self._sidecar is not None
         code = self._sidecar.exit_code
-        return None if code == 0 else f"the sidecar ended with code {code}: {self._last_log_line()}"
-
-    def _last_log_line(self) -> str:
+        if code == 0:
+            return None
         lines = (self._out / "sidecar.log").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "(no output)"
+        return f"the sidecar ended with code {code}: {lines[-1] if lines else '(no output)'}"
 
 
 def kill_workers(state: Path, clock: Clock) -> None:
-    """Kill workers recorded in the state folder that still run.
-
-    Raises StateDirInUseError if a sidecar still runs.
-    """
+    """Kill the running workers of the state folder. Raises StateDirInUseError if a sidecar runs."""
     target = ProcessTarget((), state, clock, stop_timeout=0.0)
     deadline = clock.monotonic() + KILL_TIMEOUT_S
     try:
@@ -200,6 +191,7 @@ def kill_workers(state: Path, clock: Clock) -> None:
 def _kill_worker(state: Path, worker: str) -> bool:
     with suppress(OSError, ValueError, KeyError, TypeError):
         file = state / "workers" / f"{worker}.json"
+        # the group: the worker's JVM is a process of its own
         os.killpg(int(json.loads(file.read_text())["pid"]), signal.SIGKILL)
         return True
     return False

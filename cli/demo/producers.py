@@ -5,6 +5,7 @@
 """
 
 import random
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -13,12 +14,34 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message, Producer
 
 from trimtab.assignor.model import FloatArray, TopicPartition
-from trimtab.cli.demo import payload
 from trimtab.cli.demo.scenario import RECORD_BYTES, WALK_TICK_S, DemoScenario
 from trimtab.common.clock import Clock
 
-PRODUCE_INTERVAL_S: Final = 0.05  # seconds between two looks at what is due
+PRODUCE_INTERVAL_S: Final = 0.05
 FLUSH_TIMEOUT_S: Final = 30.0
+CHECK_DIGITS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRecord:
+    """Key, value and the CRC-32 of the whole value."""
+
+    key: bytes
+    value: bytes
+    checksum: int
+
+
+def make_record(where: TopicPartition, sequence: int, size: int, rng: random.Random) -> DemoRecord:
+    """Return a record that names its own position; key and value together have `size` bytes.
+
+    The value is "topic partition sequence ", random bytes and 8 hex digits, the CRC-32 of the bytes
+    before them. The sequence starts at 0 in each partition and equals the record's offset.
+    """
+    key = f"{where}-{sequence}".encode()
+    head = f"{where.topic} {where.partition} {sequence} ".encode()
+    body = head + rng.randbytes(max(0, size - len(key) - len(head) - CHECK_DIGITS))
+    value = body + f"{zlib.crc32(body):08x}".encode()
+    return DemoRecord(key, value, zlib.crc32(value))
 
 
 @dataclass(slots=True)
@@ -44,7 +67,7 @@ class DemoProducers:
     def start(self) -> None:
         """Start to produce on a separate thread."""
         self.tally = {p: PartitionTally() for p in self.scenario.partitions}
-        self._thread = Thread(target=self._run_thread, name="demo-producers", daemon=True)
+        self._thread = Thread(target=self._run, name="demo-producers", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -60,13 +83,14 @@ class DemoProducers:
         """Number of records acknowledged so far."""
         return sum(tally.records for tally in self.tally.values())
 
-    def _run_thread(self) -> None:
+    def _run(self) -> None:
         try:
-            self._produce_load()
+            self._produce()
         except Exception as error:  # noqa: BLE001 - reported with the proof
             self.faults.append(f"the producers failed: {error}")
 
-    def _produce_load(self) -> None:
+    def _produce(self) -> None:
+        # idempotent: a retry must neither duplicate nor reorder, or offset and sequence differ
         settings = {**self.client, "enable.idempotence": True, "linger.ms": 20}
         by_topic = {topic: Producer(settings) for topic in self.scenario.topics}
         pace = RecordPacer(self.scenario.write_rates(), self.clock.monotonic())
@@ -76,32 +100,30 @@ class DemoProducers:
             due = pace.due_records(self.clock.monotonic())
             for where, count in zip(self.scenario.partitions, due, strict=True):
                 for _ in range(count):
-                    record = payload.make_record(where, sequences[where], RECORD_BYTES, rng)
-                    self._send_record(by_topic[where.topic], where, sequences[where], record)
+                    record = make_record(where, sequences[where], RECORD_BYTES, rng)
+                    self._send(by_topic[where.topic], where, sequences[where], record)
                     sequences[where] += 1
             for producer in by_topic.values():
-                producer.poll(0)
+                producer.poll(0)  # runs the delivery callbacks, on this thread: the tally needs no lock
         for topic, producer in by_topic.items():
             if producer.flush(FLUSH_TIMEOUT_S):
                 self.faults.append(f"{topic}: some records were never acknowledged")
 
-    def _send_record(
-        self, producer: Producer, where: TopicPartition, sequence: int, record: payload.DemoRecord
-    ) -> None:
+    def _send(self, producer: Producer, where: TopicPartition, sequence: int, record: DemoRecord) -> None:
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            self._count_delivery(where, sequence, record.checksum, error or message.offset())
+            self._count(where, sequence, record.checksum, error or message.offset())
 
         while True:
             try:
                 producer.produce(
                     where.topic, record.value, record.key, where.partition, on_delivery=on_delivery
                 )
-            except BufferError:  # the broker is slower than the scenario: wait for room
+            except BufferError:  # the broker is slower than the scenario
                 producer.poll(PRODUCE_INTERVAL_S)
             else:
                 return
 
-    def _count_delivery(
+    def _count(
         self, where: TopicPartition, sequence: int, checksum: int, result: KafkaError | int | None
     ) -> None:
         if result != sequence:
@@ -115,17 +137,19 @@ class DemoProducers:
 class RecordPacer:
     """Computes the records due per partition from write rates (ticks, partitions) in bytes/s."""
 
-    def __init__(self, speeds: FloatArray, now: float) -> None:
-        self._speeds = speeds
+    def __init__(self, rates: FloatArray, now: float) -> None:
+        self._rates = rates
         self._started_at = self._last_call_at = now
-        self._credit = [0.0] * speeds.shape[1]
+        self._bytes_due = [0.0] * rates.shape[1]
 
     def due_records(self, now: float) -> list[int]:
         """Return the number of records due since the last call, per partition."""
-        tick = min(int((now - self._started_at) / WALK_TICK_S), len(self._speeds) - 1)
+        # the load stays at its last value while the scenario's end is awaited
+        tick = min(int((now - self._started_at) / WALK_TICK_S), len(self._rates) - 1)
         passed, self._last_call_at = now - self._last_call_at, now
         counts: list[int] = []
-        for i, speed in enumerate(self._speeds[tick].tolist()):
-            whole, self._credit[i] = divmod(self._credit[i] + speed * passed, RECORD_BYTES)
+        for i, rate in enumerate(self._rates[tick].tolist()):
+            # the remainder carries over: a rate of 0.3 records per call is kept in the mean
+            whole, self._bytes_due[i] = divmod(self._bytes_due[i] + rate * passed, RECORD_BYTES)
             counts.append(int(whole))
         return counts

@@ -1,7 +1,7 @@
 """Proof of exactly-once delivery: each table holds every produced record once, intact, no others.
 
-Compares three independent sources: Spark's counts of the tables, the broker's end offsets, and the
-producers' tally of acknowledged records.
+Three independent sources must agree: Spark's counts of the tables, the broker's end offsets, and
+the producers' tally of acknowledged records.
 """
 
 import json
@@ -19,6 +19,7 @@ from trimtab.cli.errors import DemoFailedError
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.lake import SparkLake
 
+# corrupt: the embedded checksum or position does not match; coalesce, since a NULL value compares as NULL
 PROOF_COLUMNS: Final = """
     topic, partition,
     count(*) AS rows,
@@ -31,7 +32,6 @@ PROOF_COLUMNS: Final = """
         AND startswith(value, encode(concat_ws(' ', topic, partition, offset, ''), 'UTF-8'))
         AND key = encode(concat_ws('-', topic, partition, offset), 'UTF-8'), false)) AS corrupt
 """
-"""Columns per partition; corrupt: the checksum or the embedded position does not match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +76,13 @@ def prove_delivery(
     tally: Mapping[TopicPartition, PartitionTally],
     known_faults: Iterable[str] = (),
 ) -> DeliveryProof:
-    """Compare tables, end offsets and tally per partition.
-
-    `known_faults` are failures from earlier phases.
-    """
+    """Compare tables, end offsets and tally per partition; `known_faults` are those of earlier phases."""
     lost = duplicated = corrupt = 0
     faults = list(known_faults)
     for where in sorted({*stored, *ends, *tally}):
         held, end = stored.get(where, StoredPartition()), ends.get(where, 0)
         counted = tally.get(where, PartitionTally())
+        # distinct, so that a duplicate does not hide a lost record
         lost += max(0, end - held.distinct)
         duplicated += held.rows - held.distinct
         corrupt += held.corrupt
@@ -99,6 +97,7 @@ def _find_faults(
         yield f"{where}: {counted.records} records were acknowledged, the broker has {end}"
     if held.next > end:
         yield f"{where}: the table holds offset {held.next - 1}, the broker ends at {end}"
+    # checksums of incomplete partitions differ anyway
     whole = held.rows == held.distinct == end == counted.records
     if whole and held.checksums != counted.checksums:
         yield f"{where}: the checksums of the table do not add up to those that were written"
@@ -118,7 +117,7 @@ def query_tables(lake: DemoLake, tables: Iterable[str], log: Path) -> dict[Topic
     task = json.dumps({**asdict(lake), "warehouse": str(lake.warehouse), "tables": list(tables)})
     with log.open("wb") as errors:
         process = subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-m", __name__, task],
+            [sys.executable, "-m", "trimtab.cli.demo.spark_tasks", "query", task],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -126,7 +125,7 @@ def query_tables(lake: DemoLake, tables: Iterable[str], log: Path) -> dict[Topic
         )
     if process.returncode:
         raise DemoFailedError(f"Spark could not read the tables; see {log}")
-    rows = json.loads(process.stdout.splitlines()[-1])
+    rows = json.loads(process.stdout.splitlines()[-1])  # Spark may print before it
     return {TopicPartition(topic, number): StoredPartition(**facts) for topic, number, facts in rows}
 
 
@@ -142,20 +141,3 @@ def read_stored_partitions(lake: "SparkLake", tables: Iterable[str]) -> dict[Top
             where = TopicPartition(facts.pop("topic"), facts.pop("partition"))
             stored[where] = StoredPartition(**facts)
     return stored
-
-
-def _run_query(task: dict[str, Any]) -> None:
-    from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - only the child
-    from trimtab.consumer_sdk.lake.writer.writer import open_lake  # noqa: PLC0415 - only the child
-
-    spark = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": task["java"]}
-    config = SessionConfig(warehouse=task["warehouse"], spark=spark, format=task["format"])
-    lake = open_lake(config)
-    stored = read_stored_partitions(lake, task["tables"])
-    lake.close()
-    rows = [(where.topic, where.partition, asdict(facts)) for where, facts in stored.items()]
-    sys.stdout.write(json.dumps(rows) + "\n")
-
-
-if __name__ == "__main__":
-    _run_query(json.loads(sys.argv[1]))

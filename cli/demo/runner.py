@@ -37,6 +37,8 @@ from trimtab.cli.errors import DemoFailedError
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.java.java_runtime import require_java
+from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements
+from trimtab.consumer_sdk.lake.settings import SessionConfig
 
 SNAPSHOT_INTERVAL_S: Final = 0.5
 FIRST_CONSUMER_TIMEOUT_S: Final = 120.0  # until the first consumer owns all partitions
@@ -135,10 +137,6 @@ class DemoRunner:
 
     def _prepare_java(self) -> str:
         """Fetch jars and create the class archive if missing; return the workers' JVM options."""
-        # not at the top: pyspark is an extra that `demo --queue` does without
-        from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements  # noqa: PLC0415 - pyspark
-        from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - pyspark
-
         form = self._scenario.format
         self._screen.stop()  # the download prints its own progress
         resolve_requirements(SessionConfig(warehouse=str(self._out / "lake"), format=form)).fetch_jars()

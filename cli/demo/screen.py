@@ -9,7 +9,7 @@ from rich.live import Live
 from trimtab.cli.demo.scenario import DemoScenario
 from trimtab.cli.demo.view import DemoHistory, format_line, render_frame
 
-PLAIN_LINE_INTERVAL_S: Final = 5.0  # seconds between two plain lines
+PLAIN_LINE_INTERVAL_S: Final = 5.0
 
 
 class DemoScreen:
@@ -20,7 +20,7 @@ class DemoScreen:
         self._scenario = scenario
         self._history = history
         self._live: Live | None = None
-        self._printed_events = 0  # events
+        self._printed_events = 0
         self._next_line_at = 0.0
 
     def __enter__(self) -> Self:
@@ -41,17 +41,18 @@ class DemoScreen:
             live.stop()
 
     def print_line(self, text: str) -> None:
-        """Print a line, above the live view if shown."""
-        self.console.print(text, soft_wrap=True, highlight=False)
+        """Print a line, above the live view."""
+        self.console.print(text, soft_wrap=True, highlight=False)  # whole lines: others parse them
 
     def refresh(self) -> None:
         """Update the display."""
         if self._live is not None:
             self._live.update(render_frame(self._history, self._scenario, self.console.width))
             return
-        for at, what, words in self._history.events[self._printed_events :]:
-            self.print_line(f"[{at:4.0f} s]   {what}: {words}")
+        for at, kind, text in self._history.events[self._printed_events :]:
+            self.print_line(f"[{at:4.0f} s]   {kind}: {text}")
         self._printed_events = len(self._history.events)
+        # the time starts again with the load: a line is due then, too
         now = self._history.snapshots[-1].at
         if now < self._next_line_at - PLAIN_LINE_INTERVAL_S or now >= self._next_line_at:
             self.print_line(format_line(self._history))

@@ -1,8 +1,4 @@
-"""Renders the demo as a terminal view or as plain lines. Pure.
-
-A consumer is a bar as wide as its capacity; each partition takes the width of its required rate, in
-the colour of its topic.
-"""
+"""Renders the demo as a terminal view or as plain lines. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,14 +15,12 @@ from trimtab.cli.demo.group_watcher import DemoSnapshot
 from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY, TOPIC_SHARES, DemoScenario
 from trimtab.common.units import format_bytes, format_count, format_rate
 
-TOPIC_COLOURS: Final = (
+TOPIC_COLOURS: Final = (  # two shades alternate, so that neighbouring partitions differ
     ("dodger_blue2", "deep_sky_blue3"),
     ("magenta3", "orchid"),
     ("green4", "dark_sea_green4"),
     ("dark_goldenrod", "gold3"),
 )
-"""Two alternating shades per topic separate neighbouring partitions."""
-
 SPARK_CHARACTERS: Final = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH: Final = 48
 MAX_EVENTS_SHOWN: Final = 7
@@ -40,9 +34,9 @@ class DemoHistory:
     events: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
     phase: str = ""
 
-    def add_event(self, at: float, what: str, text: str) -> None:
+    def add_event(self, at: float, kind: str, text: str) -> None:
         """Record an event."""
-        self.events.append((at, what, text))
+        self.events.append((at, kind, text))
 
 
 def render_frame(history: DemoHistory, scenario: DemoScenario, width: int) -> RenderableType:
@@ -75,7 +69,8 @@ def format_line(history: DemoHistory) -> str:
 def render_consumer_bar(
     owned: Sequence[TopicPartition], rates: Sequence[float], scenario: DemoScenario, width: int
 ) -> Text:
-    """Render a consumer's partitions as coloured bars; `width` columns are its capacity."""
+    """Render a consumer as a bar: `width` columns are its capacity, each partition takes its rate."""
+    # running sums are rounded, not single rates: the bar's length is right to half a column
     ends = [round(total / DEMO_CONSUMER_CAPACITY * width) for total in accumulate(rates)]
     text = Text(no_wrap=True, overflow="crop")
     for where, start, end in zip(owned, [0, *ends], ends, strict=False):
@@ -115,6 +110,7 @@ def _render_consumers(snapshot: DemoSnapshot, scenario: DemoScenario, width: int
             f"{sum(rates) / DEMO_CONSUMER_CAPACITY:4.0%}",
             _render_state(name, snapshot),
         )
+    # workers that run and own nothing yet; draining ones are no longer counted as running
     waiting = (snapshot.numbers.running_replicas or 0) + len(snapshot.draining) - len(snapshot.owned)
     for _ in range(max(0, waiting)):
         table.add_row(Text("…", style="dim"), Text("its Spark session starts", style="dim"), "", "")
@@ -138,8 +134,8 @@ def _render_load(history: DemoHistory, snapshot: DemoSnapshot) -> RenderableType
     replicas = f"{format_count(running)} run, {format_count(desired)} desired"
     table.add_row("replicas", replicas, _render_history(history, "running_replicas"))
     mean = snapshot.handover_seconds / snapshot.handovers if snapshot.handovers else 0.0
-    words = f"{snapshot.handovers}, {1000 * mean:.0f} ms in the mean" if snapshot.handovers else "none"
-    table.add_row("handovers", words, "")
+    text = f"{snapshot.handovers}, {1000 * mean:.0f} ms in the mean" if snapshot.handovers else "none"
+    table.add_row("handovers", text, "")
     return table
 
 
@@ -151,7 +147,8 @@ def _render_history(history: DemoHistory, name: str) -> Text:
 
 def _render_events(history: DemoHistory) -> RenderableType:
     table = Table.grid(padding=(0, 1))
-    for at, what, words in sorted(history.events)[-MAX_EVENTS_SHOWN:]:
-        style = "bold red" if what == "killed" else "bold"
-        table.add_row(Text(f"{at:4.0f} s", style="dim"), Text(what, style=style), Text(words))
+    # sorted: a decision is fetched a little after its time, so events arrive out of order
+    for at, kind, text in sorted(history.events)[-MAX_EVENTS_SHOWN:]:
+        style = "bold red" if kind == "killed" else "bold"
+        table.add_row(Text(f"{at:4.0f} s", style="dim"), Text(kind, style=style), Text(text))
     return table

@@ -13,9 +13,9 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes, parse_bytes, parse_seconds
 from trimtab.consumer_sdk.lake import maintenance
+from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.inventory import list_written_tables
 from trimtab.consumer_sdk.lake.lake import SparkLake
-from trimtab.consumer_sdk.lake.maintenance_factory import create_maintenance
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 
 T = TypeVar("T")

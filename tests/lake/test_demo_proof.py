@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo import payload
-from trimtab.cli.demo.producers import PartitionTally
+from trimtab.cli.demo.producers import PartitionTally, make_record
 from trimtab.cli.demo.proof import DeliveryProof, prove_delivery, read_stored_partitions
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 
@@ -23,7 +22,7 @@ SCHEMA = "topic string, partition int, offset bigint, key binary, value binary"
 def rows() -> list[dict[str, Any]]:
     """What a table should hold."""
     rng = random.Random(7)  # noqa: S311 - filler
-    records = [payload.make_record(WHERE, n, 200, rng) for n in range(COUNT)]
+    records = [make_record(WHERE, n, 200, rng) for n in range(COUNT)]
     return [
         {**WHERE._asdict(), "offset": n, "key": record.key, "value": record.value}
         for n, record in enumerate(records)
@@ -34,7 +33,7 @@ def rows() -> list[dict[str, Any]]:
 def check(lake: Any, namespace: str) -> Callable[[list[dict[str, Any]]], DeliveryProof]:
     """Write rows into a table and prove it against what was to be written."""
     rng = random.Random(7)  # noqa: S311 - filler
-    sums = sum(payload.make_record(WHERE, n, 200, rng).checksum for n in range(COUNT))
+    sums = sum(make_record(WHERE, n, 200, rng).checksum for n in range(COUNT))
 
     def run(found: list[dict[str, Any]]) -> DeliveryProof:
         frame = lake.spark.createDataFrame(found, SCHEMA)

@@ -1,9 +1,8 @@
-"""Avro values to rows, with fastavro.
+"""Reads Avro values into rows with fastavro.
 
-The rules: a union with null is an optional column of the other type; long and int, or double and
-float in one union are the longer one; any other union, and a record that contains itself, is text
-in JSON. Times of day keep their number; a decimal of more than 38 digits is text. Logical types but
-decimals are taken off the schema that reads, since Arrow takes the plain numbers as they are.
+1. A union with null is an optional column of the other type. A union of int and long is long, of
+   float and double is double. Any other union, and a recursive record, is JSON text.
+2. Times of day keep their number. A decimal of more than 38 digits is text.
 """
 
 import json
@@ -24,7 +23,10 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
     UnusableSchemaError,
     ValueConverter,
     ValueReader,
+    keep_value,
 )
+
+AvroSchema: TypeAlias = Any  # parsed: a name, a list (union) or a mapping
 
 
 def _nanos_to_micros(nanos: int) -> int:
@@ -32,12 +34,8 @@ def _nanos_to_micros(nanos: int) -> int:
 
 
 def _millis_to_micros(millis: int) -> int:
-    """Microseconds, as tables have them; what these cannot say makes its record a dead letter."""
-    return millis * 1000
+    return millis * 1000  # an overflow of 64 bits makes the record a dead letter, in Arrow
 
-
-AvroSchema: TypeAlias = Any
-"""A parsed Avro schema: a name, a list (union), or a mapping."""
 
 _ROOT_NAME: Final = "$root"
 _PRIMITIVE_TYPES: Final = {
@@ -62,31 +60,26 @@ _LOGICAL_TYPES: Final = {
     ("long", "local-timestamp-nanos"): DecodedColumn(pa.timestamp("us"), _nanos_to_micros),
 }
 _WIDENED_UNIONS: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
-_MAX_DECIMAL_DIGITS: Final = 38
+_MAX_DECIMAL_DIGITS: Final = 38  # of Spark and Iceberg
 _LOGICAL_TYPE_KEY: Final = "trimtab.logicalType"
 
 
 def create_avro_reader(text: str, references: Mapping[str, str]) -> ValueReader:
-    """Return what reads values of a schema; `references` is the text of each type it refers to.
-
-    Raises UnusableSchemaError.
-    """
+    """Return the reader of a schema and its referenced types. Raises UnusableSchemaError."""
     try:
-        named = {name: _strip_logical_types(json.loads(body)) for name, body in references.items()}
-        schema = load_schema(
-            _ROOT_NAME,
-            repo=_ReferenceRepository({**named, _ROOT_NAME: _strip_logical_types(json.loads(text))}),
-        )
+        texts = {**references, _ROOT_NAME: text}
+        schemas = {name: _strip_logical_types(json.loads(body)) for name, body in texts.items()}
+        schema = load_schema(_ROOT_NAME, repo=_ReferenceRepository(schemas))
     except (SchemaParseException, SchemaRepositoryError, ValueError, KeyError) as error:
         raise UnusableSchemaError(f"the schema cannot be parsed: {error}") from error
     if not isinstance(schema, dict) or schema["type"] != "record":
         raise UnusableSchemaError("its schema is not a record, so it has no columns")
-    columns = _AvroColumnBuilder()
-    record = columns.build_record(schema, frozenset())
+    record = _AvroColumnBuilder().build_record(schema, frozenset())
 
     def read(data: bytes) -> DecodedRow:
         stream = BytesIO(data)
         row = cast("DecodedRow", schemaless_reader(stream, schema, None))
+        # a rest means that another schema wrote the value, even if this one could read it
         if stream.tell() != len(data):
             raise ValueError(f"{len(data) - stream.tell()} bytes are left over")
         return row if record.convert is None else record.convert(row)
@@ -95,45 +88,37 @@ def create_avro_reader(text: str, references: Mapping[str, str]) -> ValueReader:
 
 
 class _ReferenceRepository(AbstractSchemaRepository):
-    """The schemas that are referred to, by name."""
-
     def __init__(self, schemas: Mapping[str, AvroSchema]) -> None:
         self._schemas = schemas
 
     def load(self, name: str) -> AvroSchema:
-        """Return a schema. Raises SchemaRepositoryError."""
-        found = self._schemas.get(name)
-        if found is None:
+        if name not in self._schemas:
             raise SchemaRepositoryError(f"it refers to {name}, which is not among its references")
-        return found
+        return self._schemas[name]
 
 
 class _AvroColumnBuilder:
-    """Walks a schema; named types are remembered where they are defined."""
-
     def __init__(self) -> None:
-        self._named: dict[str, AvroSchema] = {}
+        self._named: dict[str, AvroSchema] = {}  # a type is defined at its first use only
 
     def build_record(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
-        """Return a record's column; `enclosing`: the names of the records that it is in."""
         self._named[schema["name"]] = schema
         inside = enclosing | {schema["name"]}
-        fields = {field["name"]: self.build_column(field["type"], inside) for field in schema["fields"]}
-        if not fields:
+        fields = {field["name"]: self._build(field["type"], inside) for field in schema["fields"]}
+        if not fields:  # Parquet has no empty struct
             return JSON_TEXT_COLUMN
         converts = [(name, c.convert) for name, c in fields.items() if c.convert is not None]
         kind = pa.struct([(name, column.type) for name, column in fields.items()])
         return DecodedColumn(kind, _record_converter(converts) if converts else None)
 
-    def build_column(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
-        """Return the column of a schema."""
+    def _build(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
         if isinstance(schema, list):
             return self._build_union(schema, enclosing)
         if isinstance(schema, str):
             return self._build_named(schema, enclosing)
         kind = schema["type"]
         if not isinstance(kind, str):
-            return self.build_column(kind, enclosing)
+            return self._build(kind, enclosing)
         return self._build_complex(kind, schema, enclosing) or self._build_simple(kind, schema, enclosing)
 
     def _build_complex(
@@ -142,9 +127,9 @@ class _AvroColumnBuilder:
         if kind == "record":
             return self.build_record(schema, enclosing)
         if kind == "array":
-            return _array_column(self.build_column(schema["items"], enclosing))
+            return _array_column(self._build(schema["items"], enclosing))
         if kind == "map":
-            return _map_column(self.build_column(schema["values"], enclosing))
+            return _map_column(self._build(schema["values"], enclosing))
         return None
 
     def _build_simple(self, kind: str, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
@@ -152,28 +137,28 @@ class _AvroColumnBuilder:
             self._named[schema["name"]] = schema
         if schema.get("logicalType") == "decimal":
             return _decimal_column(schema)
-        return _LOGICAL_TYPES.get((kind, schema.get(_LOGICAL_TYPE_KEY, ""))) or self._build_named(
-            kind, enclosing
-        )
+        logical = _LOGICAL_TYPES.get((kind, schema.get(_LOGICAL_TYPE_KEY, "")))
+        return logical or self._build_named(kind, enclosing)
 
     def _build_named(self, name: str, enclosing: frozenset[str]) -> DecodedColumn:
         if name in _PRIMITIVE_TYPES:
             return DecodedColumn(_PRIMITIVE_TYPES[name])
-        return JSON_TEXT_COLUMN if name in enclosing else self.build_column(self._named[name], enclosing)
+        return JSON_TEXT_COLUMN if name in enclosing else self._build(self._named[name], enclosing)
 
     def _build_union(self, branches: Sequence[AvroSchema], enclosing: frozenset[str]) -> DecodedColumn:
         some = [branch for branch in branches if branch != "null"]
         if len(some) == 1:
-            return self.build_column(some[0], enclosing)
+            return self._build(some[0], enclosing)
         names = frozenset(branch for branch in some if isinstance(branch, str))
         wider = _WIDENED_UNIONS.get(names) if len(names) == len(some) else None
         for branch in some:
-            self.build_column(branch, enclosing)  # remembers the names it defines
+            self._build(branch, enclosing)  # later fields may name the types that it defines
         return JSON_TEXT_COLUMN if wider is None else DecodedColumn(_PRIMITIVE_TYPES[wider])
 
 
 def _strip_logical_types(schema: AvroSchema) -> AvroSchema:
-    """Return a schema that reads plain numbers; decimals stay, ours keeps what was taken off."""
+    # Arrow takes the plain numbers as they are: datetime objects would cost a conversion each way.
+    # A decimal is bytes without its logical type, so that one stays.
     if isinstance(schema, list):
         return [_strip_logical_types(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -199,23 +184,19 @@ def _array_column(item: DecodedColumn) -> DecodedColumn:
     if convert is None:
         return DecodedColumn(pa.list_(item.type))
 
-    def items(found: list[Any]) -> list[Any]:
-        return [None if value is None else convert(value) for value in found]
+    def items(values: list[Any]) -> list[Any]:
+        return [None if value is None else convert(value) for value in values]
 
     return DecodedColumn(pa.list_(item.type), items)
 
 
 def _map_column(value: DecodedColumn) -> DecodedColumn:
-    convert = value.convert or _keep_value
+    convert = value.convert or keep_value
 
-    def pairs(found: dict[str, Any]) -> list[tuple[str, Any]]:
-        return [(k, None if v is None else convert(v)) for k, v in found.items()]
+    def pairs(values: dict[str, Any]) -> list[tuple[str, Any]]:
+        return [(k, None if v is None else convert(v)) for k, v in values.items()]
 
     return DecodedColumn(pa.map_(pa.string(), value.type), pairs)
-
-
-def _keep_value(value: Any) -> Any:
-    return value
 
 
 def _record_converter(converts: Sequence[tuple[str, ValueConverter]]) -> ValueConverter:

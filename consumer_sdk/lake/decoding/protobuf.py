@@ -1,11 +1,10 @@
-"""Protobuf values to rows, with google.protobuf and the descriptors that the registry gives.
+"""Reads Protobuf values into rows with google.protobuf and the registry's descriptors.
 
-The rules: a field that can be absent (`optional`, of a oneof, a message) is null where it is; one
-that cannot has its default. An enum is its name (its number where the schema does not know it), a
-uint64 a decimal, since SQL has no such number. Timestamps are timestamps, Google's wrappers are
-optional values; its Struct and Value, a message that contains itself and one without fields are
-text in JSON. Any other message is a struct. The registry is asked for `format=serialized`
-descriptors, so nothing here has to read .proto text.
+1. An absent field with presence (`optional`, in a oneof, a message) is null; without presence it has
+   its default.
+2. An enum is its name, or its number if the schema does not name it. A uint64 is a decimal.
+3. Google's Timestamp is a timestamp, its wrappers are optional values; its Struct and Value, a
+   recursive message and one without fields are JSON text. Any other message is a struct.
 """
 
 import binascii
@@ -30,6 +29,7 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
     UnusableSchemaError,
     ValueConverter,
     ValueReader,
+    keep_value,
 )
 
 _VALUE_FILE: Final = "trimtab/value.proto"
@@ -43,7 +43,7 @@ _SCALAR_TYPES: Final = {
     FieldDescriptor.TYPE_BYTES: pa.binary(),
     FieldDescriptor.TYPE_DOUBLE: pa.float64(),
     FieldDescriptor.TYPE_FIXED32: pa.int64(),
-    FieldDescriptor.TYPE_FIXED64: pa.decimal128(20, 0),
+    FieldDescriptor.TYPE_FIXED64: pa.decimal128(20, 0),  # SQL has no unsigned number of 64 bits
     FieldDescriptor.TYPE_FLOAT: pa.float32(),
     FieldDescriptor.TYPE_INT32: pa.int32(),
     FieldDescriptor.TYPE_INT64: pa.int64(),
@@ -63,22 +63,22 @@ _JSON_MESSAGES: Final = frozenset(f"google.protobuf.{name}" for name in ("Struct
 
 
 def create_protobuf_reader(text: str, references: Mapping[str, str], path: tuple[int, ...]) -> ValueReader:
-    """Return what reads the message at `path`; the texts are descriptors in base64, by file name.
+    """Return the reader of the message at `path`; the texts are base64 descriptors, by file name.
 
     Raises UnusableSchemaError.
     """
     files = {name: _parse_descriptor(name, body) for name, body in references.items()}
     main = files[_VALUE_FILE] = _parse_descriptor(_VALUE_FILE, text)
-    pool = DescriptorPool()
+    pool = DescriptorPool()  # not the default one: two schemas may define one name differently
     try:
         _add_with_imports(pool, main, files, set())
-        found: Descriptor = pool.FindMessageTypeByName(_find_message_name(main, path))
+        message: Descriptor = pool.FindMessageTypeByName(_find_message_name(main, path))
     except (TypeError, KeyError) as error:
         raise UnusableSchemaError(f"the schema cannot be used: {error}") from error
-    kind = GetMessageClass(found)
-    column = _message_column(found, frozenset())
+    kind = GetMessageClass(message)
+    column = _message_column(message, frozenset())
     if column.convert is None or not pa.types.is_struct(column.type):
-        raise UnusableSchemaError(f"the message {found.full_name} has no fields, so it has no columns")
+        raise UnusableSchemaError(f"the message {message.full_name} has no fields, so it has no columns")
     get = column.convert
 
     def read(data: bytes) -> DecodedRow:
@@ -89,11 +89,12 @@ def create_protobuf_reader(text: str, references: Mapping[str, str], path: tuple
 
 
 def _parse_descriptor(name: str, body: str) -> FileDescriptorProto:
+    # format=serialized: google.protobuf cannot parse .proto text
     try:
         file = FileDescriptorProto.FromString(b64decode(body, validate=True))
     except (binascii.Error, DecodeError) as error:
         raise UnusableSchemaError(
-            "the registry did not give the schema's descriptor (?format=serialized); "
+            "the registry did not return the schema's descriptor (?format=serialized); "
             "lake.decoder=protobuf needs a registry that does"
         ) from error
     file.name = name
@@ -103,18 +104,18 @@ def _parse_descriptor(name: str, body: str) -> FileDescriptorProto:
 def _add_with_imports(
     pool: DescriptorPool, file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto], added: set[str]
 ) -> None:
-    """Add a file to a pool, what it imports first."""
+    # imports first: a pool refuses a file whose dependencies it lacks
     if file.name in added:
         return
     added.add(file.name)
     for name in file.dependency:
-        wanted = files.get(name)
-        if wanted is None and name in _GOOGLE_FILES:
-            wanted = FileDescriptorProto()
-            _GOOGLE_FILES[name].CopyToProto(wanted)
-        if wanted is None:
+        imported = files.get(name)
+        if imported is None and name in _GOOGLE_FILES:
+            imported = FileDescriptorProto()
+            _GOOGLE_FILES[name].CopyToProto(imported)
+        if imported is None:
             raise UnusableSchemaError(f"its schema imports {name}, which is not among its references")
-        _add_with_imports(pool, wanted, files, added)
+        _add_with_imports(pool, imported, files, added)
     pool.Add(file)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -131,7 +132,6 @@ def _find_message_name(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
 
 
 def _message_column(kind: Descriptor, enclosing: frozenset[str]) -> DecodedColumn:
-    """Return the column of a message; `enclosing`: the names of the messages that it is in."""
     name = kind.full_name
     if name == "google.protobuf.Timestamp":
         return DecodedColumn(TIMESTAMP_TYPE, _timestamp_to_micros)
@@ -150,37 +150,33 @@ def _message_column(kind: Descriptor, enclosing: frozenset[str]) -> DecodedColum
 
 
 def _field_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:
-    """Return a field's column; `convert` takes the message that the field is in."""
+    # its `convert` takes the message of the field, unlike that of _value_column
     name = field.name
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return _map_column(field, enclosing)
     value = _value_column(field, enclosing)
-    convert = value.convert
+    convert = value.convert or keep_value
+    if field.is_repeated and value.convert is None:
+        return DecodedColumn(pa.list_(value.type), lambda message: list(getattr(message, name)))
     if field.is_repeated:
-        return DecodedColumn(pa.list_(value.type), _list_converter(name, convert))
+        return DecodedColumn(pa.list_(value.type), lambda message: [*map(convert, getattr(message, name))])
     if field.has_presence:
-        return DecodedColumn(value.type, _optional_converter(name, convert or _keep_value))
-    return DecodedColumn(value.type, attrgetter(name) if convert is None else _field_converter(name, convert))
+        return DecodedColumn(value.type, _optional_converter(name, convert))
+    if value.convert is None:
+        return DecodedColumn(value.type, attrgetter(name))  # runs in C
+    return DecodedColumn(value.type, lambda message: convert(getattr(message, name)))
 
 
 def _map_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:
     assert field.message_type is not None
     name, entry = field.name, field.message_type.fields_by_name
     key, value = _value_column(entry["key"], enclosing), _value_column(entry["value"], enclosing)
-    convert = value.convert or _keep_value
+    convert = value.convert or keep_value
 
     def pairs(message: Any) -> list[tuple[Any, Any]]:
         return [(k, convert(v)) for k, v in getattr(message, name).items()]
 
     return DecodedColumn(pa.map_(key.type, value.type), pairs)
-
-
-def _list_converter(name: str, convert: ValueConverter | None) -> ValueConverter:
-    def listed(message: Any) -> list[Any]:
-        found = getattr(message, name)
-        return list(found) if convert is None else [convert(value) for value in found]
-
-    return listed
 
 
 def _optional_converter(name: str, convert: ValueConverter) -> ValueConverter:
@@ -190,15 +186,7 @@ def _optional_converter(name: str, convert: ValueConverter) -> ValueConverter:
     return optional
 
 
-def _field_converter(name: str, convert: ValueConverter) -> ValueConverter:
-    def converted(message: Any) -> Any:
-        return convert(getattr(message, name))
-
-    return converted
-
-
 def _value_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:
-    """Return the column of one value of a field; `convert` takes the value."""
     if field.message_type is not None:
         return _message_column(field.message_type, enclosing)
     if field.enum_type is not None:
@@ -217,7 +205,3 @@ def _timestamp_to_micros(time: Any) -> int:
 
 def _message_to_json(message: Any) -> str:
     return MessageToJson(message, preserving_proto_field_name=True, indent=None)
-
-
-def _keep_value(value: Any) -> Any:
-    return value

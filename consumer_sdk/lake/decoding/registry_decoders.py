@@ -5,12 +5,10 @@ Rules:
 1. Each record is read with the schema it was written with. A batch has the columns of all its
    schemas, oldest first; a column missing in a schema is null, also inside structs, and numbers of
    different length become the longer one.
-2. Schemas that cannot be merged so are TableSchemaMismatchError: no choice would keep all values.
+2. Other differences of schemas are TableSchemaMismatchError: no column would keep all values.
 3. An unreadable value (no wire format, unknown schema, corrupt data) is a dead letter with the
    reason. An unresponsive registry is SchemaRegistryUnavailableError.
 4. A record without a value has null in every decoded column.
-
-Batches are decoded in pieces, which bounds the number of Python values in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,19 +32,18 @@ from trimtab.consumer_sdk.lake.schema.record_columns import RecordBatch, column_
 
 AVRO_DECODER: Final = "avro"
 PROTOBUF_DECODER: Final = "protobuf"
-DECODING_CHUNK_ROWS: Final = 10_000
+DECODING_CHUNK_ROWS: Final = 10_000  # bounds the Python values in memory
+# per batch: values of another format that begin with byte 0 would cause a request for each record
 MAX_UNKNOWN_SCHEMAS: Final = 100
-"""Ids of one batch that the registry may not know, lowest first; the rest is not asked for.
 
-A topic of another format that begins with a byte 0 would make it answer for each of its records.
-"""
+_ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 ReaderOrError: TypeAlias = ValueReader | UnusableSchemaError
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecords:
-    """The records that could be read, with their columns, and (None: none) those that could not."""
+    """Decoded records with their columns, and the unreadable ones, if any."""
 
     rows: Records
     dead_letters: Records | None
@@ -63,66 +60,63 @@ class RegistryDecoder:
     def decode_batch(self, records: Records) -> DecodedRecords:
         """Decode a batch. Raises SchemaRegistryUnavailableError, TableSchemaMismatchError."""
         prefix = read_avro_prefix if self.kind == AVRO_DECODER else read_protobuf_prefix
-        pieces = records.to_batches(max_chunksize=DECODING_CHUNK_ROWS)
-        found = self._resolve_readers({p for piece in pieces for p in _iterate_prefixes(piece, prefix)})
-        schema = _unify_columns({p: r for p, r in found.items() if isinstance(r, ValueReader)})
-        decoded = [_DecodingChunk(piece, prefix, found, schema).decode_records() for piece in pieces]
-        bad = [wrong for _, wrong in decoded if wrong is not None]
-        return DecodedRecords(
-            pa.Table.from_batches([good for good, _ in decoded]), pa.Table.from_batches(bad) if bad else None
-        )
+        chunks = records.to_batches(max_chunksize=DECODING_CHUNK_ROWS)
+        # all schemas before the first chunk: every chunk has the columns of the whole batch
+        readers = self._resolve_all({p for chunk in chunks for p in _iterate_prefixes(chunk, prefix)})
+        schema = _unify_columns({p: r for p, r in readers.items() if isinstance(r, ValueReader)})
+        decoded = [_DecodingChunk(chunk, prefix, readers, schema).decode() for chunk in chunks]
+        bad = [letters for _, letters in decoded if letters is not None]
+        rows = pa.Table.from_batches([good for good, _ in decoded])
+        return DecodedRecords(rows, pa.Table.from_batches(bad) if bad else None)
 
-    def _resolve_readers(self, prefixes: set[bytes]) -> dict[bytes, ReaderOrError]:
-        found: dict[bytes, ReaderOrError] = {}
+    def _resolve_all(self, prefixes: set[bytes]) -> dict[bytes, ReaderOrError]:
+        readers: dict[bytes, ReaderOrError] = {}
         unknown = 0
         for prefix in sorted(prefixes):
-            found[prefix] = self._resolve_reader(prefix, query_registry=unknown < MAX_UNKNOWN_SCHEMAS)
-            unknown += isinstance(found[prefix], UnusableSchemaError)
-        return found
+            readers[prefix] = self._resolve(prefix, may_query=unknown < MAX_UNKNOWN_SCHEMAS)
+            unknown += isinstance(readers[prefix], UnusableSchemaError)
+        return readers
 
-    def _resolve_reader(self, prefix: bytes, *, query_registry: bool) -> ReaderOrError:
-        known = self._readers.get(prefix)
-        if known is not None:
-            return known
-        wanted = parse_schema_header(prefix)
+    def _resolve(self, prefix: bytes, *, may_query: bool) -> ReaderOrError:
+        if prefix in self._readers:
+            return self._readers[prefix]
+        header = parse_schema_header(prefix)
         try:
-            made = self._readers[prefix] = self._create_reader(wanted, query_registry=query_registry)
+            # errors are not kept: a schema may be registered before the next batch
+            reader = self._readers[prefix] = self._create_reader(header, may_query=may_query)
         except UnusableSchemaError as error:
-            return UnusableSchemaError(f"schema id {wanted.schema_id}: {error}")
-        return made
+            return UnusableSchemaError(f"schema id {header.schema_id}: {error}")
+        return reader
 
-    def _create_reader(self, schema_header: SchemaHeader, *, query_registry: bool) -> ValueReader:
-        if not query_registry:
-            raise UnusableSchemaError("too many other ids of the batch are not known")
+    def _create_reader(self, header: SchemaHeader, *, may_query: bool) -> ValueReader:
+        if not may_query:
+            raise UnusableSchemaError("too many other schema ids of the batch are unknown")
         from trimtab.consumer_sdk.lake.decoding import avro, protobuf  # noqa: PLC0415 - an extra
 
-        schema = self.registry.fetch_schema(
-            schema_header.schema_id, None if self.kind == AVRO_DECODER else "serialized"
-        )
+        form = None if self.kind == AVRO_DECODER else "serialized"
+        schema = self.registry.fetch_schema(header.schema_id, form)
         if schema.kind != self.kind.upper():
             raise UnusableSchemaError(f"it is {schema.kind}, and lake.decoder is {self.kind}")
         if self.kind == AVRO_DECODER:
             return avro.create_avro_reader(schema.text, schema.references)
-        return protobuf.create_protobuf_reader(schema.text, schema.references, schema_header.message_path)
+        return protobuf.create_protobuf_reader(schema.text, schema.references, header.message_path)
 
 
 @dataclass(frozen=True, slots=True)
 class _DecodingChunk:
-    """Some records on their way through their readers."""
-
     records: RecordBatch
     read_prefix: Callable[[bytes], bytes]
     readers: dict[bytes, ReaderOrError]
     schema: Any
 
-    def decode_records(self) -> tuple[RecordBatch, RecordBatch | None]:
+    def decode(self) -> tuple[RecordBatch, RecordBatch | None]:
         values = self.records.column("value").to_pylist()
         rows: list[DecodedRow | None] = []
         errors: dict[int, str] = {}
         for at, value in enumerate(values):
             try:
                 rows.append(None if value is None else self._read_row(value))
-            except Exception as error:  # noqa: BLE001 - whatever broken data does to a decoder
+            except Exception as error:  # noqa: BLE001 - corrupt data raises any error in the decoders
                 errors[at] = _describe_failure(error)
                 rows.append(None)
         struct = self._build_struct(rows, errors)
@@ -136,15 +130,15 @@ class _DecodingChunk:
         return reader.read(value[len(prefix) :])
 
     def _build_struct(self, rows: list[DecodedRow | None], errors: dict[int, str]) -> Any:
-        """Return the rows as one column; what does not fit it is taken out and named."""
+        """Return the rows as one column; add the errors of those that do not fit."""
         kind = pa.struct(list(self.schema))
         try:
             return pa.array(rows, kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        except _ARROW_ERRORS:  # it does not name the row: try them one by one
             for at, row in enumerate(rows):
                 try:
                     pa.array([row], kind)
-                except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                except _ARROW_ERRORS as error:
                     errors[at] = _describe_failure(error)
                     rows[at] = None
         return pa.array(rows, kind)
@@ -161,8 +155,8 @@ class _DecodingChunk:
         if not errors:
             return None
         order = sorted(errors)
-        told = pa.array([errors[at] for at in order], pa.string())
-        return self.records.take(pa.array(order)).append_column("error", told)
+        reasons = pa.array([errors[at] for at in order], pa.string())
+        return self.records.take(pa.array(order)).append_column("error", reasons)
 
 
 def _iterate_prefixes(records: RecordBatch, read_prefix: Callable[[bytes], bytes]) -> Iterator[bytes]:
@@ -175,7 +169,8 @@ def _iterate_prefixes(records: RecordBatch, read_prefix: Callable[[bytes], bytes
 
 
 def _unify_columns(readers: dict[bytes, ValueReader]) -> Any:
-    """Return the columns of all readers together (rule 1). Raises TableSchemaMismatchError."""
+    """Return the columns of all readers (rule 1). Raises TableSchemaMismatchError."""
+    # ids rise with time: the columns of the oldest schema come first, whatever the batch's order
     schemas = [readers[prefix].schema for prefix in sorted(readers)]
     ids = ", ".join(str(parse_schema_header(prefix).schema_id) for prefix in sorted(readers))
     try:
@@ -183,15 +178,15 @@ def _unify_columns(readers: dict[bytes, ValueReader]) -> Any:
     except (pa.ArrowException, TypeError) as error:
         raise TableSchemaMismatchError(
             f"the schemas {ids} of the registry do not fit into one table: {error}. Nothing was "
-            "written and no offset moved. Give the topic's new records a topic, and so a table, of "
-            "their own, or read with lake.decoder=raw"
+            "written and no offset moved. Produce the new records to another topic, which has its own "
+            "table, or read with lake.decoder=raw"
         ) from error
     names = [column_name(name).lower() for name in united.names]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TableSchemaMismatchError(
-            f"the schemas {ids} of the registry have two columns {twice[0]!r}, and a table cannot: "
-            "letters' case does not count in SQL. Nothing was written and no offset moved"
+            f"the schemas {ids} of the registry have two columns {twice[0]!r}, which a table cannot: "
+            "SQL ignores the case of names. Nothing was written and no offset moved"
         )
     return united
 
@@ -199,5 +194,5 @@ def _unify_columns(readers: dict[bytes, ValueReader]) -> Any:
 def _describe_failure(error: Exception) -> str:
     if isinstance(error, WireFormatError | UnusableSchemaError):
         return str(error)
-    told = str(error) or type(error).__name__
-    return f"does not fit its schema: {' '.join(told.split())[:300]}"
+    text = str(error) or type(error).__name__
+    return f"does not fit its schema: {' '.join(text.split())[:300]}"

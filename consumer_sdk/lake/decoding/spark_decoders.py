@@ -1,12 +1,10 @@
-"""Values to typed columns, in Spark.
+"""Decodes values into typed columns with Spark: `raw` keeps the record, `json` adds columns.
 
-`raw` leaves the record as it is, `json` adds a schema's columns.
-
-A JSON value fits when it is valid UTF-8, is one JSON object and nothing else, and every field can
-be read as the schema's type; fields that the schema does not name are left out, missing ones are
-null. A record without a value (a tombstone) has null in every decoded column. Whatever does not fit
-becomes a dead letter, with the record's coordinates and the reason, and its partition goes on.
-Where a decoded column has the name of a record column, it is called value_<name>.
+1. A JSON value fits if it is valid UTF-8 and a single JSON object, and every field has the schema's
+   type. Fields outside the schema are dropped, missing ones are null.
+2. A record without a value (a tombstone) has null in every decoded column.
+3. Any other value becomes a dead letter with the record's coordinates and the reason.
+4. A decoded column with the name of a record column is called value_<name>.
 """
 
 from dataclasses import dataclass
@@ -30,30 +28,25 @@ _ERROR_COLUMN: Final = "__trimtab_error"
 
 @dataclass(frozen=True, slots=True)
 class DecodedFrames:
-    """Rows that fit and rows that do not; `dead_letters` is None where nothing can fail."""
+    """Decoded rows and dead letters."""
 
     rows: DataFrame
-    dead_letters: DataFrame | None
+    dead_letters: DataFrame | None  # None: nothing can fail
 
 
 def decode_values(records: DataFrame, ddl: str | None) -> DecodedFrames:
-    """Split records by whether their values fit a schema (None: raw).
-
-    Raises SettingError for bad DDL.
-    """
+    """Decode records with a schema (None: raw). Raises SettingError for invalid DDL."""
     if ddl is None:
         return DecodedFrames(records, None)
     schema = parse_json_schema(ddl)
     text = sql.col("value").cast("string")
-    parsed = records.withColumn(_PARSED_COLUMN, _parse_once(text, schema)).withColumn(
-        _ERROR_COLUMN, _rejection_reason(text, ddl)
-    )
-    good = parsed.where(sql.col(_ERROR_COLUMN).isNull())
+    parsed = records.withColumn(_PARSED_COLUMN, _parse_once(text, schema))
+    parsed = parsed.withColumn(_ERROR_COLUMN, _rejection_reason(text, ddl))
+    error = sql.col(_ERROR_COLUMN)
+    fields = [sql.col(_PARSED_COLUMN).getField(n).alias(column_name(n)) for n in schema.names]
+    bad = parsed.where(error.isNotNull()).withColumn("error", error)
     return DecodedFrames(
-        good.select(*RECORD_COLUMNS, *(_parsed_field(name) for name in schema.names)),
-        parsed.where(sql.col(_ERROR_COLUMN).isNotNull())
-        .withColumn("error", sql.col(_ERROR_COLUMN))
-        .select(*DEAD_LETTER_COLUMNS),
+        parsed.where(error.isNull()).select(*RECORD_COLUMNS, *fields), bad.select(*DEAD_LETTER_COLUMNS)
     )
 
 
@@ -64,34 +57,31 @@ def parse_json_schema(ddl: str) -> StructType:
     except (PySparkException, Py4JError, ValueError) as error:
         line = str(error).strip().splitlines()[0]
         raise SettingError(
-            f"lake.schema: {ddl!r} is not a list of columns of Spark SQL: {line}; write "
-            'it like "id BIGINT, name STRING"'
+            f'lake.schema: {ddl!r} is not a list of Spark SQL columns like "id BIGINT, name STRING": {line}'
         ) from error
     names = [column_name(name).lower() for name in schema.names]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise SettingError(f"lake.schema: the column {twice[0]!r} comes twice in {ddl!r}")
+        raise SettingError(f"lake.schema: {ddl!r} has two columns {twice[0]!r}; rename one")
     return schema
 
 
 def _parse_once(text: Column, schema: StructType) -> Column:
-    """Return the parsed value, computed once a row.
-
-    Spark copies a deterministic expression into every filter and column that uses it, and parsing
-    is what a flush spends its time on (measured: 4 times faster so). spark_partition_id(), which
-    Spark does not copy, is never negative.
-    """
     with_corrupt = StructType([*schema.fields, StructField(_CORRUPT_COLUMN, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT_COLUMN}
     parsed = sql.from_json(text, with_corrupt, options)
+    # Spark copies a deterministic expression into every filter and column that uses it, and parsing
+    # dominates a flush: computed once it is 4 times faster (measured). spark_partition_id() is never
+    # negative, and Spark does not copy it.
     return sql.when(sql.spark_partition_id() >= 0, parsed)
 
 
 def _rejection_reason(text: Column, ddl: str) -> Column:
-    """Return the reason why a value does not fit, null where it does."""
+    """Return the reason why a value does not fit, or null."""
     one = _is_single_value(text)
+    # the first "}" ends the text, as in every flat object: it is one value, without the slower check
     plain = sql.instr(text, "}") == sql.length(sql.rtrim(text))
-    short = ddl if len(ddl) <= 200 else f"{ddl[:200]}…"  # noqa: PLR2004 - for reading only
+    short = ddl if len(ddl) <= 200 else f"{ddl[:200]}…"  # noqa: PLR2004 - a line's length
     fits = sql.when(~_is_unparsed(), sql.lit(None))
     return (
         sql.when(sql.col("value").isNull(), sql.lit(None))
@@ -102,14 +92,8 @@ def _rejection_reason(text: Column, ddl: str) -> Column:
 
 
 def _is_single_value(text: Column) -> Column:
-    """Return whether a text is one JSON value and nothing else.
-
-    from_json stops reading after the first value, and json_array_length after the first array. A
-    text that adds one element to an array has lengths 1 and 2 below; one that closes the array
-    itself has the same length twice. It is asked only where the first "}" is not the last sign
-    of the text: nothing can come after a flat object.
-    """
-
+    # from_json stops after the first value, and json_array_length after the first array. One value in
+    # brackets gives lengths 1 and 2 below; a text that closes the array itself gives equal lengths.
     def length(end: str) -> Column:
         return sql.json_array_length(sql.concat(sql.lit("["), text, sql.lit(end)))
 
@@ -117,13 +101,9 @@ def _is_single_value(text: Column) -> Column:
 
 
 def _misfit_reason(single_value: Column, ddl: str) -> Column:
-    told = sql.lit(f"does not fit the schema {ddl}")
-    return sql.when(single_value, told).otherwise(sql.lit(_NOT_JSON_REASON))
+    reason = sql.lit(f"does not fit the schema {ddl}")
+    return sql.when(single_value, reason).otherwise(sql.lit(_NOT_JSON_REASON))
 
 
 def _is_unparsed() -> Column:
     return sql.col(_PARSED_COLUMN).isNull() | sql.col(f"{_PARSED_COLUMN}.{_CORRUPT_COLUMN}").isNotNull()
-
-
-def _parsed_field(name: str) -> Column:
-    return sql.col(_PARSED_COLUMN).getField(name).alias(column_name(name))

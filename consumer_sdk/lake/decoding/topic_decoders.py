@@ -10,24 +10,19 @@ from trimtab.consumer_sdk.lake.ports import Frame, Records
 from trimtab.consumer_sdk.lake.settings import LakeConfig
 
 FrameFactory: TypeAlias = Callable[[Records], Frame]
-
+# raises SchemaRegistryUnavailableError, TableSchemaMismatchError
 BatchDecoder: TypeAlias = Callable[[Records, FrameFactory], DecodedFrames]
-"""Decodes a batch; the factory makes a frame of Arrow records.
-
-Raises SchemaRegistryUnavailableError, TableSchemaMismatchError.
-"""
 
 
 class TopicDecoders:
-    """The decoders of a configuration.
+    """The decoders of a configuration; Spark must run.
 
-    Raises SettingError for DDL that Spark cannot read (it must run) and for settings that the
-    registry's client refuses, MissingExtraError.
+    Raises SettingError for invalid DDL and invalid settings of the registry, MissingExtraError.
     """
 
     def __init__(self, config: LakeConfig) -> None:
         for ddl in config.schemas.values():
-            parse_json_schema(ddl)  # as soon as there is Spark, before the join
+            parse_json_schema(ddl)  # before the join: a bad one must not cost the group a rebalance
         self._config = config
         self._registry_decoder = (
             RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
@@ -36,7 +31,7 @@ class TopicDecoders:
         )
 
     def decoder_for(self, topic: str) -> BatchDecoder:
-        """Return what decodes a topic's values."""
+        """Return the decoder of a topic."""
         if self._registry_decoder is not None:
             return create_registry_decoder(self._registry_decoder)
         return create_json_decoder(self._config.schema_for(topic))
@@ -44,16 +39,15 @@ class TopicDecoders:
 
 def create_json_decoder(ddl: str | None) -> BatchDecoder:
     """Return the decoder for JSON with these columns; None: raw."""
-    return lambda records, framed: decode_values(framed(records), ddl)
+    return lambda records, to_frame: decode_values(to_frame(records), ddl)
 
 
 def create_registry_decoder(registry_decoder: RegistryDecoder) -> BatchDecoder:
     """Return the decoder for values of a schema registry."""
 
-    def decoder(records: Records, framed: FrameFactory) -> DecodedFrames:
-        split = registry_decoder.decode_batch(records)
-        return DecodedFrames(
-            framed(split.rows), None if split.dead_letters is None else framed(split.dead_letters)
-        )
+    def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
+        decoded = registry_decoder.decode_batch(records)
+        letters = None if decoded.dead_letters is None else to_frame(decoded.dead_letters)
+        return DecodedFrames(to_frame(decoded.rows), letters)
 
-    return decoder
+    return decode

@@ -1,7 +1,7 @@
-"""What Avro and Protobuf have in common: a schema becomes columns and a function that reads.
+"""Common part of Avro and Protobuf: a schema becomes columns and a read function.
 
-What no column can be is text in JSON instead: a type that contains itself, a union of several
-types, a message without fields.
+A type without a column type is JSON text: a recursive type, a union of several types, a message
+without fields.
 """
 
 import json
@@ -11,25 +11,22 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-ColumnType: TypeAlias = Any
-"""A pyarrow data type; Any, because pyarrow ships no types."""
-
+ColumnType: TypeAlias = Any  # a pyarrow data type: pyarrow ships no types
 DecodedRow: TypeAlias = dict[str, Any]
-
 ValueConverter: TypeAlias = Callable[[Any], Any]
 
 TIMESTAMP_TYPE: Final = pa.timestamp("us", "UTC")
 
 
 class UnusableSchemaError(Exception):
-    """A schema that cannot be had or used; the text is the reason that dead letters give."""
+    """A schema is missing or unusable; the text is the reason in dead letters."""
 
 
 class DecodedColumn(NamedTuple):
-    """A type, and how a decoded value becomes one of it (None: it is one already)."""
+    """A column type, and the converter of decoded values to it."""
 
     type: ColumnType
-    convert: ValueConverter | None = None
+    convert: ValueConverter | None = None  # None saves a call per value
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +37,19 @@ class ValueReader:
     read: Callable[[bytes], DecodedRow]
 
 
+def keep_value(value: Any) -> Any:
+    """Return the value itself."""
+    return value
+
+
 def to_json_text(value: Any) -> str:
-    """Return a decoded value as text in JSON; bytes as Avro's JSON has them."""
-    return json.dumps(value, default=_encode_json_bytes, ensure_ascii=False)
+    """Return a decoded value as JSON text."""
+    return json.dumps(value, default=_encode_bytes, ensure_ascii=False)
 
 
 JSON_TEXT_COLUMN: Final = DecodedColumn(pa.string(), to_json_text)
 
 
-def _encode_json_bytes(value: Any) -> str:
+def _encode_bytes(value: Any) -> str:
+    # latin-1, as Avro's own JSON encoding: each byte is the code point of its number
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)

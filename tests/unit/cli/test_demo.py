@@ -14,10 +14,10 @@ import yaml
 from rich.console import Console
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo import class_archive, payload, processes
+from trimtab.cli.demo import class_archive, processes
 from trimtab.cli.demo.group_watcher import DemoSnapshot, ObservedNumbers
 from trimtab.cli.demo.picture import save_picture
-from trimtab.cli.demo.producers import PartitionTally, RecordPacer
+from trimtab.cli.demo.producers import PartitionTally, RecordPacer, make_record
 from trimtab.cli.demo.proof import DeliveryProof, StoredPartition, prove_delivery
 from trimtab.cli.demo.runner import clear_output_folder
 from trimtab.cli.demo.scenario import (
@@ -81,7 +81,7 @@ def test_same_seed_same_load() -> None:
 
 def test_record_says_who_it_is_and_checks_itself() -> None:
     """A record has the requested size, names its position and ends in the checksum of the rest."""
-    record = payload.make_record(ORDERS, 41, RECORD_BYTES, random.Random(1))  # noqa: S311 - filler
+    record = make_record(ORDERS, 41, RECORD_BYTES, random.Random(1))  # noqa: S311 - filler
     assert len(record.key) + len(record.value) == RECORD_BYTES
     assert record.value.startswith(b"orders 0 41 ")
     assert int(record.value[-8:], 16) == zlib.crc32(record.value[:-8])
