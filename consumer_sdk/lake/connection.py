@@ -8,11 +8,7 @@ from trimtab.common.kafka_security import connection
 
 
 def extract_connection_settings(config: Mapping[str, Any], alternative: str) -> dict[str, Any]:
-    """Return the connection settings of a flat configuration, in librdkafka's names.
-
-    Raises SettingError if bootstrap servers are missing (`alternative` completes the advice), or if
-    TLS or SASL settings are invalid.
-    """
+    """Return the connection settings in librdkafka's names. Raises SettingError with the `alternative`."""
     settings = connection.extract_connection_settings(config)  # without those of groups and fetching
     if not settings.get("bootstrap.servers") and not settings.get("metadata.broker.list"):
         raise SettingError(f"'bootstrap.servers' is missing; write it, or {alternative}")

@@ -101,10 +101,7 @@ def build_producer_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_dead_letter_tables(lake: SparkLake, name: str | None = None) -> list[str]:
-    """Return all dead-letter tables, or the one named directly or by its topic table.
-
-    Raises SettingError if it does not exist.
-    """
+    """Return all dead-letter tables, or that of one (topic) table. Raises SettingError."""
     tables = [table for table in lake.list_tables() if table.endswith(DEAD_LETTER_SUFFIX)]
     if name is None:
         return tables
@@ -143,10 +140,7 @@ class DeadLetterReplay:
     _failed: list[str] = field(default_factory=list[str])
 
     def run(self, selection: DeadLetterSelection) -> int:
-        """Send and delete the selected rows; return their number.
-
-        Raises DeadLetterReplayError if Kafka rejects a record: it and the rest stay in the table.
-        """
+        """Send and delete the selected rows; return their number. Raises DeadLetterReplayError."""
         total = 0
         limit, chunk_rows = self._plan_chunks(selection)
         while total < limit:
@@ -177,7 +171,6 @@ class DeadLetterReplay:
             return selection.select_rows(_read_dead_letters(self.lake, self.table)).collect()
 
     def _send_chunk(self, rows: Sequence[DeadLetterRow]) -> list[DeadLetterRow]:
-        """Send rows; return the ones that Kafka confirmed."""
         delivered: list[DeadLetterRow] = []
         for row in rows:
             self._produce_row(row, self._delivery_callback(row, delivered))

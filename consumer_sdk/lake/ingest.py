@@ -102,10 +102,7 @@ class IngestSettings:
 
 
 def parse_ingest_settings(config: Mapping[str, Any]) -> IngestSettings:
-    """Validate a configuration, then load the files and the transform it names.
-
-    Raises SettingError.
-    """
+    """Validate a configuration; load the files and the transform it names. Raises SettingError."""
     settings = {**_INGEST_DEFAULTS, **config}
     own = {n: v for n, v in settings.items() if n in INGEST_SETTINGS and v is not None}
     consumer = {n: v for n, v in settings.items() if n not in INGEST_SETTINGS and not is_lake_setting(n)}
@@ -177,7 +174,6 @@ def _record_size(message: ConsumedMessage) -> int:
 
 
 def _reject_misspelled_settings(consumer: Mapping[str, Any]) -> None:
-    """Raise SettingError for a name close to one of ours; the consumer checks its own names."""
     for name in consumer:
         hint = suggest_name(name, INGEST_SETTINGS | LAKE_SETTING_NAMES)
         if hint and "." not in name:

@@ -119,10 +119,7 @@ class LakeMetrics:
 def serve_metrics(
     metrics: LakeMetrics, host: str, port: int, access: AccessPolicy = NO_AUTH
 ) -> Generator[str, None, None]:
-    """Serve /metrics and /healthz while the block runs; yield the URL.
-
-    Raises SettingError if the address is in use.
-    """
+    """Serve /metrics and /healthz while the block runs; yield the URL. Raises SettingError."""
     endpoint = HttpEndpoint(
         {
             METRICS_PATH: lambda: (HTTP_OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry)),

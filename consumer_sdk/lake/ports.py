@@ -137,10 +137,7 @@ class Lake(Protocol):
         ...
 
     def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> LakeTable:
-        """Return a table; create it with the frame's columns if it does not exist.
-
-        Raises SettingError for a partitioning that the columns or the format do not support.
-        """
+        """Return a table; create it with the frame's columns if it does not exist. Raises SettingError."""
         ...
 
     def close(self) -> None:

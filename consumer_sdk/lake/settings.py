@@ -297,7 +297,6 @@ def _parse_registry(options: LakeOptions, config: Mapping[str, Any]) -> dict[str
 
 
 def _check_shared_schemas(names: TableNames, schemas: Mapping[str, str]) -> None:
-    """Raise SettingError if topics that share a table have different schemas."""
     schema_by_table: dict[str, str | None] = {}
     for topic, table in sorted(names.mapping.items()):
         schema = schemas.get(topic) or schemas.get("*")

@@ -13,6 +13,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError
+from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.maintenance import (
@@ -23,7 +24,6 @@ from trimtab.consumer_sdk.lake.maintenance import (
     compact_table,
     expire_table,
 )
-from trimtab.consumer_sdk.lake.maintenance_factory import create_maintenance
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.ports import StagedFiles
 from trimtab.consumer_sdk.lake.retry import RetryBackoff

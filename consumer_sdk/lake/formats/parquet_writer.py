@@ -74,10 +74,7 @@ def fit_to_schema(table: str, rows: Records, schema: ArrowSchema) -> Records:
 
 
 def write_parquet(table: str, rows: Records, target: "ParquetTarget", codec: ParquetCodec) -> None:
-    """Write the rows as one Parquet file.
-
-    Raises TableSchemaMismatchError, DiskFullError, LakeUnavailableError.
-    """
+    """Write a Parquet file. Raises TableSchemaMismatchError, DiskFullError, LakeUnavailableError."""
     options: dict[str, Any] = {
         "compression": codec.name,
         "compression_level": codec.level,

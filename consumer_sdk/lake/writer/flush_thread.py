@@ -59,10 +59,7 @@ class FlushThread:
         return flight
 
     def close(self, timeout_s: float) -> None:
-        """End the thread; the in-flight batch is done or cancelled.
-
-        Raises LakeUnavailableError if the thread is alive after `timeout_s` seconds.
-        """
+        """End the thread. Raises LakeUnavailableError if it is alive after `timeout_s` seconds."""
         self._pending.put(None)  # ends the thread after the flight in progress
         if self._thread is None:
             return

@@ -73,10 +73,7 @@ class PositionTracker:
             self._owned.pop(partition, None)
 
     def record_reset(self, reset: OffsetReset) -> None:
-        """Record expired offsets (rule 6).
-
-        Raises OffsetRegressionError (rule 5), and OffsetsExpiredError if the reset says to stop.
-        """
+        """Record expired offsets (rule 6). Raises OffsetRegressionError (rule 5), OffsetsExpiredError."""
         position = self._owned.get(reset.partition)
         if position is None:
             return

@@ -34,7 +34,7 @@ import random
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as RawPartition
@@ -45,12 +45,15 @@ from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
+from trimtab.consumer_sdk.lake.factory import start_lake
+from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, describe_conflicts
 from trimtab.consumer_sdk.lake.ports import ConsumedMessage, Lake, RecordConsumer, new_attempt_id
 from trimtab.consumer_sdk.lake.retry import RetryBackoff, bound_by_deadline
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.settings import LakeConfig, SessionConfig, parse_lake_config
+from trimtab.consumer_sdk.lake.spark.warmup import rehearse_flush
 from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, RecordRun
 from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
@@ -58,9 +61,6 @@ from trimtab.consumer_sdk.lake.writer.flush_metrics import with_flush_metrics
 from trimtab.consumer_sdk.lake.writer.flush_thread import FlushThread, InFlightFlush
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.lake.writer.projection import TableProjection
-
-if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.lake import SparkLake
 
 log = logging.getLogger("trimtab.lake")
 
@@ -178,10 +178,7 @@ class LakeWriter:
     # -- callbacks --------------------------------------------------------------------------------
 
     def on_assign(self, _consumer: Any, partitions: Sequence[Any]) -> None:
-        """Start each partition at its table's offset (rule 1).
-
-        Raises TableNameCollisionError, LakeUnavailableError.
-        """
+        """Start each partition at its table's offset (rule 1). Raises TableNameCollisionError."""
         self._reach_step("assigning")
         starts: dict[TopicPartition, int | None] = {}
         for topic in sorted({partition.topic for partition in partitions}):
@@ -370,12 +367,12 @@ class LakeWriter:
             )
 
     def _release_resources(self) -> None:
-        """Cancel the in-flight flush and drop unflushed records, for the next owner to read."""
         if self._closed:
             return
         self._closed = True
-        if unwritten := self._positions.unwritten_ranges():
-            log.warning("records given up, for the next owner to read again: %s", _format_ranges(unwritten))
+        unwritten = sorted(self._positions.unwritten_ranges().items())
+        if ranges := ", ".join(f"{p} offsets {first}-{end - 1}" for p, (first, end) in unwritten):
+            log.warning("records given up, for the next owner to read again: %s", ranges)
         # Without a flight, the revocation on closing the consumer waits for no flush.
         flight, self._in_flight = self._in_flight, None
         if flight is not None:
@@ -390,7 +387,6 @@ class LakeWriter:
             self._lake.close()
 
     def _commit_to_kafka(self, committed: Mapping[TopicPartition, int], *, asynchronous: bool) -> None:
-        """Commit the table's offsets to Kafka (rule 5)."""
         if not committed:
             return
         offsets = [RawPartition(*partition, offset) for partition, offset in sorted(committed.items())]
@@ -406,14 +402,11 @@ class LakeWriter:
             raise self._failure
 
 
-def open_lake(config: SessionConfig, *, warm_up: bool = False) -> "SparkLake":
+def open_lake(config: SessionConfig, *, warm_up: bool = False) -> SparkLake:
     """Start Spark and return the lake; `warm_up` rehearses a flush.
 
     Raises JavaNotFoundError, UnsupportedJavaError, JarsUnavailableError, SparkSessionError.
     """
-    from trimtab.consumer_sdk.lake.factory import start_lake  # noqa: PLC0415 - pyspark is slow
-    from trimtab.consumer_sdk.lake.spark.warmup import rehearse_flush  # noqa: PLC0415 - pyspark is slow to load
-
     lake = start_lake(config)
     if warm_up:  # before the consumer joins: the first flush loads classes and compiles code
         rehearse_flush(lake)
@@ -426,10 +419,6 @@ def _to_topic_partition(partition: Any) -> TopicPartition:
 
 def _format_partitions(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(map(str, sorted(partitions)))
-
-
-def _format_ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> str:
-    return ", ".join(f"{p} offsets {first}-{end - 1}" for p, (first, end) in sorted(ranges.items()))
 
 
 def _format_start(partition: TopicPartition, offset: int | None) -> str:

@@ -65,10 +65,7 @@ def _build_add_action(file: str, status: Any, rows: Records) -> str:
 
 
 def check_writable(name: str, schema: DeltaSchema, properties: Iterable[str]) -> None:
-    """Raise TableSchemaMismatchError for a table that plain Parquet files do not suit.
-
-    `properties` are the names of the table's properties.
-    """
+    """Raise TableSchemaMismatchError for a table that plain Parquet files do not suit."""
     ruled = [c.name for c in schema.columns if c.metadata.keys() & set(_COLUMN_RULE_PROPERTIES)]
     reasons = (
         (schema.partition_columns, "is partitioned"),
@@ -82,17 +79,14 @@ def check_writable(name: str, schema: DeltaSchema, properties: Iterable[str]) ->
 
 
 def collect_statistics(rows: Records) -> dict[str, Any]:
-    """Return a file's statistics, in the Delta protocol's names.
-
-    Omitted ones only make readers skip less.
-    """
+    """Return a file's statistics, in the Delta protocol's names."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for name in rows.column_names[:_INDEXED_COLUMNS]:
         column = rows.column(name)
         if kinds.is_nested(column.type):
-            continue
+            continue  # omitted statistics only make readers skip less
         nulls[name] = column.null_count
         bounds = _column_bounds(column)
         if bounds is not None:

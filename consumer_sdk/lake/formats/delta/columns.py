@@ -65,10 +65,7 @@ def read_schema(metadata: Any) -> DeltaSchema:
 
 
 def build_columns(rows: StructType, partition_spec: PartitionSpec) -> tuple[StructType, list[str]]:
-    """Return the columns of a new table, all optional, and the names of its partition columns.
-
-    Raises SettingError for a transform that Delta does not support.
-    """
+    """Return a new table's columns, and the names of its partition columns. Raises SettingError."""
     # Optional: a later batch may lack a value of any column.
     columns = [StructField(c.name, column_mapping.make_optional(c.dataType), nullable=True) for c in rows]
     names: list[str] = []

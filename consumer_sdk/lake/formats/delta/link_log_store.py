@@ -13,10 +13,7 @@ _LOG_STORE_SOURCE: Final = "LinkLogStore.java"
 
 
 def install_log_store(root: Any) -> None:
-    """Make LinkLogStore the store of `file:` paths unless another one is configured.
-
-    `root` is the JVM's packages; call it before the first access to a Delta table.
-    """
+    """Make LinkLogStore the store of `file:` paths unless another one is configured."""
     # Concurrent writers need a storage that grants a commit's name to one of them. Delta's store for
     # local paths renames, and a rename replaces an existing file; ours links, which fails instead.
     load_log_store(root)

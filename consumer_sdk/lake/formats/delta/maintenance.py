@@ -70,10 +70,7 @@ class DeltaMaintenance:
         """Do nothing: every version contains all offsets."""
 
     def expire_versions(self, table: str, policy: ExpiryPolicy, now: float) -> ExpiryResult:
-        """Clean the log; delete files that no version younger than the ages references.
-
-        Raises SettingError for a number of versions: Delta expires by age.
-        """
+        """Delete files that no version younger than the ages references. Raises SettingError."""
         del now  # VACUUM uses the JVM's clock
         if policy.min_versions is not None:
             raise SettingError("--min-versions is for Iceberg: Delta expires versions by age only")

@@ -77,10 +77,7 @@ class DeltaLake(SparkLake):
             return table
 
     def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> "DeltaTable":
-        """Return the table; create it with the frame's columns if it does not exist.
-
-        Raises SettingError for a partitioning that the columns or Delta do not allow.
-        """
+        """Return the table; create it with the frame's columns if it does not exist. Raises SettingError."""
         if (table := self.open_table(name)) is not None:
             return table
         rows = spark_schema_of(frame)
@@ -212,10 +209,7 @@ class DeltaTable:
                 log.info("%s: %s", self.name, clause)
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
-        """Write a frame's rows as data files.
-
-        Raises TableSchemaMismatchError, TransformError, DiskFullError.
-        """
+        """Write rows as data files. Raises TableSchemaMismatchError, TransformError, DiskFullError."""
         try:
             if isinstance(frame, DataFrame):
                 schema, files = self._stage_with_spark(frame)
@@ -234,11 +228,7 @@ class DeltaTable:
         expected: VersionedOffsets,
         gaps: TableGaps | None = None,
     ) -> None:
-        """Add files, offsets and gaps in one version.
-
-        Raises CommitConflictError, TableSchemaMismatchError if the table's schema has changed since
-        staging, LakeUnavailableError (outcome unknown).
-        """
+        """Add files, offsets, gaps in one version. Raises CommitConflictError, TableSchemaMismatchError."""
         with jvm_errors.translate_errors(f"table {self.name}: commit"):
             transaction = self._start_transaction()
             self._check_unchanged(transaction.snapshot(), staged, expected)
@@ -286,7 +276,8 @@ class DeltaTable:
     def _stage_with_arrow(self, rows: Records, attempt: str) -> tuple[delta_columns.DeltaSchema, AddActions]:
         metadata = self._update_snapshot().metadata()
         schema = delta_columns.read_schema(metadata)
-        arrow_files.check_writable(self.name, schema, _property_names(metadata))
+        properties = str(metadata.configuration().keys().mkString("\n")).splitlines()
+        arrow_files.check_writable(self.name, schema, properties)
         root = java(self._spark)
         return schema, arrow_files.write_data_file(self._log, self.name, schema, rows, attempt, root)
 
@@ -390,10 +381,6 @@ def _changed_offsets(offsets: CommittedOffsets, expected: CommittedOffsets) -> d
         for where, offset in sorted(partitions.items())
         if expected.next_offset(group, where) != offset
     }
-
-
-def _property_names(metadata: Any) -> list[str]:
-    return str(metadata.configuration().keys().mkString("\n")).splitlines()
 
 
 def _count_rows(add: dict[str, Any]) -> int:

@@ -69,10 +69,7 @@ def write_data_file(table: Any, name: str, rows: Records, attempt: str, root: An
 
 
 def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
-    """Return the pyarrow schema of a table's schema in Iceberg's JSON.
-
-    Raises TableSchemaMismatchError for an unsupported type.
-    """
+    """Return the pyarrow schema of a schema in Iceberg's JSON. Raises TableSchemaMismatchError."""
     try:
         return pa.schema(list(map(_parse_field, json.loads(str(text))["fields"])))
     except _UnsupportedTypeError as error:
@@ -83,7 +80,7 @@ def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
 
 
 class _UnsupportedTypeError(Exception):
-    """A type without an Arrow equivalent here."""
+    pass
 
 
 def _check_writable(name: str, table: Any, properties: dict[str, str]) -> None:

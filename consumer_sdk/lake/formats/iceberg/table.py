@@ -84,10 +84,7 @@ class IcebergLake(SparkLake):
             raise jvm_errors.to_trimtab_error(error, f"table {name}") from error
 
     def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> "IcebergTable":
-        """Return the table; create it with the frame's columns if it does not exist.
-
-        Raises SettingError for a partitioning that the columns do not allow.
-        """
+        """Return the table; create it with the frame's columns if it does not exist. Raises SettingError."""
         if (table := self.open_table(name)) is not None:
             return table
         try:
@@ -191,10 +188,7 @@ class IcebergTable:
                 log.info("%s: new columns: %s", self.name, "; ".join(map(str, changes)))
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
-        """Write a frame's rows as data files.
-
-        Raises TableSchemaMismatchError, TransformError, DiskFullError.
-        """
+        """Write rows as data files. Raises TableSchemaMismatchError, TransformError, DiskFullError."""
         try:
             files = self._staging_writer.write_files(self.name, self.java_table, frame, attempt)
             rows = sum(int(file.recordCount()) for file in files)
@@ -210,10 +204,7 @@ class IcebergTable:
         expected: VersionedOffsets,
         gaps: TableGaps | None = None,
     ) -> None:
-        """Add files, offsets and gaps in one commit.
-
-        Raises CommitConflictError, LakeUnavailableError (outcome unknown).
-        """
+        """Add files, offsets and gaps in one commit. Raises CommitConflictError."""
         with jvm_errors.translate_errors(f"table {self.name}: commit"):
             # Gaps are a table property, which an append cannot set: one transaction commits both.
             transaction = None if gaps is None else self.java_table.newTransaction()
@@ -285,7 +276,6 @@ class _StagingWriter:
         self._cache = _call_static_get(spark, "org.apache.iceberg.spark.SparkTableCache")
 
     def staged_schema(self, table: Any) -> StructType:
-        """Return the columns that a staged frame must have."""
         schema = table.schema()
         # The rewriting catalog also expects the columns of row lineage (format version 3).
         if self._iceberg.TableUtil.supportsRowLineage(table):
@@ -294,7 +284,6 @@ class _StagingWriter:
         return StructType.fromJson(json.loads(str(struct.json())))
 
     def apply_changes(self, table: Any, changes: Sequence[ColumnChange]) -> None:
-        """Change a table's columns in one commit."""
         update = table.updateSchema().caseSensitive(False)  # noqa: FBT003 - Iceberg's signature
         for change in changes:
             kind = self._to_iceberg_type(change.type)
@@ -311,7 +300,6 @@ class _StagingWriter:
         return self._iceberg.spark.SparkSchemaUtil.convert(struct).columns().get(0).type()
 
     def write_files(self, name: str, table: Any, frame: Frame, attempt: str) -> tuple[Any, ...]:
-        """Write a frame with a Spark job, an Arrow table in this process; return the data files."""
         if not isinstance(frame, DataFrame):
             return arrow_files.write_data_file(table, name, frame, attempt, java(self._spark))
         rows = fill_missing_columns(name, frame, self.staged_schema(table))
@@ -331,19 +319,15 @@ class _StagingWriter:
             log.debug("staging of %s was not cleaned up: %s", attempt, error)
 
 
+# Iceberg calls it back from the JVM within a commit.
 class _OffsetsValidator:
-    """Iceberg calls it back from the JVM within a commit."""
-
     class Java:
-        """Interfaces for py4j."""
-
         implements: Final = ["org.apache.iceberg.SnapshotAncestryValidator"]
 
     def __init__(self, expected: str) -> None:
         self._expected = expected
 
     def validate(self, ancestors: Any) -> bool:
-        """Return whether the newest offsets equal the expected ones, byte for byte."""
         snapshots = ancestors.iterator()
         while snapshots.hasNext():
             offsets = _summary_value(snapshots.next(), OFFSETS_PROPERTY)
@@ -352,7 +336,6 @@ class _OffsetsValidator:
         return True  # no ancestor has offsets: this is the table's first commit with offsets
 
     def errorMessage(self) -> str:  # noqa: N802 - Iceberg's name
-        """Return the reason of a refusal."""
         return "the table's trimtab.offsets changed after they were read"
 
 
