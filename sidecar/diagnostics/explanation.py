@@ -1,8 +1,4 @@
-"""Explains a group's replica count and placement in sentences, from decision records. Pure.
-
-The decision at a time is the last one that began before it. The last decision that changed the
-count or published a plan, and the last one with moves, are still in effect and explained as well.
-"""
+"""Explains a group's replica count and placement in sentences, from decision records. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,10 +12,7 @@ from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 
 MAX_EXPLAINED_MOVES: Final = 10
-"""Moves that are listed one by one."""
-
-OVERLOAD_TOLERANCE: Final = 1e-6
-"""Relative overload treated as none: sums of floats are inexact."""
+OVERLOAD_TOLERANCE: Final = 1e-6  # in consumers: sums of floats are inexact
 
 SENTENCE_BY_ACTION: Final = {
     ScalingAction.HOLD: "no change",
@@ -39,14 +32,10 @@ SENTENCE_BY_ACTION: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The decision at a time, and the last ones that acted, expected moves and observed moves.
-
-    The latter three are None if the topic holds none. `history` has the last decisions, the newest
-    last.
-    """
+    """The decision at a time, and earlier ones that are still in effect (None if not recorded)."""
 
     decision: DecisionRecord
-    last_change: DecisionRecord | None
+    last_change: DecisionRecord | None  # of the count or the plan
     last_plan_with_moves: DecisionRecord | None
     last_observed_moves: DecisionRecord | None
     history: tuple[DecisionRecord, ...]
@@ -54,7 +43,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class AlternativeCount:
-    """Cost of another replica count now; `moved_bytes_per_s` is the moved load in bytes/s."""
+    """Cost of another replica count now."""
 
     consumers: int
     moves: int
@@ -69,19 +58,17 @@ def build_explanation(
 ) -> Explanation | None:
     """Return the explanation at `as_of` (seconds since the epoch; None: now).
 
-    None if the topic holds no decision from before that time. `number` limits the history.
+    None if no decision is older than that. `number` limits the history.
     """
     begun = [r for r in records if as_of is None or r.time <= as_of]
     if not begun:
         return None
-    acted = [r for r in begun if r.action is not ScalingAction.HOLD]
-    asked = [r for r in begun if r.expected_moves]
-    moved = [r for r in begun if r.observed_move_count]
+    newest_first = begun[::-1]
     return Explanation(
         decision=begun[-1],
-        last_change=acted[-1] if acted else None,
-        last_plan_with_moves=asked[-1] if asked else None,
-        last_observed_moves=moved[-1] if moved else None,
+        last_change=next((r for r in newest_first if r.action is not ScalingAction.HOLD), None),
+        last_plan_with_moves=next((r for r in newest_first if r.expected_moves), None),
+        last_observed_moves=next((r for r in newest_first if r.observed_move_count), None),
         history=tuple(begun[-number:]) if number else (),
     )
 
@@ -90,21 +77,20 @@ def build_explanation_body(
     explanation: Explanation, alternatives: Iterable[AlternativeCount]
 ) -> dict[str, Any]:
     """Return the JSON form of an explanation: seconds, bytes and bytes/s, None if unknown."""
-    return {**asdict(explanation), "alternatives": [asdict(other) for other in alternatives]}
+    return {**asdict(explanation), "alternatives": [asdict(a) for a in alternatives]}
 
 
 def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
     """Explain the replica count, one sentence per item."""
-    last, acted = explanation.decision, explanation.last_change
-    lines = [_describe_replicas(last, now), *_describe_load(last), *_describe_constraints(last)]
+    last, change = explanation.decision, explanation.last_change
+    lines = [_describe_replicas(last, now), *_describe_load(last), *_describe_limits(last)]
     if last.action is ScalingAction.HOLD:
         lines.append(f"Last decision: no change: {join_reasons(last.reasons, last.failure)}.")
-    if acted is not None:
-        when = f"{format_age(now - acted.time)} ago" if acted is not last else "Now"
-        lines.append(
-            f"{when} {SENTENCE_BY_ACTION[acted.action]}: {join_reasons(acted.reasons, acted.failure)}."
-        )
-    author = "a sidecar" if last.author is None else str(last.author)
+    if change is not None:
+        when = "Now" if change is last else f"{format_age(now - change.time)} ago"
+        reasons = join_reasons(change.reasons, change.failure)
+        lines.append(f"{when} {SENTENCE_BY_ACTION[change.action]}: {reasons}.")
+    author = last.author or "a sidecar"
     if is_fresh(last, now):
         lines.append(f"Active sidecar: {author}.")
     else:
@@ -117,23 +103,23 @@ def explain_placement(explanation: Explanation, now: float) -> tuple[str, ...]:
     """Explain the placement: the moves, their reasons and their cost."""
     if explanation.decision.metrics.queue_kind == QueueKind.SHARE:
         return ("The broker delivers messages of every partition to every worker: no placement.",)
-    asked, moved, lines = explanation.last_plan_with_moves, explanation.last_observed_moves, list[str]()
-    if asked is not None:
-        n = asked.metrics
+    # a decision expects moves; later iterations observe them, after the group has rebalanced
+    planned, observed = explanation.last_plan_with_moves, explanation.last_observed_moves
+    lines = list[str]()
+    if planned is not None:
+        n = planned.metrics
+        age = format_age(now - planned.time)
         lines.append(
-            f"{format_age(now - asked.time)} ago ({asked.action}) "
-            f"{_format_partition_count(n.moves)} had to move, R {n.r_score:.2f}: "
+            f"{age} ago ({planned.action}) {_count_partitions(n.moves)} had to move, R {n.r_score:.2f}: "
             "the moved load in consumer capacities."
         )
-        lines += _format_moves(asked.expected_moves, n.moves)
-    if moved is not None:
-        cost = f", R {moved.observed_move_bytes_per_s / moved.capacity:.2f}" if moved.capacity else ""
-        lines.append(
-            f"{_format_partition_count(moved.observed_move_count)} moved since "
-            f"{format_age(now - moved.time)} ago: "
-            f"{format_rate(moved.observed_move_bytes_per_s)} in total{cost}."
-        )
-        lines += _format_moves(moved.observed_moves, moved.observed_move_count)
+        lines += _format_moves(planned.expected_moves, n.moves)
+    if observed is not None:
+        count, rate = observed.observed_move_count, observed.observed_move_bytes_per_s
+        age = format_age(now - observed.time)
+        cost = f", R {rate / observed.capacity:.2f}" if observed.capacity else ""
+        lines.append(f"{_count_partitions(count)} moved since {age} ago: {format_rate(rate)} in total{cost}.")
+        lines += _format_moves(observed.observed_moves, count)
     lines += _describe_racks(explanation.decision)
     return tuple(lines) or ("No recorded decision moved a partition.",)
 
@@ -141,21 +127,18 @@ def explain_placement(explanation: Explanation, now: float) -> tuple[str, ...]:
 def explain_alternatives(alternatives: Iterable[AlternativeCount], current: int) -> tuple[str, ...]:
     """Describe the cost of other counts; `current` is the present count."""
     return tuple(
-        f"{other.consumers} ({'one fewer' if other.consumers < current else 'one more'}): "
-        f"{_format_partition_count(other.moves)} would move, {format_rate(other.moved_bytes_per_s)}, "
-        f"R {other.r_score:.2f}; "
-        f"maximum fill {other.fill:.0%}{'' if other.fits else ', which is too high'}."
-        for other in alternatives
+        f"{a.consumers} ({'one fewer' if a.consumers < current else 'one more'}): "
+        f"{_count_partitions(a.moves)} would move, {format_rate(a.moved_bytes_per_s)}, R {a.r_score:.2f}; "
+        f"maximum fill {a.fill:.0%}{'' if a.fits else ', which is too high'}."
+        for a in alternatives
     )
 
 
 def format_decision_line(record: DecisionRecord) -> str:
     """Return a decision of the history in one line, without its time."""
-    n = record.metrics
+    n, count = record.metrics, record.observed_move_count
     iterations = f", {record.iterations} iterations" if record.iterations > 1 else ""
-    moves = (
-        f", {_format_partition_count(record.observed_move_count)} moved" if record.observed_move_count else ""
-    )
+    moves = f", {_count_partitions(count)} moved" if count else ""
     return (
         f"{record.action}: {join_reasons(record.reasons, record.failure)} ({n.replica_summary}; "
         f"needed {format_rate(n.needed_rate)}{moves}{iterations})"
@@ -163,38 +146,35 @@ def format_decision_line(record: DecisionRecord) -> str:
 
 
 def _describe_replicas(last: DecisionRecord, now: float) -> str:
-    n, epoch = last.metrics, last.epoch
+    n = last.metrics
     return (
         f"{format_count(n.running_replicas)} replicas running, "
-        f"{format_count(n.planned_replicas)} planned (epoch {epoch}), "
+        f"{format_count(n.planned_replicas)} planned (epoch {last.epoch}), "
         f"{format_count(n.desired_replicas)} desired, as of {format_age(now - last.until)} ago."
     )
 
 
 def _describe_load(last: DecisionRecord) -> Iterable[str]:
-    n = last.metrics
+    n, usable = last.metrics, last.usable_capacity
     if n.queue_summary is not None:
         yield f"Queue of kind {n.queue_kind}: {n.queue_summary}."
     if n.needed_rate is None:
         yield "The load is unknown: no write rate is known."
         return
-    least = (
-        math.ceil(n.needed_rate / last.usable_capacity - OVERLOAD_TOLERANCE) if last.usable_capacity else 0
-    )
+    # lower bound of bin packing: partitions that fill every consumer exactly
+    least = math.ceil(n.needed_rate / usable - OVERLOAD_TOLERANCE) if usable else 0
     yield (
         f"Write rate {format_rate(n.write_rate)} and backlog {format_bytes(n.backlog_bytes)} "
-        f"need {format_rate(n.needed_rate)} in total; at {format_rate(last.usable_capacity)} per "
+        f"need {format_rate(n.needed_rate)} in total; at {format_rate(usable)} per "
         f"consumer ({last.headroom:.0%} of {format_rate(last.capacity)}) at least {least} "
         f"consumer{'' if least == 1 else 's'}."
     )
     if n.max_fill is not None:
         yield f"The fullest consumer needs {n.max_fill:.0%} of its capacity."
     if n.recommended_replicas is not None and n.recommended_replicas > max(1, least):
-        yield (f"The load needs {n.recommended_replicas}: partitions cannot be split to fill every consumer.")
+        yield f"The load needs {n.recommended_replicas}: partitions cannot be split to fill every consumer."
     if n.unknown_partitions:
-        yield (
-            f"The write rate of {n.unknown_partitions} of {_format_partition_count(n.partitions)} is unknown."
-        )
+        yield f"The write rate of {n.unknown_partitions} of {_count_partitions(n.partitions)} is unknown."
 
 
 def _describe_racks(last: DecisionRecord) -> Iterable[str]:
@@ -204,38 +184,31 @@ def _describe_racks(last: DecisionRecord) -> Iterable[str]:
     share = f", {n.cross_rack_rate / n.needed_rate:.0%} of the needed rate" if n.needed_rate else ""
     yield f"Cross-rack traffic: {format_rate(n.cross_rack_rate)}{share}."
     if n.partitions_without_local_replica:
-        yield (
-            f"{_format_partition_count(n.partitions_without_local_replica)} without a replica in "
-            "any consumer's rack."
-        )
+        partitions = _count_partitions(n.partitions_without_local_replica)
+        yield f"{partitions} without a replica in any consumer's rack."
     if n.racks_without_consumer:
         yield f"Racks with replicas but without a consumer: {n.racks_without_consumer}."
 
 
-def _describe_constraints(last: DecisionRecord) -> Iterable[str]:
-    n = last.metrics
-    if (
-        None not in (n.recommended_replicas, n.desired_replicas)
-        and n.recommended_replicas != n.desired_replicas
-    ):
-        yield (
-            f"The load recommends {n.recommended_replicas}; limits, tolerance and windows make it "
-            f"{n.desired_replicas}."
-        )
-    if last.action is ScalingAction.HOLD and n.desired_replicas != n.planned_replicas:
+def _describe_limits(last: DecisionRecord) -> Iterable[str]:
+    recommended, desired = last.metrics.recommended_replicas, last.metrics.desired_replicas
+    if None not in (recommended, desired) and recommended != desired:
+        yield f"The load recommends {recommended}; limits, tolerance and windows make it {desired}."
+    if last.action is ScalingAction.HOLD and desired != last.metrics.planned_replicas:
+        # the first reason is the desired count; the others are limits
         yield f"Limited by: {'; '.join(last.reasons[1:]) or last.reasons[0]}."
 
 
 def _format_moves(moves: Sequence[RecordedMove], count: int) -> Iterable[str]:
     for move in moves[:MAX_EXPLAINED_MOVES]:
-        why = f": {move.reason}" if move.reason else ""
+        reason = f": {move.reason}" if move.reason else ""
         yield (
             f"  {move.topic}-{move.partition} {move.source or 'unassigned'} -> {move.target} "
-            f"({format_rate(move.load_bytes_per_s)}){why}"
+            f"({format_rate(move.load_bytes_per_s)}){reason}"
         )
     if count > MAX_EXPLAINED_MOVES:
         yield f"  and {count - min(MAX_EXPLAINED_MOVES, len(moves))} more"
 
 
-def _format_partition_count(number: int) -> str:
+def _count_partitions(number: int) -> str:
     return f"{number} partition{'' if number == 1 else 's'}"

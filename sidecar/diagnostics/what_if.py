@@ -1,7 +1,4 @@
-"""Evaluates heuristics on a live group without changing it.
-
-Write rates are the recently published ones; without them they are measured for one window.
-"""
+"""Evaluates heuristics on a live group without changing it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -14,7 +11,7 @@ from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.control_loop import distinguish_members
 from trimtab.sidecar.decision.group_model import GroupModel, build_group_model
 from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy
@@ -33,17 +30,15 @@ from trimtab.sidecar.measurement.observation import (
 )
 from trimtab.sidecar.settings.settings import SidecarSettings
 
-PUBLISHED_RATES_MAX_AGE_S: Final = 60.0
-"""Seconds after which published write rates are outdated."""
-
+PUBLISHED_RATES_MAX_AGE_S: Final = 60.0  # a sidecar publishes each interval, 10 s by default
 SOURCE_PUBLISHED: Final = "published by a sidecar"
 SOURCE_MEASURED: Final = "measured here"
-READINGS_PER_WINDOW: Final = 5  # of one window, when there is nothing to read
+READINGS_PER_WINDOW: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class GroupBaseline:
-    """Measured state of a group: members, write rates and their source, plan, replica racks."""
+    """Measured state of a group."""
 
     group: ObservedGroup
     write_rates: Mapping[TopicPartition, PartitionLoad]
@@ -75,107 +70,109 @@ def measure_baseline(
 ) -> GroupBaseline:
     """Read or measure the group; call `report_progress` with the fraction done.
 
-    Raises SidecarSettingError for a group that reads nothing, for a missing topic and, without a
-    capacity, for a group without a plan. Raises BrokerTimeoutError, GroupTypeMismatchError.
+    Raises SidecarSettingError, BrokerTimeoutError, GroupTypeMismatchError.
     """
     if settings.queue is QueueKind.SHARE:
         raise SidecarSettingError(
-            "queue=share: the broker hands every worker messages of every partition, so there is "
+            "queue=share: the broker delivers messages of every partition to every worker, so there is "
             "no placement to plan; see `trimtab sidecar --dry-run` and `trimtab explain`"
         )
     with closing(GroupMonitor(settings, clock)) as monitor:
-        board = ControlTopicStore(settings, monitor.brokers.admin)
+        control_topics = ControlTopicStore(settings, monitor.brokers.admin)
         _check_topics_exist(settings, monitor)
-        plan, published = board.read_plan(), board.read_write_rates()
+        plan, published = control_topics.read_plan(), control_topics.read_write_rates()
         refuse_share_group(settings)
         if plan is None and not capacity_known:
             raise SidecarSettingError(
-                "capacity is missing, and no sidecar's plan tells it; say what one consumer "
+                "capacity is missing, and there is no plan to take it from; give what one consumer "
                 'sustains: --capacity "2.3 MB/s"'
             )
-        horizon = clock.wall() - PUBLISHED_RATES_MAX_AGE_S
-        lately = {t: s for t, s in published.items() if s.time >= horizon}
-        speeds: Mapping[TopicPartition, PartitionLoad]
-        if lately:
-            monitor.brokers.fetch_cluster_metadata()  # as of which racks are told
-            group, trouble = monitor.describe_group_with_trouble()
-            speeds = {
-                TopicPartition(t, number): speed
-                for t, s in lately.items()
-                for number, speed in s.partitions.items()
-            }
+        rates: Mapping[TopicPartition, PartitionLoad] = select_recent_rates(published.values(), clock.wall())
+        if rates:
             source = SOURCE_PUBLISHED
+            monitor.brokers.fetch_cluster_metadata()  # fetch_replica_racks reads it
+            group, trouble = monitor.describe_group_with_trouble()
         else:
-            group, speeds, trouble = _measure_window(monitor, settings, clock, report_progress)
             source = f"measured for {settings.window:g} s"
-        racks, _ = monitor.brokers.fetch_replica_racks(speeds)
+            group, rates, trouble = _measure_window(monitor, settings, clock, report_progress)
+        racks, _ = monitor.brokers.fetch_replica_racks(rates)
     if group.state is GroupState.UNKNOWN:
         raise BrokerTimeoutError("; ".join(trouble) or "no broker answers")
-    if not speeds:
+    if not rates:
         raise SidecarSettingError(
             f"group {settings.group!r} reads nothing and never committed; is the name right? "
             "Name its topics (--topics) if it is new"
         )
-    return GroupBaseline(distinguish_members(group), speeds, source, plan, racks)
+    return GroupBaseline(distinguish_members(group), rates, source, plan, racks)
+
+
+def select_recent_rates(
+    published: Iterable[TopicWriteRates], now: float
+) -> dict[TopicPartition, PartitionLoad]:
+    """Return the published write rates that are recent; `now` is seconds since the epoch."""
+    recent = (rates for rates in published if rates.time >= now - PUBLISHED_RATES_MAX_AGE_S)
+    return {TopicPartition(r.topic, n): load for r in recent for n, load in r.partitions.items()}
 
 
 def _check_topics_exist(settings: SidecarSettings, monitor: GroupMonitor) -> None:
-    """Raise SidecarSettingError for a missing topic, BrokerTimeoutError without a response."""
     if not settings.topics:
         return
-    layout = monitor.brokers.fetch_cluster_metadata()
-    if not layout.leaders and layout.trouble:
-        raise BrokerTimeoutError("; ".join(layout.trouble))
-    missing = match_topics(settings.topics, {p.topic for p in layout.leaders})[1]
+    metadata = monitor.brokers.fetch_cluster_metadata()
+    if not metadata.leaders and metadata.trouble:
+        raise BrokerTimeoutError("; ".join(metadata.trouble))
+    missing = match_topics(settings.topics, {p.topic for p in metadata.leaders})[1]
     if missing:
-        said = "; ".join(map(monitor.brokers.explain_missing_topic, missing))
-        raise SidecarSettingError(f"--topics: {said}; is the name right?")
+        reasons = "; ".join(map(monitor.brokers.explain_missing_topic, missing))
+        raise SidecarSettingError(f"--topics: {reasons}; is the name right?")
 
 
 def _measure_window(
     monitor: GroupMonitor, settings: SidecarSettings, clock: Clock, report_progress: Callable[[float], None]
 ) -> tuple[ObservedGroup, Mapping[TopicPartition, PartitionLoad], tuple[str, ...]]:
-    seen = monitor.measure()
-    for reading in range(READINGS_PER_WINDOW if seen.write_rates else 0):
+    measured = monitor.measure()
+    # a rate is the slope over several readings; a group without partitions has nothing to wait for
+    for reading in range(READINGS_PER_WINDOW if measured.write_rates else 0):
         report_progress(reading / READINGS_PER_WINDOW)
         clock.sleep(settings.window / READINGS_PER_WINDOW)
-        seen = monitor.measure()
+        measured = monitor.measure()
     report_progress(1.0)
-    return seen.group, seen.write_rates, seen.trouble
+    return measured.group, measured.write_rates, measured.trouble
 
 
 def evaluate_heuristics(
     baseline: GroupBaseline, heuristics: Iterable[str], policy: PlacementPolicy, max_reasons: int
 ) -> tuple[HeuristicOutcome, ...]:
-    """Return what each heuristic would do, with the reasons of its first `max_reasons` moves."""
-    at = model_baseline(baseline, policy)
-    made: list[HeuristicOutcome] = []
+    """Return the result of each heuristic, with the reasons of its first `max_reasons` moves."""
+    model = model_baseline(baseline, policy)
+    outcomes: list[HeuristicOutcome] = []
     for name in heuristics:
-        plan = size_group(at.build_group(), at.build_load(), replace(policy, heuristic=name))
+        plan = size_group(model.build_group(), model.build_load(), replace(policy, heuristic=name))
         reasons = tuple(f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:max_reasons])
         figures = (plan.consumers, len(plan.moves), plan.r_score, plan.fill)
-        crossing = _compute_cross_rack(baseline, at, plan)
-        load = None if crossing is None else crossing.load
-        made.append(HeuristicOutcome(name, *figures, load, reasons, plan.notes))
-    return tuple(made)
+        # for heuristics that ignore racks, too: it is their cost
+        traffic = _compute_cross_rack(baseline, model, plan)
+        rate = None if traffic is None else traffic.load
+        outcomes.append(HeuristicOutcome(name, *figures, rate, reasons, plan.notes))
+    return tuple(outcomes)
 
 
 def _compute_cross_rack(
-    baseline: GroupBaseline, at: GroupModel, plan: PlacementPlan
+    baseline: GroupBaseline, model: GroupModel, plan: PlacementPlan
 ) -> CrossRackTraffic | None:
-    """Return the cross-rack traffic of a plan; additional members have no rack."""
-    rack = {name: reader.rack for name, reader in at.members.items()}
-    held = plan.assignment.items()
-    readers = (ObservedMember(name, name, frozenset(mine), rack.get(name)) for name, mine in held)
-    return compute_cross_rack_traffic(readers, baseline.write_rates, baseline.replica_racks)
+    racks = {name: member.rack for name, member in model.members.items()}
+    members = (  # added members have no rack yet
+        ObservedMember(name, name, frozenset(owned), racks.get(name))
+        for name, owned in plan.assignment.items()
+    )
+    return compute_cross_rack_traffic(members, baseline.write_rates, baseline.replica_racks)
 
 
 def build_sizing_input(
     baseline: GroupBaseline, policy: PlacementPolicy
 ) -> tuple[ConsumerGroup, Load, PlacementPolicy]:
     """Return the arguments of `size_group` for the measured group."""
-    at = model_baseline(baseline, policy)
-    return at.build_group(), at.build_load(), policy
+    model = model_baseline(baseline, policy)
+    return model.build_group(), model.build_load(), policy
 
 
 def describe_oversized_partitions(baseline: GroupBaseline, policy: PlacementPolicy) -> tuple[str, ...]:
@@ -185,9 +182,11 @@ def describe_oversized_partitions(baseline: GroupBaseline, policy: PlacementPoli
 
 def model_baseline(baseline: GroupBaseline, policy: PlacementPolicy) -> GroupModel:
     """Return the decision model of the measured group; all members count as replicas."""
-    replicas = tuple(ReplicaInstance(r.instance, alive=True, started_at=0.0) for r in baseline.group.members)
-    seen = Observation(
-        baseline.write_rates, baseline.group, replicas, baseline.plan, replica_racks=baseline.replica_racks
+    members, rates = baseline.group.members, baseline.write_rates
+    replicas = tuple(ReplicaInstance(m.instance, alive=True, started_at=0.0) for m in members)
+    observation = Observation(
+        rates, baseline.group, replicas, baseline.plan, replica_racks=baseline.replica_racks
     )
     plan = baseline.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
-    return build_group_model(seen, AutoscalingPolicy(policy), replace(plan, draining=()))
+    # a hypothetical placement ignores a drain in progress
+    return build_group_model(observation, AutoscalingPolicy(policy), replace(plan, draining=()))
