@@ -14,7 +14,7 @@ class AdvisoryTarget:
 
     def add_replicas(self, count: int) -> tuple[str, ...]:
         """Start nothing."""
-        del count
+        del count  # part of the interface
         return ()
 
     def stop_replica(self, name: str) -> None:

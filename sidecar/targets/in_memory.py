@@ -7,16 +7,13 @@ from trimtab.sidecar.measurement.observation import ReplicaInstance
 
 
 class InMemoryTarget:
-    """Keeps replicas in a dictionary; stopped replicas disappear at once.
-
-    `now` returns the start time of new replicas, in seconds.
-    """
+    """Keeps replicas in a dictionary; stopped replicas disappear at once."""
 
     advisory = False
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
-        self._now = now
-        self._last_number = 0
+        self._now = now  # start time of new replicas, in seconds
+        self._last_number = 0  # names are never reused
         self._replicas: dict[str, ReplicaInstance] = {}
         self.stopped_names: list[str] = []
 

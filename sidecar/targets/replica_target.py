@@ -42,15 +42,10 @@ class ReplicaTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectedTarget:
-    """A target with its external scaling state, leadership and reporters.
-
-    `read_external_scaling` returns the replica count requested by others as of the last
-    `list_replicas` call. `leadership` tells whether this sidecar may scale the target. `lease_id`
-    identifies the lease behind the leadership; empty without leader election.
-    """
+    """A target with its external scaling state, leadership and reporters."""
 
     target: ReplicaTarget
-    read_external_scaling: Callable[[], ExternalScaling] = ExternalScaling
+    read_external_scaling: Callable[[], ExternalScaling] = ExternalScaling  # as of the last `list_replicas`
     leadership: Leadership = field(default_factory=SoleLeader)
     reporters: tuple[Reporter, ...] = ()
-    lease_id: str = ""
+    lease_id: str = ""  # of the lease behind the leadership; empty without leader election

@@ -1,1 +1,1 @@
-"""The sidecar as an external scaler of KEDA: KEDA asks for a count, and has it brought about."""
+"""Replica target `keda`: the sidecar as an external scaler, KEDA sets the count that it reports."""

@@ -27,8 +27,7 @@ from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 log = logging.getLogger("trimtab.sidecar")
 
-# Seconds without an iteration, beyond three intervals, until requests are UNAVAILABLE
-ITERATION_DELAY_LIMIT_S: Final = 30.0
+ITERATION_DELAY_LIMIT_S: Final = 30.0  # beyond three intervals, until requests are UNAVAILABLE
 
 
 class KedaWorkloadApi(KubernetesApi):
@@ -39,16 +38,13 @@ class KedaWorkloadApi(KubernetesApi):
         self._replica_count = replica_count
 
     def fetch_snapshot(self) -> WorkloadSnapshot:
-        """Return workload and pods, with the reported count as the requested one.
-
-        Raises KubernetesUnavailableError, KubernetesRejectedError.
-        """
+        """Return workload and pods, with the reported count as the requested one."""
         snapshot = super().fetch_snapshot()
         workload = snapshot.workload
         count = compute_reported_replicas(snapshot, self._replica_count.get_or_adopt(workload.replicas))
         self._replica_count.set_replicas(count)
-        at = workload.requested.requested_at
-        requested = RequestedReplicas(count, "KEDA", at, is_ours=True)
+        # The HPA sets the workload's count seconds later: only the reported one is what we requested.
+        requested = RequestedReplicas(count, "KEDA", workload.requested.requested_at, is_ours=True)
         return replace(snapshot, workload=replace(workload, replicas=count, requested=requested))
 
     def set_replicas(self, replicas: int, resource_version: str) -> None:
@@ -58,17 +54,13 @@ class KedaWorkloadApi(KubernetesApi):
 
 
 def compute_reported_replicas(snapshot: WorkloadSnapshot, reported: int) -> int:
-    """Return the count to report: at least the unmarked pods of a Deployment.
-
-    Capped at the workload's replicas, since a rollout has surplus pods. StatefulSet pods have no
-    marks: `reported` is returned.
-    """
+    """Return the count to report: at least the unmarked pods of a Deployment."""
+    if snapshot.workload.kind is WorkloadKind.STATEFULSET:
+        return reported  # its pods have no marks: the ordinal decides
     # KEDA's fallback, minReplicaCount or a person may add pods. A lower count would let Kubernetes
     # delete any of them while it reads; the sidecar adopts and drains them instead.
-    if snapshot.workload.kind is WorkloadKind.STATEFULSET:
-        return reported
     unmarked = sum(not pod.is_marked for pod in snapshot.alive_pods)
-    return max(reported, min(unmarked, snapshot.workload.replicas))
+    return max(reported, min(unmarked, snapshot.workload.replicas))  # a rollout has surplus pods
 
 
 def load_tls_credentials(settings: SidecarSettings) -> ServerCredentials | None:
@@ -90,9 +82,8 @@ def connect_keda_target(settings: SidecarSettings, clock: Clock, stack: ExitStac
 
     Raises SidecarSettingError, StartupError, KubernetesRejectedError.
     """
-    replica_count = KedaReplicaCount(
-        StalenessLimits(settings.fallback_after, ITERATION_DELAY_LIMIT_S + 3 * settings.interval), clock
-    )
+    silence = ITERATION_DELAY_LIMIT_S + 3 * settings.interval
+    replica_count = KedaReplicaCount(StalenessLimits(settings.fallback_after, silence), clock)
 
     def open_keda_api(scale_target: ScaleTargetRef, timeout: float) -> KubernetesApi:
         return KedaWorkloadApi(scale_target, timeout, replica_count)

@@ -28,7 +28,7 @@ class KedaReplicaCount:
         """Return the last reported count; without one, adopt `current`."""
         with self._changed:
             if self._state.replicas is None:
-                self._state = replace(self._state, replicas=current)
+                self._state = replace(self._state, replicas=current)  # rule 6 of `scaler_responses`
             return self._state.replicas or 0
 
     def set_replicas(self, replicas: int) -> None:
@@ -54,23 +54,19 @@ class KedaReplicaCount:
             self._changed.notify_all()
 
     def watch_activity(self, keep_watching: Callable[[], bool]) -> Iterator[bool]:
-        """Yield whether the count is above 0, once it is known and at each change.
-
-        Yields nothing while the count is unavailable. Ends when `keep_watching` returns False,
-        which `wake_watchers` makes it check.
-        """
+        """Yield whether the count is above 0, once it is known and at each change."""
+        # Nothing while it is unavailable: KEDA then keeps what it has, or applies its fallback.
         shown: bool | None = None
         while (shown := self._wait_for_change(keep_watching, shown=shown)) is not None:
             yield shown
 
     def _wait_for_change(self, keep_watching: Callable[[], bool], *, shown: bool | None) -> bool | None:
-        """Wait for a value other than `shown`; return None when watching ends."""
         with self._changed:
             while keep_watching():
                 now = self._is_active()
                 if now is not None and now != shown:
                     return now
-                self._changed.wait()
+                self._changed.wait()  # also for `wake_watchers`, when a stream or the service ends
         return None
 
     def _is_active(self) -> bool | None:

@@ -20,9 +20,8 @@ from trimtab.sidecar.decision.scale_to_zero import is_idle
 from trimtab.sidecar.errors import ReplicaCountUnavailableError
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
-KEDA_METRIC_NAME: Final = "trimtab-replicas"  # name of the only metric, the desired number of replicas
-
-METRIC_PER_REPLICA: Final = 1  # target value of the metric per replica
+KEDA_METRIC_NAME: Final = "trimtab-replicas"  # the desired number of replicas
+METRIC_PER_REPLICA: Final = 1  # the HPA divides the metric by this target value
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +34,14 @@ class StalenessLimits:
 
 @dataclass(frozen=True, slots=True)
 class ScalerState:
-    """State after the last iteration.
+    """State after the last iteration."""
 
-    `replicas` is the last requested count, or None with its `unknown_reason`. `last_iteration_at`
-    is in monotonic seconds. `has_sight` is true after the first iteration with known plan, pods and
-    group; `blind_iterations` counts those without since. `is_idle` is true if the group has nothing
-    to read. `last_reasons` are the reasons of the last decision.
-    """
-
-    replicas: int | None = None
-    last_iteration_at: float = 0.0
-    has_sight: bool = False
-    blind_iterations: int = 0
-    is_idle: bool = False
-    last_reasons: str = "no iteration yet"
+    replicas: int | None = None  # last requested count; None for `unknown_reason`
+    last_iteration_at: float = 0.0  # monotonic seconds
+    has_sight: bool = False  # there was an iteration with known plan, pods and group (rule 2)
+    blind_iterations: int = 0  # in a row, without them
+    is_idle: bool = False  # the group has nothing to read
+    last_reasons: str = "no iteration yet"  # of the last decision
     unknown_reason: str = "the sidecar has not completed an iteration yet"
 
 
@@ -60,17 +53,15 @@ def apply_report(
     new = replace(
         state,
         last_iteration_at=now,
-        has_sight=report.is_leader and (state.has_sight or sighted),
+        has_sight=report.is_leader and (state.has_sight or sighted),  # a standby reports nothing
         blind_iterations=0 if sighted else state.blind_iterations + 1,
         is_idle=sighted and is_idle(report.write_rates),
         last_reasons="; ".join(report.decision.reasons),
     )
-    late = now - state.last_iteration_at > limits.silent_seconds
-    reason = (
-        f"the sidecar completed no iteration for more than {limits.silent_seconds:g} s"
-        if late
-        else explain_unavailability(new, limits, now)
-    )
+    reason = explain_unavailability(new, limits, now)
+    if now - state.last_iteration_at > limits.silent_seconds:
+        # This iteration ends the silence, but KEDA may have set a count during it (rule 6).
+        reason = f"the sidecar completed no iteration for more than {limits.silent_seconds:g} s"
     return replace(new, replicas=None, unknown_reason=reason) if reason else new
 
 

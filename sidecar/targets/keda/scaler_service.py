@@ -28,22 +28,21 @@ from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup, check_tri
 
 SCALER_SERVICE_NAME: Final = "externalscaler.ExternalScaler"
 
+# KEDA opens two streams per ScaledObject and replaces lost ones; each occupies a thread for as long
+# as KEDA listens, and as many threads serve unary calls.
 MAX_OPEN_STREAMS: Final = 16
-"""Maximum concurrent streams. KEDA opens two per ScaledObject and replaces lost ones; each stream
-occupies a thread for as long as KEDA listens, and as many threads serve unary calls."""
-
 STOP_GRACE_PERIOD_S: Final = 1.0  # seconds that open calls may take to end when the service stops
 
 
 @dataclass(frozen=True, slots=True)
 class KeepaliveSettings:
-    """gRPC keepalive in seconds: minimum client ping interval, own ping interval, ping timeout."""
+    """gRPC keepalive in seconds."""
 
-    # Streams are silent for days, and only pings detect a dead peer. gRPC's default would close
-    # connections of clients that ping more often than every 5 minutes; Go clients such as KEDA
-    # ping at most every 10 s. There is no maximum connection age: KEDA would reopen the stream.
-
+    # gRPC's default would close connections of clients that ping more often than every 5 minutes;
+    # Go clients such as KEDA ping at most every 10 s.
     min_client_ping_interval: float = 9.0
+    # Streams are silent for days, and only pings detect a dead peer. There is no maximum connection
+    # age: KEDA would reopen the stream.
     ping_interval: float = 30.0
     ping_timeout: float = 10.0
 
@@ -73,23 +72,16 @@ class ExternalScalerService:
         self._scaled_group = scaled_group
         self._stream_slots = BoundedSemaphore(MAX_OPEN_STREAMS)
         self._stopped = Event()
-        self._server = grpc.server(
-            ThreadPoolExecutor(2 * MAX_OPEN_STREAMS, thread_name_prefix="trimtab-keda"),
-            options=(
-                ("grpc.so_reuseport", 0),  # fail if another process listens on the port
-                *(keepalive or KeepaliveSettings()).grpc_options,
-            ),
-        )
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SCALER_SERVICE_NAME, self._build_handlers()),)
-        )
+        threads = ThreadPoolExecutor(2 * MAX_OPEN_STREAMS, thread_name_prefix="trimtab-keda")
+        exclusive = ("grpc.so_reuseport", 0)  # fail if another process listens on the port
+        options = (exclusive, *(keepalive or KeepaliveSettings()).grpc_options)
+        self._server = grpc.server(threads, options=options)
+        service = grpc.method_handlers_generic_handler(SCALER_SERVICE_NAME, self._build_handlers())
+        self._server.add_generic_rpc_handlers((service,))
 
     def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
-        """Start serving and return the port; plain text without credentials.
-
-        Raises StartupError.
-        """
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        """Start serving and return the port; plain text without credentials. Raises StartupError."""
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"  # an IPv6 address
         try:
             if credentials is None:
                 bound = self._server.add_insecure_port(address)
@@ -110,13 +102,14 @@ class ExternalScalerService:
         self._server.stop(STOP_GRACE_PERIOD_S).wait()
 
     def _build_handlers(self) -> dict[str, "grpc.RpcMethodHandler[Any, Any]"]:
-        ref, one, many = proto.ScaledObjectRef.FromString, _make_unary_handler, _make_stream_handler
+        one, many = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+        ref = proto.ScaledObjectRef.FromString
         return {
-            "IsActive": one(self._is_active, ref),
-            "StreamIsActive": many(self._stream_is_active, ref),
-            "GetMetricSpec": one(self._get_metric_spec, ref),
-            "GetMetrics": one(self._get_metrics, proto.GetMetricsRequest.FromString),
-            "StreamMetricSpec": many(self._stream_metric_spec, ref),
+            "IsActive": one(self._is_active, ref, _serialize),
+            "StreamIsActive": many(self._stream_is_active, ref, _serialize),
+            "GetMetricSpec": one(self._get_metric_spec, ref, _serialize),
+            "GetMetrics": one(self._get_metrics, proto.GetMetricsRequest.FromString, _serialize),
+            "StreamMetricSpec": many(self._stream_metric_spec, ref, _serialize),
         }
 
     def _is_active(
@@ -142,7 +135,6 @@ class ExternalScalerService:
     def _stream_metric_spec(
         self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> Iterator[proto.GetMetricSpecResponse]:
-        """Send the constant metric spec once and keep the stream open."""
         self._check_trigger(scaled_object, context)
         with self._hold_stream_slot(context) as keep_watching:
             yield _build_metric_spec()
@@ -175,22 +167,19 @@ class ExternalScalerService:
 
     @contextmanager
     def _hold_stream_slot(self, context: grpc.ServicerContext) -> Generator[Callable[[], bool]]:
-        """Reserve a stream slot; yield a function that tells whether to keep the stream open."""
+        """Reserve a stream slot; yield the condition to keep the stream open."""
         if not self._stream_slots.acquire(blocking=False):
             message = f"all {MAX_OPEN_STREAMS} streams are in use"
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
         try:
-            context.add_callback(self._replica_count.wake_watchers)
+            context.add_callback(self._replica_count.wake_watchers)  # else a lost stream keeps its slot
             yield lambda: context.is_active() and not self._stopped.is_set()
         finally:
             self._stream_slots.release()
 
 
 def make_server_credentials(certificate: Path, key: Path, client_ca: Path | None) -> grpc.ServerCredentials:
-    """Return TLS credentials; with a `client_ca` KEDA must present a client certificate.
-
-    Raises SettingError.
-    """
+    """Return TLS credentials; `client_ca` demands a client certificate of KEDA. Raises SettingError."""
     # checked here: gRPC reports an invalid pair at the first call only, without details
     create_server_context(certificate, key)
     try:
@@ -201,25 +190,12 @@ def make_server_credentials(certificate: Path, key: Path, client_ca: Path | None
     return grpc.ssl_server_credentials([pair], authority, authority is not None)
 
 
-def _make_unary_handler(
-    call: Callable[..., Any], read: Callable[[bytes], Any]
-) -> "grpc.RpcMethodHandler[Any, Any]":
-    return grpc.unary_unary_rpc_method_handler(call, read, _serialize_message)
-
-
-def _make_stream_handler(
-    call: Callable[..., Iterator[Any]], read: Callable[[bytes], Any]
-) -> "grpc.RpcMethodHandler[Any, Any]":
-    return grpc.unary_stream_rpc_method_handler(call, read, _serialize_message)
-
-
-def _serialize_message(message: Any) -> bytes:
-    value: bytes = message.SerializeToString()
+def _serialize(message: Any) -> bytes:
+    value: bytes = message.SerializeToString()  # the generated stubs have no base class
     return value
 
 
 def _build_metric_spec() -> proto.GetMetricSpecResponse:
-    spec = proto.MetricSpec(
-        metricName=KEDA_METRIC_NAME, targetSize=METRIC_PER_REPLICA, targetSizeFloat=float(METRIC_PER_REPLICA)
-    )
+    size = METRIC_PER_REPLICA  # both: older versions of KEDA read the integer
+    spec = proto.MetricSpec(metricName=KEDA_METRIC_NAME, targetSize=size, targetSizeFloat=float(size))
     return proto.GetMetricSpecResponse(metricSpecs=[spec])

@@ -33,16 +33,16 @@ LAG_SCALING_KEYS: Final = frozenset(
 # Keys by which the kafka scaler connects to the brokers
 BROKER_CONNECTION_KEYS: Final = frozenset({"awsRegion", "sasl", "saslTokenProvider", "tls", "version"})
 
-FROM_ENV_SUFFIX: Final = "FromEnv"  # suffix of keys whose value KEDA takes from the workload's environment
+FROM_ENV_SUFFIX: Final = "FromEnv"  # KEDA reads the value from the workload's environment
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledGroup:
-    """The group this sidecar scales; empty `topics` mean all topics the group reads."""
+    """The group this sidecar scales."""
 
     bootstrap: str
     group: str
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # empty: all topics the group reads
     offset_reset: str
 
     @classmethod
@@ -55,11 +55,9 @@ class ScaledGroup:
 def check_trigger_metadata(metadata: Mapping[str, str], scaled_group: ScaledGroup) -> None:
     """Raise TriggerMismatchError with all mismatches."""
     given = {name.removesuffix(FROM_ENV_SUFFIX): value for name, value in metadata.items()}
-    problems = [
-        text for name in sorted(given) if (text := _explain_mismatch(name, given[name], scaled_group))
-    ]
-    if problems:
-        raise TriggerMismatchError("; ".join(problems))
+    problems = [_explain_mismatch(name, given[name], scaled_group) for name in sorted(given)]
+    if any(problems):
+        raise TriggerMismatchError("; ".join(filter(None, problems)))
 
 
 def _explain_mismatch(name: str, value: str, scaled_group: ScaledGroup) -> str:
@@ -67,7 +65,7 @@ def _explain_mismatch(name: str, value: str, scaled_group: ScaledGroup) -> str:
         return ""
     if name in GETTER_BY_COMPARED_KEY:
         ours = GETTER_BY_COMPARED_KEY[name](scaled_group)
-        same = not ours or _split_comma_list(value) == _split_comma_list(ours)
+        same = not ours or _split(value) == _split(ours)  # the order of servers and topics is free
         return "" if same else f"{name} is {value!r}, but this sidecar has {ours!r}"
     if name in LAG_SCALING_KEYS:
         return f"{name} has no effect: the count follows write rate and backlog; remove it"
@@ -79,13 +77,12 @@ def _explain_mismatch(name: str, value: str, scaled_group: ScaledGroup) -> str:
 
 
 GETTER_BY_COMPARED_KEY: Final[Mapping[str, Callable[[ScaledGroup], str]]] = {
-    "bootstrapServers": lambda steered: steered.bootstrap,
-    "consumerGroup": lambda steered: steered.group,
-    "topic": lambda steered: ",".join(steered.topics),
-    "offsetResetPolicy": lambda steered: steered.offset_reset,
+    "bootstrapServers": lambda ours: ours.bootstrap,
+    "consumerGroup": lambda ours: ours.group,
+    "topic": lambda ours: ",".join(ours.topics),
+    "offsetResetPolicy": lambda ours: ours.offset_reset,
 }
 
 
-def _split_comma_list(text: str) -> set[str]:
-    """Return the set of items in a comma-separated list."""
+def _split(text: str) -> set[str]:
     return {part.strip() for part in text.split(",")}

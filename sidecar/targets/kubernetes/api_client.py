@@ -1,8 +1,8 @@
 """Client for the few Kubernetes API calls of the sidecar, with plain values and typed errors.
 
-Every call has a timeout and no retries; callers decide whether to retry. Status 409 raises
-ResourceConflictError. An unreachable or overloaded server raises KubernetesUnavailableError. A
-forbidden, missing or invalid request raises KubernetesRejectedError with verb and resource.
+Status 409 raises ResourceConflictError. An unreachable or overloaded server raises
+KubernetesUnavailableError. A forbidden, missing or invalid request raises KubernetesRejectedError
+with verb and resource.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ HTTP_CONFLICT: Final = 409
 HTTP_NOT_FOUND: Final = 404
 HTTP_TOO_MANY_REQUESTS: Final = 429
 HTTP_SERVER_ERROR: Final = 500
-MAX_EVENT_MESSAGE_CHARS: Final = 1000  # maximum length of an event message; the API accepts 1,024 characters
+MAX_EVENT_MESSAGE_CHARS: Final = 1000  # the API accepts 1,024 characters
 
 
 class ResourceConflictError(Exception):
@@ -43,32 +43,28 @@ class ResourceConflictError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ScaleTargetRef:
-    """The scaled workload and its cluster; `kubeconfig` is None inside a pod."""
+    """The scaled workload and its cluster."""
 
     kind: WorkloadKind
     name: str
     namespace: str
-    kubeconfig: Path | None = None
+    kubeconfig: Path | None = None  # None inside a pod
 
     def __str__(self) -> str:
-        """Return the kind and name as shown to operators."""
         return f"{self.kind} {self.name}"
 
     @property
     def lease_name(self) -> str:
-        """Return the name of the Lease for leader election."""
+        """Name of the Lease for leader election."""
         return f"{FIELD_MANAGER}-{self.kind}-{self.name}"
 
 
 class KubernetesApi:
-    """Connection to one API server; `timeout` is seconds per call.
-
-    Raises SidecarSettingError if no server address is configured.
-    """
+    """Connection to one API server. Raises SidecarSettingError if no server address is configured."""
 
     def __init__(self, scale_target: ScaleTargetRef, timeout: float) -> None:
         self.scale_target = scale_target
-        self._timeout = timeout
+        self._timeout = timeout  # seconds per call; no retries: callers decide
         self._client = _connect_client(scale_target.kubeconfig)
         self._core = client.CoreV1Api(self._client)
         self._apps = client.AppsV1Api(self._client)
@@ -80,7 +76,7 @@ class KubernetesApi:
 
     @property
     def cluster_id(self) -> str:
-        """Return a cluster identifier: a digest of its CA certificate, else the server address."""
+        """Cluster identifier: a digest of its CA certificate, else the server address."""
         # inside pods the server address is often the same in two clusters
         authority = self._client.configuration.ssl_ca_cert
         if not authority or not Path(authority).is_file():
@@ -88,10 +84,7 @@ class KubernetesApi:
         return hashlib.sha256(Path(authority).read_bytes().strip()).hexdigest()[:16]
 
     def fetch_snapshot(self) -> WorkloadSnapshot:
-        """Return the workload and its pods.
-
-        Raises KubernetesUnavailableError, KubernetesRejectedError.
-        """
+        """Return the workload and its pods."""
         # no resourceVersion: lists come from etcd, not from a cache, and include all past writes
         kind = self.scale_target.kind
         body = self._call_workload_api("get", "", self._get_workload_method("read"))
@@ -102,28 +95,22 @@ class KubernetesApi:
             sets = self._list_resources("replicasets", self._apps.list_namespaced_replica_set, selector)
             ours = [s for s in sets if get_controller_uid(s) == body["metadata"]["uid"]]
             owners = [s["metadata"]["uid"] for s in ours]
-            versions = sum(1 for s in ours if s["spec"].get("replicas"))
+            versions = sum(1 for s in ours if s["spec"].get("replicas"))  # 2 during a rollout
         pods = self._list_resources("pods", self._core.list_namespaced_pod, selector)
-        return WorkloadSnapshot(
-            parse_workload(kind, body, active_versions=versions), parse_pods(pods, owners)
-        )
+        workload = parse_workload(kind, body, active_versions=versions)
+        return WorkloadSnapshot(workload, parse_pods(pods, owners))
 
     def set_replicas(self, replicas: int, resource_version: str) -> None:
-        """Set the replica count if the workload still has this resource version.
-
-        Raises ResourceConflictError, KubernetesUnavailableError, KubernetesRejectedError.
-        """
+        """Set the replica count if the workload still has this resource version."""
+        target = self.scale_target
+        metadata = {"name": target.name, "namespace": target.namespace, "resourceVersion": resource_version}
         body = {
             "apiVersion": "autoscaling/v1",
             "kind": "Scale",
-            "metadata": {
-                "name": self.scale_target.name,
-                "namespace": self.scale_target.namespace,
-                "resourceVersion": resource_version,
-            },
+            "metadata": metadata,
             "spec": {"replicas": replicas},
         }
-        method = self._get_workload_method("replace", "_scale")
+        method = self._get_workload_method("replace", "_scale")  # no right on the workload itself
         self._call_workload_api("update", "/scale", method, body=body, field_manager=FIELD_MANAGER)
 
     def annotate_pod(self, pod: str, annotations: Mapping[str, str | None]) -> None:
@@ -141,15 +128,16 @@ class KubernetesApi:
     ) -> None:
         """Create an event on the workload; `timestamp` has the format of the API."""
         kinds = {WorkloadKind.DEPLOYMENT: "Deployment", WorkloadKind.STATEFULSET: "StatefulSet"}
+        target = self.scale_target
+        involved = {
+            "kind": kinds[target.kind],
+            "name": target.name,
+            "namespace": target.namespace,
+            "uid": uid,
+        }
         body = {
-            "metadata": {"generateName": f"{self.scale_target.name}."},
-            "involvedObject": {
-                "apiVersion": "apps/v1",
-                "kind": kinds[self.scale_target.kind],
-                "name": self.scale_target.name,
-                "namespace": self.scale_target.namespace,
-                "uid": uid,
-            },
+            "metadata": {"generateName": f"{target.name}."},
+            "involvedObject": {"apiVersion": "apps/v1", **involved},
             "reason": reason,
             "message": message[:MAX_EVENT_MESSAGE_CHARS],
             "type": "Warning" if is_warning else "Normal",
@@ -172,8 +160,7 @@ class KubernetesApi:
 
     def create_lease(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create a lease. Raises ResourceConflictError if it exists."""
-        method = self._leases.create_namespaced_lease
-        return self._call_api("create", "leases", method, body=body)
+        return self._call_api("create", "leases", self._leases.create_namespaced_lease, body=body)
 
     def replace_lease(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Replace a lease. Raises ResourceConflictError if its resource version changed."""
@@ -181,16 +168,15 @@ class KubernetesApi:
         return self._call_api("update", "leases", method, name=name, body=body)
 
     def is_allowed(self, verb: str, group: str, resource: str, name: str = "") -> bool:
-        """Tell whether the role grants `verb` on a resource such as "pods" or "deployments/scale".
+        """Return whether the role grants `verb` on a resource such as "pods" or "deployments/scale".
 
-        A `name` restricts the check to that object. Uses a SelfSubjectAccessReview, which every
-        account may create. Raises KubernetesUnavailableError, KubernetesRejectedError.
+        A `name` restricts the check to that object.
         """
         whole, _, part = resource.partition("/")
         access = {"verb": verb, "group": group, "resource": whole, "subresource": part, "name": name}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
+            "kind": "SelfSubjectAccessReview",  # every account may create one
             "spec": {"resourceAttributes": {**access, "namespace": self.scale_target.namespace}},
         }
         reviews = client.AuthorizationV1Api(self._client)
@@ -210,18 +196,17 @@ class KubernetesApi:
     def _call_workload_api(
         self, verb: str, part: str, method: Callable[..., Any], **named: Any
     ) -> dict[str, Any]:
+        target = self.scale_target
         try:
-            return self._call_api(
-                verb, f"{self.scale_target.kind}s{part}", method, self.scale_target.name, **named
-            )
+            return self._call_api(verb, f"{target.kind}s{part}", method, target.name, **named)
         except KubernetesRejectedError as error:
-            if error.status == HTTP_NOT_FOUND:
-                raise KubernetesRejectedError(
-                    f"{self.scale_target} is not in namespace {self.scale_target.namespace}; "
-                    "create it, or correct the settings workload and namespace",
-                    HTTP_NOT_FOUND,
-                ) from error
-            raise
+            if error.status != HTTP_NOT_FOUND:
+                raise
+            raise KubernetesRejectedError(
+                f"{target} is not in namespace {target.namespace}; "
+                "create it, or correct the settings workload and namespace",
+                HTTP_NOT_FOUND,
+            ) from error
 
     def _list_resources(
         self, resource: str, method: Callable[..., Any], selector: Mapping[str, Any]
@@ -232,6 +217,7 @@ class KubernetesApi:
     def _call_api(
         self, verb: str, resource: str, method: Callable[..., Any], *args: Any, **named: Any
     ) -> dict[str, Any]:
+        # Raw JSON: the client would build model objects for every field of every pod.
         limits = {"_request_timeout": self._timeout, "_preload_content": False}
         what = f"{verb} {resource} in namespace {self.scale_target.namespace}"
         try:
@@ -252,7 +238,7 @@ def resolve_namespace(kubeconfig: Path | None) -> str:
     if kubeconfig is None and own.is_file():
         return own.read_text().strip()
     try:
-        contexts = _KUBE_CONFIG.list_kube_config_contexts(_format_kubeconfig_path(kubeconfig))
+        contexts = _KUBE_CONFIG.list_kube_config_contexts(kubeconfig and str(kubeconfig))
     except (ConfigException, OSError):
         return "default"
     return str(contexts[1]["context"].get("namespace") or "default")
@@ -265,17 +251,13 @@ def _connect_client(kubeconfig: Path | None) -> Any:
         if kubeconfig is None and SERVICE_ACCOUNT_DIR.is_dir():
             _KUBE_CONFIG.load_incluster_config(client_configuration=made)
         else:
-            _KUBE_CONFIG.load_kube_config(_format_kubeconfig_path(kubeconfig), client_configuration=made)
+            _KUBE_CONFIG.load_kube_config(kubeconfig and str(kubeconfig), client_configuration=made)
     except (ConfigException, OSError) as error:
         raise SidecarSettingError(
             f"no Kubernetes API server is configured: {_shorten_error(error)}; run in a pod with "
             "a service account, or set kubeconfig"
         ) from error
     return client.ApiClient(made)
-
-
-def _format_kubeconfig_path(kubeconfig: Path | None) -> str | None:
-    return None if kubeconfig is None else str(kubeconfig)
 
 
 def _translate_api_error(error: ApiException, what: str) -> Exception:

@@ -13,7 +13,7 @@ Only outages during our own calls are observed, not those between two iterations
 from dataclasses import dataclass
 from typing import Final
 
-MAX_RESYNC_S: Final = 60.0
+MAX_RESYNC_S: Final = 60.0  # client-go's longest backoff, 30 s, doubled by jitter
 
 
 @dataclass(slots=True)
@@ -22,8 +22,7 @@ class ApiOutage:
 
     answered_at: float  # last response before the outage, until all watches are re-established
     is_away: bool = False
-    resynced_at: float = 0.0
-    """When all watches are re-established."""
+    resynced_at: float = 0.0  # all watches are re-established by then
 
     def note_failure(self) -> None:
         """Record that the server did not respond."""
@@ -34,7 +33,7 @@ class ApiOutage:
         if self.is_away:
             self.resynced_at = now + min(MAX_RESYNC_S, 2 * (now - self.answered_at) + 2)
         if now >= self.resynced_at:
-            self.answered_at = now
+            self.answered_at = now  # not before: a second outage extends the first (rule 3)
         self.is_away = False
 
     def compute_resync_left(self, now: float) -> float:

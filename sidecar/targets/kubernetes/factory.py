@@ -20,14 +20,9 @@ from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 log = logging.getLogger("trimtab.sidecar")
 
-# HTTP statuses of missing authentication or authorization
 UNAUTHORIZED_STATUSES: Final = frozenset({401, 403})
-
-# Seconds to wait for the Kubernetes controllers to act on a new replica count
-CONTROLLER_TIMEOUT_S: Final = 5.0
-
-# Intervals without an iteration, each with two timed-out calls, after which a loop hangs
-HANG_INTERVALS: Final = 2
+CONTROLLER_TIMEOUT_S: Final = 5.0  # for the controllers to act; a later iteration sees slower changes
+HANG_INTERVALS: Final = 2  # without an iteration, until a loop hangs
 
 
 def connect_workload_target(
@@ -57,12 +52,11 @@ def connect_workload_target(
         log.warning("%s; scaling is suspended until then", error)
     leadership = _start_election(settings, api, clock, stack)
     target = KubernetesTarget(api, clock, leadership=leadership, controller_timeout=controller_timeout)
-    lease = (
-        f"lease {api.cluster_id} {where}/{api.scale_target.lease_name}" if settings.leader_election else ""
-    )
-    return ConnectedTarget(
-        target, target.read_external_scaling, leadership, (KubernetesEventReporter(api),), lease
-    )
+    lease = ""
+    if settings.leader_election:
+        lease = f"lease {api.cluster_id} {where}/{api.scale_target.lease_name}"
+    reporters = (KubernetesEventReporter(api),)
+    return ConnectedTarget(target, target.read_external_scaling, leadership, reporters, lease)
 
 
 def _start_election(
@@ -71,6 +65,7 @@ def _start_election(
     if not settings.leader_election:
         return SoleLeader()
     me = f"{socket.gethostname()}_{os.getpid()}"
+    # A slow but living loop may spend two timeouts in an iteration, besides its interval.
     hang_timeout = HANG_INTERVALS * (2 * settings.timeout + settings.interval)
     election = LeaseElection(api, api.scale_target.lease_name, me, clock, hang_timeout)
     election.start()

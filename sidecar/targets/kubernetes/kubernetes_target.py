@@ -28,23 +28,14 @@ from trimtab.sidecar.targets.kubernetes.workload import (
 
 T = TypeVar("T")
 
-# Attempts of a read-modify-write before a concurrent change postpones the scaling
-MAX_CONFLICT_RETRIES: Final = 5
-
-DELETION_COST_DELAY_S: Final = 1.0  # seconds from setting the deletion cost to lowering the count
-
-# Seconds by which API timestamps may be too early: they are truncated to whole seconds
-API_TIMESTAMP_RESOLUTION_S: Final = 1.0
-
-WORKLOAD_POLL_INTERVAL_S: Final = 0.2  # seconds between two reads while waiting for the controller
+MAX_CONFLICT_RETRIES: Final = 5  # attempts of a read-modify-write, until the next iteration
+DELETION_COST_DELAY_S: Final = 1.0  # from setting the deletion cost to lowering the count
+API_TIMESTAMP_RESOLUTION_S: Final = 1.0  # API timestamps are truncated to whole seconds
+WORKLOAD_POLL_INTERVAL_S: Final = 0.2
 
 
 class KubernetesTarget:
-    """The pods of one workload.
-
-    The target waits up to `controller_timeout` seconds for the controller to act; a later iteration
-    sees slower changes. It checks `leadership` right before it sets a count.
-    """
+    """The pods of one workload."""
 
     advisory = False
 
@@ -70,7 +61,7 @@ class KubernetesTarget:
         return self._external_scaling
 
     def list_replicas(self) -> tuple[ReplicaInstance, ...]:
-        """Return the pods. Raises KubernetesUnavailableError, KubernetesRejectedError."""
+        """Return the pods."""
         snapshot = self._fetch_snapshot()
         staying = {p.name for p in snapshot.staying_pods}
         self._listed_pods = frozenset(staying)
@@ -86,8 +77,7 @@ class KubernetesTarget:
     def add_replicas(self, count: int) -> tuple[str, ...]:
         """Request `count` pods more than last listed and return the names of the new pods.
 
-        Raises KubernetesUnavailableError, KubernetesRejectedError, NotLeaderError,
-        ScalingPostponedError.
+        Raises NotLeaderError, ScalingPostponedError, and the errors of the API client.
         """
         # Kubernetes replaces dead pods itself: counting from the last list does not add them twice
         desired = len(self._listed_pods) + count
@@ -100,23 +90,19 @@ class KubernetesTarget:
     def stop_replica(self, name: str) -> None:
         """Scale down by exactly this pod.
 
-        Raises KubernetesUnavailableError, KubernetesRejectedError, NotLeaderError, and
-        ScalingPostponedError if the controller might delete another pod.
+        Raises NotLeaderError, the errors of the API client, and ScalingPostponedError if the
+        controller might delete another pod.
         """
         self._retry_on_conflict(lambda: self._remove_pod(name))
         self._wait_until(lambda s: all(p.name != name for p in s.alive_pods))
 
     def _fetch_snapshot(self) -> WorkloadSnapshot:
-        """Return the workload and its pods.
+        return self._call(self._api.fetch_snapshot)
 
-        Raises KubernetesUnavailableError, KubernetesRejectedError.
-        """
-        return self._call_noting_outage(self._api.fetch_snapshot)
-
-    def _call_noting_outage(self, call: Callable[[], T]) -> T:
+    def _call(self, request: Callable[[], T]) -> T:
         """Return the result of an API call and record an outage of the server."""
         try:
-            result = call()
+            result = request()
         except KubernetesUnavailableError:
             self._outage.note_failure()
             raise
@@ -124,21 +110,13 @@ class KubernetesTarget:
         return result
 
     def _date_requested_replicas(self, requested: RequestedReplicas) -> RequestedReplicas:
-        """Return the requested count with the time of the request.
-
-        A request without a timestamp (see `workload`) counts as made when first seen.
-        """
-        before = self._requested
-        if before is not None and (before.count, before.requested_by) == (
-            requested.count,
-            requested.requested_by,
-        ):
+        before, now = self._requested, self._clock.wall()
+        count, by = requested.count, requested.requested_by
+        if before is not None and (before.count, before.requested_by) == (count, by):
             return before
-        now = self._clock.wall()
-        is_dated = before is None and requested.requested_at + API_TIMESTAMP_RESOLUTION_S < now
-        return replace(
-            requested, requested_at=requested.requested_at + API_TIMESTAMP_RESOLUTION_S if is_dated else now
-        )
+        at = requested.requested_at + API_TIMESTAMP_RESOLUTION_S
+        # Without a timestamp (infinite, see `workload`) a request counts as made when first seen.
+        return replace(requested, requested_at=at if before is None and at < now else now)
 
     def _scale_up_to(self, desired: int) -> None:
         snapshot = self._fetch_snapshot()
@@ -167,43 +145,35 @@ class KubernetesTarget:
             self._set_replicas(snapshot, count)
 
     def _require_synced_controllers(self) -> None:
-        """Raise ScalingPostponedError while the controller may not see the marked pod."""
         left = self._outage.compute_resync_left(self._clock.monotonic())
-        if left > 0:
+        if left > 0:  # the count may reach the controller before the mark
             raise ScalingPostponedError(
                 "the Kubernetes API server was unavailable, and its controllers may not know yet "
                 f"which pod to delete; scale-down continues in {left:.0f} s"
             )
 
     def _set_replicas(self, snapshot: WorkloadSnapshot, count: int) -> None:
-        require_leadership(self._leadership)
-        self._call_noting_outage(lambda: self._api.set_replicas(count, snapshot.workload.resource_version))
+        require_leadership(self._leadership)  # the last moment: reads and waits may outlast a lease
+        self._call(lambda: self._api.set_replicas(count, snapshot.workload.resource_version))
 
     def _mark_for_deletion(self, snapshot: WorkloadSnapshot, name: str) -> bool:
         """Make a pod the cheapest to delete; return False if it already was."""
         pod = next(p for p in snapshot.staying_pods if p.name == name)
         if pod.is_marked:
             return False
-        self._annotate_pod(
-            name,
-            {
-                DELETION_COST_ANNOTATION: str(LOWEST_DELETION_COST),
-                PREVIOUS_COST_ANNOTATION: pod.deletion_cost or "",
-            },
-        )
+        cost, previous = str(LOWEST_DELETION_COST), pod.deletion_cost or ""
+        self._annotate_pod(name, {DELETION_COST_ANNOTATION: cost, PREVIOUS_COST_ANNOTATION: previous})
         return True
 
     def _restore_deletion_costs(self, snapshot: WorkloadSnapshot, except_pod: str = "") -> None:
         """Remove our mark from staying pods and restore their previous deletion cost."""
         for pod in snapshot.staying_pods:
             if pod.is_marked and pod.name != except_pod:
-                self._annotate_pod(
-                    pod.name,
-                    {DELETION_COST_ANNOTATION: pod.previous_cost or None, PREVIOUS_COST_ANNOTATION: None},
-                )
+                costs = {DELETION_COST_ANNOTATION: pod.previous_cost or None, PREVIOUS_COST_ANNOTATION: None}
+                self._annotate_pod(pod.name, costs)
 
     def _annotate_pod(self, pod: str, annotations: Mapping[str, str | None]) -> None:
-        self._call_noting_outage(lambda: self._api.annotate_pod(pod, annotations))
+        self._call(lambda: self._api.annotate_pod(pod, annotations))
 
     def _retry_on_conflict(self, attempt: Callable[[], None]) -> None:
         for _ in range(MAX_CONFLICT_RETRIES):

@@ -27,10 +27,7 @@ LEASE_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class LeaseElection:
-    """Candidate `identity` for the lease `lease_name`.
-
-    It gives up the lease if its loop did not call `is_leader` for `hang_timeout` seconds.
-    """
+    """Candidate `identity` for the lease `lease_name`."""
 
     def __init__(
         self, api: KubernetesApi, lease_name: str, identity: str, clock: Clock, hang_timeout: float
@@ -38,7 +35,7 @@ class LeaseElection:
         self._api = api
         self._lease_name = lease_name
         self._clock = clock
-        self._hang_timeout = hang_timeout
+        self._hang_timeout = hang_timeout  # seconds without a call of `is_leader` (rule 6)
         self._leads_called_at = clock.monotonic()
         self._candidate = LeaseCandidate(identity)
         self._was_leading = False
@@ -56,14 +53,14 @@ class LeaseElection:
         self._stop.set()
         self._thread.join()
         if self._candidate.is_leader(self._clock.monotonic()):
-            self._candidate = self._candidate.step_down()
+            self._candidate = self._candidate.step_down()  # before the write frees the lease
             try:
                 self._write_lease("")
             except (PeerError, ResourceConflictError) as error:
                 log.warning("lease %s could not be released: %s", self._lease_name, error)
 
     def is_leader(self) -> bool:
-        """Tell whether this sidecar is the leader now."""
+        """Return whether this sidecar is the leader now."""
         self._leads_called_at = now = self._clock.monotonic()
         return self._candidate.is_leader(now)
 
@@ -80,6 +77,7 @@ class LeaseElection:
 
     def _try_renew(self) -> str:
         """Acquire or renew the lease; return the error text, logged when it is new."""
+        # An outage alone costs no lead: `leads_until` ends it when the last renewal expires.
         try:
             self._acquire_or_renew()
         except ResourceConflictError:
@@ -88,7 +86,7 @@ class LeaseElection:
             if str(error) != self._last_error:
                 log.warning("lease %s: %s", self._lease_name, error)
             return str(error)
-        except Exception as error:
+        except Exception as error:  # a thread that ends unseen would leave the group without a leader
             self._candidate = self._candidate.step_down()
             if repr(error) != self._last_error:
                 log.exception("lease %s: unexpected error; retrying", self._lease_name)
@@ -110,16 +108,12 @@ class LeaseElection:
         if not self._candidate.can_acquire(now):
             self._candidate = self._candidate.step_down()
             return
-        sent = self._clock.monotonic()
-        self._candidate = self._candidate.record_renewal(
-            _parse_lease(self._write_lease(self._candidate.identity)), sent
-        )
+        sent = self._clock.monotonic()  # before the call: it may take seconds (rule 3)
+        renewed = _parse_lease(self._write_lease(self._candidate.identity))
+        self._candidate = self._candidate.record_renewal(renewed, sent)
 
     def _write_lease(self, holder: str) -> dict[str, Any]:
-        """Create the lease, or replace the version that was read.
-
-        Raises ResourceConflictError, KubernetesUnavailableError, KubernetesRejectedError.
-        """
+        """Create the lease, or replace the version that was read."""
         now = datetime.fromtimestamp(self._clock.wall(), UTC).strftime(LEASE_TIME_FORMAT)
         before: dict[str, Any] = {} if self._lease_body is None else self._lease_body.get("spec") or {}
         changes = int(before.get("leaseTransitions") or 0)
@@ -147,8 +141,6 @@ class LeaseElection:
 
 
 def _parse_lease(body: dict[str, Any]) -> LeaseRecord:
-    spec = body.get("spec") or {}
-    version = body["metadata"]["resourceVersion"]
-    return LeaseRecord(
-        spec.get("holderIdentity") or "", version, float(spec.get("leaseDurationSeconds") or LEASE_DURATION_S)
-    )
+    spec, version = body.get("spec") or {}, body["metadata"]["resourceVersion"]
+    duration = float(spec.get("leaseDurationSeconds") or LEASE_DURATION_S)
+    return LeaseRecord(spec.get("holderIdentity") or "", version, duration)

@@ -12,7 +12,7 @@ from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, Resourc
 
 log = logging.getLogger("trimtab.sidecar")
 
-# Event reason of each reported action; other actions create no event
+# Events of actions that scale nothing would hide the others in `kubectl describe`.
 EVENT_REASON_BY_ACTION: Final[Mapping[ScalingAction, str]] = {
     ScalingAction.SCALE_UP: "ScaledUp",
     ScalingAction.REPLACE: "Replaced",
@@ -35,9 +35,9 @@ class KubernetesEventReporter:
 
     def __call__(self, report: IterationReport) -> None:
         """Create an event if the decision scaled the workload; log a failure to create it."""
-        reason = EVENT_REASON_BY_ACTION.get(report.decision.action)
-        failure, before = report.decision.failure, self._last_failure
-        self._last_failure = (report.decision.action, failure) if failure else None
+        action, failure, before = report.decision.action, report.decision.failure, self._last_failure
+        reason = EVENT_REASON_BY_ACTION.get(action)
+        self._last_failure = (action, failure) if failure else None
         if reason is None or (failure and self._last_failure == before):
             return
         at = datetime.fromtimestamp(report.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -19,19 +19,12 @@ from typing import Any, Final
 from trimtab.sidecar.errors import ScalingPostponedError
 from trimtab.sidecar.measurement.observation import RequestedReplicas
 
-FIELD_MANAGER: Final = "trimtab"  # field manager of our writes in `managedFields`
-
+FIELD_MANAGER: Final = "trimtab"  # of our writes in `managedFields`
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 PREVIOUS_COST_ANNOTATION: Final = "trimtab.io/pod-deletion-cost-before"
 PAUSE_ANNOTATION: Final = "trimtab.io/pause"
-PAUSE_VALUES: Final[Mapping[str, str]] = {
-    "scale-up": "scale-up",
-    "scale-down": "scale-down",
-    "all": "all",
-    "true": "all",
-}
-LOWEST_DELETION_COST: Final = -(2**31)  # lowest deletion cost: costs are 32-bit integers
-
+PAUSE_VALUES: Final = {"scale-up": "scale-up", "scale-down": "scale-down", "all": "all", "true": "all"}
+LOWEST_DELETION_COST: Final = -(2**31)  # costs are 32-bit integers
 FAILED_WAITING_REASONS: Final = frozenset(
     {"CrashLoopBackOff", "CreateContainerConfigError", "ErrImagePull", "ImagePullBackOff"}
 )
@@ -46,17 +39,14 @@ class WorkloadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `deletion_cost` and `previous_cost` are its annotations, now and before our mark.
-
-    `alive` means running or starting, and not being deleted.
-    """
+    """A pod."""
 
     name: str
     started_at: float
-    alive: bool
+    alive: bool  # running or starting, and not being deleted
     ready: bool
-    deletion_cost: str | None
-    previous_cost: str | None
+    deletion_cost: str | None  # the annotation
+    previous_cost: str | None  # before our mark
     trouble: str | None
 
     @property
@@ -66,17 +56,13 @@ class Pod:
 
     @property
     def ordinal(self) -> int:
-        """Return the StatefulSet ordinal at the end of its name."""
+        """StatefulSet ordinal, at the end of the name."""
         return int(self.name.rpartition("-")[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A Deployment or StatefulSet.
-
-    `first_ordinal` is the lowest ordinal of a StatefulSet. `is_rolling_out` is true while pods of
-    two versions run. `paused_direction` is "", "scale-up", "scale-down" or "all".
-    """
+    """A Deployment or StatefulSet."""
 
     kind: WorkloadKind
     name: str
@@ -84,9 +70,9 @@ class Workload:
     resource_version: str
     replicas: int
     requested: RequestedReplicas
-    first_ordinal: int = 0
-    is_rolling_out: bool = False
-    paused_direction: str = ""
+    first_ordinal: int = 0  # lowest ordinal of a StatefulSet
+    is_rolling_out: bool = False  # pods of two versions run
+    paused_direction: str = ""  # or "scale-up", "scale-down", "all"
     trouble: tuple[str, ...] = ()
 
 
@@ -135,6 +121,7 @@ def compute_count_without(snapshot: WorkloadSnapshot, name: str) -> int | None:
                 "the highest ordinal"
             )
         return pod.ordinal - workload.first_ordinal
+    # From here on a Deployment: rules 2 and 1.
     if workload.is_rolling_out:
         raise ScalingPostponedError(
             f"deployment {workload.name}: a rollout is in progress; {name} is stopped after it"
@@ -145,25 +132,27 @@ def compute_count_without(snapshot: WorkloadSnapshot, name: str) -> int | None:
             f"deployment {workload.name}: {unready[0]} is not ready, and Kubernetes would delete "
             f"it instead of {name}"
         )
-    return len(staying) - 1
+    return len(staying) - 1  # from the live pods, not the count: a repeated call removes no second one
 
 
 def parse_workload(kind: WorkloadKind, body: Mapping[str, Any], *, active_versions: int = 1) -> Workload:
     """Parse a workload; `active_versions` is the number of its versions with replicas."""
     metadata, spec = body["metadata"], body["spec"]
     annotation = (metadata.get("annotations") or {}).get(PAUSE_ANNOTATION)
+    # A misspelt pause stops both directions: it was set to stop something.
     pause = "" if annotation is None else PAUSE_VALUES.get(annotation.lower(), "all")
     trouble = list(_list_replica_failures(kind, body))
     if annotation is not None and annotation.lower() not in PAUSE_VALUES:
         known = ", ".join(PAUSE_VALUES)
         trouble.append(f"annotation {PAUSE_ANNOTATION}={annotation!r} is none of {known}; treated as all")
+    replicas = spec.get("replicas", 1)  # the API's default
     return Workload(
         kind=kind,
         name=metadata["name"],
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
-        replicas=spec.get("replicas", 1),
-        requested=_parse_requested_replicas(metadata, spec.get("replicas", 1)),
+        replicas=replicas,
+        requested=_parse_requested_replicas(metadata, replicas),
         first_ordinal=(spec.get("ordinals") or {}).get("start", 0),
         is_rolling_out=active_versions > 1,
         paused_direction=pause,
@@ -190,7 +179,7 @@ def parse_timestamp(text: str) -> float:
 
 
 def _parse_requested_replicas(metadata: Mapping[str, Any], replicas: int) -> RequestedReplicas:
-    """Return the replica count and its requester: the newest field manager of `spec.replicas`."""
+    # The requester is the newest field manager of `spec.replicas`.
     # A write through the scale subresource has no time (infinite here). A zero written through it
     # has no manager either, since a Scale omits zero replicas, and later scale writes have none.
     managers = [
@@ -200,13 +189,8 @@ def _parse_requested_replicas(metadata: Mapping[str, Any], replicas: int) -> Req
     ]
     created_at = parse_timestamp(metadata["creationTimestamp"])
     at, by = max(managers, default=(created_at, "an unknown client"))
-    return RequestedReplicas(
-        replicas,
-        by,
-        at,
-        is_ours=FIELD_MANAGER in {name for _, name in managers},
-        is_requester_known=bool(managers),
-    )
+    ours = FIELD_MANAGER in {name for _, name in managers}
+    return RequestedReplicas(replicas, by, at, is_ours=ours, is_requester_known=bool(managers))
 
 
 def _list_replica_failures(kind: WorkloadKind, body: Mapping[str, Any]) -> Iterable[str]:

@@ -13,23 +13,18 @@ def read_start_ticks(pid: int) -> int | None:
     # pids are reused; the pair of pid and start time is unique until the next boot
     with suppress(OSError, ValueError, IndexError):
         text = (PROC_DIR / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-        fields = text.rpartition(")")[
-            2
-        ].split()  # the command name before ")" may contain spaces and parentheses
-        return None if fields[0] in "ZX" else int(fields[19])
+        # the command name before the last ")" may contain spaces and parentheses
+        fields = text.rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else int(fields[19])  # state and starttime of proc(5)
     return None
 
 
 def find_marked_process(mark: str) -> int | None:
-    """Return the pid of the session leader with `mark` ("NAME=value") in its environment.
-
-    Return None if there is none.
-    """
-    mark_bytes = mark.encode()
+    """Return the pid of the session leader with `mark` ("NAME=value") in its environment, or None."""
     for folder in PROC_DIR.iterdir():
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):  # not a process, another user's, or gone meanwhile
             pid = int(folder.name)
-            has_mark = mark_bytes in (folder / "environ").read_bytes().split(b"\0")
+            has_mark = mark.encode() in (folder / "environ").read_bytes().split(b"\0")
             # children of a worker inherit its environment, but only the worker leads the session
             if has_mark and os.getsid(pid) == pid and read_start_ticks(pid) is not None:
                 return pid

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import IO, Final
 
@@ -23,21 +24,18 @@ from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
 
 WORKER_ENV_VARIABLE: Final = "TRIMTAB_WORKER"
 
-EXIT_REPORT_PERIOD_S: Final = 300.0  # seconds for which an unexpected worker exit is reported
+EXIT_REPORT_PERIOD_S: Final = 300.0  # for which an unexpected worker exit is reported
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """State file of a worker; times are seconds since the epoch, `ticks` clock ticks since boot.
-
-    A pid without ticks belongs to a worker that exited before its start time could be read.
-    """
+    """State file of a worker; times are seconds since the epoch."""
 
     name: str
     started: float
     pid: int | None = None
-    ticks: int | None = None
-    stopping: float | None = None
+    ticks: int | None = None  # since boot; None with a pid: it exited before its start time could be read
+    stopping: float | None = None  # time of the first SIGTERM
 
     @property
     def is_alive(self) -> bool:
@@ -50,8 +48,7 @@ class WorkerRecord:
 class ProcessTarget:
     """Starts `command` with each "{instance}" replaced by the worker's name.
 
-    A worker that does not exit within `stop_timeout` seconds of SIGTERM is killed. Raises
-    StateDirInUseError if another sidecar uses the state directory.
+    Raises StateDirInUseError if another sidecar uses the state directory.
     """
 
     advisory = False
@@ -62,7 +59,7 @@ class ProcessTarget:
         self._command = tuple(command)
         self._state_dir = state_dir.resolve()
         self._clock = clock
-        self._stop_timeout = stop_timeout
+        self._stop_timeout = stop_timeout  # seconds from SIGTERM to SIGKILL
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._exit_codes: dict[int, int] = {}  # of exited children whose state file still exists
         self._last_unexpected_exit: tuple[float, str] | None = None  # time, description
@@ -142,12 +139,9 @@ class ProcessTarget:
 
     def read_external_scaling(self) -> ExternalScaling:
         """Report the last unexpected worker exit for `EXIT_REPORT_PERIOD_S` seconds."""
-        if (
-            self._last_unexpected_exit is None
-            or self._clock.wall() - self._last_unexpected_exit[0] > EXIT_REPORT_PERIOD_S
-        ):
-            return ExternalScaling()
-        return ExternalScaling(trouble=(self._last_unexpected_exit[1],))
+        at, exited = self._last_unexpected_exit or (-inf, "")
+        recent = self._clock.wall() - at <= EXIT_REPORT_PERIOD_S
+        return ExternalScaling(trouble=(exited,) if recent else ())
 
     def _reap_children(self) -> None:
         for pid, child in list(self._children.items()):
@@ -156,17 +150,14 @@ class ProcessTarget:
                 self._exit_codes[pid] = child.returncode
 
     def _note_worker_exit(self, worker: WorkerRecord) -> None:
-        """Record an unexpected exit; only children of this process have an exit code."""
         self._reap_children()
         code = None if worker.pid is None else self._exit_codes.pop(worker.pid, None)
         if worker.stopping is not None:
             return
-        how = "" if code is None else _format_exit_code(code)
+        how = "" if code is None else _format_exit_code(code)  # None: started by an earlier sidecar
         log = self._ensure_subfolder("logs") / f"{worker.name}.log"
-        self._last_unexpected_exit = (
-            self._clock.wall(),
-            f"{worker.name} exited unexpectedly{how}; see its log {log}",
-        )
+        text = f"{worker.name} exited unexpectedly{how}; see its log {log}"
+        self._last_unexpected_exit = self._clock.wall(), text
 
     def _load_workers(self) -> list[WorkerRecord]:
         files = sorted(self._ensure_subfolder("workers").glob("*.json"))
@@ -239,7 +230,6 @@ def _lock_state_dir(state_dir: Path) -> IO[str]:
 
 
 def _write_atomically(file: Path, text: str) -> None:
-    """Write a file; a crash leaves either the old or the new content."""
     draft = file.with_suffix(".tmp")
     draft.write_text(text)
-    draft.replace(file)
+    draft.replace(file)  # a crash leaves either the old or the new content

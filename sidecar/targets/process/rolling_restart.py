@@ -31,19 +31,14 @@ def list_pending_restarts(state_dir: Path | None, alive: Iterable[str]) -> tuple
     """
     if state_dir is None:
         return ()
+    request, running = state_dir / RESTART_REQUEST_FILE, set(alive)
     with translate_state_dir_errors(state_dir):
-        return _read_pending_restarts(state_dir, alive)
-
-
-def _read_pending_restarts(state_dir: Path, alive: Iterable[str]) -> tuple[str, ...]:
-    if not (state_dir / RESTART_REQUEST_FILE).exists():
-        return ()
-    try:
-        names = [str(name) for name in json.loads((state_dir / RESTART_REQUEST_FILE).read_text())]
-    except (ValueError, TypeError):
-        names = []  # an unreadable request is dropped: the operator can repeat it
-    alive_names = set(alive)
-    pending = tuple(name for name in names if name in alive_names)
-    if not pending:
-        (state_dir / RESTART_REQUEST_FILE).unlink(missing_ok=True)
-    return pending
+        if not request.exists():
+            return ()
+        try:
+            pending = tuple(name for name in map(str, json.loads(request.read_text())) if name in running)
+        except (ValueError, TypeError):
+            pending = ()  # an unreadable request is dropped: the operator can repeat it
+        if not pending:
+            request.unlink(missing_ok=True)
+        return pending

@@ -10,12 +10,11 @@ from trimtab.sidecar.errors import StateDirError
 @contextmanager
 def translate_state_dir_errors(state_dir: Path) -> Generator[None]:
     """Run the block; translate an OSError to StateDirError."""
-    # a StateDirError is a PeerError: the loop survives a full disk and retries
     try:
         yield
     except OSError as error:
         where = error.filename or state_dir
-        raise StateDirError(
+        raise StateDirError(  # a PeerError: the loop survives a full disk and retries
             f"state directory {state_dir}: {where}: {error.strerror}; free disk space, or grant "
             "the sidecar read and write access"
         ) from error
