@@ -23,27 +23,21 @@ from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.cli.simulate.worker_pool import SimulationJob
 
-DEFAULT_BASELINES: Final = ("mwf", "mbf", "mbfp")
-"""Default baseline for comparisons over several streams."""
-
-MIN_LATE_LIMITS: Final = 10
-"""Least duration of a stream for statements on lateness, in multiples of the late limit."""
+DEFAULT_BASELINES: Final = ("mwf", "mbf", "mbfp")  # of the paper
+MIN_LATE_LIMITS: Final = 10  # multiples of the late limit: in a shorter stream little can be late
 
 
 @dataclass(frozen=True, slots=True)
 class OversizedPartitions:
-    """Partitions above the capacity of a consumer; `peak` is the highest rate in bytes/s."""
+    """Partitions above the capacity of a consumer."""
 
     count: int
-    peak: float
+    peak: float  # highest rate, bytes/s
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationFindings:
-    """All results; `runs` and `summaries` have one entry per stream.
-
-    `no_recommendation_reason` says why nothing can be recommended; "" where something can.
-    """
+    """All results; `runs` and `summaries` have one entry per stream."""
 
     title: str
     setup: SimulationSetup
@@ -54,8 +48,8 @@ class SimulationFindings:
     comparisons: Sequence[PairComparison]
     candidates: Sequence[SettingCandidate]
     recommendation: SettingRecommendation | None
-    no_recommendation_reason: str
-    late_limit_percent: float  # percent of late traffic
+    no_recommendation_reason: str  # "" with a recommendation
+    late_limit_percent: float  # of the traffic
     oversized: OversizedPartitions
 
 
@@ -68,36 +62,36 @@ def build_findings(
     limit: float,
 ) -> SimulationFindings:
     """Build findings: runs at the setup's headroom are compared, all are candidates."""
-    numbers = range(len(streams))
-    runs = [_select_runs(results, n, setup.headroom) for n in numbers]
     bounds = [lower_bounds(stream, setup.capacity) for stream in streams]
-    single = [summarize_runs(r, setup, b) for r, b in zip(runs, bounds, strict=True)]
+
+    def summarize(headroom: float) -> list[dict[str, RunSummary]]:
+        each = enumerate(bounds)
+        return [dict(summarize_runs(_select_runs(results, n, headroom), setup, b)) for n, b in each]
+
+    single = summarize(setup.headroom)
     means = {name: average_summaries([s[name] for s in single]) for name in single[0]}
     candidates: list[SettingCandidate] = []
     for headroom in sorted({job.headroom for job in results}, reverse=True):
-        at = [
-            summarize_runs(_select_runs(results, n, headroom), setup, b)
-            for n, b in zip(numbers, bounds, strict=True)
-        ]
+        at = summarize(headroom)
         candidates += [
             SettingCandidate(name, headroom, average_summaries([s[name] for s in at]))
             for name in at[0]
             if parse_contender(name).is_trimtab_setting
         ]
-    rivals = [n for n in against or (DEFAULT_BASELINES if len(streams) > 1 else ()) if n in means]
-    ours = [n for n in means if single[0][n].cbs_percent is not None]
-    doubt = _explain_no_recommendation(streams, setup, candidates)
+    baselines = [n for n in against or (DEFAULT_BASELINES if len(streams) > 1 else ()) if n in means]
+    packers = [n for n in means if single[0][n].cbs_percent is not None]
+    reason = _explain_no_recommendation(streams, setup, candidates)
     return SimulationFindings(
         title=title,
         setup=setup,
         streams=streams,
-        runs=runs,
+        runs=[_select_runs(results, n, setup.headroom) for n in range(len(streams))],
         summaries=single,
         mean_summaries=means,
-        comparisons=[compare_pair(n, rival, single) for n in ours for rival in rivals if n != rival],
+        comparisons=[compare_pair(n, other, single) for n in packers for other in baselines if n != other],
         candidates=candidates,
-        recommendation=None if doubt else recommend_setting(candidates, limit),
-        no_recommendation_reason=doubt,
+        recommendation=None if reason else recommend_setting(candidates, limit),
+        no_recommendation_reason=reason,
         late_limit_percent=limit,
         oversized=_count_oversized_partitions(streams, setup.capacity),
     )
@@ -114,9 +108,9 @@ def _select_runs(
 def _explain_no_recommendation(
     streams: Sequence[WriteRateStream], setup: SimulationSetup, candidates: Sequence[SettingCandidate]
 ) -> str:
-    """Explain why these streams support no recommendation."""
     if not candidates:
         return "none of those simulated is a setting of Trimtab"
+    # without the first tick, whose partitions all count as moved
     lasts = min(len(stream.rates) - 1 for stream in streams) * setup.tick
     if lasts < MIN_LATE_LIMITS * setup.late:
         return (
@@ -129,6 +123,7 @@ def _explain_no_recommendation(
 
 
 def _count_oversized_partitions(streams: Sequence[WriteRateStream], capacity: float) -> OversizedPartitions:
+    # the row of zeros: nanmax warns of a partition that never has a rate
     peaks = [np.nanmax(np.append(s.rates, np.zeros((1, s.rates.shape[1])), 0), 0) for s in streams]
     over = [int(np.count_nonzero(p > capacity)) for p in peaks]
     return OversizedPartitions(max(over), float(max(p.max(initial=0.0) for p in peaks)))

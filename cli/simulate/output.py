@@ -29,26 +29,20 @@ OPERATOR_COLUMNS: Final = (
     ("starts + stops /h", "starts_stops_per_hour", 0),
 )
 NO_VALUE: Final = "\N{EN DASH}"
-"""Placeholder for a missing value."""
-
-PIPED_TABLE_WIDTH: Final = 100
-"""Table width for files and pipes."""
-
+PIPED_TABLE_WIDTH: Final = 100  # rich takes 80 in a pipe, where headings fold
 JSON_DECIMALS: Final = 4
-"""Decimals of numbers in JSON."""
 
 
 def print_findings(
     findings: SimulationFindings, form: PrintFormat, capacity: str | None, *, headrooms_tried: bool
 ) -> None:
-    """Print the findings; `capacity` is the option's text.
-
-    `headrooms_tried` tells whether several headrooms were simulated.
-    """
+    """Print the findings; `capacity` is the option's text."""
     if form is PrintFormat.JSON:
         typer.echo(json.dumps(_build_json(findings, capacity)))
         return
-    console = _create_console()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, PIPED_TABLE_WIDTH))
     for shown in (PACKING_COLUMNS, operator_columns(findings)):
         console.print(_summary_table(findings, shown))
     if any(s.cbs_percent is None for s in findings.mean_summaries.values()):
@@ -58,11 +52,6 @@ def print_findings(
     for line in format_recommendation(findings, capacity, headrooms_tried=headrooms_tried):
         typer.echo(line)
     typer.echo(f"RESULT {json.dumps(_build_result(findings))}")
-
-
-def _create_console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, PIPED_TABLE_WIDTH))
 
 
 def format_recommendation(
@@ -84,11 +73,11 @@ def format_recommendation(
 
 
 def operator_columns(findings: SimulationFindings) -> tuple[tuple[str, str, int], ...]:
-    """Return the columns of consumer-hours, lag and lateness; small values get more decimals."""
+    """Return the columns of consumer-hours, lag and lateness."""
+    # short streams: 0.04 consumer-hours must not read 0.0
     least = min(s.consumer_hours for s in findings.mean_summaries.values())
-    return tuple(
-        (t, f, consumer_hour_decimals(least) if f == "consumer_hours" else d) for t, f, d in OPERATOR_COLUMNS
-    )
+    hours = consumer_hour_decimals(least)
+    return tuple((t, f, hours if f == "consumer_hours" else d) for t, f, d in OPERATOR_COLUMNS)
 
 
 def _format_oversized(findings: SimulationFindings) -> list[str]:
@@ -105,7 +94,7 @@ def _format_oversized(findings: SimulationFindings) -> list[str]:
 
 
 def format_capacity(findings: SimulationFindings, capacity: str | None) -> str:
-    """Return the capacity of a consumer in the unit of the option."""
+    """Return the capacity of a consumer, as the option has it."""
     return capacity or format_rate(findings.setup.capacity)
 
 
@@ -177,7 +166,6 @@ def _build_json(findings: SimulationFindings, capacity: str | None) -> dict[str,
 
 
 def _tick_series(run: SimulationRun) -> dict[str, list[Any]]:
-    """Return the results per tick."""
     return {
         "consumers": run.consumers.tolist(),
         "rscore": run.r_score.tolist(),

@@ -44,16 +44,16 @@ dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; }
 """
 
 TERMS: Final = {
-    "CBS": "How many more consumers than the best of the set, averaged over the ticks. Over L2: "
-    "more than a bound that no packing can undercut.",
-    "R": "Write speed of the partitions that change their owner at a tick, over a consumer's "
-    "capacity: how many consumers' worth of reading stops.",
-    "Late traffic": "Share of the bytes that arrive while the oldest unread byte of their "
+    "CBS": "Consumers beyond the best heuristic's, averaged over the ticks. Over L2: consumers "
+    "beyond a bound that no packing can undercut.",
+    "R": "Write rate of the partitions that change their owner at a tick ÷ capacity of a consumer: "
+    "consumers' worth of reading that stops.",
+    "Late traffic": "Fraction of the bytes that arrive while the oldest unread byte of their "
     "partition has waited longer than the limit.",
-    "Overload": "Share of the consumers to which more arrives than they sustain, at the tick after "
+    "Overload": "Fraction of the consumers that receive more than they sustain, at the tick after "
     "the decision.",
-    "keda, range": "What Kafka users have otherwise: a lag-threshold autoscaler as KEDA and HPA "
-    "act together, and Kafka's default assignor. Drawn as crosses.",
+    "keda, range": "Kafka users' other choices: a lag-threshold autoscaler (KEDA with the HPA) and "
+    "Kafka's default assignor. Drawn as crosses.",
 }
 
 
@@ -77,7 +77,7 @@ def render_page(findings: SimulationFindings, capacity: str | None) -> str:
         *_render_plots(findings, shown),
         "<h2>All figures</h2>",
         _render_table(findings),
-        "<h2>What the figures mean</h2>",
+        "<h2>Meaning of the figures</h2>",
         "<dl>" + "".join(f"<dt>{t}</dt><dd>{escape(d)}</dd>" for t, d in TERMS.items()) + "</dl>",
     ]
     return (
@@ -96,8 +96,8 @@ def _describe_setup(findings: SimulationFindings, capacity: str | None) -> str:
     return (
         f"{several}{partitions} partitions and {ticks} ticks of {setup.tick:g} s; a consumer "
         f"sustains {format_capacity(findings, capacity)} and is filled to {setup.headroom:.0%}; a "
-        f"moved partition pauses {setup.pause:g} s; a byte is late behind one that has waited "
-        f"{setup.late:g} s."
+        f"moved partition pauses {setup.pause:g} s; a byte is late if the oldest unread one has "
+        f"waited {setup.late:g} s."
     )
 
 
@@ -115,17 +115,16 @@ def _render_plots(findings: SimulationFindings, shown: list[str]) -> list[str]:
     least = min(findings.mean_summaries.items(), key=lambda item: item[1].late_percent)
     most = max(findings.mean_summaries.items(), key=lambda item: item[1].late_percent)
     spread = (
-        f"Late traffic reaches from {least[1].late_percent:.2f} % ({least[0]}) to "
+        f"Late traffic ranges from {least[1].late_percent:.2f} % ({least[0]}) to "
         f"{most[1].late_percent:.2f} % ({most[0]})"
     )
     first = " (first stream)" if len(findings.streams) > 1 else ""
     return [
         _render_figure(
-            "What it costs to move less, and to be late less",
+            "Cost of fewer moves and of less late traffic",
             figures.draw_trade_off(findings, shown),
-            "Left: the fewer consumers, the more is moved. Right: the price of little late "
-            "traffic. The line joins those that none beats in both; small points are other "
-            "headrooms; dotted is the limit.",
+            "Left: fewer consumers move more load. Right: less late traffic costs consumer-hours. "
+            "The line is the Pareto front; small points are other headrooms; dotted: the limit.",
             f"Two scatter plots of every heuristic. {spread}.",
         ),
         _render_figure(
@@ -141,6 +140,7 @@ def _render_plots(findings: SimulationFindings, shown: list[str]) -> list[str]:
 
 
 def _render_figure(title: str, svg: str, caption: str, alt: str) -> str:
+    # screen readers take the label for the whole figure
     labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1)
     return f"<h2>{escape(title)}</h2>\n<figure>{labelled}<figcaption>{escape(caption)}</figcaption></figure>"
 

@@ -1,7 +1,6 @@
-"""The simulations of one call: (stream, contender, headroom) jobs, on as many cores as wanted.
+"""The simulations of one call, on one core or several.
 
-A job depends on nothing but its inputs, so the order in which they are done, and on which core,
-changes no figure. Workers are fresh processes that get the streams once.
+A job depends on its inputs alone, so neither order nor core changes a figure.
 """
 
 import os
@@ -23,12 +22,12 @@ from trimtab.assignor.analysis.simulation import (
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.cli.errors import SimulationWorkerLostError
 
+# ticks x partitions x jobs; below it starting processes takes longer than the simulations
 MIN_PARALLEL_EFFORT: Final = 1_000_000
-"""Work (ticks x partitions x jobs) above which worker processes pay off."""
 
 
 class SimulationJob(NamedTuple):
-    """One simulation."""
+    """One simulation; `stream` is an index."""
 
     stream: int
     name: str
@@ -44,40 +43,36 @@ def run_jobs(
 ) -> dict[SimulationJob, SimulationRun]:
     """Return the result of each job; `on_done` is called after each.
 
-    `cores` None uses all cores if that pays off. Raises SimulationWorkerLostError and the errors
-    of a simulation.
+    `cores` None uses all cores if that pays off. Raises SimulationWorkerLostError.
     """
     effort = sum(streams[job.stream].rates.size for job in jobs)
     if cores is None:
+        # not os.cpu_count(): a container may have fewer
         cores = len(os.sched_getaffinity(0)) if effort > MIN_PARALLEL_EFFORT else 1
     cores = min(cores, len(jobs))
-    made = _run_inline(jobs, streams, setup) if cores <= 1 else _run_in_pool(jobs, streams, setup, cores)
+    inline = ((job, _run(job, streams, setup)) for job in jobs)
     results: dict[SimulationJob, SimulationRun] = {}
-    for job, run in made:
+    for job, run in inline if cores <= 1 else _run_in_pool(jobs, streams, setup, cores):
         results[job] = run
         on_done(job)
-    return {job: results[job] for job in jobs}
-
-
-def _run_inline(
-    jobs: Sequence[SimulationJob], streams: Sequence[WriteRateStream], setup: SimulationSetup
-) -> Iterator[tuple[SimulationJob, SimulationRun]]:
-    for job in jobs:
-        yield job, _run_job(job, streams[job.stream], setup)
+    return {job: results[job] for job in jobs}  # a pool completes jobs in any order
 
 
 def _run_in_pool(
     jobs: Sequence[SimulationJob], streams: Sequence[WriteRateStream], setup: SimulationSetup, cores: int
 ) -> Iterator[tuple[SimulationJob, SimulationRun]]:
     pool = ProcessPoolExecutor(
-        cores, get_context("spawn"), initializer=_init_worker, initargs=(tuple(streams), setup)
+        cores,
+        get_context("spawn"),  # fork would copy the locks of numpy's threads
+        initializer=_init_worker,
+        initargs=(tuple(streams), setup),  # sent once for each worker, not for each job
     )
     try:
         with _block_interrupts():
-            futures = {pool.submit(_run_pooled_job, job): job for job in jobs}
-        for answer in as_completed(futures):
-            yield futures[answer], answer.result()
-    except BrokenProcessPool as error:
+            futures = {pool.submit(_run_in_worker, job): job for job in jobs}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool as error:  # mostly the kernel's OOM killer
         raise SimulationWorkerLostError(cores) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -85,7 +80,7 @@ def _run_in_pool(
 
 @contextmanager
 def _block_interrupts() -> Generator[None]:
-    """Start workers with SIGINT ignored: the parent stops them on Ctrl-C."""
+    # Ctrl-C reaches the whole process group; workers inherit the mask, so only the parent handles it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -94,8 +89,6 @@ def _block_interrupts() -> Generator[None]:
 
 
 class _WorkerInputs:
-    """Initial state of a worker process."""
-
     streams: Sequence[WriteRateStream] = ()
     setup: SimulationSetup = SimulationSetup()
 
@@ -104,9 +97,10 @@ def _init_worker(streams: Sequence[WriteRateStream], setup: SimulationSetup) -> 
     _WorkerInputs.streams, _WorkerInputs.setup = streams, setup
 
 
-def _run_pooled_job(job: SimulationJob) -> SimulationRun:
-    return _run_job(job, _WorkerInputs.streams[job.stream], _WorkerInputs.setup)
+def _run_in_worker(job: SimulationJob) -> SimulationRun:
+    return _run(job, _WorkerInputs.streams, _WorkerInputs.setup)
 
 
-def _run_job(job: SimulationJob, stream: WriteRateStream, setup: SimulationSetup) -> SimulationRun:
+def _run(job: SimulationJob, streams: Sequence[WriteRateStream], setup: SimulationSetup) -> SimulationRun:
+    stream = streams[job.stream]
     return run_simulation(parse_contender(job.name), stream, replace(setup, headroom=job.headroom))
