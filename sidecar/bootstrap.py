@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.sidecar")
 
-LOOP_HANG_TIMEOUT_S: Final = 30.0
-"""Seconds without an iteration, beyond three intervals, after which a loop counts as hung."""
-
-WEB_ADDRESS_FILE: Final = "web"
-"""File in the state folder with the address of the web server."""
+LOOP_HANG_TIMEOUT_S: Final = 30.0  # beyond three intervals: then the liveness probe fails
+WEB_ADDRESS_FILE: Final = "web"  # in the state folder: with port 0 only the log has the address, too
 
 
 @contextmanager
@@ -45,51 +42,62 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
     GroupTypeMismatchError.
     """
     with ExitStack() as stack:
-        steering = _connect_target(settings, clock, stack)
+        connected = _connect_target(settings, clock, stack)
         monitor = GroupMonitor(settings, clock)
         stack.callback(monitor.close)
         if settings.queue is not QueueKind.SHARE:
             refuse_share_group(settings)
-        page = SidecarWebServer(settings.group, clock, LOOP_HANG_TIMEOUT_S + 3 * settings.interval)
-        stack.callback(page.stop)
-        guarded = settings.access_policy
-        port = page.start(settings.host, settings.port, guarded)
-        address = f"{guarded.scheme}://{settings.host}:{port}"
-        if (warning := guarded.exposure_warning("the web server", settings.host)) is not None:
-            log.warning("%s (tls-certificate and tls-key, token-file)", warning)
-        log.info("health, metrics and decisions at %s", address)
+        web_server = SidecarWebServer(settings.group, clock, LOOP_HANG_TIMEOUT_S + 3 * settings.interval)
+        stack.callback(web_server.stop)
+        _start_web_server(web_server, settings)
         log.info("capacity: %s per consumer", format_rate(settings.capacity))
         if settings.dry_run:
             log.info("dry run: decisions are logged, nothing is published or started")
-        if settings.state_dir is not None:
-            with translate_state_dir_errors(settings.state_dir):
-                settings.state_dir.mkdir(parents=True, exist_ok=True)
-                (settings.state_dir / WEB_ADDRESS_FILE).write_text(f"{address}\n")
-        board = ControlTopicStore(settings, monitor.brokers.admin)
+        control_topics = ControlTopicStore(settings, monitor.brokers.admin)
         certifier = _build_certifier(settings, clock, stack)
-        leadership, kept = _build_leadership(settings, monitor, clock, steering, stack)
-        reporters: tuple[Reporter, ...] = (page, LogReporter(), *steering.reporters, *kept)
-        target, outside = steering.target, steering.read_external_scaling
-        parts = LoopCollaborators(monitor, board, target, reporters, certifier, outside, leadership)
-        yield ControlLoop(settings, parts, clock)
+        leadership, recorders = _build_leadership(settings, monitor, clock, connected, stack)
+        collaborators = LoopCollaborators(
+            monitor,
+            control_topics,
+            connected.target,
+            (web_server, LogReporter(), *connected.reporters, *recorders),
+            certifier,
+            connected.read_external_scaling,
+            leadership,
+        )
+        yield ControlLoop(settings, collaborators, clock)
+
+
+def _start_web_server(web_server: SidecarWebServer, settings: SidecarSettings) -> None:
+    policy = settings.access_policy
+    port = web_server.start(settings.host, settings.port, policy)
+    address = f"{policy.scheme}://{settings.host}:{port}"
+    if (warning := policy.exposure_warning("the web server", settings.host)) is not None:
+        log.warning("%s (tls-certificate and tls-key, token-file)", warning)
+    log.info("health, metrics and decisions at %s", address)
+    if settings.state_dir is not None:
+        with translate_state_dir_errors(settings.state_dir):
+            settings.state_dir.mkdir(parents=True, exist_ok=True)
+            (settings.state_dir / WEB_ADDRESS_FILE).write_text(f"{address}\n")
 
 
 def _build_leadership(
     settings: SidecarSettings,
     monitor: GroupMonitor,
     clock: Clock,
-    steering: ConnectedTarget,
+    connected: ConnectedTarget,
     stack: ExitStack,
 ) -> tuple[Leadership, tuple[Reporter, ...]]:
     """Return the leadership, and the reporters that publish decisions for peers."""
-    # A dry run publishes nothing, so peers need not know of it.
     if settings.dry_run:
-        return steering.leadership, ()
-    author = build_author(settings, clock, steering.lease_id)
-    board = ControlTopicStore(settings, monitor.brokers.admin)
-    leadership = PeerAwareLeadership(author, board, clock, steering.leadership, take_over=settings.take_over)
-    archive = ControlTopicStore(settings, monitor.brokers.admin)  # used by the recorder's thread
-    recorder = DecisionRecorder(settings, archive, leadership.get_author)
+        return connected.leadership, ()  # it publishes nothing, so peers need not know of it
+    author = build_author(settings, clock, connected.lease_id)
+    feed = ControlTopicStore(settings, monitor.brokers.admin)
+    leadership = PeerAwareLeadership(author, feed, clock, connected.leadership, take_over=settings.take_over)
+    # the recorder's thread has a store of its own: a slow decision topic delays no iteration
+    recorder = DecisionRecorder(
+        settings, ControlTopicStore(settings, monitor.brokers.admin), leadership.get_author
+    )
     stack.callback(recorder.close)
     return leadership, (recorder,)
 
@@ -105,19 +113,16 @@ def _build_certifier(settings: SidecarSettings, clock: Clock, stack: ExitStack) 
 
 
 def _connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
-    """Return the target that starts and stops replicas.
-
-    Raises SettingError, StartupError, KubernetesRejectedError, StateDirInUseError.
-    """
+    """Raise SettingError, StartupError, KubernetesRejectedError, StateDirInUseError."""
     if settings.target == "none" or settings.dry_run:
         return ConnectedTarget(AdvisoryTarget())
     if settings.target == "kubernetes":
         return _connect_kubernetes(settings, clock, stack)
     if settings.target == "keda":
         return _connect_keda(settings, clock, stack)
-    state = settings.state_dir
-    assert state is not None, "settings check that target=process has a state folder"
-    processes = ProcessTarget(settings.worker_argv, state, clock, settings.worker_stop_timeout)
+    state_dir = settings.state_dir
+    assert state_dir is not None, "settings check that target=process has a state folder"
+    processes = ProcessTarget(settings.worker_argv, state_dir, clock, settings.worker_stop_timeout)
     stack.callback(processes.close)
     return ConnectedTarget(processes, processes.read_external_scaling)
 

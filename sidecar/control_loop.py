@@ -1,8 +1,10 @@
-"""The control loop: observe, decide, check again, act, report. Its state can be rebuilt.
+"""The control loop: observe, decide, check again, act, report.
 
-Before acting it observes group and replicas again and repeats the decision; if the result differs,
-it does nothing until the next iteration. A plan is published before its replicas are started or
-stopped: the next sidecar completes from the plan what a crash interrupted.
+1. Its state can be rebuilt: from the plan in force, the group and the replicas.
+2. Before acting it observes group and replicas again and repeats the decision; if the result differs,
+   it does nothing until the next iteration.
+3. A plan is published before its replicas are started or stopped: the next sidecar completes from the
+   plan what a crash interrupted.
 """
 
 import logging
@@ -39,7 +41,7 @@ if TYPE_CHECKING:  # it needs an extra
 
 log = logging.getLogger("trimtab.sidecar")
 
-REPLICA_ACTIONS: Final = frozenset(
+REPLICA_ACTIONS: Final = frozenset(  # in advisory mode they are only reported
     {
         ScalingAction.SCALE_UP,
         ScalingAction.REPLACE,
@@ -49,25 +51,20 @@ REPLICA_ACTIONS: Final = frozenset(
         ScalingAction.STOP,
     }
 )
-"""Actions that advisory mode reports only."""
-
-STANDBY_INTERVAL_S: Final = 2.0
-"""Maximum seconds between two iterations in standby, to take over quickly."""
+STANDBY_INTERVAL_S: Final = 2.0  # at most, to take over quickly
+STOP_POLL_INTERVAL_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class LoopCollaborators:
-    """Collaborators of the control loop.
-
-    `read_external_scaling` returns requests of others, as of the last listing of replicas.
-    """
+    """Collaborators of the control loop."""
 
     monitor: GroupObserver
     control_topics: PlanStore
     target: ReplicaTarget
     reporters: Sequence[Reporter] = ()
     certifier: "DecisionCertifier | None" = None
-    read_external_scaling: Callable[[], ExternalScaling] = ExternalScaling
+    read_external_scaling: Callable[[], ExternalScaling] = ExternalScaling  # as of the last replica list
     leadership: Leadership = field(default_factory=SoleLeader)
 
 
@@ -89,64 +86,65 @@ class ControlLoop:
         """Iterate until `wait(seconds)` returns True."""
         seconds = 0.0
         while not wait(seconds):
-            begun = self._clock.monotonic()
+            started_at = self._clock.monotonic()
             self.run_iteration()
-            pause = self._settings.interval
+            interval = self._settings.interval
             if not self._was_leader:
-                pause = min(pause, STANDBY_INTERVAL_S)
-            seconds = max(0.0, pause - (self._clock.monotonic() - begun))
+                interval = min(interval, STANDBY_INTERVAL_S)
+            seconds = max(0.0, interval - (self._clock.monotonic() - started_at))
 
     def run_iteration(self) -> ScalingDecision:
         """Observe, decide, check again, act and report, once."""
-        begun = self._clock.monotonic()
+        started_at = self._clock.monotonic()
         measurement = self._collaborators.monitor.measure()
         self._was_leader = self._collaborators.leadership.is_leader()
         if not self._was_leader:
-            return self._stand_by(measurement, begun)
+            return self._stand_by(measurement, started_at)
         trouble = [*measurement.trouble, *self._load_plan(), *self._publish_write_rates(measurement)]
         observation = self._build_observation(measurement, measurement.group, trouble)
-        now, before = self._clock.wall(), self._memory
-        started = self._clock.monotonic()
-        decision, self._memory = make_decision(observation, self._policy, before, now, self._settings.group)
-        decided_in = self._clock.monotonic() - started
-        decision = self._recheck_decision(decision, observation, before, now)
-        decision = self._execute_decision(decision, observation, now)
+        now, memory = self._clock.wall(), self._memory
+        decided_at = self._clock.monotonic()
+        decision, self._memory = make_decision(observation, self._policy, memory, now, self._settings.group)
+        decision_seconds = self._clock.monotonic() - decided_at
+        decision = self._recheck(decision, observation, memory, now)
+        decision = self._execute(decision, observation, now)
         report = IterationReport(
             time=now,
             decision=decision,
             write_rates=measurement.write_rates,
             epoch=0 if self._plan is None else self._plan.epoch,
             is_group_known=measurement.group.state is not GroupState.UNKNOWN and self._plan_known,
-            decision_seconds=decided_in,
-            iteration_seconds=self._clock.monotonic() - begun,
+            decision_seconds=decision_seconds,
+            iteration_seconds=self._clock.monotonic() - started_at,
             trouble=observation.trouble,
             learned_capacities=self._memory.learned_capacities,
             scale_up_suspended=self._memory.scale_up_suspension is not None,
-            certificate=self._certify_observation(observation),
+            certificate=self._certify(observation),
         )
-        self._report_iteration(report, measurement)
+        self._report(report, measurement)
         return decision
 
     def stop_workers(self, wait: Callable[[float], bool]) -> bool:
         """Stop every replica and wait; return whether all have stopped."""
+        target = self._collaborators.target
+        # twice: the target kills a replica only after its own timeout
         deadline = self._clock.monotonic() + 2 * self._settings.worker_stop_timeout
         while self._clock.monotonic() < deadline:
-            alive = [i.name for i in self._collaborators.target.list_replicas() if i.alive]
+            alive = [i.name for i in target.list_replicas() if i.alive]
             if not alive:
                 return True
             for name in alive:
-                self._collaborators.target.stop_replica(name)
-            wait(0.2)
+                target.stop_replica(name)
+            wait(STOP_POLL_INTERVAL_S)
         return False
 
-    def _stand_by(self, measurement: GroupMeasurement, begun: float) -> ScalingDecision:
-        """Measure only, to keep the windows full, and report the leader."""
+    def _stand_by(self, measurement: GroupMeasurement, started_at: float) -> ScalingDecision:
+        # measured all the same: after a takeover the windows of write rates are full
         self._plan_known = False  # the leader may publish another plan
         leader = self._collaborators.leadership.get_leader()
         reason = f"standing by: {leader or 'no sidecar yet'} leads"
-        decision = ScalingDecision(
-            ScalingAction.HOLD, (reason,), DecisionMetrics(partitions=len(measurement.write_rates))
-        )
+        metrics = DecisionMetrics(partitions=len(measurement.write_rates))
+        decision = ScalingDecision(ScalingAction.HOLD, (reason,), metrics)
         report = IterationReport(
             time=self._clock.wall(),
             decision=decision,
@@ -154,40 +152,39 @@ class ControlLoop:
             epoch=0,
             is_group_known=measurement.group.state is not GroupState.UNKNOWN,
             decision_seconds=0.0,
-            iteration_seconds=self._clock.monotonic() - begun,
+            iteration_seconds=self._clock.monotonic() - started_at,
             trouble=measurement.trouble,
             is_leader=False,
         )
-        self._report_iteration(report, measurement)
+        self._report(report, measurement)
         return decision
 
     def _load_plan(self) -> tuple[str, ...]:
-        """Read the plan in force, once: the leader is its only writer."""
         if self._plan_known:
-            return ()
+            return ()  # the leader is the only writer
         try:
             self._plan = self._collaborators.control_topics.read_plan()
         except PeerError as error:
             return (str(error),)
         self._plan_known = True
         if self._plan is not None:
+            # the cooldown goes on across restarts
             self._memory = replace(self._memory, last_change=self._plan.time)
             log.info("plan %d is in force: %s", self._plan.epoch, "; ".join(self._plan.reasons))
         return ()
 
     def _publish_write_rates(self, measurement: GroupMeasurement) -> tuple[str, ...]:
-        if self._settings.dry_run or measurement.group.state is GroupState.UNKNOWN:
+        s, now = self._settings, self._clock.wall()
+        if s.dry_run or measurement.group.state is GroupState.UNKNOWN:
             return ()
         by_topic: dict[str, dict[int, PartitionLoad]] = {}
         for (topic, number), load in measurement.write_rates.items():
             by_topic.setdefault(topic, {})[number] = load
-        s, now = self._settings, self._clock.wall()
-        values = [
-            TopicWriteRates(s.group, topic, now, s.window, s.source, loads)
-            for topic, loads in sorted(by_topic.items())
-        ]
         try:
-            self._collaborators.control_topics.publish(values)
+            self._collaborators.control_topics.publish(
+                TopicWriteRates(s.group, topic, now, s.window, s.source, loads)
+                for topic, loads in sorted(by_topic.items())
+            )
         except PeerError as error:
             return (str(error),)
         return ()
@@ -215,7 +212,7 @@ class ControlLoop:
         )
 
     def _list_replicas(self, group: ObservedGroup, trouble: list[str]) -> tuple[ReplicaInstance, ...] | None:
-        if self._policy.advisory:
+        if self._policy.advisory:  # without a target each member counts as a replica
             names = sorted(r.instance for r in distinguish_members(group).members)
             return tuple(ReplicaInstance(name, alive=True, started_at=0.0) for name in names)
         try:
@@ -231,27 +228,25 @@ class ControlLoop:
             trouble.append(str(error))
             return ()
 
-    def _recheck_decision(
-        self, decision: ScalingDecision, observation: Observation, before: DecisionMemory, now: float
+    def _recheck(
+        self, decision: ScalingDecision, observation: Observation, memory: DecisionMemory, now: float
     ) -> ScalingDecision:
-        """Decide again on fresh group and replicas; hold if the result differs."""
         if decision.action is ScalingAction.HOLD or self._policy.advisory:
             return decision
         current = self._build_observation(observation, self._collaborators.monitor.describe_group(), [])
-        again, _ = make_decision(current, self._policy, before, now, self._settings.group)
-        if again.agrees_with(decision):
+        repeated, _ = make_decision(current, self._policy, memory, now, self._settings.group)
+        if repeated.agrees_with(decision):
             return decision
         reason = f"{decision.action} postponed: the group changed during the decision"
-        return ScalingDecision(ScalingAction.HOLD, (reason, *again.reasons), decision.metrics)
+        return ScalingDecision(ScalingAction.HOLD, (reason, *repeated.reasons), decision.metrics)
 
-    def _execute_decision(
-        self, decision: ScalingDecision, observation: Observation, now: float
-    ) -> ScalingDecision:
-        if decision.action is ScalingAction.HOLD or self._is_advice_only(decision):
+    def _execute(self, decision: ScalingDecision, observation: Observation, now: float) -> ScalingDecision:
+        advice_only = self._policy.advisory and decision.action in REPLICA_ACTIONS
+        if decision.action is ScalingAction.HOLD or advice_only:
             return decision
         try:
-            require_leadership(self._collaborators.leadership)
-            started = self._apply_decision(decision, observation)
+            require_leadership(self._collaborators.leadership)  # it may have been lost since the decision
+            started = self._apply(decision, observation)
         except TrimtabError as error:
             log.error("%s failed: %s", decision.action, error)  # noqa: TRY400 - the text is complete
             if isinstance(error, NotLeaderError):
@@ -265,7 +260,7 @@ class ControlLoop:
             return replace(decision, reasons=(*decision.reasons, f"started {' and '.join(started)}"))
         return decision
 
-    def _apply_decision(self, decision: ScalingDecision, observation: Observation) -> tuple[str, ...]:
+    def _apply(self, decision: ScalingDecision, observation: Observation) -> tuple[str, ...]:
         """Publish, stop and start; return the started replicas. Raises TrimtabError."""
         # From zero, start before publishing: after a crash between the two, zero replicas beside a
         # plan for more would look like an external pause. Surplus replicas are adopted (rule 9).
@@ -279,33 +274,27 @@ class ControlLoop:
     def _start_replicas(self, count: int) -> tuple[str, ...]:
         return self._collaborators.target.add_replicas(count) if count else ()
 
-    def _is_advice_only(self, decision: ScalingDecision) -> bool:
-        return self._policy.advisory and decision.action in REPLICA_ACTIONS
-
     def _publish_plan(self, plan: GroupPlan | None) -> None:
-        """Publish a plan; after a failure it is read back first."""
         if plan is None:
             return
         if not self._settings.dry_run:
+            # after a timeout the plan may have been written: it is read back before the next decision
             self._plan_known = False
             self._collaborators.control_topics.publish([plan])
         self._plan_known = True
         self._plan = plan
 
-    def _certify_observation(self, observation: Observation) -> "TimedCertificate | None":
-        """Offer the observation to the certifier; return the newest certificate."""
+    def _certify(self, observation: Observation) -> "TimedCertificate | None":
         certifier = self._collaborators.certifier
         if certifier is None:
             return None
         certifier.offer_observation(observation)
         return certifier.last_certificate
 
-    def _report_iteration(self, report: IterationReport, measurement: GroupMeasurement) -> None:
-        handovers, self._handover_tracker = self._handover_tracker.collect_handovers(
-            measurement.commit_metadata
-        )
-        members = measurement.group.members
-        moves, self._handover_tracker = self._handover_tracker.collect_moves(members)
+    def _report(self, report: IterationReport, measurement: GroupMeasurement) -> None:
+        tracker, members = self._handover_tracker, measurement.group.members
+        handovers, tracker = tracker.collect_handovers(measurement.commit_metadata)
+        moves, self._handover_tracker = tracker.collect_moves(members)
         report = replace(report, handover_seconds=handovers, members=members, observed_moves=moves)
         for reporter in self._collaborators.reporters:
             reporter(report)
@@ -314,6 +303,7 @@ class ControlLoop:
 def distinguish_members(group: ObservedGroup) -> ObservedGroup:
     """Replace shared or empty client ids by member ids."""
     names = [m.instance for m in group.members]
+    # a client id is optional: without one all librdkafka members are called "rdkafka"
     shared = {name for name in names if names.count(name) > 1 or not name}
     members = tuple(replace(m, instance=m.id) if m.instance in shared else m for m in group.members)
     return replace(group, members=members)
