@@ -21,15 +21,17 @@ from trimtab.common.errors import BrokenHeuristicError
 
 IDLE_WEIGHT_RATIO: Final = 1e-3  # weight of an idle partition ÷ the mean
 MAX_KEPT_FILL_RATIO: Final = 1.05  # fill of the fullest with kept owners ÷ with fresh ones
-MIN_FILL_RATIO: Final = 0.5
-BISECTION_STEPS: Final = 12
+MIN_FILL_RATIO: Final = 0.5  # of a member ÷ the fullest
+BISECTION_STEPS: Final = 12  # the factor to 1/4096 of its range
 
 
 def spread_load(entry: Heuristic, problem: PackingProblem) -> IntArray:
     """Return the member of each partition (P,); every topic of the problem needs a reader."""
     if not len(problem.weight):
         return np.zeros(0, dtype=np.int32)
-    problem = replace(problem, weight=_weigh_idle_partitions(problem.weight))
+    floor = float(problem.weight.mean()) * IDLE_WEIGHT_RATIO
+    weight = np.maximum(problem.weight, floor) if floor > 0 else np.ones_like(problem.weight)
+    problem = replace(problem, weight=weight)
     if entry.balance_load is not None:
         return run_heuristic(replace(entry, pack=entry.balance_load), problem)
     fresh = _feed_underfilled(problem, _pack_tightest(entry, problem))
@@ -37,11 +39,6 @@ def spread_load(entry: Heuristic, problem: PackingProblem) -> IntArray:
         return fresh
     kept = _feed_underfilled(problem, _keep_owners(problem))
     return kept if _is_kept_good_enough(problem, kept, fresh) else fresh
-
-
-def _weigh_idle_partitions(weight: FloatArray) -> FloatArray:
-    floor = float(weight.mean()) * IDLE_WEIGHT_RATIO
-    return np.maximum(weight, floor) if floor > 0 else np.ones_like(weight)
 
 
 def _pack_tightest(entry: Heuristic, problem: PackingProblem) -> IntArray:
@@ -69,7 +66,6 @@ def _pack_tightest(entry: Heuristic, problem: PackingProblem) -> IntArray:
 
 
 def _pack_scaled(entry: Heuristic, problem: PackingProblem, factor: float) -> IntArray | None:
-    """Pack at scaled capacities; None if a partition fits nowhere."""
     bins = run_heuristic(entry, replace(problem, capacity=problem.capacity * factor))
     return None if (bins == UNASSIGNED).any() else bins
 
@@ -88,30 +84,22 @@ def _keep_owners(problem: PackingProblem) -> IntArray:
 
 
 def _feed_underfilled(problem: PackingProblem, bins: IntArray) -> IntArray:
-    """Give partitions to members less than half as full as the fullest (rule 3)."""
     bins = bins.copy()
     for _ in range(4 * len(bins)):  # each step lowers the sorted fills; the bound is for safety
         fill = _compute_fill(problem, bins)
         underfilled = np.flatnonzero(fill < MIN_FILL_RATIO * fill.max())
-        step = next(
-            (
-                (item, member)
-                for member in underfilled[np.argsort(fill[underfilled], kind="stable")].tolist()
-                if (item := _select_partition_to_give(problem, bins, fill, member)) != UNASSIGNED
-            ),
-            None,
-        )
-        if step is None:
+        for member in underfilled[np.argsort(fill[underfilled], kind="stable")].tolist():
+            item = _select_gift(problem, bins, fill, member)
+            if item != UNASSIGNED:
+                bins[item] = member
+                break
+        else:
             break
-        bins[step[0]] = step[1]
     return bins
 
 
-def _select_partition_to_give(problem: PackingProblem, bins: IntArray, fill: FloatArray, member: int) -> int:
-    """Return the partition that helps the member most; UNASSIGNED if none does.
-
-    Ranked by the fullest giver, then the most even pair, then partitions that have moved already.
-    """
+def _select_gift(problem: PackingProblem, bins: IntArray, fill: FloatArray, member: int) -> int:
+    """Return the partition that helps the member most; UNASSIGNED if none does."""
     giver = fill[bins]
     taker = fill[member] + problem.weight / problem.capacity[member]
     rest = giver - problem.weight / problem.capacity[bins]
@@ -121,12 +109,12 @@ def _select_partition_to_give(problem: PackingProblem, bins: IntArray, fill: Flo
     if not items.size:
         return UNASSIGNED
     cost = (problem.owner != member).astype(np.int8) + (problem.owner == bins)
+    # The fullest giver, then the most even pair, then what has moved already.
     keys = (items, cost[items], np.maximum(taker, rest)[items], -giver[items])
     return int(items[np.lexsort(keys)[0]])
 
 
 def _is_kept_good_enough(problem: PackingProblem, kept: IntArray, fresh: IntArray) -> bool:
-    """Return whether the fresh placement is not worth its moves (rule 4)."""
     kept_fill, fresh_fill = _compute_fill(problem, kept), _compute_fill(problem, fresh)
     if np.count_nonzero(kept_fill) < np.count_nonzero(fresh_fill):
         return False
@@ -134,5 +122,4 @@ def _is_kept_good_enough(problem: PackingProblem, kept: IntArray, fresh: IntArra
 
 
 def _compute_fill(problem: PackingProblem, bins: IntArray) -> FloatArray:
-    """Return load ÷ capacity of each member, (M,)."""
     return sum_loads(bins, problem.weight, len(problem.capacity)) / problem.capacity

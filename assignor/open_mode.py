@@ -1,8 +1,7 @@
 """Open mode for every heuristic, including those that do not pack by capacity.
 
-A heuristic that does not pack by capacity (sticky, lag-aware, rack-aware) gets the fewest members
-whose capacities add up to the load, at least one: the members with most of the load, then new ones.
-With equal capacities that is load ÷ capacity, rounded up.
+These (sticky, lag-aware, rack-aware) get the fewest members whose capacities add up to the load, at
+least one: the members with most of the load, then new ones.
 """
 
 import math
@@ -12,7 +11,7 @@ import numpy as np
 
 from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
+from trimtab.assignor.packing import CAPACITY_TOLERANCE, append_readers, sum_loads
 
 
 def pack_open_mode(entry: Heuristic, problem: PackingProblem) -> IntArray:
@@ -28,6 +27,7 @@ def pack_open_mode(entry: Heuristic, problem: PackingProblem) -> IntArray:
 
 def _select_members(problem: PackingProblem) -> tuple[IntArray, int]:
     """Return the members to keep, in order, and the number to add."""
+    added_capacity = (problem.new_member_capacity or math.inf) * (1 + CAPACITY_TOLERANCE)
     total = float(problem.weight.sum())
     load = sum_loads(problem.owner, problem.weight, len(problem.capacity))
     count = sum_loads(problem.owner, np.ones_like(problem.weight), len(problem.capacity))
@@ -40,37 +40,26 @@ def _select_members(problem: PackingProblem) -> tuple[IntArray, int]:
         room += float(problem.capacity[member])
     missing = total - room * (1 + CAPACITY_TOLERANCE)
     if missing > 0 or not kept:
-        added = max(
-            1, math.ceil(missing / ((problem.new_member_capacity or math.inf) * (1 + CAPACITY_TOLERANCE)))
-        )
+        added = max(1, math.ceil(missing / added_capacity))
         added = min(added, len(problem.weight))  # more would have nothing to read
     else:
         added = int(not problem.subscribed[problem.topic].any(axis=1).all())
-    if not added:
-        kept += _keep_topic_readers(problem, kept)
+    if not added:  # an added member reads every topic; without one each topic must keep a reader
+        for readers in problem.subscribed[np.unique(problem.topic)]:
+            if readers.any() and not readers[kept].any():
+                kept.append(int(readers.argmax()))
     return np.array(sorted(kept), dtype=np.int32), added
 
 
-def _keep_topic_readers(problem: PackingProblem, kept: list[int]) -> list[int]:
-    """Return the further members to keep, so that every topic with a reader keeps one."""
-    more: list[int] = []
-    for readers in problem.subscribed[np.unique(problem.topic)]:
-        if readers.any() and not readers[kept + more].any():
-            more.append(int(readers.argmax()))
-    return more
-
-
 def _build_closed_problem(problem: PackingProblem, kept: IntArray, added: int) -> PackingProblem:
-    """Return the closed problem of the kept members and the added ones."""
     # UNASSIGNED (-1) picks the last entry.
     renumber = np.full(len(problem.capacity) + 1, UNASSIGNED, dtype=np.int32)
     renumber[kept] = np.arange(len(kept), dtype=np.int32)
-    everything = np.ones((len(problem.subscribed), added), dtype=np.bool_)
     return replace(
         problem,
         owner=renumber[problem.owner],
         capacity=np.append(problem.capacity[kept], np.full(added, problem.new_member_capacity or 0.0)),
-        subscribed=np.concatenate([problem.subscribed[:, kept], everything], axis=1),
+        subscribed=append_readers(problem.subscribed[:, kept], added),
         new_member_capacity=None,
         racks=problem.racks and problem.racks.select_members(kept, added),
     )

@@ -23,22 +23,22 @@ class Packing:
     """State of one packing: open bins, their free capacity, and the bin of each item."""
 
     def __init__(self, problem: PackingProblem) -> None:
-        members, items = len(problem.capacity), len(problem.weight)
-        added = items if problem.new_member_capacity is not None else 0
-        room = np.full(members + added, problem.new_member_capacity or 0.0)
-        room[:members] = problem.capacity
-        self._capacity: FloatArray = room * (1 + CAPACITY_TOLERANCE)
-        self._slack: FloatArray = np.full(len(room), -np.inf)  # -inf: the bin is closed
+        items = len(problem.weight)
+        added = items if problem.new_member_capacity is not None else 0  # a bin each, at most
+        capacity = np.append(problem.capacity, np.full(added, problem.new_member_capacity or 0.0))
+        self._capacity: FloatArray = capacity * (1 + CAPACITY_TOLERANCE)
+        self._slack: FloatArray = np.full(len(capacity), -np.inf)  # -inf: the bin is closed
         self._top = 0  # bins from here on were never opened
-        self._weight: list[float] = problem.weight.tolist()
+        self._weight: list[float] = problem.weight.tolist()  # lists: single items of arrays are slow
         self._topic: list[int] = problem.topic.tolist()
-        self._readers = _build_reader_matrix(problem.subscribed, added)
-        self.home: list[int] = _find_home_bins(problem)
+        all_read = problem.subscribed.all()  # mostly; then no mask is needed
+        self._readers = None if all_read else append_readers(problem.subscribed, added)
+        self.home: list[int] = find_owners_who_read(problem).tolist()
         self.opened: list[int] = []
         self.bin: IntArray = np.full(items, UNASSIGNED, dtype=np.int32)
 
     def is_open(self, number: int) -> bool:
-        """Return whether the bin is open."""
+        """Return whether the bin has been opened."""
         return bool(self._slack[number] != -np.inf)
 
     def room_for_item(self, item: int) -> FloatArray:
@@ -49,7 +49,7 @@ class Packing:
         return np.where(self._readers[self._topic[item], : self._top], room, -np.inf)
 
     def item_weight(self, item: int) -> float:
-        """Return the item's weight."""
+        """Return the item's weight in bytes/s."""
         return self._weight[item]
 
     def place_item(self, item: int, number: int) -> None:
@@ -72,7 +72,7 @@ class Packing:
         home_is_free = home != UNASSIGNED and not self.is_open(home)
         if home_is_free and self.fits_in_bin(item, home):
             return home
-        free = self._find_closed_bins(item)
+        free = self._closed_bins(item)
         if not free.any():
             return UNASSIGNED
         holds = free & (self._capacity >= self._weight[item])
@@ -82,15 +82,14 @@ class Packing:
 
     def fits_closed_bin(self, item: int) -> bool:
         """Return whether a closed bin holds the item within its capacity."""
-        return bool((self._find_closed_bins(item) & (self._capacity >= self._weight[item])).any())
+        return bool((self._closed_bins(item) & (self._capacity >= self._weight[item])).any())
 
-    def _find_closed_bins(self, item: int) -> BoolArray:
+    def _closed_bins(self, item: int) -> BoolArray:
         free: BoolArray = self._slack == -np.inf
         return free if self._readers is None else free & self._readers[self._topic[item]]
 
 
-# Returns an open bin for an item; UNASSIGNED if it fits none.
-FitRule: TypeAlias = Callable[[Packing, int], int]
+FitRule: TypeAlias = Callable[[Packing, int], int]  # returns an open bin for an item, or UNASSIGNED
 
 
 def find_first_fit(packing: Packing, item: int) -> int:
@@ -103,7 +102,8 @@ def find_best_fit(packing: Packing, item: int) -> int:
     """Return the fullest bin that holds the item."""
     left = packing.room_for_item(item) - packing.item_weight(item)
     left[left < 0] = np.inf
-    return _bin_if_finite(left, int(left.argmin())) if left.size else UNASSIGNED
+    number = int(left.argmin()) if left.size else UNASSIGNED
+    return number if number != UNASSIGNED and left[number] != np.inf else UNASSIGNED
 
 
 def find_worst_fit(packing: Packing, item: int) -> int:
@@ -150,23 +150,15 @@ def order_decreasing(problem: PackingProblem) -> list[int]:
     return order
 
 
-def _bin_if_finite(values: FloatArray, number: int) -> int:
-    return number if values[number] != np.inf else UNASSIGNED
-
-
-def _find_home_bins(problem: PackingProblem) -> list[int]:
-    """Return each item's owner; UNASSIGNED if it has none or the owner no longer subscribes."""
-    owner = problem.owner
-    if not len(problem.capacity):
-        return [UNASSIGNED] * len(owner)
-    stays = (owner != UNASSIGNED) & problem.subscribed[problem.topic, np.maximum(owner, 0)]
-    homes: list[int] = np.where(stays, owner, UNASSIGNED).tolist()
-    return homes
-
-
-def _build_reader_matrix(subscribed: BoolArray, added: int) -> BoolArray | None:
-    """Return which bin reads each topic, added bins included; None if all read all."""
-    if subscribed.all():
-        return None
+def append_readers(subscribed: BoolArray, added: int) -> BoolArray:
+    """Return the subscriptions (T, M + added) with added members, which read every topic."""
     everything = np.ones((len(subscribed), added), dtype=np.bool_)
     return np.concatenate([subscribed, everything], axis=1)
+
+
+def find_owners_who_read(problem: PackingProblem) -> IntArray:
+    """Return each partition's owner (P,); UNASSIGNED if it does not subscribe to the topic."""
+    owner = problem.owner.copy()
+    owned = np.flatnonzero(owner != UNASSIGNED)
+    owner[owned[~problem.subscribed[problem.topic[owned], owner[owned]]]] = UNASSIGNED
+    return owner

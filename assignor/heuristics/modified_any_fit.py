@@ -28,13 +28,8 @@ from trimtab.assignor.packing import (
     sum_loads,
 )
 
-# Returns each consumer's visiting key, shape (M,), from owners (P,), weights (P,) and M.
+# Returns each consumer's key (M,) from owners (P,), weights (P,) and M; the highest is visited first.
 ConsumerRanking: TypeAlias = Callable[[IntArray, FloatArray, int], FloatArray]
-
-
-def rank_by_total_load(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
-    """Return each consumer's total load, (M,)."""
-    return sum_loads(home, weight, members)
 
 
 def rank_by_largest_partition(home: IntArray, weight: FloatArray, members: int) -> FloatArray:
@@ -64,11 +59,11 @@ def pack_modified_any_fit(
 
 
 def _place_consumer_items(packing: Packing, find_bin: FitRule, consumer: int, items: list[int]) -> list[int]:
-    """Place one consumer's items, sorted largest first, and return those set aside (rule 2)."""
+    """Place one consumer's items, sorted largest first; return those set aside (rule 2)."""
     rest = _insert_smallest(packing, find_bin, items)
+    # Only with different capacities: Algorithm 1 would leave an oversized partition where it is.
     too_large = [i for i in rest if not packing.fits_in_bin(i, consumer) and packing.fits_closed_bin(i)]
-    if too_large:
-        rest = [i for i in rest if i not in too_large]
+    rest = [i for i in rest if i not in too_large]
     for position, item in enumerate(rest):
         if packing.is_open(consumer) and not packing.fits_in_bin(item, consumer):
             return too_large + rest[position:]
@@ -87,7 +82,7 @@ def _insert_smallest(packing: Packing, find_bin: FitRule, items: list[int]) -> l
 
 
 _CONSUMER_RANKINGS: Final = (
-    ("", "", "consumers by total load", rank_by_total_load),
+    ("", "", "consumers by total load", sum_loads),
     ("p", " partition", "consumers by largest partition", rank_by_largest_partition),
 )
 _MODIFIED_FIT_RULES: Final = (

@@ -15,9 +15,10 @@ import numpy as np
 
 from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
+from trimtab.assignor.packing import find_owners_who_read
 
 # An item and its taker; during the search, a topic and the member that passes it on.
-_ChainHop: TypeAlias = tuple[int, int]
+_Hop: TypeAlias = tuple[int, int]
 
 
 def place_sticky(problem: PackingProblem) -> IntArray:
@@ -29,16 +30,15 @@ def place_sticky(problem: PackingProblem) -> IntArray:
 
 
 class _CountBalancer:
-    """State of one call of `place_sticky`: the member of each partition and the counts."""
+    """State of one call of `place_sticky`."""
 
     def __init__(self, problem: PackingProblem) -> None:
         members = len(problem.capacity)
         self._subscribed = problem.subscribed
         self.topic = problem.topic
         self.home = problem.owner
-        stays = problem.owner != UNASSIGNED
-        stays[stays] = problem.subscribed[problem.topic[stays], problem.owner[stays]]
-        self.placed: IntArray = np.where(stays, problem.owner, UNASSIGNED).astype(np.int32)
+        self.placed = find_owners_who_read(problem)
+        stays = self.placed != UNASSIGNED
         count = np.bincount(self.placed[stays], minlength=members)
         self._seat_unread(np.flatnonzero(~stays).astype(np.int32), count.astype(np.int32))
         seated = self.placed[self.placed != UNASSIGNED]
@@ -56,18 +56,16 @@ class _CountBalancer:
         for giver in sorted(givers, key=lambda m: (-self.count[m], m)):
             chain = self._find_chain(giver)
             for item, taker in chain:
-                self._take_item(item)
-                self._give_item(item, taker)
+                self._pass_item(item, taker)
             if chain:
                 return True
         return False
 
     def _seat_unread(self, unread: IntArray, count: IntArray) -> None:
-        """Give partitions without an owner to the members with the fewest (rule 1)."""
         alike = (self._subscribed == self._subscribed[:1]).all()
         readers = np.flatnonzero(self._subscribed[:1].any(axis=0))
         if alike and readers.size:
-            self.placed[unread] = readers[_assign_seats(count[readers], len(unread))]
+            self.placed[unread] = readers[_seats(count[readers], len(unread))]
         else:
             self._seat_one_by_one(unread.tolist(), count.tolist())
 
@@ -83,34 +81,33 @@ class _CountBalancer:
                 self.placed[item] = queue[0][1]
                 count[queue[0][1]] += 1
 
-    def _find_chain(self, giver: int) -> list[_ChainHop]:
+    def _find_chain(self, giver: int) -> list[_Hop]:
         """Return the shortest chain from the giver to a member two below it; [] without one."""
-        arrived_by: dict[int, _ChainHop] = {giver: (UNASSIGNED, UNASSIGNED)}
+        arrived_by: dict[int, _Hop] = {giver: (UNASSIGNED, UNASSIGNED)}
         level = [giver]
         while level:
             reached: list[int] = []
             for member in level:
-                reached += self._expand_member(member, arrived_by)
+                reached += self._expand(member, arrived_by)
             below = [m for m in reached if self.count[m] <= self.count[giver] - 2]
             if below:
-                return self._trace_chain(giver, min(below, key=lambda m: (self.count[m], m)), arrived_by)
+                return self._trace(giver, min(below, key=lambda m: (self.count[m], m)), arrived_by)
             level = reached
         return []
 
-    def _expand_member(self, member: int, arrived_by: dict[int, _ChainHop]) -> list[int]:
-        """Return the new members that this one can pass a partition to, and store the hops."""
+    def _expand(self, member: int, arrived_by: dict[int, _Hop]) -> list[int]:
+        """Return the new members that this one can pass a partition to; store the hops."""
         reached: list[int] = []
         for topic in sorted(self._items_by_topic(member)):
             if len(arrived_by) == len(self.count):
-                break
+                break  # mostly all read all: the first topic reaches everyone
             new = [taker for taker in self._readers_of_topic(topic) if taker not in arrived_by]
             arrived_by.update((taker, (topic, member)) for taker in new)
             reached += new
         return reached
 
-    def _trace_chain(self, giver: int, end: int, arrived_by: dict[int, _ChainHop]) -> list[_ChainHop]:
-        """Return the hops of the chain, from its end back to the giver."""
-        chain: list[_ChainHop] = []
+    def _trace(self, giver: int, end: int, arrived_by: dict[int, _Hop]) -> list[_Hop]:
+        chain: list[_Hop] = []
         while end != giver:
             topic, member = arrived_by[end]
             chain.append((self._select_item(member, topic, end), end))
@@ -122,21 +119,18 @@ class _CountBalancer:
         items = self._items_by_topic(member)[topic]
         return min(items, key=lambda i: (self.home[i] != taker, self.home[i] == member, i))
 
-    def _give_item(self, item: int, member: int) -> None:
-        self._items_by_topic(member).setdefault(int(self.topic[item]), []).append(item)
-        self.count[member] += 1
-        self.placed[item] = member
-
-    def _take_item(self, item: int) -> None:
-        member, topic = int(self.placed[item]), int(self.topic[item])
-        held = self._items_by_topic(member)
+    def _pass_item(self, item: int, taker: int) -> None:
+        giver, topic = int(self.placed[item]), int(self.topic[item])
+        held = self._items_by_topic(giver)
         held[topic].remove(item)
         if not held[topic]:
             del held[topic]
-        self.count[member] -= 1
+        self._items_by_topic(taker).setdefault(topic, []).append(item)
+        self.count[giver] -= 1
+        self.count[taker] += 1
+        self.placed[item] = taker
 
     def _items_by_topic(self, member: int) -> dict[int, list[int]]:
-        """Return a member's items by topic."""
         held = self._held.get(member)
         if held is None:
             held = self._held[member] = {}
@@ -151,18 +145,16 @@ class _CountBalancer:
         return readers
 
 
-def _assign_seats(count: IntArray, unread_count: int) -> IntArray:
-    """Return the member of each partition if the one with the fewest always takes the next.
-
-    The order of a heap, without one: seat c of any member precedes seat c + 1 of every other, so
-    the seats are the pairs (c, member) from each count upwards, sorted.
-    """
-    full = int(count.max()) + -(-unread_count // len(count)) + 1
-    free = np.minimum(full - count, unread_count)
+def _seats(count: IntArray, unread: int) -> IntArray:
+    """Return the member of each partition if the one with the fewest always takes the next."""
+    # The order of a heap, without one: seat c of any member precedes seat c + 1 of every other, so
+    # the seats are the pairs (c, member) from each count upwards, sorted.
+    full = int(count.max()) + -(-unread // len(count)) + 1
+    free = np.minimum(full - count, unread)
     ends = np.cumsum(free)
     member = np.repeat(np.arange(len(count), dtype=np.int32), free)
     seat = np.arange(len(member)) - np.repeat(ends - free, free) + count[member]
-    return member[np.lexsort((member, seat))[:unread_count]]
+    return member[np.lexsort((member, seat))[:unread]]
 
 
 STICKY: Final = Heuristic(

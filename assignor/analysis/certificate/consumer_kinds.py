@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.packing import CAPACITY_TOLERANCE, append_readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,10 @@ def unit_capacity(problem: PackingProblem) -> float:
 
 
 def _list_consumers(problem: PackingProblem) -> tuple[FloatArray, BoolArray]:
-    """Return capacities and subscriptions of the members, and of one added member in open mode."""
     if problem.new_member_capacity is None:
         return problem.capacity, problem.subscribed
-    everything = np.ones((len(problem.subscribed), 1), dtype=np.bool_)
-    reads = np.concatenate([problem.subscribed, everything], axis=1)
-    return np.append(problem.capacity, problem.new_member_capacity), reads
+    # One added member stands for all of them: they are alike.
+    return np.append(problem.capacity, problem.new_member_capacity), append_readers(problem.subscribed, 1)
 
 
 def _group_consumers(problem: PackingProblem, *, owners_differ: bool) -> list[list[int]]:

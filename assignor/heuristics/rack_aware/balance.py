@@ -1,26 +1,24 @@
 """Limits on a member's partitions, in total and per topic, at which the counts are even.
 
-Members with equal subscriptions get equal counts, or one more. With different subscriptions, counts
-are even if the sum of their squares is minimal.
+With different subscriptions, counts are even if the sum of their squares is minimal.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trimtab.assignor.heuristics import sticky
-from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProblem
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, LongArray, PackingProblem
 
 
 @dataclass(frozen=True, slots=True)
 class CountLimits:
     """Minimum and maximum counts."""
 
-    least: NDArray[np.int64]
-    most: NDArray[np.int64]
+    least: LongArray
+    most: LongArray
 
-    def allow_counts(self, count: IntArray | NDArray[np.int64]) -> bool:
+    def allow_counts(self, count: IntArray | LongArray) -> bool:
         """Return whether all counts are within the limits."""
         return bool((self.least <= count).all() and (count <= self.most).all())
 
@@ -44,7 +42,7 @@ def compute_member_limits(problem: PackingProblem, *, per_topic: bool) -> CountL
     """Return each member's limits in total (M,); with `per_topic` the topics' limits hold too."""
     reads = problem.subscribed[np.unique(problem.topic)]
     reads = reads[reads.any(axis=1)]
-    if (reads == reads[:1]).all():
+    if (reads == reads[:1]).all():  # one subscription: a division tells the counts
         readers = reads[:1].any(axis=0).astype(np.int64)
         count = int(problem.subscribed[problem.topic].any(axis=1).sum())
         share, rest = divmod(count, max(1, int(readers.sum())))
@@ -53,8 +51,7 @@ def compute_member_limits(problem: PackingProblem, *, per_topic: bool) -> CountL
     if per_topic:
         topics = compute_topic_limits(problem)
         return CountLimits(topics.least.sum(axis=0), topics.most.sum(axis=0))
-    unowned = np.full_like(problem.owner, UNASSIGNED)
-    even = sticky.place_sticky(replace(problem, owner=unowned))
+    even = sticky.place_sticky(replace(problem, owner=np.full_like(problem.owner, UNASSIGNED)))
     # Even assignments are the bases of a shifted matroid, so a member's count differs by at most
     # one between two of them (Frank and Murota, "Decreasing minimization on M-convex sets", 2018).
     counts = np.bincount(even[even != UNASSIGNED], minlength=len(problem.capacity))

@@ -1,8 +1,4 @@
-"""Cost of an assignment by KIP-925: cross-rack traffic and moves.
-
-A partition read across racks costs `traffic` times its write rate ÷ the mean write rate; a moved
-one costs `non_overlap`. With equal write rates these are the costs of the proposal.
-"""
+"""Cost of an assignment by KIP-925: cross-rack traffic and moves."""
 
 from dataclasses import dataclass
 
@@ -15,8 +11,8 @@ from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProb
 class RackCosts:
     """Costs per partition; the defaults are KIP-925's for its default assignor (sticky: 1, 10)."""
 
-    traffic: float = 10.0
-    non_overlap: float = 1.0
+    traffic: float = 10.0  # of a partition of the mean write rate, read across racks
+    non_overlap: float = 1.0  # of a moved partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +35,7 @@ def price_partitions(problem: PackingProblem, costs: RackCosts) -> PartitionCost
     unknown = RackTopology(np.zeros(members, dtype=np.int32), np.zeros((count, 1), dtype=np.bool_))
     racks = problem.racks or unknown
     mean = float(problem.weight.mean()) if count else 0.0
+    # The proposal counts partitions; by write rate, equal rates give its costs.
     traffic = costs.traffic * problem.weight / mean if mean > 0 else np.zeros(count)
     moves = np.where(problem.owner != UNASSIGNED, costs.non_overlap, 0.0)
     return PartitionCosts(racks, np.where(racks.remote.any(axis=1), traffic, 0.0), moves)

@@ -23,8 +23,8 @@ from trimtab.assignor.heuristics.rack_aware.balance import (
     compute_topic_limits,
 )
 from trimtab.assignor.heuristics.rack_aware.costs import PartitionCosts
-from trimtab.assignor.heuristics.rack_aware.layout import FlowLayout, LongArray, build_layout
-from trimtab.assignor.model import UNASSIGNED, FloatArray, PackingProblem
+from trimtab.assignor.heuristics.rack_aware.layout import FlowLayout, build_layout
+from trimtab.assignor.model import UNASSIGNED, FloatArray, LongArray, PackingProblem
 
 
 class Arcs(NamedTuple):
@@ -40,12 +40,8 @@ class Arcs(NamedTuple):
         cls, tail: LongArray, head: LongArray, capacity: LongArray | int = 1, cost: FloatArray | float = 0.0
     ) -> "Arcs":
         """Build arcs; a number as capacity or cost applies to all."""
-        return cls(
-            tail,
-            head,
-            np.full(len(tail), capacity, dtype=np.int64),
-            np.full(len(tail), cost, dtype=np.float64),
-        )
+        capacities = np.full(len(tail), capacity, dtype=np.int64)
+        return cls(tail, head, capacities, np.full(len(tail), cost, dtype=np.float64))
 
     def concat_arcs(self, *others: "Arcs") -> "Arcs":
         """Return these arcs followed by the others."""
@@ -63,80 +59,69 @@ class FlowNetwork:
     supply: LongArray  # (N,) units each node supplies; a demand is negative
 
 
-def build_network(
-    problem: PackingProblem, partition_costs: PartitionCosts, *, per_topic: bool
-) -> FlowNetwork:
+def build_network(problem: PackingProblem, costs: PartitionCosts, *, per_topic: bool) -> FlowNetwork:
     """Build the network of a closed problem; with `per_topic` each topic's counts are even."""
-    nodes = build_layout(problem, partition_costs.racks.remote.shape[1], per_topic=per_topic)
+    nodes = build_layout(problem, costs.racks.remote.shape[1], per_topic=per_topic)
     topics = compute_topic_limits(problem)
     seats = CountLimits(topics.least[nodes.balanced_topics], topics.most[nodes.balanced_topics])
     members = compute_member_limits(problem, per_topic=per_topic)
     return FlowNetwork(
         layout=nodes,
-        item_arcs=_arcs_from_items(problem, partition_costs, nodes),
-        hub_arcs=_arcs_from_hubs(partition_costs, nodes),
-        member_arcs=_arcs_to_members(nodes, seats).concat_arcs(_arcs_to_end(nodes, members, partition_costs)),
-        supply=_compute_supply(nodes, seats, members),
+        item_arcs=_arcs_from_items(problem, costs, nodes),
+        hub_arcs=_arcs_from_hubs(costs, nodes),
+        member_arcs=_arcs_to_members(nodes, seats).concat_arcs(_arcs_to_end(nodes, members, costs)),
+        supply=_supply(nodes, seats, members),
     )
 
 
-def _arcs_from_items(problem: PackingProblem, partition_costs: PartitionCosts, nodes: FlowLayout) -> Arcs:
+def _arcs_from_items(problem: PackingProblem, costs: PartitionCosts, nodes: FlowLayout) -> Arcs:
     """Return the arcs to "anywhere", to near racks, and to the owners (rule 1)."""
-    remote = partition_costs.racks.remote[nodes.items]
-    cross_rack, move = partition_costs.cross_rack[nodes.items], partition_costs.move[nodes.items]
-    everyone = np.arange(len(nodes.items))
-    anywhere = Arcs.from_columns(
-        everyone, nodes.hub_node(nodes.kind, nodes.rack_count), cost=cross_rack + move
-    )
+    cross_rack, move = costs.cross_rack[nodes.items], costs.move[nodes.items]
+    hub = nodes.hub_node(nodes.kind, nodes.rack_count)
+    anywhere = Arcs.from_columns(np.arange(len(hub)), hub, cost=cross_rack + move)
     # A partition that is near everywhere needs no arc but "anywhere".
-    item, rack = np.nonzero(~remote & (cross_rack > 0)[:, None])
+    item, rack = np.nonzero(~costs.racks.remote[nodes.items] & (cross_rack > 0)[:, None])
     near = Arcs.from_columns(item, nodes.hub_node(nodes.kind[item], rack), cost=move[item])
     owner = problem.owner[nodes.items]
     read = np.flatnonzero((owner != UNASSIGNED) & nodes.readers[nodes.kind, owner])
-    crosses = partition_costs.racks.find_cross_rack(problem.owner)[nodes.items]
-    home = Arcs.from_columns(
-        read, nodes.seat[nodes.kind[read], owner[read]], cost=np.where(crosses, cross_rack, 0.0)[read]
-    )
+    crosses = costs.racks.find_cross_rack(problem.owner)[nodes.items]
+    seat, stay = nodes.seat[nodes.kind[read], owner[read]], np.where(crosses, cross_rack, 0.0)[read]
+    home = Arcs.from_columns(read, seat, cost=stay)
     return anywhere.concat_arcs(near, home)
 
 
-def _arcs_from_hubs(partition_costs: PartitionCosts, nodes: FlowLayout) -> Arcs:
+def _arcs_from_hubs(costs: PartitionCosts, nodes: FlowLayout) -> Arcs:
     kind, member = np.nonzero(nodes.readers)
     seat, everything = nodes.seat[kind, member], len(nodes.items)
-    near = Arcs.from_columns(
-        nodes.hub_node(kind, partition_costs.racks.member_rack[member]), seat, everything
-    )
+    near = Arcs.from_columns(nodes.hub_node(kind, costs.racks.member_rack[member]), seat, everything)
     return near.concat_arcs(Arcs.from_columns(nodes.hub_node(kind, nodes.rack_count), seat, everything))
 
 
 def _arcs_to_members(nodes: FlowLayout, seats: CountLimits) -> Arcs:
-    """Return the arcs from topic seats to their members."""
-    member = np.broadcast_to(
-        nodes.first_member + np.arange(nodes.topic_seats.shape[1]), nodes.topic_seats.shape
-    )
+    member = nodes.first_member + np.arange(nodes.topic_seats.shape[1])
+    member = np.broadcast_to(member, nodes.topic_seats.shape)
     return Arcs.from_columns(nodes.topic_seats.ravel(), member.ravel(), (seats.most - seats.least).ravel())
 
 
-def _arcs_to_end(nodes: FlowLayout, members: CountLimits, partition_costs: PartitionCosts) -> Arcs:
+def _arcs_to_end(nodes: FlowLayout, members: CountLimits, costs: PartitionCosts) -> Arcs:
     """Return an arc for each partition a member may hold beyond its minimum (rule 4)."""
     more = members.most - members.least
     member = np.repeat(np.arange(len(more)), more)
     rank = np.arange(len(member)) - np.repeat(np.cumsum(more) - more, more)
     rank += members.least[member]
-    highest = float((partition_costs.cross_rack + partition_costs.move).max(initial=0.0)) or 1.0
-    # More than a swap along a chain of seats can save.
+    highest = float((costs.cross_rack + costs.move).max(initial=0.0)) or 1.0
+    # More than a swap along a chain of seats can save: the chain passes each seat once.
     step = (min(len(nodes.items), nodes.first_hub - nodes.first_member) + 1) * highest
     cost = step * (rank - rank.min(initial=0))
     return Arcs.from_columns(nodes.first_member + member, np.full(len(member), nodes.end_node), cost=cost)
 
 
-def _compute_supply(nodes: FlowLayout, seats: CountLimits, members: CountLimits) -> LongArray:
+def _supply(nodes: FlowLayout, seats: CountLimits, members: CountLimits) -> LongArray:
     """Return the supply of each node (N,), with minimum counts taken off (rule 3)."""
     supply = np.zeros(nodes.end_node + 1, dtype=np.int64)
     supply[: len(nodes.items)] = 1
     supply[nodes.topic_seats] = -seats.least
-    supply[nodes.first_member : nodes.first_member + len(members.least)] = (
-        seats.least.sum(axis=0) - members.least
-    )
+    first, last = nodes.first_member, nodes.first_member + len(members.least)
+    supply[first:last] = seats.least.sum(axis=0) - members.least
     supply[nodes.end_node] = -supply.sum()
     return supply

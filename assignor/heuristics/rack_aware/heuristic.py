@@ -38,13 +38,14 @@ def place_rack_aware(problem: PackingProblem, costs: RackCosts, *, per_topic: bo
 
 def _is_current_best(problem: PackingProblem, best: IntArray, costs: RackCosts, *, per_topic: bool) -> bool:
     """Return whether the current owners are as even and as cheap as the best (rule 3)."""
+    # Of several cheapest assignments the solver may return another than the one in force.
     owner = problem.owner
     owned = owner != UNASSIGNED
     if (owned != (best != UNASSIGNED)).any():
         return False
     if not problem.subscribed[problem.topic[owned], owner[owned]].all():
         return False
-    if _measure_unevenness(problem, owner) != _measure_unevenness(problem, best):
+    if _unevenness(problem, owner) != _unevenness(problem, best):
         return False
     if per_topic and not compute_topic_limits(problem).allow_counts(_count_by_topic(problem, owner)):
         return False
@@ -53,13 +54,12 @@ def _is_current_best(problem: PackingProblem, best: IntArray, costs: RackCosts, 
     return price.total_cost(problem, owner) <= least + COST_TOLERANCE * (1 + least)
 
 
-def _measure_unevenness(problem: PackingProblem, bins: IntArray) -> int:
+def _unevenness(problem: PackingProblem, bins: IntArray) -> int:
     counts = np.bincount(bins[bins != UNASSIGNED], minlength=len(problem.capacity))
     return int((counts**2).sum())
 
 
 def _count_by_topic(problem: PackingProblem, bins: IntArray) -> IntArray:
-    """Return the partition count of each topic and member, (T, M)."""
     counts = np.zeros(problem.subscribed.shape, dtype=np.int32)
     read = bins != UNASSIGNED
     np.add.at(counts, (problem.topic[read], bins[read]), 1)

@@ -3,26 +3,22 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trimtab.assignor.heuristics.rack_aware.balance import find_balanceable_topics
-from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProblem
-
-LongArray = NDArray[np.int64]
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, LongArray, PackingProblem
 
 
 @dataclass(frozen=True, slots=True)
 class FlowLayout:
     """I items in K kinds of equal readers; M members in R + 1 racks (the last: unknown).
 
-    Nodes are the items, the members from `first_member`, the seats of balanced topics, the hubs
-    from `first_hub`, and `end_node`. A member is its own seat for all other topics.
+    Nodes are the items, the members, the seats of balanced topics, the hubs, and the end.
     """
 
     items: LongArray  # (I,) partitions
     kind: LongArray  # (I,)
     readers: BoolArray  # (K, M)
-    seat: LongArray  # (K, M) node of each member's seat
+    seat: LongArray  # (K, M) node of each member's seat: the member itself for unbalanced topics
     balanced_topics: LongArray  # (E,) topics whose counts are to be even
     topic_seats: LongArray  # (E, M) nodes of their seats
     rack_count: int  # R + 1
@@ -43,7 +39,7 @@ class FlowLayout:
         return self.first_hub + kind * (self.rack_count + 1) + rack
 
     def members_by_seat(self) -> IntArray:
-        """Return the member of each seat (end_node + 1,), UNASSIGNED for other nodes."""
+        """Return the member of each seat (N,), UNASSIGNED for other nodes."""
         kind, member = np.nonzero(self.readers)
         members = np.full(self.end_node + 1, UNASSIGNED, dtype=np.int32)
         members[self.seat[kind, member]] = member

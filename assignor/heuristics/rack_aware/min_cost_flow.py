@@ -1,8 +1,4 @@
-"""Minimum-cost flow by OR-tools (extra `racks`), and the assignment it gives.
-
-The solver is exact on integers: costs are counted in steps of 2⁻⁴⁰ of the highest partition cost,
-or in the finest steps that fit into 64 bits.
-"""
+"""Minimum-cost flow by OR-tools (extra `racks`), and the assignment it gives."""
 
 from typing import Any, Final
 
@@ -11,11 +7,10 @@ from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
 from trimtab.assignor.heuristics.rack_aware.costs import RackCosts, price_partitions
 from trimtab.assignor.heuristics.rack_aware.flow_network import FlowNetwork, build_network
-from trimtab.assignor.heuristics.rack_aware.layout import LongArray
-from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, LongArray, PackingProblem
 from trimtab.common.errors import BrokenHeuristicError
 
-MAX_COST_STEPS: Final = 2.0**40
+MAX_COST_STEPS: Final = 2.0**40  # of the highest partition cost: the solver is exact on integers
 MAX_SOLVER_COST: Final = 2.0**60  # limit of cost times nodes: the solver multiplies them in 64 bits
 
 
@@ -32,46 +27,41 @@ def find_cheapest_assignment(problem: PackingProblem, costs: RackCosts, *, per_t
     return placed
 
 
-def _solve_flows(flow_network: FlowNetwork) -> LongArray:
-    """Return the flow on every arc (A,)."""
+def _solve_flows(net: FlowNetwork) -> LongArray:
     solver: Any = SimpleMinCostFlow()  # its stubs type arrays as scalars
-    arcs = flow_network.item_arcs.concat_arcs(flow_network.hub_arcs, flow_network.member_arcs)
+    arcs = net.item_arcs.concat_arcs(net.hub_arcs, net.member_arcs)
     numbers = solver.add_arcs_with_capacity_and_unit_cost(
-        arcs.tail, arcs.head, arcs.capacity, _scale_costs(arcs.cost, flow_network)
+        arcs.tail, arcs.head, arcs.capacity, _scale_costs(arcs.cost, net)
     )
-    solver.set_nodes_supplies(np.arange(len(flow_network.supply)), flow_network.supply)
+    solver.set_nodes_supplies(np.arange(len(net.supply)), net.supply)
     status = solver.solve()
     if status != solver.OPTIMAL:
         raise BrokenHeuristicError(
             f"heuristic 'rack-aware' (KIP-925): the solver ends with {status.name} for "
-            f"{len(flow_network.layout.items)} partitions; choose another heuristic"
+            f"{len(net.layout.items)} partitions; choose another heuristic"
         )
     flows: LongArray = solver.flows(numbers)
     return flows
 
 
-def _scale_costs(cost: FloatArray, flow_network: FlowNetwork) -> LongArray:
-    """Return costs as integers."""
-    partition = float(flow_network.item_arcs.cost.max(initial=0.0)) or 1.0
+def _scale_costs(cost: FloatArray, net: FlowNetwork) -> LongArray:
+    partition = float(net.item_arcs.cost.max(initial=0.0)) or 1.0
     anything = float(cost.max(initial=0.0)) or 1.0
-    steps = min(MAX_COST_STEPS / partition, MAX_SOLVER_COST / (len(flow_network.supply) + 1) / anything)
+    steps = min(MAX_COST_STEPS / partition, MAX_SOLVER_COST / (len(net.supply) + 1) / anything)
     counted: LongArray = np.rint(cost * steps).astype(np.int64)
     return counted
 
 
-def _read_assignment(flow_network: FlowNetwork, flows: LongArray) -> IntArray:
+def _read_assignment(net: FlowNetwork, flows: LongArray) -> IntArray:
     """Return the member of each item (I,)."""
-    members = flow_network.layout.members_by_seat()
-    taken = flows[: len(flow_network.item_arcs.tail)] > 0
-    goes = np.empty(len(flow_network.layout.items), dtype=np.int64)
-    goes[flow_network.item_arcs.tail[taken]] = flow_network.item_arcs.head[taken]
+    members, split = net.layout.members_by_seat(), len(net.item_arcs.tail)
+    taken, given = flows[:split] > 0, flows[split : split + len(net.hub_arcs.tail)]
+    goes = np.empty(len(net.layout.items), dtype=np.int64)
+    goes[net.item_arcs.tail[taken]] = net.item_arcs.head[taken]
     reader = members[goes]
-    given = flows[
-        len(flow_network.item_arcs.tail) : len(flow_network.item_arcs.tail) + len(flow_network.hub_arcs.tail)
-    ]
-    places = np.lexsort((flow_network.hub_arcs.head, flow_network.hub_arcs.tail))
+    places = np.lexsort((net.hub_arcs.head, net.hub_arcs.tail))
     # Items of one hub are alike to the flow, so its seats take them in order.
     waiting = np.flatnonzero(reader == UNASSIGNED)
     waiting = waiting[np.argsort(goes[waiting], kind="stable")]
-    reader[waiting] = np.repeat(members[flow_network.hub_arcs.head[places]], given[places])
+    reader[waiting] = np.repeat(members[net.hub_arcs.head[places]], given[places])
     return reader

@@ -31,13 +31,14 @@ from trimtab.assignor.heuristics.steady.params import DEFAULT_PRESET, STEADY_PRE
 from trimtab.assignor.heuristics.steady.rack_affinity import improve_rack_affinity
 from trimtab.assignor.heuristics.steady.return_home import return_items_home
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
+from trimtab.assignor.packing import append_readers
 
-SEARCH_SEED: Final = 1
+SEARCH_SEED: Final = 1  # fixed: equal input gives equal bytes
 MAX_REPACK_ROUNDS: Final = 8
 # Load of any move besides its own, in capacities, so that idle partitions stay, too.
 MOVE_BASE_LOAD: Final = 1e-4
 
-RELEASE_THRESHOLDS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)
+RELEASE_THRESHOLDS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)  # 0: keep all, 1.01: pack afresh
 MAX_FILLS: Final = (1.0, 0.9)
 
 BALANCE_BAND: Final = 0.05  # band of `balance_members`, which rack moves must not leave
@@ -47,78 +48,65 @@ def pack_steady(problem: PackingProblem, params: SteadyParams) -> IntArray:
     """Return the bin of each partition, shape (P,); UNASSIGNED if it fits nowhere (closed mode)."""
     if not len(problem.weight):
         return np.zeros(0, dtype=np.int32)
-    if (
-        problem.new_member_capacity is not None
-        and problem.racks is None
-        and (problem.owner == UNASSIGNED).all()
-    ):
-        return _pack_until_stable(problem, params)  # not with racks: added members have none
-    return _pack_canonical(problem, params)
-
-
-def _pack_canonical(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    order = canonical_order(problem)
-    renumbered = order.renumber_problem(problem)
-    return order.restore_bins(
-        (_pack_closed if problem.new_member_capacity is None else _pack_open)(renumbered, params)
-    )
-
-
-def _pack_until_stable(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    """Repeat the decision until it is stable: partitions without an owner move at no cost."""
-    members = len(problem.capacity)
     bins = _pack_canonical(problem, params)
-    for _ in range(MAX_REPACK_ROUNDS):
-        added = max(0, int(bins.max()) + 1 - members)
-        again = _pack_canonical(_own_by_bins(problem, bins, added), params)
+    if problem.new_member_capacity is None or (problem.owner != UNASSIGNED).any():
+        return bins
+    # Partitions without an owner move at no cost, so the next decision, which has owners, would
+    # move some: repeat until it moves none. Not with racks, since added members have none.
+    for _ in range(MAX_REPACK_ROUNDS if problem.racks is None else 0):
+        again = _pack_canonical(_own_by_bins(problem, bins), params)
         if (again == bins).all():
             break
         bins = again
     return bins
 
 
-def _own_by_bins(problem: PackingProblem, bins: IntArray, added: int) -> PackingProblem:
+def _pack_canonical(problem: PackingProblem, params: SteadyParams) -> IntArray:
+    order = canonical_order(problem)
+    pack = _pack_closed if problem.new_member_capacity is None else _pack_open
+    return order.restore_bins(pack(order.renumber_problem(problem), params))
+
+
+def _own_by_bins(problem: PackingProblem, bins: IntArray) -> PackingProblem:
     """Return the problem whose members are the bins and own their partitions."""
-    everything = np.ones((len(problem.subscribed), added), dtype=np.bool_)
+    added = max(0, int(bins.max()) + 1 - len(problem.capacity))
     return replace(
         problem,
         owner=bins,
         capacity=np.append(problem.capacity, np.full(added, problem.new_member_capacity)),
-        subscribed=np.concatenate([problem.subscribed, everything], axis=1),
+        subscribed=append_readers(problem.subscribed, added),
     )
 
 
 def _pack_open(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    falling = _order_decreasing(problem.weight)
-    kept = _find_kept_bins(problem, params)
-    starts = sorted(
-        (
-            _build_candidate(problem, params, kept, theta, fill)
-            for theta in RELEASE_THRESHOLDS
-            for fill in MAX_FILLS
-        ),
-        key=lambda bins: bins.objective,
-    )
-    for bins in starts[: params.improved_candidates]:
+    falling, kept = _order_decreasing(problem.weight), _evict(problem, params).copy_placement()
+    starts = [
+        _build_candidate(problem, params, kept, theta, fill)
+        for theta in RELEASE_THRESHOLDS
+        for fill in MAX_FILLS
+    ]
+    # Improving one takes twice as long as building all twelve (200 partitions): not worth it for each.
+    starts = sorted(starts, key=lambda bins: bins.objective)[: params.improved_candidates]
+    for bins in starts:
         return_items_home(bins, falling)
         improve_rack_affinity(bins, falling)
         close_bins(bins, params.close_tries)
         search_neighbourhoods(bins, params.search_tries, SEARCH_SEED)
         improve_rack_affinity(bins, falling)
         return_items_home(bins, falling)
-    best = min(starts[: params.improved_candidates], key=lambda bins: bins.objective)
+    best = min(starts, key=lambda bins: bins.objective)
     return relabel_bins(problem, best.copy_placement())
 
 
 def balance_load(problem: PackingProblem, params: SteadyParams = STEADY_PRESETS[DEFAULT_PRESET]) -> IntArray:
-    """Return the member of each partition, shape (P,), at about equal load ÷ fair share.
+    """Return the member of each partition (P,) of a closed problem, at about equal load ÷ fair share.
 
-    Every topic of the closed problem needs a reader. Fair shares are `compute_fair_shares`; only
-    the ratios of the capacities count.
+    Every topic needs a reader.
     """
     order = canonical_order(problem)
     renumbered = order.renumber_problem(problem)
     share, price = compute_fair_shares(renumbered), _compute_costs(renumbered, params)
+    # A fill of 1 becomes the fair share: only the ratios of the capacities count.
     posed = replace(renumbered, capacity=renumbered.capacity * np.where(share > 0, share, 1.0))
     bins = Bins(posed, constant_forecast(posed.weight), 0.0, price.move, 0.0, price.cross_rack)
     bins.reset_placement(posed.owner)
@@ -131,17 +119,14 @@ def balance_load(problem: PackingProblem, params: SteadyParams = STEADY_PRESETS[
 
 
 def _usual_fill(bins: IntArray, problem: PackingProblem) -> float:
-    """Return the mean fill of the members within or below the band."""
+    # Without the members that one oversized partition fills: they say nothing about the others.
     fill = np.bincount(bins, problem.weight, len(problem.capacity)) / problem.capacity
     usual = fill[fill <= 1 + BALANCE_BAND]
     return float(usual.mean()) if usual.size else 1.0
 
 
 def _pack_closed(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    bins = _build_bins(problem, params)
-    bins.reset_placement(problem.owner)
-    evict_overload(bins)
-    falling = _order_decreasing(problem.weight)
+    bins, falling = _evict(problem, params), _order_decreasing(problem.weight)
     if insert_emptiest(bins, falling):
         improve_rack_affinity(bins, falling)
         search_neighbourhoods(bins, params.search_tries, SEARCH_SEED)
@@ -150,12 +135,11 @@ def _pack_closed(problem: PackingProblem, params: SteadyParams) -> IntArray:
     return bins.copy_placement()
 
 
-def _find_kept_bins(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    """Return the owner of each partition after evictions; UNASSIGNED for evicted ones."""
+def _evict(problem: PackingProblem, params: SteadyParams) -> Bins:
     bins = _build_bins(problem, params)
     bins.reset_placement(problem.owner)
     evict_overload(bins)
-    return bins.copy_placement()
+    return bins
 
 
 def _build_candidate(
@@ -169,10 +153,10 @@ def _build_candidate(
 
 
 class _ObjectiveCosts(NamedTuple):
-    """Costs in consumers: of moving each partition, per evicted byte/s, and across racks."""
+    """Costs in consumers."""
 
     move: FloatArray  # (P,)
-    eviction: float
+    eviction: float  # per evicted byte/s
     cross_rack: CrossRackCosts | None
 
 
