@@ -84,7 +84,7 @@ def build_command(options: type[CommandOptions]) -> Callable[..., None]:
     """Return the function that typer makes a command of."""
     settings = {one.name: one for one in list_settings(SidecarOptions)}
     flags = [_build_flag(settings[name], options.setting_notes.get(name)) for name in options.setting_names]
-    context = _build_parameter("ctx", typer.Context, inspect.Parameter.empty)
+    context = _build_parameter("ctx", typer.Context, dataclasses.MISSING)
     parameters = [context, *flags, *_list_own_parameters(options)]
     command: Any = partial(_run_command, options)
     # typer reads name, help and options from these, as from any function
@@ -117,11 +117,7 @@ def _list_own_fields(options: type[CommandOptions]) -> "dict[str, dataclasses.Fi
 def _list_own_parameters(options: type[CommandOptions]) -> list[inspect.Parameter]:
     hints = get_type_hints(options, include_extras=True)
     fields = _list_own_fields(options).items()
-    return [_build_parameter(name, hints[name], _get_default(field)) for name, field in fields]
-
-
-def _get_default(field: "dataclasses.Field[Any]") -> Any:
-    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+    return [_build_parameter(name, hints[name], field.default) for name, field in fields]
 
 
 def _build_flag(setting: Setting, note: str | None) -> inspect.Parameter:
@@ -133,6 +129,7 @@ def _build_flag(setting: Setting, note: str | None) -> inspect.Parameter:
 
 
 def _build_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if default is dataclasses.MISSING else default
     # keyword-only: an option without a default may follow one that has a default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 

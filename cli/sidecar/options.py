@@ -7,9 +7,19 @@ import typer
 
 from trimtab.cli.settings_options import GroupOptions, build_command
 
+_LOAD_SETTINGS = (
+    *("topics", "queue", "capacity", "headroom", "heuristic", "move-cost"),
+    *("source", "window", "interval"),
+)
+_SCALING_SETTINGS = (
+    *("min", "max", "cooldown", "scale-up-stabilization-window", "scale-down-stabilization-window"),
+    *("target", "worker-config", "state-dir"),
+)
+_PROCESS_SETTINGS = ("host", "port", "dry-run", "take-over", "stop-workers")
+
 
 class SidecarAction(StrEnum):
-    """What `trimtab sidecar` does."""
+    """Action of `trimtab sidecar`."""
 
     RUN = "run"
     RESTART = "restart"
@@ -18,30 +28,7 @@ class SidecarAction(StrEnum):
 class SidecarCommandOptions(
     GroupOptions,
     run="trimtab.cli.sidecar.run:sidecar",
-    settings=(
-        "topics",
-        "queue",
-        "capacity",
-        "headroom",
-        "heuristic",
-        "move-cost",
-        "source",
-        "window",
-        "interval",
-        "min",
-        "max",
-        "cooldown",
-        "scale-up-stabilization-window",
-        "scale-down-stabilization-window",
-        "target",
-        "worker-config",
-        "state-dir",
-        "host",
-        "port",
-        "dry-run",
-        "take-over",
-        "stop-workers",
-    ),
+    settings=(*_LOAD_SETTINGS, *_SCALING_SETTINGS, *_PROCESS_SETTINGS),
 ):
     """Scale a consumer group by load, and publish who reads what.
 

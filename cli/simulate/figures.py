@@ -34,25 +34,15 @@ MATPLOTLIB_STYLE: Final[Mapping[str, Any]] = {
     "svg.fonttype": "none",  # text stays text: searchable, and in the page's font
     "svg.hashsalt": "trimtab",  # equal figures give equal bytes
     "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
     "axes.titlesize": 11,
     "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
-    "axes.grid": True,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "legend.frameon": False,
-    "savefig.facecolor": "none",
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.axisbelow", "axes.grid"), True),
 }
 PERCENT_TICKS: Final = (0, 0.1, 1, 10, 100)
 LAG_TICKS_S: Final = (0, 1, 10, 60, 600, 3600, 36000)

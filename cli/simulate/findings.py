@@ -110,7 +110,7 @@ def _explain_no_recommendation(
 ) -> str:
     if not candidates:
         return "none of those simulated is a setting of Trimtab"
-    # without the first tick, whose partitions all count as moved
+    # the first decision comes at the end of the first tick: nothing is late before
     lasts = min(len(stream.rates) - 1 for stream in streams) * setup.tick
     if lasts < MIN_LATE_LIMITS * setup.late:
         return (

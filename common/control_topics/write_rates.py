@@ -5,13 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from trimtab.common.control_topics.codec import (
-    build_dataclass,
-    check_non_negative,
-    check_text,
-    decode_control_value,
-    encode_control_value,
-)
+from trimtab.common.control_topics import codec
 from trimtab.common.errors import InvalidPayloadError
 
 
@@ -52,16 +46,16 @@ class TopicWriteRates:
         """Return the record value; equal values give equal bytes."""
         body = asdict(self)
         body["partitions"] = {str(p): asdict(s) for p, s in sorted(self.partitions.items())}
-        return encode_control_value(body)
+        return codec.encode_control_value(body)
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Read a record value. Raises InvalidPayloadError."""
-        body = decode_control_value(value, "write rates")
+        body = codec.decode_control_value(value, "write rates")
         try:
             loads = body["partitions"].items()
-            body["partitions"] = {int(p): build_dataclass(PartitionLoad, s) for p, s in loads}
-            rates = build_dataclass(cls, body)
+            body["partitions"] = {int(p): codec.build_dataclass(PartitionLoad, s) for p, s in loads}
+            rates = codec.build_dataclass(cls, body)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise InvalidPayloadError(f"write rates are malformed: {error}") from error
         _check_write_rates(rates)
@@ -69,9 +63,9 @@ class TopicWriteRates:
 
 
 def _check_write_rates(rates: TopicWriteRates) -> None:
-    check_text("group, topic or source of write rates", rates.group, rates.topic, rates.source)
+    codec.check_text("group, topic or source of write rates", rates.group, rates.topic, rates.source)
     for number, load in rates.partitions.items():
         for name, figure in asdict(load).items():
             if figure is not None:
-                check_non_negative(f"{name} of {rates.topic}-{number}", figure)
-    check_non_negative(f"time of {rates.topic}", rates.time)
+                codec.check_non_negative(f"{name} of {rates.topic}-{number}", figure)
+    codec.check_non_negative(f"time of {rates.topic}", rates.time)
