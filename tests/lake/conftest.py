@@ -1,4 +1,4 @@
-"""Writers over a consumer that is a list of values: the rest of the path is real."""
+"""Lake writers over a consumer of listed records; the lake, Spark and the writer are real."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 @dataclass
 class FakeMessage:
-    """confluent-kafka's message, as far as the sink looks."""
+    """The parts of confluent-kafka's message that the writer reads."""
 
     where: TopicPartition
     at: int
@@ -61,10 +61,7 @@ class FakeMessage:
 
 @dataclass
 class FakeConsumer:
-    """A consumer over lists of values.
-
-    Keeps positions, hands out records in order, notes commits.
-    """
+    """A consumer of listed records; it keeps positions and records its commits."""
 
     log: dict[TopicPartition, list[bytes | None]]
     positions: dict[TopicPartition, int] = field(default_factory=dict)
@@ -102,13 +99,13 @@ class FakeConsumer:
         self.committed |= {TopicPartition(p.topic, p.partition): p.offset for p in offsets}
 
     def join(self, writer: LakeWriter, *partitions: TopicPartition) -> None:
-        """Own these, as the group would have it."""
+        """Assign these partitions, as a rebalance does."""
         writer.on_assign(self, [RawPartition(*p) for p in partitions])
         for p in partitions:
             self.positions.setdefault(p, self.committed.get(p, 0))
 
     def leave(self, writer: LakeWriter, *partitions: TopicPartition) -> None:
-        """Give these up, as the group would have it."""
+        """Revoke these partitions, as a rebalance does."""
         for p in partitions:
             self.positions.pop(p, None)
         writer.on_revoke(self, [RawPartition(*p) for p in partitions])
@@ -121,7 +118,7 @@ def fakes() -> SimpleNamespace:
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, iceberg: IcebergLake) -> SparkLake:
-    """The run's Iceberg lake, or the one whose fixture a test is parametrised with."""
+    """The Iceberg lake of the run, or the lake whose fixture parametrizes a test."""
     wanted = getattr(request, "param", None)
     return request.getfixturevalue(wanted) if wanted else iceberg
 
@@ -133,10 +130,7 @@ def spark(lake: SparkLake) -> Any:
 
 @pytest.fixture
 def config(namespace: str, warehouse: Path) -> Callable[..., LakeConfig]:
-    """Make a configuration.
-
-    Tables in this test's namespace, batches that go at once unless told otherwise.
-    """
+    """Build a configuration with tables in this test's namespace; batches flush at once by default."""
 
     def make(**changes: Any) -> LakeConfig:
         base = {
@@ -156,7 +150,7 @@ def config(namespace: str, warehouse: Path) -> Callable[..., LakeConfig]:
 def writers(
     lake: SparkLake, config: Callable[..., LakeConfig]
 ) -> Iterator[Callable[..., tuple[FakeConsumer, LakeWriter]]]:
-    """Make (consumer, writer) pairs over a log; whatever is left open is closed at the end."""
+    """Create (consumer, writer) pairs over a log; close the open ones at the end."""
     made: list[LakeWriter] = []
 
     def make(log: dict[Any, list[bytes | None]], **changes: Any) -> tuple[FakeConsumer, LakeWriter]:
@@ -185,10 +179,7 @@ def rows(spark: Any) -> Callable[[str], list[Any]]:
 
 @dataclass
 class FakeRegistry:
-    """A schema registry: the documented HTTP interface over a dictionary.
-
-    Subjects and ids as Confluent's registry keeps them; `down` makes it answer with 503.
-    """
+    """A schema registry with Confluent's HTTP interface over a dictionary; `down` makes it answer 503."""
 
     url: str = ""
     login: str = ""
@@ -198,7 +189,7 @@ class FakeRegistry:
     subjects: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, subject: str, schema: Any, kind: str = "AVRO", refers: Any = ()) -> int:
-        """Register a schema, as POST /subjects/…/versions does; return its id."""
+        """Register a schema, like POST /subjects/…/versions; return its id."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
         body = {"schema": text, "references": list(refers)}
         body |= {} if kind == "AVRO" else {"schemaType": kind}
@@ -231,7 +222,7 @@ class FakeRegistry:
 
 
 class RegistryHandler(BaseHTTPRequestHandler):
-    """Speaks HTTP for the registry that a subclass names."""
+    """Serves HTTP for the registry of a subclass."""
 
     registry: FakeRegistry
 
@@ -273,7 +264,7 @@ class RegistryHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
-    """One of its own for a test, on a free port."""
+    """A registry for one test, on a free port."""
     registry = FakeRegistry()
     handler = type("Handler", (RegistryHandler,), {"registry": registry})
 

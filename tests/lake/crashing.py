@@ -1,7 +1,4 @@
-"""`trimtab ingest` that kills itself at a step of a flush: STEP:N, then the command's arguments.
-
-At the N-th time that the step comes by. The command is the product's own.
-"""
+"""`trimtab ingest` that kills itself at the N-th pass of a flush step: STEP:N, then the arguments."""
 
 import os
 import signal

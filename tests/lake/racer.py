@@ -1,6 +1,6 @@
-"""One of several processes that race for the names of commits; a program of test_delta_log.
+"""One of several processes that race for the names of commits, started by test_delta.
 
-Arguments: the log store's class, the folder, rounds, a file with a byte for each racer, its number.
+Arguments: the log store's class, the folder, rounds, a file with a byte per racer, its number.
 Prints one line: the rounds that it won.
 """
 
@@ -21,7 +21,7 @@ from trimtab.consumer_sdk.lake.settings import SessionConfig
 
 
 class Lines:
-    """The one line of a commit; it is ready when every racer is in the middle of its write."""
+    """The one line of a commit, available when every racer is in the middle of its write."""
 
     class Java:
         implements: ClassVar = ["java.util.Iterator"]

@@ -46,7 +46,7 @@ LANES = pytest.mark.parametrize(
 
 
 def row(number: int) -> dict[str, Any]:
-    """A row with a value in every column."""
+    """Return a row with a value in every column."""
     when = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
     line = {"n": number, "d": Decimal("1.50")}
     return {
@@ -67,20 +67,20 @@ def row(number: int) -> dict[str, Any]:
 
 
 def rows(*numbers: int) -> Any:
-    """These rows, and one of nulls behind them."""
+    """Return these rows and a row of nulls."""
     return pa.Table.from_pylist([*map(row, numbers), {"offset": 100 + numbers[0]}], schema=ROWS)
 
 
 @pytest.fixture
 def pair(request: pytest.FixtureRequest, lanes: tuple[str, str]) -> tuple[SparkLake, SparkLake]:
-    """One format's lake, written by Spark and from Arrow."""
+    """The lake of one format, written by Spark and from Arrow."""
     by_spark, by_arrow = (request.getfixturevalue(name) for name in lanes)
     return by_spark, by_arrow
 
 
 @pytest.fixture
 def one_table(pair: tuple[SparkLake, SparkLake], namespace: str, warehouse: Path) -> Callable[[], Any]:
-    """Let both write into one table in turn; return it, and the files of Spark and of Arrow."""
+    """Write one table from both lakes in turn; return it, and the files of Spark and of Arrow."""
 
     def write() -> Any:
         by_spark, by_arrow = pair
@@ -106,7 +106,7 @@ def one_table(pair: tuple[SparkLake, SparkLake], namespace: str, warehouse: Path
 def test_spark_and_arrow_write_one_table_in_turn(
     pair: tuple[SparkLake, SparkLake], one_table: Callable[[], Any]
 ) -> None:
-    """Every type comes back as it went in, whoever wrote it; a file has one row group."""
+    """Every type is read back as written, by either writer, and each file has one row group."""
     name, _, ours = one_table()
     found = pair[0].spark.table(name).orderBy("offset").collect()
     assert [r.offset for r in found] == [1, 2, 3, 4, 101, 103]
@@ -123,17 +123,17 @@ def test_spark_and_arrow_write_one_table_in_turn(
 
 @pytest.mark.parametrize("lanes", [("iceberg", "iceberg_arrow")])
 def test_iceberg_files_have_sparks_parquet_types_and_field_ids(one_table: Callable[[], Any]) -> None:
-    """Name, id, physical and logical type of every column, nested ones too."""
+    """Name, id, physical and logical type of every column equal Spark's, nested columns included."""
     _, theirs, ours = one_table()
     assert _columns(ours) == _columns(theirs)
     assert _ids(ours) == _ids(theirs)
 
 
 @pytest.mark.parametrize("lanes", [("iceberg", "iceberg_arrow")])
-def test_iceberg_knows_the_files_metrics(
+def test_iceberg_files_have_sparks_metrics(
     pair: tuple[SparkLake, SparkLake], one_table: Callable[[], Any]
 ) -> None:
-    """Counts, nulls and bounds of columns are those that Iceberg notes for a file of Spark's."""
+    """Counts, null counts and bounds of each column equal those of a file that Spark wrote."""
     name, _, ours = one_table()
     files = pair[0].spark.table(f"{name}.files").collect()
     by_spark, by_arrow = sorted(files, key=lambda f: Path(f.file_path).name == ours.name)
@@ -147,7 +147,7 @@ def test_iceberg_knows_the_files_metrics(
 
 @pytest.mark.parametrize("lanes", [("delta", "delta_arrow")])
 def test_delta_skips_files_by_their_statistics(pair: tuple[SparkLake, SparkLake], namespace: str) -> None:
-    """The statistics are Delta's own, less those that nobody needs."""
+    """The statistics equal Delta's own, except the ones that file skipping does not use."""
     by_spark, by_arrow = pair
     table = by_spark.create_table(f"{namespace}.t", by_spark.to_spark_frame(rows(1, 2)))
     theirs, ours = (
@@ -162,10 +162,8 @@ def test_delta_skips_files_by_their_statistics(pair: tuple[SparkLake, SparkLake]
 
 
 @LANES
-def test_numbers_and_times_widen_and_nothing_else_changes(
-    pair: tuple[SparkLake, SparkLake], namespace: str
-) -> None:
-    """Structs go by name, nested numbers widen too; a narrowing names the column and both types."""
+def test_only_numbers_and_times_are_widened(pair: tuple[SparkLake, SparkLake], namespace: str) -> None:
+    """Struct fields match by name, nested numbers widen, and a narrowing is an error with both types."""
     spark, lake = pair[0].spark, pair[1]
     wide = "1L AS a, 1D AS r, named_struct('x', 1L, 'y', 'q') AS s, array(1L) AS n"
     table = lake.create_table(f"{namespace}.wide", spark.sql(f"SELECT {wide}"))
@@ -187,8 +185,8 @@ def test_numbers_and_times_widen_and_nothing_else_changes(
 
 
 @LANES
-def test_a_required_column_wants_a_value(pair: tuple[SparkLake, SparkLake], namespace: str) -> None:
-    """A row without one is told by the column's name, and so are rows without the column."""
+def test_a_required_column_needs_a_value(pair: tuple[SparkLake, SparkLake], namespace: str) -> None:
+    """A null, or rows without the column, are an error that names the column."""
     by_spark, by_arrow = pair
     name = f"{namespace}.t"
     by_spark.create_table(f"{namespace}.other", by_spark.spark.sql("SELECT 1 AS one"))
@@ -203,8 +201,8 @@ def test_a_required_column_wants_a_value(pair: tuple[SparkLake, SparkLake], name
 
 
 @LANES
-def test_a_partitioned_table_is_refused_by_name(pair: tuple[SparkLake, SparkLake], namespace: str) -> None:
-    """The error says which setting to change."""
+def test_a_partitioned_table_is_refused(pair: tuple[SparkLake, SparkLake], namespace: str) -> None:
+    """The error names the table and the setting to change."""
     by_spark, by_arrow = pair
     name = f"{namespace}.t"
     by_spark.create_table(f"{namespace}.other", by_spark.spark.sql("SELECT 1 AS one"))
@@ -217,10 +215,10 @@ def test_a_partitioned_table_is_refused_by_name(pair: tuple[SparkLake, SparkLake
         table.stage_rows(pa.table({"topic": ["t"], "offset": [1]}), "a")
 
 
-def test_a_delta_table_with_rules_of_its_own_is_refused(
+def test_a_delta_table_with_constraints_or_generated_columns_is_refused(
     delta: SparkLake, delta_arrow: SparkLake, namespace: str
 ) -> None:
-    """Constraints, and columns that Delta fills, are Delta's own writer's to hold."""
+    """Only Delta's own writer evaluates constraints and generated columns."""
     spark = delta.spark
     delta.create_table(f"{namespace}.other", spark.sql("SELECT 1 AS one"))
     for name, columns, told in (
@@ -239,7 +237,7 @@ def test_a_delta_table_with_rules_of_its_own_is_refused(
 def test_the_tables_codec_is_used(
     iceberg: SparkLake, iceberg_arrow: SparkLake, namespace: str, warehouse: Path
 ) -> None:
-    """`write.parquet.compression-codec` counts for both lanes; zstd where it says nothing."""
+    """Both writers follow `write.parquet.compression-codec`; the default is zstd."""
     table = iceberg_arrow.create_table(f"{namespace}.t", rows(1))
     table.stage_rows(rows(1), "first")
     for number, codec in ((9, "gzip"), (3, "snappy")):
@@ -259,8 +257,10 @@ def test_the_tables_codec_is_used(
     }
 
 
-def test_a_file_of_another_storage_goes_by_the_tables_client(iceberg: SparkLake, tmp_path: Path) -> None:
-    """What is not on this machine is written here and copied over in the JVM."""
+def test_a_file_of_remote_storage_is_uploaded_by_the_tables_client(
+    iceberg: SparkLake, tmp_path: Path
+) -> None:
+    """The file is written locally and copied to the storage in the JVM."""
     root = iceberg.spark._jvm
     arrived = tmp_path / "arrived"
     path = root.org.apache.hadoop.fs.Path("s3a://bucket/data.parquet")
@@ -271,8 +271,8 @@ def test_a_file_of_another_storage_goes_by_the_tables_client(iceberg: SparkLake,
     assert pq.read_table(arrived).num_rows == 2
 
 
-def test_a_full_disk_is_named_and_half_a_file_is_gone(tmp_path: Path) -> None:
-    """The kernel lets a process write no more than 4 kB into a file."""
+def test_a_full_disk_is_an_error_that_leaves_no_partial_file(tmp_path: Path) -> None:
+    """The kernel limits files of the process to 4 kB."""
     done = subprocess.run(
         [sys.executable, "-c", _FULL, str(tmp_path / "folder" / "data.parquet")],
         capture_output=True,

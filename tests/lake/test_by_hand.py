@@ -1,4 +1,4 @@
-"""Tables that somebody changes by hand while a writer is at work on them."""
+"""Tables that a user changes by hand while a writer writes them."""
 
 import shutil
 from collections.abc import Callable
@@ -35,10 +35,8 @@ def drop(lake: SparkLake, warehouse: Path) -> Callable[[str], None]:
 
 
 @FORMATS
-def test_rows_that_are_deleted_by_hand_stay_away(
-    writers: Make, rows: Read, spark: Any, namespace: str
-) -> None:
-    """The marks do not follow the rows: nothing comes again, and what is new lands."""
+def test_deleted_rows_are_not_written_again(writers: Make, rows: Read, spark: Any, namespace: str) -> None:
+    """Offsets do not follow the rows: deleted rows stay deleted, new records are written."""
     table = f"{namespace}.orders"
     consumer, writer = writers({P0: [b"v"] * 8}, **SLOW)
     consumer.join(writer, P0)
@@ -54,8 +52,8 @@ def test_rows_that_are_deleted_by_hand_stay_away(
     assert [offset for *_, offset in rows(table)] == [3, 4, 5, 6, 7]
 
 
-def test_a_column_that_is_renamed_by_hand_is_named(writers: Make, spark: Any, namespace: str) -> None:
-    """The rows have no column for it any more: nothing is written and no offset moves."""
+def test_a_renamed_column_is_an_error_that_names_it(writers: Make, spark: Any, namespace: str) -> None:
+    """The rows have no column of the new name: nothing is written and no offset moves."""
     table = f"{namespace}.orders"
     consumer, writer = writers({P0: [b"v"] * 4}, **SLOW)
     consumer.join(writer, P0)
@@ -70,7 +68,7 @@ def test_a_column_that_is_renamed_by_hand_is_named(writers: Make, spark: Any, na
 
 @FORMATS
 @pytest.mark.parametrize("step", ["begun", "staged"])
-def test_a_table_that_is_dropped_under_its_writer_is_made_anew(
+def test_a_table_dropped_under_its_writer_is_created_again(
     writers: Make,
     drop: Callable[[str], None],
     rows: Read,
@@ -78,7 +76,7 @@ def test_a_table_that_is_dropped_under_its_writer_is_made_anew(
     step: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It gets what this owner has read, from where it began; the log says that it was gone."""
+    """It gets all records that this owner has read, and the log reports that the table was missing."""
     table = f"{namespace}.orders"
     passed: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Table care beside writers: rows stay once each, marks stay, whatever is rewritten or expires."""
+"""Table maintenance beside writers: rewriting and expiring keep each row once, and all offsets."""
 
 import os
 import random
@@ -49,7 +49,7 @@ def care(lake: SparkLake) -> TableMaintenance:
 
 @pytest.fixture
 def grown(writers: Make) -> Callable[..., tuple[Any, Any]]:
-    """Flush some records of P0 at a time into a table that P3 has left long before."""
+    """Flush a few records of P0 at a time into a table that P3 left long before."""
 
     def make(flushes: int) -> tuple[Any, Any]:
         consumer, writer = writers(
@@ -69,7 +69,7 @@ def grown(writers: Make) -> Callable[..., tuple[Any, Any]]:
 
 
 def whole(flushes: int) -> list[tuple[str, int, int]]:
-    """What `grown` has written."""
+    """Return the rows that `grow_table` has written."""
     return [(*P0, n) for n in range(flushes * AT_ONCE)] + [(*P3, n) for n in range(2)]
 
 
@@ -86,10 +86,10 @@ def files(lake: SparkLake, name: str) -> int:
 
 
 @FORMATS
-def test_small_files_become_few_and_all_else_stays(
+def test_compaction_rewrites_small_files_and_keeps_rows_and_offsets(
     lake: SparkLake, care: TableMaintenance, grown: Make, rows: Read, namespace: str
 ) -> None:
-    """The plan says what is rewritten; rows and marks are as before; nothing is left to do."""
+    """The plan equals what is rewritten, and a second compaction finds nothing."""
     grown(4)
     name = f"{namespace}.orders"
     before = marks(lake, name)
@@ -105,7 +105,7 @@ def test_small_files_become_few_and_all_else_stays(
 def test_a_writer_flushes_while_its_table_is_compacted(
     lake: SparkLake, care: TableMaintenance, writers: Make, rows: Read, namespace: str
 ) -> None:
-    """Neither fails for good: every row is there once, and the marks are where the rows end."""
+    """Both succeed: every row is there once, and the offsets are at the end of the rows."""
     consumer, writer = writers({P0: [b"v" * 50] * FLUSHES * AT_ONCE}, lake_flush_timeout=LONG)
     consumer.join(writer, P0)
     writer.write(consumer.consume(AT_ONCE))
@@ -133,10 +133,10 @@ def test_a_writer_flushes_while_its_table_is_compacted(
 
 
 @FORMATS
-def test_the_fence_holds_behind_a_compaction(
+def test_a_compaction_does_not_weaken_the_fence(
     lake: SparkLake, care: TableMaintenance, grown: Make, namespace: str
 ) -> None:
-    """A compaction refuses nobody, and still refuses whoever is late."""
+    """A current writer's commit succeeds after a compaction, a stale writer's is refused."""
     grown(4)
     name = f"{namespace}.orders"
     table = lake.open_table(name)
@@ -156,7 +156,7 @@ def test_the_fence_holds_behind_a_compaction(
 def test_an_idle_partition_keeps_its_offset_when_its_snapshot_expires(
     lake: SparkLake, care: TableMaintenance, grown: Make, writers: Make, spark: Any, namespace: str
 ) -> None:
-    """Also where the newest versions are a compaction's and a stranger's: its owner goes on."""
+    """The next owner continues at its offset, even if the newest snapshots have none."""
     grown(4)
     name = f"{namespace}.orders"
     compact_table(care, name, None, PACE)
@@ -170,10 +170,10 @@ def test_an_idle_partition_keeps_its_offset_when_its_snapshot_expires(
 
 
 @pytest.mark.parametrize("lake", ["iceberg_arrow"], indirect=True)
-def test_marks_that_were_rolled_back_do_not_stand_for_those_that_expire(
+def test_rolled_back_offsets_do_not_replace_expiring_ones(
     lake: IcebergLake, care: TableMaintenance, grown: Make, spark: Any, namespace: str
 ) -> None:
-    """Young snapshots off the current one's line have marks too, but they are not the table's."""
+    """Young snapshots beside the current line have offsets, too, but not the table's."""
     grown(1)
     name = f"{namespace}.orders"
     table = lake.open_table(name)
@@ -188,10 +188,10 @@ def test_marks_that_were_rolled_back_do_not_stand_for_those_that_expire(
 
 
 @pytest.mark.parametrize("lake", ["iceberg_arrow"], indirect=True)
-def test_old_snapshots_and_their_files_go(
+def test_old_snapshots_and_their_files_expire(
     care: TableMaintenance, grown: Make, rows: Read, namespace: str
 ) -> None:
-    """What only they named is deleted; what is younger stays, and so many as shall be kept."""
+    """Younger snapshots stay, and at least the number to keep."""
     grown(4)
     name = f"{namespace}.orders"
     compact_table(care, name, None, PACE)
@@ -203,10 +203,10 @@ def test_old_snapshots_and_their_files_go(
 
 
 @FORMATS
-def test_what_a_crash_left_goes_and_what_is_under_way_stays(
+def test_old_orphan_files_are_deleted_and_young_ones_stay(
     lake: SparkLake, care: TableMaintenance, grown: Make, rows: Read, warehouse: Path, namespace: str
 ) -> None:
-    """Files that were staged days ago and never committed are deleted; young ones are not."""
+    """Files staged days ago and never committed are deleted; an attempt in progress has staged young ones."""
     grown(1)
     name = f"{namespace}.orders"
     table = lake.open_table(name)
@@ -227,10 +227,10 @@ def test_what_a_crash_left_goes_and_what_is_under_way_stays(
 
 
 @FORMATS
-def test_a_young_commit_is_still_found_after_an_expiry(
+def test_expiry_keeps_young_commits_in_the_history(
     lake: SparkLake, care: TableMaintenance, grown: Make, namespace: str
 ) -> None:
-    """A writer that was not answered asks the history; an hour of it is always kept."""
+    """A writer looks up a commit of unknown outcome; the history keeps at least an hour."""
     grown(1)
     name = f"{namespace}.orders"
     table = lake.open_table(name)

@@ -1,4 +1,4 @@
-"""Dead letters: listed, sent to a real broker again, and gone from their table."""
+"""Dead letters: listed, sent to a real broker again, and deleted from their table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ JSON = {"lake_decoder": "json", "lake_schema": "id INT", "lake_flush_timeout": "
 
 @pytest.fixture
 def letters(writers: Make, namespace: str, fakes: Any) -> Callable[[str], str]:
-    """Make a table with four dead letters in two partitions of a topic; return its name."""
+    """Create a table with four dead letters in two partitions of a topic; return its name."""
 
     def make(topic: str) -> str:
         config = JSON | {"lake_tables": {topic: f"{namespace}.orders"}}
@@ -51,7 +51,7 @@ def producer(bootstrap: str) -> Producer:
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[Any]:
-    """Return the records of a topic; there are so many."""
+    """Return this many records of a topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
@@ -64,10 +64,10 @@ def read(bootstrap: str, topic: str, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
-def test_dead_letters_go_back_once_and_say_where_they_come_from(
+def test_dead_letters_are_replayed_once_with_their_origin_in_headers(
     letters: Any, lake: IcebergLake, spark: Any, bootstrap: str, topic: Any
 ) -> None:
-    """Own partition, key, value and headers; a second replay has nothing left to send."""
+    """Partition, key, value and headers stay; a second replay finds nothing to send."""
     name = topic(partitions=2)
     table = letters(name)
     opened = lake.open_table(table)
@@ -99,10 +99,10 @@ def test_dead_letters_go_back_once_and_say_where_they_come_from(
         assert newest == seen.version
 
 
-def test_only_what_is_wanted_goes_and_to_where_it_is_wanted(
+def test_selected_dead_letters_are_sent_to_the_target_topic(
     letters: Any, lake: IcebergLake, spark: Any, bootstrap: str, topic: Any
 ) -> None:
-    """Filters by reason, topic, time and number; another topic gets the records by key."""
+    """Reason, topic, time and number select; another topic gets the records partitioned by key."""
     name, other = topic(partitions=2), topic(partitions=1)
     table = letters(name)
     sent = DeadLetterReplay(lake, table, producer(bootstrap), target_topic=other).run(
@@ -119,15 +119,15 @@ def test_only_what_is_wanted_goes_and_to_where_it_is_wanted(
     assert by_reason == {"not one JSON value": 1, "does not fit the schema id INT": 1, "not a JSON object": 1}
 
 
-def test_what_kafka_does_not_take_stays_in_the_table(
+def test_records_that_kafka_rejects_stay_in_the_table(
     letters: Any, lake: IcebergLake, spark: Any, bootstrap: str, topic: Any
 ) -> None:
-    """The error says how many; what was delivered is not sent a second time."""
+    """The error has their number; delivered records are not sent again."""
     table = letters(topic(partitions=2))
     sending = producer(bootstrap)
 
     class Refusing:
-        """A producer whose broker does not take one of the records."""
+        """A producer whose broker rejects one of the records."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(sending, name)
@@ -143,10 +143,10 @@ def test_what_kafka_does_not_take_stays_in_the_table(
     assert [r.value for r in spark.table(table).collect()] == [b"worse"]
 
 
-def test_a_replay_and_a_writer_do_not_hinder_each_other(
+def test_a_replay_runs_beside_a_writer(
     letters: Any, lake: IcebergLake, spark: Any, bootstrap: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dead letters that come while others are taken out stay, and none is sent twice."""
+    """Dead letters that arrive during a deletion stay, and none is sent twice."""
     name = topic(partitions=2)
     table = letters(name)
     recommit, seen = dead_letters.recommit_offsets, []
@@ -179,10 +179,10 @@ def test_a_replay_and_a_writer_do_not_hinder_each_other(
     assert [r.offset for r in spark.table(table).collect()] == [99]
 
 
-def test_a_table_or_topic_that_is_not_there_is_a_bad_setting(
+def test_a_missing_table_or_topic_is_a_setting_error(
     letters: Any, lake: IcebergLake, namespace: str, bootstrap: str
 ) -> None:
-    """The error names what there is; no record is lost."""
+    """The error lists the existing tables; no record is lost."""
     table = letters("gone")
     assert list_dead_letter_tables(lake, f"{namespace}.orders") == [table]
     assert table in list_dead_letter_tables(lake)
@@ -195,7 +195,7 @@ def test_a_table_or_topic_that_is_not_there_is_a_bad_setting(
     assert sum(heap.records for heap in summarize_dead_letters(lake, table, DeadLetterSelection())) == 4
 
 
-def test_the_command_lists_tries_and_sends(  # noqa: PLR0913, PLR0917 - fixtures
+def test_the_command_lists_and_replays(  # noqa: PLR0913, PLR0917 - fixtures
     letters: Any,
     lake: IcebergLake,
     bootstrap: str,
@@ -204,7 +204,7 @@ def test_the_command_lists_tries_and_sends(  # noqa: PLR0913, PLR0917 - fixtures
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A dry run sends nothing; the end says how many went; a time may be given."""
+    """A dry run sends nothing, a time can be given, and the output has the number of sent records."""
     table = letters(topic(partitions=2))
     shared = IcebergLake(lake.spark, lake.catalog_name)
     monkeypatch.setattr(writer, "open_lake", lambda _: shared)

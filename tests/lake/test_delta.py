@@ -1,4 +1,4 @@
-"""What is Delta's own: the fence inside a commit, the log of a local folder, names, columns."""
+"""Delta only: the fence within a commit, the log of a local folder, names, columns."""
 
 import sys
 import threading
@@ -68,7 +68,7 @@ def marks(offset: int, where: TopicPartition = P) -> CommittedOffsets:
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, table: DeltaTable, meanwhile: Callable[[], Any]) -> None:
-    """Let something happen between the check of a table's next commit and the commit."""
+    """Run an action between the check of a table's next commit and the commit."""
     real = table._build_actions
 
     def late(*given: Any) -> Any:
@@ -78,8 +78,8 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, table: DeltaTable, meanwhile: Cal
     monkeypatch.setattr(table, "_build_actions", late)
 
 
-def test_of_several_processes_one_gets_a_commits_name(tmp_path: Path, racers: list["Popen[str]"]) -> None:
-    """Real processes write each version at the same moment: always one wins, and its text stays."""
+def test_one_of_several_processes_gets_a_commits_name(tmp_path: Path, racers: list["Popen[str]"]) -> None:
+    """Processes that write each version at the same moment: one wins, and its content stays."""
     board, log = tmp_path / "board", tmp_path / "log"
     board.write_bytes(bytes(RACERS))
     log.mkdir()
@@ -95,8 +95,8 @@ def test_of_several_processes_one_gets_a_commits_name(tmp_path: Path, racers: li
     assert len(list(log.iterdir())) == ROUNDS  # no draft stays behind
 
 
-def test_our_log_store_is_in_place(delta: DeltaLake, table: DeltaTable) -> None:
-    """Delta writes the log of a local table with our store."""
+def test_delta_uses_our_log_store(delta: DeltaLake, table: DeltaTable) -> None:
+    """Delta writes the log of a local table with LinkLogStore."""
     store = table._log.store().getDelegate(table._log.logPath())
     assert store.logStoreImpl().getClass().getName() == link_log_store.LOG_STORE_CLASS
     assert (
@@ -105,10 +105,10 @@ def test_our_log_store_is_in_place(delta: DeltaLake, table: DeltaTable) -> None:
     )
 
 
-def test_the_fence_holds_inside_of_a_commit(
+def test_the_fence_holds_within_a_commit(
     delta: DeltaLake, table: DeltaTable, frame: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another commit of the partition, after the check and before ours, refuses ours."""
+    """Another commit of the partition, between our check and our commit, makes ours fail."""
     other = delta.open_table(table.name)
     assert other is not None
     staged = table.stage_rows(frame(2), "late")
@@ -119,10 +119,10 @@ def test_the_fence_holds_inside_of_a_commit(
     assert [table.has_committed(attempt) for attempt in ("early", "late")] == [True, False]
 
 
-def test_others_do_not_fail_a_commit_that_they_overtake(
+def test_unrelated_commits_do_not_fail_a_commit(
     delta: DeltaLake, table: DeltaTable, frame: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another partition's commit and OPTIMIZE come between check and commit: all of it is in."""
+    """Another partition's commit and OPTIMIZE, between check and commit, leave all three in the table."""
     for n in (1, 2):
         table.commit(table.stage_rows(frame(1), f"a{n}"), marks(n), table.read_offsets())
     other = delta.open_table(table.name)
@@ -141,10 +141,10 @@ def test_others_do_not_fail_a_commit_that_they_overtake(
     assert table.read_totals()["files"] == 2
 
 
-def test_marks_outlive_checkpoint_and_log_cleanup(
+def test_offsets_survive_checkpoint_and_log_cleanup(
     delta: DeltaLake, table: DeltaTable, frame: Callable[[int], Any], warehouse: Path
 ) -> None:
-    """The commits are gone, and a new process finds the marks in the checkpoint."""
+    """The commits are deleted, and a new process reads the offsets from the checkpoint."""
     held = CommittedOffsets({"g/x y,(é)": {P: 3, Q: 7}})
     table.commit(table.stage_rows(frame(1), "a"), held, table.read_offsets())
     table.commit(StagedFiles("b"), held, table.read_offsets())
@@ -161,8 +161,8 @@ def test_marks_outlive_checkpoint_and_log_cleanup(
     assert again.count_snapshots() == 1
 
 
-def test_a_table_that_forgets_marks_is_refused(delta: DeltaLake, table: DeltaTable) -> None:
-    """Where Delta may drop the marks of idle partitions, the error says how to stop that."""
+def test_a_table_that_drops_idle_offsets_is_refused(delta: DeltaLake, table: DeltaTable) -> None:
+    """The error has the statement that removes the property."""
     delta.spark.sql(
         f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{TXN_RETENTION_PROPERTY}' = 'interval 1 day')"
     )
@@ -170,10 +170,10 @@ def test_a_table_that_forgets_marks_is_refused(delta: DeltaLake, table: DeltaTab
         table.read_offsets()
 
 
-def test_two_that_make_a_table_at_once_get_the_same_one(
+def test_concurrent_creations_return_the_same_table(
     delta: DeltaLake, frame: Callable[[int], Any], namespace: str
 ) -> None:
-    """One makes it, the other finds it."""
+    """One process creates the table, the other opens it."""
     made: list[DeltaTable] = []
     empty = frame(0)
     both = [
@@ -189,10 +189,10 @@ def test_two_that_make_a_table_at_once_get_the_same_one(
     assert [table.count_snapshots() for table in made] == [1, 1]
 
 
-def test_a_table_that_another_writer_is_making_is_waited_for(
+def test_a_table_in_creation_by_another_writer_is_retried(
     delta: DeltaLake, frame: Callable[[int], Any], namespace: str
 ) -> None:
-    """Between its folder and its first commit it is no table yet, and that passes."""
+    """Its folder exists before its first commit: a retryable error."""
     folder = Path(urlparse(delta.namespace_path(namespace)).path) / "begun"
     (folder / "_delta_log").mkdir(parents=True)
     with pytest.raises(LakeUnavailableError, match="another writer is creating it") as caught:
@@ -202,10 +202,10 @@ def test_a_table_that_another_writer_is_making_is_waited_for(
     assert delta.create_table(f"{namespace}.begun", frame(0)).count_snapshots() == 1
 
 
-def test_a_folder_that_is_somebody_elses_is_named(
+def test_a_folder_with_other_files_is_an_error(
     delta: DeltaLake, frame: Callable[[int], Any], namespace: str
 ) -> None:
-    """What lies there is no table's, and waiting does not mend it."""
+    """Retrying does not help, so the error is not retryable."""
     folder = Path(urlparse(delta.namespace_path(namespace)).path) / "taken"
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
@@ -213,10 +213,10 @@ def test_a_folder_that_is_somebody_elses_is_named(
         delta.create_table(f"{namespace}.taken", frame(0))
 
 
-def test_a_time_is_partitioned_by_a_column_that_delta_fills(
+def test_a_time_partitions_by_a_generated_column(
     delta: DeltaLake, frame: Callable[[int], Any], namespace: str
 ) -> None:
-    """day(timestamp) makes a date column; its rows lie in folders of their day."""
+    """day(timestamp) creates a date column; rows are stored in folders by day."""
     parts = (PartitionField("day", "timestamp"), PartitionField("identity", "topic"))
     table = delta.create_table(f"{namespace}.days", frame(0), parts)
     table.commit(table.stage_rows(frame(3), "a"), marks(3), table.read_offsets())
@@ -225,18 +225,18 @@ def test_a_time_is_partitioned_by_a_column_that_delta_fills(
     assert table.read_totals()["files"] == 3
 
 
-def test_what_delta_cannot_do_is_a_bad_setting(
+def test_unsupported_partitioning_and_names_are_setting_errors(
     delta: DeltaLake, frame: Callable[[int], Any], namespace: str
 ) -> None:
-    """Buckets, and names of three parts, are told in words."""
+    """Buckets, and names of three parts."""
     with pytest.raises(SettingError, match=r"cannot partition by bucket\(4, topic\)"):
         delta.create_table(f"{namespace}.t", frame(0), (PartitionField("bucket", "topic", 4),))
     with pytest.raises(SettingError, match="two parts"):
         delta.open_table(f"{namespace}.x.t")
 
 
-def test_rows_are_brought_into_the_tables_types(delta: DeltaLake, namespace: str) -> None:
-    """Numbers widen, fields of structs go by name, what is missing is null, a narrowing is not."""
+def test_rows_are_cast_to_the_tables_types(delta: DeltaLake, namespace: str) -> None:
+    """Numbers widen, struct fields match by name, missing columns are null, a narrowing is an error."""
     spark = delta.spark
     wide = spark.sql("SELECT 1L AS a, named_struct('x', 1L, 'y', 'q', 'z', 1D) AS s, array(1L) AS n")
     table = delta.create_table(f"{namespace}.wide", wide)
@@ -249,8 +249,8 @@ def test_rows_are_brought_into_the_tables_types(delta: DeltaLake, namespace: str
         narrow.stage_rows(spark.sql("SELECT 1L AS a"), "b")
 
 
-def test_new_columns_are_added_and_types_widened_where_allowed(delta: DeltaLake, namespace: str) -> None:
-    """Columns are added in structs too; a type is widened only if the table's property says so."""
+def test_columns_are_added_and_types_widened_if_allowed(delta: DeltaLake, namespace: str) -> None:
+    """Columns are added in structs, too; types are widened only if the table's property allows it."""
     spark = delta.spark
     old = spark.sql("SELECT 1 AS a, named_struct('x', 1) AS s")
     new = spark.sql("SELECT 2L AS a, named_struct('x', 2, 'y', 'q') AS s, 'n' AS b")
@@ -267,10 +267,10 @@ def test_new_columns_are_added_and_types_widened_where_allowed(delta: DeltaLake,
     assert [(r.a, tuple(r.s), r.b) for r in found] == [(1, (1, None), None), (2, (2, "q"), "n")]
 
 
-def test_a_table_that_became_another_one_meanwhile_is_named(
+def test_a_table_changed_after_staging_is_an_error(
     delta: DeltaLake, table: DeltaTable, frame: Callable[[int], Any]
 ) -> None:
-    """A new column does no harm to staged files; other partitions would."""
+    """Staged files suit a table with a new column, not one with other partitions."""
     staged = table.stage_rows(frame(1), "a")
     delta.spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS (more INT)")
     table.commit(staged, marks(1), table.read_offsets())
@@ -281,6 +281,6 @@ def test_a_table_that_became_another_one_meanwhile_is_named(
         table.commit(staged, marks(2), table.read_offsets())
 
 
-def test_the_name_of_a_mark_can_be_read() -> None:
-    """A person sees group, topic and partition."""
+def test_the_app_id_shows_group_topic_and_partition() -> None:
+    """The app id of a `txn` action is readable."""
     assert transaction_app_id("lake", P) == "trimtab/lake/t/0"

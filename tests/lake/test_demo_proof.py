@@ -1,4 +1,4 @@
-"""The demo's proof on a real table: what is lost, doubled or harmed is seen by Spark."""
+"""The demo's proof on a real table: Spark finds lost, duplicate and corrupt records."""
 
 import random
 from collections.abc import Callable
@@ -20,7 +20,7 @@ SCHEMA = "topic string, partition int, offset bigint, key binary, value binary"
 
 @pytest.fixture
 def rows() -> list[dict[str, Any]]:
-    """What a table should hold."""
+    """The expected content of a table."""
     rng = random.Random(7)  # noqa: S311 - filler
     records = [make_record(WHERE, n, 200, rng) for n in range(COUNT)]
     return [
@@ -31,7 +31,7 @@ def rows() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def check(lake: Any, namespace: str) -> Callable[[list[dict[str, Any]]], DeliveryProof]:
-    """Write rows into a table and prove it against what was to be written."""
+    """Write rows into a table and prove it against the expected ones."""
     rng = random.Random(7)  # noqa: S311 - filler
     sums = sum(make_record(WHERE, n, 200, rng).checksum for n in range(COUNT))
 
@@ -46,13 +46,15 @@ def check(lake: Any, namespace: str) -> Callable[[list[dict[str, Any]]], Deliver
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
-def test_all_is_well(check: Callable[..., DeliveryProof], rows: list[dict[str, Any]]) -> None:
-    """Every record once, in any order: a good end."""
+def test_a_complete_table_passes(check: Callable[..., DeliveryProof], rows: list[dict[str, Any]]) -> None:
+    """Every record once, in any order."""
     assert check(rows[::-1]).summary_line() == f"exactly once: {COUNT} records, 0 lost, 0 duplicated"
 
 
-def test_lost_and_doubled(check: Callable[..., DeliveryProof], rows: list[dict[str, Any]]) -> None:
-    """One row in the place of another: as many rows as records, yet one lost, one doubled."""
+def test_a_lost_and_a_duplicate_record_are_found(
+    check: Callable[..., DeliveryProof], rows: list[dict[str, Any]]
+) -> None:
+    """A row replaced by a copy of another: as many rows as records, one lost, one duplicate."""
     found = check([*rows[1:], rows[5]])
     assert (found.lost, found.duplicated, found.is_exactly_once) == (1, 1, False)
 
@@ -69,11 +71,11 @@ def test_lost_and_doubled(check: Callable[..., DeliveryProof], rows: list[dict[s
     ],
     ids=["a flipped byte", "cut short", "no value", "another's key", "moved", "elsewhere"],
 )
-def test_harm_is_seen(
+def test_a_corrupt_record_is_found(
     check: Callable[..., DeliveryProof],
     rows: list[dict[str, Any]],
     harm: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> None:
-    """A record that is not what was written at its place is corrupt."""
+    """A row that differs from its record is corrupt."""
     found = check([*rows[:-1], rows[-1] | harm(rows[-1])])
     assert (found.corrupt, found.is_exactly_once) == (1, False)

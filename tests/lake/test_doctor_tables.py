@@ -1,4 +1,4 @@
-"""`trimtab doctor --ingest` on real tables: whose offsets they hold, and what cannot be opened."""
+"""`trimtab doctor --ingest` on real tables: the groups of their offsets, and tables that fail to open."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def findings(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., dict[str, Any]]:
-    """Run the doctor on the run's lake; findings by part."""
+    """Run the doctor on the run's lake; return the findings by part."""
     monkeypatch.setattr(writer, "open_lake", lambda _: lake)
     kind = TABLE_FORMATS[type(lake).__name__.startswith("Delta")]
 
@@ -48,10 +48,10 @@ def findings(
 
 
 @EACH
-def test_each_table_tells_whose_offsets_it_holds(
+def test_each_table_is_reported_with_the_groups_of_its_offsets(
     lake: SparkLake, namespace: str, findings: Callable[..., dict[str, Any]]
 ) -> None:
-    """A table that a group wrote names it; group and catalog are compared on the way."""
+    """The ingest's group and catalog are compared with them."""
     frame = lake.to_frame(pa.table({"id": [1, 2]}))
     table = lake.create_table(f"{namespace}.orders", frame)
     marks = CommittedOffsets({"lake-group": {TopicPartition("orders", 0): 2}})
@@ -65,10 +65,10 @@ def test_each_table_tells_whose_offsets_it_holds(
 
 
 @EACH
-def test_a_lake_that_is_not_there_is_a_finding(
+def test_a_missing_lake_is_a_finding(
     lake: SparkLake, tmp_path: Path, findings: Callable[..., dict[str, Any]]
 ) -> None:
-    """A warehouse that nobody has made is wrong, and no traceback."""
+    """A warehouse that does not exist is a failed check, not a traceback."""
     del lake
     found = findings("g", **{"lake.warehouse": str(tmp_path / "nowhere")})
     assert found["tables"]["level"] == "failed"
@@ -76,10 +76,10 @@ def test_a_lake_that_is_not_there_is_a_finding(
 
 
 @EACH
-def test_one_broken_table_hides_no_other(
+def test_a_broken_table_does_not_hide_the_others(
     lake: SparkLake, namespace: str, findings: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be opened is wrong by its name, and the next table is looked at."""
+    """It is a failed check with its name, and the next table is examined."""
     frame = lake.to_frame(pa.table({"id": [1]}))
     for name in ("broken", "sound"):
         lake.create_table(f"{namespace}.{name}", frame)

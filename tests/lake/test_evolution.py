@@ -1,4 +1,4 @@
-"""Tables that change: columns added on the way, by us or by hand, and how they are partitioned."""
+"""Tables that change: columns added by the writer or by hand, and partitioning."""
 
 import logging
 from collections.abc import Callable
@@ -19,13 +19,13 @@ Make = Callable[..., Any]
 
 
 def json(schema: str, **more: Any) -> dict[str, Any]:
-    """Settings for JSON values with these columns."""
+    """Return settings for JSON values with these columns."""
     slow = "120 s"  # on a machine that does other work too
     return {"lake_decoder": "json", "lake_schema": schema, "lake_flush_timeout": slow} | more
 
 
 def ingest(writers: Make, values: list[bytes | None], skip: int = 0, **config: Any) -> Any:
-    """Bring these values in, in one flush; the first `skip` of them are in already."""
+    """Write these values in one flush; the first `skip` of them are already in the table."""
     consumer, writer = writers({P0: values}, **config)
     consumer.join(writer, P0)
     assert consumer.positions[P0] == skip
@@ -34,10 +34,10 @@ def ingest(writers: Make, values: list[bytes | None], skip: int = 0, **config: A
     return writer
 
 
-def test_new_columns_are_added_and_older_rows_are_null_there(
+def test_new_columns_are_added_with_null_in_older_rows(
     writers: Make, spark: Any, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also inside structs; a number is widened; the log says what was changed."""
+    """Fields of structs, too; numbers are widened, and the log lists the changes."""
     caplog.set_level(logging.INFO, "trimtab.lake")
     ingest(writers, [b'{"n": 1, "s": {"x": 1}}'], **json("n INT, s STRUCT<x: INT>"))
     later = json("n BIGINT, s STRUCT<x: INT, y: STRING>, extra STRING", lake_schema_evolution="add")
@@ -48,10 +48,8 @@ def test_new_columns_are_added_and_older_rows_are_null_there(
     assert any("s.y string; extra string" in line for line in caplog.messages)
 
 
-def test_without_evolve_a_new_column_is_an_error_that_tells_of_it(
-    writers: Make, spark: Any, namespace: str
-) -> None:
-    """Nothing is written, the table keeps its columns, and the error names both ways out."""
+def test_a_new_column_is_an_error_without_schema_evolution(writers: Make, spark: Any, namespace: str) -> None:
+    """Nothing is written, the table keeps its columns, and the error has both remedies."""
     ingest(writers, [b'{"n": 1}'], **json("n INT"))
     with pytest.raises(
         TableSchemaMismatchError, match=r"no column for extra string.*lake\.schema\.evolution"
@@ -66,15 +64,15 @@ def test_without_evolve_a_new_column_is_an_error_that_tells_of_it(
 def test_a_type_that_cannot_evolve_is_an_error(
     writers: Make, spark: Any, namespace: str, first: str, second: str
 ) -> None:
-    """Values are never cut to fit: the error names the column, and nothing is written."""
+    """Values are never truncated: the error names the column, and nothing is written."""
     ingest(writers, [b"{}"], **json(first))
     with pytest.raises(TableSchemaMismatchError, match=r"`n`"):
         ingest(writers, [b"", b"{}"], skip=1, **json(second, lake_schema_evolution="add"))
     assert spark.table(f"{namespace}.orders").count() == 1
 
 
-def test_dead_letter_tables_of_before_get_the_headers(writers: Make, spark: Any, namespace: str) -> None:
-    """They are the sink's own, so a column that a release adds is added without being asked."""
+def test_older_dead_letter_tables_get_the_headers_column(writers: Make, spark: Any, namespace: str) -> None:
+    """Dead-letter tables evolve without a setting."""
     schema = json("n INT")
     ingest(writers, [b"bad"], **schema)
     letters = f"{namespace}.orders_dead_letter"
@@ -84,10 +82,10 @@ def test_dead_letter_tables_of_before_get_the_headers(writers: Make, spark: Any,
 
 
 @pytest.mark.parametrize("evolve", ["add", "fail"])
-def test_a_table_changed_by_hand_between_flushes_is_noticed(
+def test_a_table_changed_between_flushes_is_handled(
     writers: Make, spark: Any, namespace: str, evolve: str
 ) -> None:
-    """An added column is null; a dropped one comes back, or is the error that names it."""
+    """An added column is null; a dropped one is added again, or is the error that names it."""
     table = f"{namespace}.orders"
     consumer, writer = writers({P0: [b'{"n": 1}'] * 3}, **json("n INT", lake_schema_evolution=evolve))
     consumer.join(writer, P0)
@@ -107,7 +105,7 @@ def test_a_table_changed_by_hand_between_flushes_is_noticed(
     assert [r.n for r in spark.table(table).orderBy("offset").collect()] == [None, None, 1]
 
 
-def test_a_column_made_required_by_hand_is_named(
+def test_a_null_in_a_column_made_required_is_an_error(
     writers: Make, lake: IcebergLake, spark: Any, namespace: str
 ) -> None:
     """Rows with a value are written; a row without one stops the writer, with add and with fail."""
@@ -129,10 +127,10 @@ def test_a_column_made_required_by_hand_is_named(
     assert spark.table(table).count() == 2
 
 
-def test_writers_that_race_for_a_column_both_get_their_rows_in(
+def test_writers_that_race_for_a_column_both_write_their_rows(
     writers: Make, lake: IcebergLake, spark: Any, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One adds it, the other loses that race, sees it there and goes on."""
+    """One adds it; the other loses the race, finds it and continues."""
     table = f"{namespace}.orders"
     log = {P0: [b'{"n": 1}'] * 2, P1: [b'{"n": 2}'] * 2}
     later = json("n INT, extra STRING", lake_schema_evolution="add")
@@ -162,8 +160,8 @@ def test_writers_that_race_for_a_column_both_get_their_rows_in(
     assert spark.table(table).count() == 4
 
 
-def test_tables_are_partitioned_as_the_setting_says(writers: Make, spark: Any, namespace: str) -> None:
-    """The own table by the rule, a fan-out table only if it is named."""
+def test_tables_are_partitioned_by_the_setting(writers: Make, spark: Any, namespace: str) -> None:
+    """The topic table by the rule, a fan-out table only if the setting names it."""
 
     def transform(frame: Any) -> dict[str, Any]:
         return {"orders": frame, "side": frame, "other": frame}
@@ -183,19 +181,17 @@ def test_tables_are_partitioned_as_the_setting_says(writers: Make, spark: Any, n
 
 
 @pytest.mark.parametrize(("rule", "told"), [("country", "no column country"), ("day(n)", r"day\(n\)")])
-def test_a_partitioning_that_cannot_be_is_a_bad_setting(
+def test_an_impossible_partitioning_is_a_setting_error(
     writers: Make, lake: IcebergLake, namespace: str, rule: str, told: str
 ) -> None:
-    """The error names table and field, and no table is made."""
+    """The error names table and field, and no table is created."""
     with pytest.raises(SettingError, match=told):
         ingest(writers, [b'{"n": "x"}'], **json("n STRING", lake_partition=rule))
     assert lake.open_table(f"{namespace}.orders") is None
 
 
-def test_a_record_larger_than_a_batch_is_a_batch_of_its_own(
-    writers: Make, spark: Any, namespace: str
-) -> None:
-    """However large it is, it lands, and so do those around it."""
+def test_a_record_larger_than_a_batch_is_written(writers: Make, spark: Any, namespace: str) -> None:
+    """It is a batch of its own, and its neighbours are written, too."""
     sizes = [10, 3_000_000, 10, 2_000_000]
     values: list[bytes | None] = [b"x" * size for size in sizes]
     consumer, writer = writers({P0: values}, batch_bytes="100 kB", batch_max_age="60 s")

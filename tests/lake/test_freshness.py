@@ -1,4 +1,4 @@
-"""A freshness goal, kept on the whole path: a sidecar, `trimtab ingest`, and a table's readers."""
+"""The freshness SLO on the whole path: a sidecar, `trimtab ingest`, and a reader of the table."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ PARTITIONS = 2
 
 
 class Reader:
-    """Looks at a table again and again: when was each record there first?"""
+    """Polls a table and records when each record was first visible."""
 
     def __init__(self, lake: SparkLake, table: str, group: str, topic: str) -> None:
         self.seen: list[list[float]] = [[] for _ in range(PARTITIONS)]
@@ -47,9 +47,9 @@ class Reader:
             times.extend([now] * (end - len(times)))
 
     def ages(self, producer: Steady, since: float, until: float) -> list[float]:
-        """Return how old the records of a time were when they were seen, in seconds, sorted.
+        """Return the sorted ages in seconds at which a period's records became visible.
 
-        Of those that were not seen yet, how old they are.
+        Records not yet visible count with their present age.
         """
         now = monotonic()
         return sorted(
@@ -62,13 +62,13 @@ class Reader:
 
 @pytest.fixture
 def reader(lake: SparkLake, namespace: str, group: str, topic: Any) -> Reader:
-    """A reader of a topic's table, neither of which has anything yet."""
+    """A reader of an empty topic's table."""
     return Reader(lake, f"{namespace}.fresh", group, topic(partitions=PARTITIONS))
 
 
 @pytest.fixture
 def names(group: str) -> dict[str, str]:
-    """Control topics of this test alone."""
+    """Control topics of this test only."""
     return {name: f"{group}.{name}" for name in ("plan", "write-rate", "decision")}
 
 
@@ -76,7 +76,7 @@ def names(group: str) -> dict[str, str]:
 def reading(
     bootstrap: str, group: str, names: dict[str, str], lake: SparkLake, warehouse: Path, reader: Reader
 ) -> Iterator[None]:
-    """What is written is brought into the table, in batches that are longer than the goal."""
+    """An ingest whose batches are longer than the SLO."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -99,7 +99,7 @@ def reading(
 def steered(
     bootstrap: str, group: str, names: dict[str, str], tmp_path: Path
 ) -> Iterator[Callable[[], None]]:
-    """Start a sidecar that has the goal, and no say in the count."""
+    """Start a sidecar with the SLO that does not scale."""
     body = {
         "bootstrap": bootstrap,
         "group": group,
@@ -126,10 +126,10 @@ def steered(
 
 
 @pytest.mark.usefixtures("reading")
-def test_a_freshness_goal_is_kept_for_readers_of_the_table(
+def test_the_freshness_slo_is_met_for_readers_of_the_table(
     bootstrap: str, reader: Reader, steered: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Batches that are too long miss it; the plan shortens them, and p99 is below it from then."""
+    """Batches that are too long miss it; the plan shortens them, and p99 is below it from then on."""
     with steady(bootstrap, reader.topic, PARTITIONS, unit=100) as producer:
         _watched(reader, lambda: reader.seen[0])
         missed = reader.ages(producer, 0, reader.seen[0][0])
@@ -150,7 +150,7 @@ def test_a_freshness_goal_is_kept_for_readers_of_the_table(
 
 
 def _watched(reader: Reader, condition: Callable[[], object]) -> None:
-    """Look at the table until a condition holds."""
+    """Poll the table until a condition holds."""
     pause, deadline = Event(), monotonic() + 100
     while not condition():
         assert monotonic() < deadline, "not within 100 s"
@@ -159,6 +159,6 @@ def _watched(reader: Reader, condition: Callable[[], object]) -> None:
 
 
 def _shortened(reader: Reader, since: float) -> bool:
-    """Tell whether two flushes were seen since then, closer together than batches are set to."""
+    """Return whether two flushes since then were closer together than the configured batch age."""
     flushes = sorted({at for at in reader.seen[0] if at > since})
     return any(after - at < BATCH / 2 for at, after in pairwise(flushes))

@@ -1,4 +1,4 @@
-"""Records that are gone before they were read, on a real broker, into real tables."""
+"""Records deleted before they were read, on a real broker, into real tables."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 @dataclass
 class Rig:
-    """A topic, its group, and the table `own` that its records go to."""
+    """A topic, its group, and the topic's table `own`."""
 
     bootstrap: str
     group: str
@@ -44,7 +44,7 @@ class Rig:
         assert producer.flush(30) == 0
 
     def expire(self, before: int, partition: int = 0) -> None:
-        """Delete the records below an offset, as retention does."""
+        """Delete the records below an offset, like retention."""
         where = RawPartition(self.topic, partition, before)
         self.admin.delete_records([where])[where].result(30)
 
@@ -72,7 +72,7 @@ class Rig:
         return consumer, writer
 
     def stop(self) -> None:
-        """Close what was started last, as an application does."""
+        """Close the last writer and consumer, like an application."""
         consumer, writer = self.open.pop()
         try:
             writer.close()
@@ -137,10 +137,10 @@ def rig(request: pytest.FixtureRequest, lake: SparkLake) -> Iterator[Rig]:
 
 
 @FORMATS
-def test_what_expired_while_the_group_was_away_is_a_gap_of_the_table(
+def test_records_expired_while_the_group_was_away_are_a_gap(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is in the table's property, in the counter and in one log line; the rest is all there."""
+    """The gap is in the table's property, the counter and one log line; the other records are written."""
     rig.produce(10)
     rig.ingest(10)
     rig.produce(20)
@@ -159,8 +159,8 @@ def test_what_expired_while_the_group_was_away_is_a_gap_of_the_table(
 
 
 @FORMATS
-def test_records_and_the_gap_before_them_come_in_one_commit(rig: Rig) -> None:
-    """Whoever sees the mark behind a gap sees the gap: there is no version without it."""
+def test_records_and_the_gap_before_them_are_one_commit(rig: Rig) -> None:
+    """Every version whose offset is beyond a gap has the gap."""
     rig.produce(10)
     rig.ingest(10)
     before = _versions(rig)
@@ -171,8 +171,8 @@ def test_records_and_the_gap_before_them_come_in_one_commit(rig: Rig) -> None:
     assert rig.missing() == MissingOffsets((OffsetGap(10, 15),))
 
 
-def test_what_is_below_the_mark_may_expire(rig: Rig) -> None:
-    """The table has those records: nothing is missing."""
+def test_records_below_the_tables_offset_may_expire(rig: Rig) -> None:
+    """The table has those records: there is no gap."""
     rig.produce(10)
     rig.ingest(10)
     rig.expire(9)
@@ -185,8 +185,8 @@ def test_what_is_below_the_mark_may_expire(rig: Rig) -> None:
 
 
 @FORMATS
-def test_latest_skips_what_is_left_and_the_table_says_so(rig: Rig) -> None:
-    """The gap reaches to where the log ended when the consumer went on there."""
+def test_latest_skips_the_remaining_records_and_records_the_gap(rig: Rig) -> None:
+    """The gap ends where the log ended when the consumer continued."""
     rig.produce(10)
     rig.ingest(10)
     rig.produce(20)
@@ -207,8 +207,8 @@ def test_latest_skips_what_is_left_and_the_table_says_so(rig: Rig) -> None:
     assert rig.missing() == MissingOffsets((OffsetGap(10, 30),))
 
 
-def test_error_stops_the_partition_and_no_other(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """Its mark stays, others go on; the error is told at once and raised in the end."""
+def test_error_halts_only_the_expired_partition(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """Its offset stays, others continue; the error is logged at once and raised by close()."""
     rig.produce(10)
     rig.produce(2, partition=1)
     consumer, writer = rig.start()
@@ -226,8 +226,8 @@ def test_error_stops_the_partition_and_no_other(rig: Rig, caplog: pytest.LogCapt
 
 
 @FORMATS
-def test_what_expires_under_a_slow_consumer_is_a_gap_too(rig: Rig) -> None:
-    """Retention overtakes the reader in the middle of its work: nothing else is missing."""
+def test_records_expired_under_a_slow_consumer_are_a_gap(rig: Rig) -> None:
+    """Retention overtakes the reader: only the deleted records are missing."""
     rig.produce(600, size=1000)
     slow = {
         "queued.min.messages": 1,
@@ -248,8 +248,8 @@ def test_what_expires_under_a_slow_consumer_is_a_gap_too(rig: Rig) -> None:
     assert rig.lost() == gap.offset_count
 
 
-def test_the_marker_of_a_transaction_is_no_gap(rig: Rig) -> None:
-    """Neither are the records of one that was called off, which nobody is to read."""
+def test_transaction_markers_and_aborted_records_are_no_gap(rig: Rig) -> None:
+    """Consumers never see their offsets."""
     producer = Producer({"bootstrap.servers": rig.bootstrap, "transactional.id": rig.topic})
     producer.init_transactions(30)
     for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
@@ -264,8 +264,8 @@ def test_the_marker_of_a_transaction_is_no_gap(rig: Rig) -> None:
 
 
 @FORMATS
-def test_every_table_of_a_topic_has_its_own_gap(rig: Rig) -> None:
-    """Also one that gets no row from the batch behind the gap; the counter counts once."""
+def test_every_table_of_a_topic_records_the_gap(rig: Rig) -> None:
+    """Including a table without rows from the batch behind the gap; the counter counts it once."""
 
     def split(frame: Any) -> dict[str, Any]:
         return {"own": frame, "low": frame.where("offset < 10"), "none": frame.where("offset < 0")}
@@ -282,10 +282,10 @@ def test_every_table_of_a_topic_has_its_own_gap(rig: Rig) -> None:
 
 
 @FORMATS
-def test_a_topic_made_anew_stops_its_own_partitions(
+def test_a_recreated_topic_halts_its_partitions_only(
     rig: Rig, eventually: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is written over; another topic's records still land; the end is the named error."""
+    """Nothing is overwritten, another topic's records are written, and close() raises the error."""
     rig.produce(10)
     rig.ingest(10)
     rig.admin.delete_topics([rig.topic])[rig.topic].result(30)

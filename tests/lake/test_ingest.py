@@ -1,4 +1,4 @@
-"""`trimtab ingest` as a process, on a real broker: killed at each step, and told to stop."""
+"""`trimtab ingest` as a process, on a real broker: killed at each step, and stopped by a signal."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def fan_out(frame):
 
 @dataclass
 class Rig:
-    """One test's topic, filled, and what it takes to bring it into the lake."""
+    """The filled topic of one test, and an ingest for it."""
 
     bootstrap: str
     group: str
@@ -66,21 +66,21 @@ class Rig:
         return f"{self.namespace}.{name}"
 
     def complete(self) -> bool:
-        """Whether the own table has everything."""
+        """Return whether the topic table has all records."""
         return self.landed() == sum(self.ends.values())
 
     def landed(self) -> int:
-        """Return how many records the own table's marks cover."""
+        """Return the number of records below the topic table's offsets."""
         return sum(self.marks().values())
 
     def marks(self) -> dict[TopicPartition, int]:
-        """Return the own table's marks."""
+        """Return the topic table's offsets."""
         found = self.lake.open_table(self.table("own"))
         marks = found.read_offsets().offsets if found is not None else CommittedOffsets()
         return dict(marks.groups.get(self.group, {}))
 
     def keys(self, name: str) -> list[int]:
-        """Return the keys of a table's rows, sorted, doubles included."""
+        """Return the keys of a table's rows, sorted, with duplicates."""
         rows = self.lake.spark.table(self.table(name)).select("key").collect()
         return sorted(int(row.key) for row in rows)
 
@@ -136,7 +136,7 @@ def produce(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
 def test_records_survive_sigkill_at_each_step_of_a_flush(
     step: str, rig: Rig, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
 ) -> None:
-    """Rows, fanned-out rows and dead letters are there once, whichever step the process died at."""
+    """Rows, fan-out rows and dead letters are there once, at whichever step the process is killed."""
     rig.settings["lake.transform"] = "fanning:fan_out"
     assert rig.start(crash_at=f"{step}:2").wait(120) == -signal.SIGKILL, rig.said()
     assert not rig.complete()
@@ -159,7 +159,7 @@ def test_records_survive_sigkill_at_each_step_of_a_flush(
 def test_sigterm_drains_flushes_leaves_and_exits_with_0(
     rig: Rig, admin: Any, eventually: Callable[..., None]
 ) -> None:
-    """What was read is in the table and in Kafka's offsets, and the group is empty."""
+    """Every record that was read is in the table and in Kafka's offsets, and the group is empty."""
     running = rig.start(**{"batch.bytes": "64 MB", "trimtab.throttle": "20 kB/s"})
     eventually(lambda: rig.landed() > 0, timeout=90)
     before = rig.landed()
@@ -171,8 +171,8 @@ def test_sigterm_drains_flushes_leaves_and_exits_with_0(
     assert "Traceback" not in rig.said()
 
 
-def test_a_dead_jvm_is_named_and_loses_nothing(rig: Rig, eventually: Callable[..., None]) -> None:
-    """The process ends with a clear message and 1; the table stands where its marks say."""
+def test_a_killed_jvm_ends_the_process_without_loss(rig: Rig, eventually: Callable[..., None]) -> None:
+    """The process exits with 1 and a clear message, and rows and offsets of the table agree."""
     running = rig.start(**{"batch.max.age": "0.5 s", "trimtab.throttle": "20 kB/s"})
     eventually(lambda: rig.landed() > 0, timeout=90)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()

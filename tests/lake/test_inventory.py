@@ -1,4 +1,4 @@
-"""`trimtab tables`: what is in the lake."""
+"""`trimtab tables`: the inventory of a lake."""
 
 import json
 import subprocess
@@ -18,13 +18,10 @@ P0, P3 = TopicPartition("orders", 0), TopicPartition("orders", 3)
 pytestmark = pytest.mark.spark
 
 
-def test_tables_are_listed_with_their_marks(
+def test_tables_are_listed_with_their_offsets(
     writers: Callable[..., Any], spark: Any, namespace: str, warehouse: Path
 ) -> None:
-    """Rows, files, snapshots and next offsets, also of a table that is not Trimtab's.
-
-    By another process.
-    """
+    """Another process prints rows, files, snapshots and offsets, also of a table of another writer."""
     consumer, writer = writers({P0: [b"v"] * 3, P3: [b"v"] * 2})
     consumer.join(writer, P0, P3)
     writer.write(consumer.consume(10))
@@ -46,8 +43,8 @@ def test_tables_are_listed_with_their_marks(
     assert found[f"{namespace}.other"]["committed_offsets"] == {}
 
 
-def test_a_lake_of_delta_tables_is_known_by_its_folder(delta: DeltaLake, tmp_path: Path) -> None:
-    """Rows, files, versions and next offsets, with nothing said about the format."""
+def test_a_delta_lake_is_detected_from_its_folder(delta: DeltaLake, tmp_path: Path) -> None:
+    """Rows, files, versions and next offsets are listed without a format setting."""
     lake = DeltaLake(delta.spark, hadoop_path(str(tmp_path)))
     frame = delta.spark.range(3).coalesce(1)
     table = lake.create_table("here.things", frame)
@@ -66,8 +63,8 @@ def test_a_lake_of_delta_tables_is_known_by_its_folder(delta: DeltaLake, tmp_pat
     }
 
 
-def test_a_folder_without_a_lake_is_a_bad_setting(tmp_path: Path) -> None:
-    """Nothing is made just by looking."""
+def test_a_folder_without_a_lake_is_a_setting_error(tmp_path: Path) -> None:
+    """Listing creates nothing."""
     command = [sys.executable, "-m", "trimtab.cli", "tables", "--warehouse", str(tmp_path / "x")]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Values of a schema registry: typed columns, evolution, and what a bad value or registry gets."""
+"""Values of a schema registry: typed columns, evolution, bad values, unavailable registries."""
 
 import json
 import logging
@@ -94,8 +94,8 @@ EVERY_TYPE = fields(
 )
 
 
-def test_avro_becomes_typed_columns(registry: Any, split: Any) -> None:
-    """Each kind of type has the column that keeps its values; what no column can be is JSON."""
+def test_avro_values_become_typed_columns(registry: Any, split: Any) -> None:
+    """Each type maps to a column that keeps its values; JSON text takes the types without a column."""
     row = {
         "id": 2**40,
         "offset": 5,
@@ -132,8 +132,8 @@ def test_avro_becomes_typed_columns(registry: Any, split: Any) -> None:
     assert set(last.values()) == {None}
 
 
-def test_schemas_of_a_batch_are_united(registry: Any, split: Any) -> None:
-    """An added field is null in older records, a dropped one in newer, a longer number wins."""
+def test_schemas_of_a_batch_are_merged(registry: Any, split: Any) -> None:
+    """A field is null in records of schemas without it, and the longer number type wins."""
     old = fields(
         {"name": "id", "type": "int"},
         {"name": "gone", "type": "string"},
@@ -165,8 +165,8 @@ def test_schemas_of_a_batch_are_united(registry: Any, split: Any) -> None:
     ]
 
 
-def test_schemas_that_do_not_fit_together_are_an_error(registry: Any, split: Any) -> None:
-    """The error names the ids and the field; no record is given up for another."""
+def test_incompatible_schemas_are_an_error(registry: Any, split: Any) -> None:
+    """The error names the schema ids and the field; no record is dropped for another."""
     text, number = fields({"name": "n", "type": "string"}), fields({"name": "n", "type": "int"})
     ids = registry.add("s", text), registry.add("s", number)
     with pytest.raises(TableSchemaMismatchError, match=r"schemas 1, 2 .*Field n"):
@@ -177,7 +177,7 @@ def test_schemas_that_do_not_fit_together_are_an_error(registry: Any, split: Any
 
 
 def test_each_bad_value_is_a_dead_letter_with_its_reason(registry: Any, split: Any) -> None:
-    """Its neighbours are read; nothing stops."""
+    """Its neighbours are decoded, and nothing stops."""
     good = registry.add("s", ORDER)
     text = registry.add("s", '"string"')
     other = registry.add("s", "", "PROTOBUF")
@@ -207,8 +207,8 @@ def test_each_bad_value_is_a_dead_letter_with_its_reason(registry: Any, split: A
     assert "it is PROTOBUF" in told[8]
 
 
-def test_a_value_that_its_column_cannot_hold_is_a_dead_letter(registry: Any, split: Any) -> None:
-    """A number of one schema may be too exact for the column that all schemas share."""
+def test_a_value_beyond_its_column_is_a_dead_letter(registry: Any, split: Any) -> None:
+    """A number of one schema may have more digits than the column that all schemas share."""
     whole, real = fields({"name": "n", "type": "long"}), fields({"name": "n", "type": "double"})
     first, second = registry.add("s", whole), registry.add("s", real)
     values = [
@@ -221,8 +221,8 @@ def test_a_value_that_its_column_cannot_hold_is_a_dead_letter(registry: Any, spl
     assert [at for at, _ in bad] == [0]
 
 
-def test_a_time_that_no_column_can_say_is_a_dead_letter(registry: Any, split: Any) -> None:
-    """Milliseconds that are no longer 64 bits as microseconds stop neither batch nor partition."""
+def test_a_time_beyond_64_bits_of_microseconds_is_a_dead_letter(registry: Any, split: Any) -> None:
+    """It stops neither the batch nor the partition."""
     kind = {"type": "long", "logicalType": "timestamp-millis"}
     schema = fields({"name": "at", "type": kind}, {"name": "or", "type": ["null", kind]})
     number = registry.add("s", schema)
@@ -232,8 +232,8 @@ def test_a_time_that_no_column_can_say_is_a_dead_letter(registry: Any, split: An
     assert [at for at, _ in bad] == [1]
 
 
-def test_referenced_schemas_are_fetched_and_kept(registry: Any, split: Any) -> None:
-    """One request a schema and one a reference, however many batches there are."""
+def test_schemas_and_references_are_fetched_once(registry: Any, split: Any) -> None:
+    """One request per schema and per reference, however many batches follow."""
     address = {
         "type": "record",
         "name": "Address",
@@ -252,14 +252,14 @@ def test_referenced_schemas_are_fetched_and_kept(registry: Any, split: Any) -> N
 
 
 def test_a_topic_of_another_format_does_not_flood_the_registry(registry: Any, split: Any) -> None:
-    """Numbers that look like ids are asked for only so often; all are dead letters."""
+    """Requests for unknown ids are limited, and all values are dead letters."""
     _, bad = split([b"\0" + n.to_bytes(4) + b"x" for n in range(1000, 1500)])
     assert len(bad) == 500
     assert len(registry.asked) == MAX_UNKNOWN_SCHEMAS
 
 
 def proto(*lines: tuple[str, int, Any], nested: Any = ()) -> FileDescriptorProto:
-    """Return a file with a message Other and the message Order of these fields."""
+    """Return a file with a message Other and a message Order of these fields."""
     file = FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])
     file.message_type.add(name="Other").field.add(
@@ -288,7 +288,7 @@ def message(file: FileDescriptorProto, name: str = "shop.Order") -> Any:
 
 
 def register(registry: Any, file: FileDescriptorProto) -> bytes:
-    """Register a file's descriptor; return the five bytes before the path."""
+    """Register a file's descriptor; return the five bytes before the message path."""
     text = b64encode(file.SerializeToString()).decode()
     return b"\0" + bytes(registry.add("s", text, "PROTOBUF").to_bytes(4))
 
@@ -338,8 +338,8 @@ def every_kind() -> FileDescriptorProto:
     return file
 
 
-def test_protobuf_becomes_typed_columns(registry: Any, split: Any) -> None:
-    """Presence, enums, repeated fields, maps, unsigned numbers, Google's types, other messages."""
+def test_protobuf_values_become_typed_columns(registry: Any, split: Any) -> None:
+    """Presence, enums, repeated fields, maps, unsigned numbers, well-known types, nested messages."""
     file = every_kind()
     prefix = register(registry, file)
     full = message(file)(id=1, big=2**64 - 1, raw=b"\xff", kind=1, tags=["a"], more={"k": 3}, note="")
@@ -378,8 +378,8 @@ def test_protobuf_becomes_typed_columns(registry: Any, split: Any) -> None:
     }
 
 
-def test_protobuf_evolves_and_names_what_is_wrong(registry: Any, split: Any) -> None:
-    """Added fields are null in older records; bad paths and bytes are dead letters."""
+def test_protobuf_schemas_evolve_and_bad_values_are_dead_letters(registry: Any, split: Any) -> None:
+    """Added fields are null in older records; bad message paths and bytes are dead letters with a reason."""
     old, new = (
         proto(("id", 1, Field.TYPE_INT32)),
         proto(("id", 1, Field.TYPE_INT64), ("more", 2, Field.TYPE_BOOL)),
@@ -409,16 +409,16 @@ def test_protobuf_evolves_and_names_what_is_wrong(registry: Any, split: Any) -> 
     assert "does not fit its schema" in bad[3][1]
 
 
-def test_the_registry_of_the_tests_speaks_the_clients_language(registry: Any) -> None:
-    """What confluent-kafka's own client registers, it finds again."""
+def test_the_fake_registry_serves_confluents_client(registry: Any) -> None:
+    """A schema that confluent-kafka's client registers is found again."""
     client = SchemaRegistryClient({"url": registry.url})
     number = client.register_schema("orders-value", Schema(json.dumps(ORDER), "AVRO"))
     assert json.loads(client.get_schema(number).schema_str or "") == ORDER
     assert client.get_latest_version("orders-value").schema_id == number
 
 
-def test_a_registry_that_gives_no_answer_is_told_without_secrets(registry: Any) -> None:
-    """Down, refusing, or no registry at all: retryable, and no password in the message."""
+def test_an_unavailable_registry_is_an_error_without_secrets(registry: Any) -> None:
+    """Down, refusing or no registry at all: retryable, and no password in the message."""
     user = {"basic.auth.user.info": "me:hush"}
     number = registry.add("s", ORDER)
     registry.login = "me:other"
@@ -445,16 +445,16 @@ def test_a_registry_that_gives_no_answer_is_told_without_secrets(registry: Any) 
         ({"schema.registry.url": "http://x", "lake.schema": "id INT"}, "need each other"),
     ],
 )
-def test_bad_settings_of_the_registry_are_named(change: dict[str, Any], told: str) -> None:
-    """Before anything starts, and without showing what may be secret."""
+def test_bad_registry_settings_are_errors(change: dict[str, Any], told: str) -> None:
+    """They are raised before anything starts, and show no value that may be secret."""
     good = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "/x", "lake.decoder": "avro"}
     with pytest.raises(SettingError, match=told) as caught:
         parse_lake_config(good | change)
     assert "hush" not in str(caught.value)
 
 
-def test_settings_that_the_client_refuses_are_named() -> None:
-    """The client's own words, under our setting's name; repr shows no secret."""
+def test_settings_that_the_client_rejects_are_errors() -> None:
+    """The client's message, with our setting's name; repr shows no secret."""
     with pytest.raises(SettingError, match=r"schema\.registry\.\*: Unrecognized.*nonsense"):
         SchemaRegistry({"url": "http://x", "nonsense": 1})
     config = parse_lake_config(
@@ -473,10 +473,10 @@ def test_settings_that_the_client_refuses_are_named() -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("lake", ["iceberg", "iceberg_arrow", "delta_arrow"], indirect=True)
-def test_avro_lands_in_a_table_and_evolves_with_its_schemas(
+def test_avro_records_are_written_and_the_table_evolves(
     writers: Make, registry: Any, spark: Any, namespace: str
 ) -> None:
-    """New fields become columns, dead letters lie beside, and a tombstone is a row of nulls."""
+    """New fields become columns, dead letters have their table, and a tombstone is a row of nulls."""
     new = fields(
         *ORDER["fields"],
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
@@ -526,10 +526,10 @@ def test_avro_lands_in_a_table_and_evolves_with_its_schemas(
 
 
 @pytest.mark.spark
-def test_a_registry_that_is_down_is_waited_for(
+def test_an_unavailable_registry_is_retried(
     writers: Make, registry: Any, spark: Any, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is lost and nothing becomes a dead letter; the log says what is waited for."""
+    """No record is lost or becomes a dead letter, and the log has the reason of the wait."""
     number = registry.add("s", ORDER)
     registry.down = True
     config = {"lake_decoder": "avro", "schema_registry_url": registry.url, "lake_flush_timeout": "120 s"}

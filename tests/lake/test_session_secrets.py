@@ -1,4 +1,4 @@
-"""Secrets of a Spark session: they reach the JVM, and nobody else."""
+"""Secrets of a Spark session reach the JVM only."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ print(json.dumps([told, lines]))
 
 
 def test_secrets_are_not_in_the_command_line_of_the_jvm(tmp_path: Path) -> None:
-    """Every user of a machine can list those; the session has them all the same."""
+    """Every user of a machine can list command lines; the session has the secrets all the same."""
     given = {
         "spark.sql.catalog.other.credential": "id:TOP\\SECRET",
         "spark.hadoop.fs.s3a.secret.key": "TOP SECRET=too",
@@ -38,8 +38,8 @@ def test_secrets_are_not_in_the_command_line_of_the_jvm(tmp_path: Path) -> None:
     assert not [line for line in lines if "TOP" in line]
 
 
-def test_secrets_are_known_by_their_names() -> None:
-    """Those of catalogs and storage as those of Kafka; a path to one is none."""
+def test_secrets_are_detected_by_name() -> None:
+    """Secrets of catalogs, storage and Kafka; the path of a secret file is none."""
     secret = (
         "sasl.password",
         "ssl.key.pem",
@@ -70,7 +70,7 @@ except SparkSessionError as error:
 
 
 def test_a_jvm_that_does_not_start_shows_its_output(tmp_path: Path) -> None:
-    """Standard error has what Java printed; the error points at it."""
+    """Standard error has Java's output, and the error refers to it."""
     command = [sys.executable, "-c", FAILING, str(tmp_path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "the Spark session did not start" in done.stdout

@@ -1,4 +1,4 @@
-"""What lands in which table: decoding, dead letters, fan-out, and tables of the user's own."""
+"""Content of each table: decoding, dead letters, fan-out, and tables created by the user."""
 
 import logging
 import resource
@@ -36,13 +36,13 @@ def expire(spark: Any, table: str) -> None:
 
 
 def make_namespace(spark: Any, lake: SparkLake, name: str) -> None:
-    """Make a namespace; Delta's tables lie by their names below the warehouse."""
+    """Create a namespace; Delta's tables lie below the warehouse by name."""
     place = f" LOCATION '{lake.namespace_path(name)}'" if isinstance(lake, DeltaLake) else ""
     spark.sql(f"CREATE NAMESPACE {name}{place}")
 
 
 def ingest(writers: Make, values: list[bytes | None], **config: Any) -> Any:
-    """Bring these values in as records of one partition, in one flush."""
+    """Write these values as records of one partition, in one flush."""
     consumer, writer = writers({P0: values}, **config)
     consumer.join(writer, P0)
     writer.write(consumer.consume(len(values)))
@@ -50,11 +50,8 @@ def ingest(writers: Make, values: list[bytes | None], **config: Any) -> Any:
     return writer
 
 
-def test_json_becomes_columns(writers: Make, spark: Any, namespace: str) -> None:
-    """Record columns stay, decoded columns are added.
-
-    A missing field and a tombstone give nulls.
-    """
+def test_json_fields_become_columns(writers: Make, spark: Any, namespace: str) -> None:
+    """Decoded columns follow the record columns; a missing field and a tombstone give nulls."""
     ingest(
         writers,
         [
@@ -96,8 +93,10 @@ def test_json_becomes_columns(writers: Make, spark: Any, namespace: str) -> None
         (b"}", "not one JSON value"),
     ],
 )
-def test_every_kind_of_misfit_is_told_apart(lake: SparkLake, fakes: Any, value: bytes, reason: str) -> None:
-    """A value that is not one JSON object that fits the schema is a dead letter with its reason."""
+def test_every_kind_of_bad_json_has_its_reason(
+    lake: SparkLake, fakes: Any, value: bytes, reason: str
+) -> None:
+    """A value that is not one JSON object of the schema is a dead letter with its reason."""
 
     batch = build_record_batch(P0, [fakes.Message(P0, 0, value), fakes.Message(P0, 1, b'{"id": 2}')])
     decoded = decode_values(lake.to_frame(pa.Table.from_batches([batch])), JSON["lake_schema"])
@@ -111,7 +110,7 @@ def test_every_kind_of_misfit_is_told_apart(lake: SparkLake, fakes: Any, value: 
 def test_dead_letters_do_not_stop_their_partition(
     writers: Make, rows: Read, spark: Any, namespace: str
 ) -> None:
-    """What cannot be decoded lands beside the table, and the rest goes on."""
+    """Undecodable records are written to the dead-letter table, and the others go on."""
     ingest(writers, [b'{"id": 1}', b"oops", b'{"id": 3}', b"oops too"], **JSON)
     assert [o for _, _, o in rows(f"{namespace}.orders")] == [0, 2]
     letters = spark.table(f"{namespace}.orders_dead_letter").orderBy("offset").collect()
@@ -121,8 +120,8 @@ def test_dead_letters_do_not_stop_their_partition(
     ]
 
 
-def test_no_dead_letters_no_table(writers: Make, lake: SparkLake, namespace: str) -> None:
-    """The dead-letter table is made when it is needed."""
+def test_the_dead_letter_table_is_created_on_demand(writers: Make, lake: SparkLake, namespace: str) -> None:
+    """Without dead letters there is no table."""
     ingest(writers, [b'{"id": 1}'], **JSON)
     assert lake.open_table(f"{namespace}.orders_dead_letter") is None
 
@@ -134,14 +133,16 @@ def test_a_decoded_column_does_not_hide_a_record_column(writers: Make, spark: An
     assert (row.offset, row.value_offset) == (0, 9)
 
 
-def test_a_schema_that_is_none_is_a_bad_setting(writers: Make) -> None:
-    """DDL that Spark cannot read is a setting error, and nothing is written."""
+def test_an_invalid_schema_is_a_setting_error(writers: Make) -> None:
+    """Spark cannot parse the DDL, and nothing is written."""
     with pytest.raises(SettingError, match=r"lake\.schema"):
         ingest(writers, [b"{}"], lake_decoder="json", lake_schema="id WHATEVER")
 
 
-def test_a_transform_may_fan_out(writers: Make, rows: Read, spark: Any, namespace: str) -> None:
-    """Each table gets its rows; names without a namespace lie beside the own table."""
+def test_a_transform_fans_out_to_several_tables(
+    writers: Make, rows: Read, spark: Any, namespace: str
+) -> None:
+    """Each table gets its rows; names without a namespace get the topic table's."""
 
     def transform(frame: Any) -> dict[str, Any]:
         return {
@@ -156,8 +157,8 @@ def test_a_transform_may_fan_out(writers: Make, rows: Read, spark: Any, namespac
     assert spark.table(f"{namespace}x.all").count() == 5
 
 
-def test_the_own_table_keeps_the_marks_even_without_rows(writers: Make) -> None:
-    """A transform that sends everything elsewhere still goes on where it ended."""
+def test_the_topic_table_keeps_offsets_even_without_rows(writers: Make) -> None:
+    """A transform that returns only other tables continues at the topic table's offset."""
     ingest(writers, [b"v"] * 3, lake_transform=lambda frame: {"elsewhere": frame})
     consumer, writer = writers({P0: []})
     consumer.join(writer, P0)
@@ -173,10 +174,10 @@ def test_the_own_table_keeps_the_marks_even_without_rows(writers: Make) -> None:
         (lambda frame: frame.selectExpr("offset / 0 AS x"), "[Dd]ivision by zero"),
     ],
 )
-def test_a_transform_that_fails_moves_no_offset(
+def test_a_failing_transform_moves_no_offset(
     writers: Make, lake: SparkLake, namespace: str, transform: Any, told: str
 ) -> None:
-    """The error is named and the records stay in Kafka."""
+    """The error has the cause, and the records stay in Kafka."""
     with pytest.raises(TransformError, match=told):
         ingest(writers, [b"v"], lake_transform=transform)
     found = lake.open_table(f"{namespace}.orders")
@@ -192,10 +193,10 @@ def test_a_transform_that_fails_moves_no_offset(
         ("value INT", "value"),
     ],
 )
-def test_a_table_that_does_not_fit_is_named(
+def test_a_schema_mismatch_is_an_error(
     writers: Make, spark: Any, lake: SparkLake, namespace: str, columns: str, told: str
 ) -> None:
-    """The error says which column and what to do; nothing is written and no offset moves."""
+    """The error has the column and the remedy; nothing is written and no offset moves."""
     table = f"{namespace}.orders"
     make_namespace(spark, lake, namespace)
     if columns == "value INT":
@@ -212,7 +213,7 @@ def test_a_table_that_does_not_fit_is_named(
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_table_of_the_users_own_is_written_as_it_wants(
+def test_an_iceberg_table_of_the_user_keeps_its_layout(
     writers: Make, rows: Read, spark: Any, namespace: str, version: int
 ) -> None:
     """Partitioned, sorted, with a column that the rows lack, in either format version."""
@@ -231,10 +232,10 @@ def test_a_table_of_the_users_own_is_written_as_it_wants(
 
 
 @pytest.mark.parametrize("lake", ["delta"], indirect=True)
-def test_a_delta_table_of_the_users_own_is_written_as_it_wants(
+def test_a_delta_table_of_the_user_keeps_its_layout(
     writers: Make, rows: Read, spark: Any, lake: SparkLake, namespace: str
 ) -> None:
-    """Partitioned, with columns mapped by name, a column that it fills, and one rows lack."""
+    """Partitioned, with mapped columns, a generated column, and one that the rows lack."""
     table = f"{namespace}.orders"
     make_namespace(spark, lake, namespace)
     spark.sql(
@@ -255,8 +256,8 @@ def test_a_delta_table_of_the_users_own_is_written_as_it_wants(
     assert len(rows(table)) == 20
 
 
-def test_marks_outlive_expiry_and_compaction(writers: Make, spark: Any, namespace: str) -> None:
-    """Old snapshots may go: an idle partition's mark is in the newest one too."""
+def test_offsets_survive_expiry_and_compaction(writers: Make, spark: Any, namespace: str) -> None:
+    """The newest snapshot has the offset of an idle partition, too."""
     idle = TopicPartition("orders", 1)
     log = {P0: [b"v"] * 4, idle: [b"w"] * 2}
     consumer, writer = writers(log)
@@ -275,11 +276,8 @@ def test_marks_outlive_expiry_and_compaction(writers: Make, spark: Any, namespac
     assert consumer.positions[P0] == 4
 
 
-def test_marks_that_are_gone_are_not_guessed(writers: Make, spark: Any, namespace: str) -> None:
-    """A table whose history was cut off behind a compaction is an error.
-
-    Marks given by hand mend it.
-    """
+def test_lost_offsets_are_an_error(writers: Make, spark: Any, namespace: str) -> None:
+    """A table whose history was cut off behind a compaction needs its offsets as a property, set by hand."""
     table = f"{namespace}.orders"
     ingest(writers, [b"v"] * 4)
     spark.sql(f"INSERT INTO {table} SELECT * FROM {table}")  # noqa: S608 - the table of this test
@@ -294,14 +292,10 @@ def test_marks_that_are_gone_are_not_guessed(writers: Make, spark: Any, namespac
 
 
 @FORMATS
-def test_a_full_disk_is_waited_out(
+def test_staging_is_retried_while_the_disk_is_full(
     writers: Make, rows: Read, spark: Any, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Staging fails with a named error, is tried again, and loses nothing.
-
-    The disk is made to look full by the kernel: the JVM may not write files of more
-    than 4 kB for a while.
-    """
+    """The kernel limits the JVM's files to 4 kB for a while; no record is lost."""
     java = py4j_gateway(spark).proc.pid
     soft, hard = resource.prlimit(java, resource.RLIMIT_FSIZE)
     consumer, writer = writers({P0: [b"%0400d" % n for n in range(500)]})
@@ -329,10 +323,10 @@ def test_a_full_disk_is_waited_out(
     assert any("the storage is full, make room" in line for line in caplog.messages)
 
 
-def test_each_topic_has_its_table_and_its_marks(
+def test_each_topic_has_its_table_and_offsets(
     writers: Make, rows: Read, lake: SparkLake, namespace: str
 ) -> None:
-    """Topics of one consumer go to tables of their own; in lake.tables two may share one."""
+    """Topics of one consumer have tables of their own; lake.tables lets two share one."""
     other, third = TopicPartition("clicks", 0), TopicPartition("views", 0)
     log: dict[Any, list[bytes | None]] = {P0: [b"o"] * 3, other: [b"c"] * 2, third: [b"v"]}
     shared = {"clicks": f"{namespace}.web", "views": f"{namespace}.web"}

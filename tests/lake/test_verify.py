@@ -1,4 +1,4 @@
-"""`trimtab tables verify` and the care commands on real tables, beside a real broker."""
+"""`trimtab tables verify` and the maintenance commands on real tables, beside a real broker."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ EACH = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirec
 
 @pytest.fixture
 def produced(topic: Callable[..., str], bootstrap: str) -> tuple[TopicPartition, list[Any]]:
-    """A partition, and its records up to the mark as rows; the topic goes on beyond it."""
+    """Produce records; return a partition and its records up to an offset as rows; the topic goes on."""
     where = TopicPartition(topic(partitions=1), 0)
     producer = Producer({"bootstrap.servers": bootstrap})
     for n in range(COUNT + MORE):
@@ -57,7 +57,7 @@ def config(produced: Any, bootstrap: str, namespace: str, warehouse: Path) -> di
 
 @pytest.fixture
 def keep(lake: SparkLake, produced: Any, namespace: str) -> Callable[[list[Any]], None]:
-    """Put rows into the own table, in pieces, with the mark above them all."""
+    """Write rows into the topic table, in pieces, with the offset above them."""
 
     def fill(rows: list[Any]) -> None:
         step = len(rows) // 5
@@ -80,7 +80,7 @@ def log(config: dict[str, Any]) -> Iterator[BrokerTopicLog]:
 
 @pytest.fixture
 def judge(lake: SparkLake, config: dict[str, Any], log: BrokerTopicLog) -> Callable[[], TableVerification]:
-    """Verify the own table, every row against the broker."""
+    """Verify the topic table, every row against the broker."""
 
     def run() -> TableVerification:
         names = list(config["lake.tables"].values())
@@ -94,7 +94,7 @@ def judge(lake: SparkLake, config: dict[str, Any], log: BrokerTopicLog) -> Calla
 
 
 def planted(rows: list[Any]) -> list[Any]:
-    """One row twice, one deleted, one changed, one beyond the mark."""
+    """Rows with one duplicate, one deleted, one changed, one beyond the offset."""
     changed = rows[7] | {"key": b"another"}
     return [*rows[:5], rows[3], rows[6], changed, *rows[8:], rows[9] | {"offset": COUNT + 1}]
 
@@ -103,7 +103,7 @@ def planted(rows: list[Any]) -> list[Any]:
 def test_a_sound_table_passes(
     keep: Callable[..., None], judge: Callable[[], TableVerification], produced: Any
 ) -> None:
-    """Every row was compared with its record."""
+    """Every row is compared with its record."""
     keep(produced[1])
     found = judge()
     (part,) = found.partitions
@@ -115,7 +115,7 @@ def test_a_sound_table_passes(
 def test_each_planted_defect_is_found(
     keep: Callable[..., None], judge: Callable[[], TableVerification], produced: Any
 ) -> None:
-    """And is named with its offset."""
+    """The report has the offset of each."""
     keep(planted(produced[1]))
     (part,) = judge().partitions
     assert part.examples == {
@@ -135,7 +135,7 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str]]:
-    """Run `trimtab tables …` on the run's lake; exit code and output."""
+    """Run `trimtab tables …` on the run's lake; return exit code and output."""
     monkeypatch.setattr(writer, "open_lake", lambda _: lake)
     monkeypatch.setattr(verify, "_use_all_cores", lambda *_: None)  # the session is the run's
     monkeypatch.setenv("COLUMNS", "200")
@@ -158,7 +158,7 @@ def test_the_command_passes_sound_tables(
     namespace: str,
     command: Callable[..., tuple[int, str]],
 ) -> None:
-    """It ends with 0, also beside a fan-out table that says nothing of the records."""
+    """Exit code 0, also with a fan-out table without record columns."""
     keep(produced[1])
     frame = lake.to_frame(pa.table({"id": [1, 2]}))
     table = lake.create_table(f"{namespace}.ids", frame)
@@ -179,7 +179,7 @@ def test_the_command_passes_sound_tables(
 def test_the_commands_verify_compact_and_expire(
     keep: Callable[..., None], produced: Any, config: dict[str, Any], command: Callable[..., tuple[int, str]]
 ) -> None:
-    """What is wrong ends with 1 and says what to do, also behind a compaction and an expiry."""
+    """Defects are exit code 1 with advice, also after a compaction and an expiry."""
     name = config["lake.tables"][produced[0].topic]
     keep(planted(produced[1]))
 

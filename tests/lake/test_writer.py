@@ -1,4 +1,4 @@
-"""The writer against a real Spark session and real tables; what the fence holds, in each format."""
+"""The writer on a real Spark session and real tables: the fence, rebalances, limits, in each format."""
 
 import logging
 import threading
@@ -27,7 +27,7 @@ def values(count: int, size: int = 20) -> list[bytes | None]:
 
 
 class Gate:
-    """A crash hook that holds a writer at a step until it is opened."""
+    """A step hook that holds a writer at a step until it is opened."""
 
     def __init__(self, step: str) -> None:
         self.step = step
@@ -47,13 +47,10 @@ def mark(lake: SparkLake, table: str, partition: TopicPartition, group: str = "g
 
 
 @FORMATS
-def test_records_and_marks_land_in_one_commit(
+def test_records_and_offsets_are_one_commit(
     writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
-    """Every record is in the table once, and the table knows where to go on.
-
-    Kafka's offsets follow.
-    """
+    """Every record is in the table once, the table has the next offsets, and Kafka's follow."""
     consumer, writer = writers({P0: [b"a", b"b"], P1: [b"c"]})
     consumer.join(writer, P0, P1)
     writer.write(consumer.consume(10))
@@ -64,10 +61,8 @@ def test_records_and_marks_land_in_one_commit(
     assert consumer.committed == {P0: 2, P1: 1}
 
 
-def test_the_record_columns_hold_what_the_record_held(
-    writers: Make, fakes: Any, spark: Any, namespace: str
-) -> None:
-    """Topic, coordinates, time, key, value and headers come through, nulls too."""
+def test_the_record_columns_equal_the_record(writers: Make, fakes: Any, spark: Any, namespace: str) -> None:
+    """Topic, partition, offset, time, key, value and headers, nulls included."""
     consumer, writer = writers({P0: []})
     consumer.join(writer, P0)
     writer.write(
@@ -92,8 +87,8 @@ def test_the_record_columns_hold_what_the_record_held(
 
 
 @FORMATS
-def test_a_new_owner_starts_where_the_table_ends(writers: Make, rows: Read, namespace: str) -> None:
-    """Kafka's committed offset is not believed where the table knows better."""
+def test_a_new_owner_starts_at_the_tables_offset(writers: Make, rows: Read, namespace: str) -> None:
+    """The table's offset takes precedence over Kafka's."""
     log = {P0: values(10)}
     consumer, writer = writers(log)
     consumer.join(writer, P0)
@@ -112,10 +107,7 @@ def test_a_new_owner_starts_where_the_table_ends(writers: Make, rows: Read, name
 def test_a_zombie_with_staged_files_is_refused(
     writers: Make, rows: Read, namespace: str, warehouse: Any
 ) -> None:
-    """An old owner that wakes up after the new one has committed adds nothing.
-
-    And leaves no files.
-    """
+    """A stale owner that resumes after the new one's commit adds nothing and leaves no files."""
     log = {P0: values(100), P1: values(100)}
     gate = Gate("staged")
     sleeper, old = writers(log, crash=gate)
@@ -144,7 +136,7 @@ def test_a_zombie_with_staged_files_is_refused(
 def test_two_writers_with_different_partitions_both_succeed(
     writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
-    """Writers that meet at one table again and again lose no row and no mark."""
+    """Writers that race for one table's commits lose no row and no offset."""
     rounds = 6
     log = {P0: values(10 * rounds), P1: values(10 * rounds)}
     meet = threading.Barrier(2)
@@ -167,10 +159,10 @@ def test_two_writers_with_different_partitions_both_succeed(
 
 
 @FORMATS
-def test_what_was_read_before_it_expired_is_written(
+def test_records_read_before_they_expired_are_written(
     writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
-    """The log has it no longer: what waits in memory is all that there is of it."""
+    """The log no longer has them: the buffer holds the only copy."""
     consumer, writer = writers({P0: values(10)}, batch_max_age=LONG)
     consumer.join(writer, P0)
     writer.write(consumer.consume(10))
@@ -184,13 +176,10 @@ def test_what_was_read_before_it_expired_is_written(
 
 
 @FORMATS
-def test_groups_keep_marks_of_their_own_in_one_table(
+def test_groups_keep_separate_offsets_in_one_table(
     writers: Make, lake: SparkLake, spark: Any, namespace: str
 ) -> None:
-    """A commit carries the other group's marks forward.
-
-    And so does the one after an INSERT by hand.
-    """
+    """A commit carries the other group's offsets forward, also behind an INSERT by hand."""
     table = f"{namespace}.orders"
     for group, count in (("g", 3), ("h", 2), ("g", 4)):
         consumer, writer = writers({P0: values(count)}, group_id=group)
@@ -206,10 +195,10 @@ def test_groups_keep_marks_of_their_own_in_one_table(
     assert (mark(lake, table, P0, "g"), mark(lake, table, P0, "h")) == (5, 2)
 
 
-def test_a_revocation_drops_what_is_far_from_full(
+def test_a_revocation_drops_a_batch_that_has_just_begun(
     writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
-    """The handover does not wait for a batch that has just begun; the next owner reads it again."""
+    """The handover does not wait for it; the next owner reads the records again."""
     consumer, writer = writers({P0: values(10), P1: values(10)}, batch_max_age=LONG)
     consumer.join(writer, P0, P1)
     writer.write(consumer.consume(20))
@@ -219,11 +208,8 @@ def test_a_revocation_drops_what_is_far_from_full(
     assert rows(f"{namespace}.orders") == [("orders", 1, n) for n in range(10)]
 
 
-def test_a_revocation_brings_in_what_is_nearly_full(writers: Make, rows: Read, namespace: str) -> None:
-    """A batch that is at least four fifths full is flushed.
-
-    And Kafka knows before the partition goes.
-    """
+def test_a_revocation_flushes_a_nearly_full_batch(writers: Make, rows: Read, namespace: str) -> None:
+    """A batch at four fifths or more is flushed and committed to Kafka before the partition is revoked."""
     log = {P0: values(1000, 100)}
     consumer, writer = writers(log, batch_max_age=LONG, batch_bytes=160_000)
     consumer.join(writer, P0)
@@ -233,8 +219,8 @@ def test_a_revocation_brings_in_what_is_nearly_full(writers: Make, rows: Read, n
     assert consumer.committed == {P0: 1000}
 
 
-def test_a_revocation_waits_for_what_is_being_staged(writers: Make, rows: Read, namespace: str) -> None:
-    """A batch under way is in the table before the partition goes."""
+def test_a_revocation_waits_for_the_batch_in_flight(writers: Make, rows: Read, namespace: str) -> None:
+    """The batch is in the table before the partition is revoked."""
     gate = Gate("staged")
     consumer, writer = writers({P0: values(10)}, crash=gate)
     consumer.join(writer, P0)
@@ -246,8 +232,8 @@ def test_a_revocation_waits_for_what_is_being_staged(writers: Make, rows: Read, 
     assert consumer.committed == {P0: 10}
 
 
-def test_a_lost_partition_is_called_off(writers: Make, lake: SparkLake, namespace: str) -> None:
-    """What is under way of a lost partition is not committed if it can still be stopped."""
+def test_losing_a_partition_cancels_its_flush(writers: Make, lake: SparkLake, namespace: str) -> None:
+    """The batch in flight is not committed if it can still be cancelled."""
     gate = Gate("staged")
     consumer, writer = writers({P0: values(10)}, crash=gate)
     consumer.join(writer, P0)
@@ -261,11 +247,8 @@ def test_a_lost_partition_is_called_off(writers: Make, lake: SparkLake, namespac
     assert consumer.committed == {}
 
 
-def test_slow_storage_pushes_back_and_serves_callbacks(writers: Make, rows: Read, namespace: str) -> None:
-    """While a batch is stuck, no more than the next one is taken in.
-
-    And a rebalance is still answered.
-    """
+def test_slow_storage_limits_memory_and_serves_callbacks(writers: Make, rows: Read, namespace: str) -> None:
+    """While a flush hangs, only the next batch is buffered, and rebalances are served."""
     gate = Gate("staged")
     consumer, writer = writers({P0: values(2000, 100)}, crash=gate, batch_bytes=100_000)
     consumer.join(writer, P0)
@@ -281,8 +264,8 @@ def test_slow_storage_pushes_back_and_serves_callbacks(writers: Make, rows: Read
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(2000)]
 
 
-def test_a_topic_made_anew_is_not_dropped_in_silence(writers: Make, rows: Read, namespace: str) -> None:
-    """Offsets below the mark stop their partition; what the others bring still lands."""
+def test_a_recreated_topic_halts_its_partition(writers: Make, rows: Read, namespace: str) -> None:
+    """Offsets below the table's halt the partition; other partitions' records are written."""
     consumer, writer = writers({P0: values(10)})
     consumer.join(writer, P0)
     writer.write(consumer.consume(10))
@@ -300,8 +283,8 @@ def test_a_topic_made_anew_is_not_dropped_in_silence(writers: Make, rows: Read, 
     ]
 
 
-def test_topics_that_would_share_a_table_are_refused(writers: Make) -> None:
-    """Also when the other topic has been read by another process: the table's marks tell."""
+def test_topics_that_map_to_one_table_are_refused(writers: Make) -> None:
+    """The table's offsets reveal a topic that another process has written."""
     dot, dash = TopicPartition("a.b", 0), TopicPartition("a-b", 0)
     consumer, writer = writers({dot: values(1)})
     consumer.join(writer, dot)
@@ -312,8 +295,8 @@ def test_topics_that_would_share_a_table_are_refused(writers: Make) -> None:
         consumer.join(writer, dash)
 
 
-def test_each_flush_is_one_readable_line(writers: Make, caplog: pytest.LogCaptureFixture) -> None:
-    """Table, rows, bytes and seconds are logged."""
+def test_each_flush_is_one_log_line(writers: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """It has the table, rows, bytes and seconds."""
     consumer, writer = writers({P0: values(5)})
     consumer.join(writer, P0)
     with caplog.at_level(logging.INFO, logger="trimtab.lake"):
