@@ -8,8 +8,7 @@ Each iteration:
 3. Repeat after a lost race against a writer of other partitions, and after an outage.
 
 The history decides whether a try succeeded, whatever its answer was: an unanswered try may land
-during a later one. If expiry has cut the history, an unanswered try may look refused although it
-succeeded: the rows are safe, and its files must not be deleted.
+during a later one.
 """
 
 from collections.abc import Mapping
@@ -32,12 +31,11 @@ class CommitSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class CommitFenced:
-    """Refused: the table has other offsets than expected.
-
-    `unanswered`: a try had no answer, so the table may reference the attempt's files.
-    """
+    """Refused: the table has other offsets than expected."""
 
     conflicts: tuple[OffsetConflict, ...]
+    # A try had no answer: it may have succeeded in a part of the history that expiry has cut. The
+    # rows are safe, but the table may reference the attempt's files, so they must stay.
     unanswered: bool = False
 
 
@@ -73,9 +71,9 @@ class _FencedCommit:
         try:
             while True:
                 self.backoff.raise_if_cancelled()
-                answer = self._attempt_with_backoff()
-                if answer is not None:
-                    return answer
+                outcome = self._attempt_with_backoff()
+                if outcome is not None:
+                    return outcome
         except FlushAbandonedError as error:
             error.outcome_unknown = self.unanswered
             raise
@@ -95,7 +93,7 @@ class _FencedCommit:
     def _attempt_commit(self) -> FencedCommitOutcome:
         current = self.table.read_offsets()
         conflicts = current.offsets.find_conflicts(self.group, self.spans)
-        # A committed attempt has moved its own offsets: without conflicts, skip the history.
+        # a committed attempt has moved its own offsets: without conflicts, skip the history
         if conflicts:
             committed = self.table.has_committed(self.staged.attempt)
             return CommitSucceeded(self.lost_races) if committed else CommitFenced(conflicts, self.unanswered)
@@ -105,7 +103,7 @@ class _FencedCommit:
         try:
             self.table.commit(self.staged, offsets, current, gaps)
         except LakeUnavailableError:
-            # Never reset: no later answer, not even a lost race, proves that this try failed.
+            # never reset: no later answer, not even a lost race, proves that this try failed
             self.unanswered = True
             raise
         return CommitSucceeded(self.lost_races)

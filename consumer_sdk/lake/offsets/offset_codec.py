@@ -12,9 +12,7 @@ from trimtab.assignor.model import TopicPartition
 T = TypeVar("T")
 
 OFFSET_CODEC_VERSION: Final = 1
-
-OFFSET_DECODE_ERRORS: Final = (ValueError, TypeError, KeyError, AttributeError)
-"""Errors of `decode_groups` for text of another version or form."""
+OFFSET_DECODE_ERRORS: Final = (ValueError, TypeError, KeyError, AttributeError)  # of `decode_groups`
 
 
 def encode_groups(
@@ -22,7 +20,7 @@ def encode_groups(
 ) -> str:
     """Return JSON; `encode_value` makes a JSON value."""
     encoded: dict[str, dict[str, dict[str, object]]] = {}
-    for group, partitions in sorted(groups.items()):
+    for group, partitions in sorted(groups.items()):  # sorted: equal offsets are equal bytes
         topics = encoded.setdefault(group, {})
         for (topic, partition), value in sorted(partitions.items()):
             topics.setdefault(topic, {})[str(partition)] = encode_value(value)

@@ -21,10 +21,7 @@ from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.offsets import offset_codec
 
 GAPS_PROPERTY: Final = "trimtab.gaps"
-"""Table property with the gaps."""
-
-MAX_TRACKED_RANGES: Final = 50
-"""Ranges kept per partition."""
+MAX_TRACKED_RANGES: Final = 50  # per partition
 
 
 class OffsetGap(NamedTuple):
@@ -41,13 +38,10 @@ class OffsetGap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MissingOffsets:
-    """Missing offsets of one partition: disjoint ascending ranges.
+    """Missing offsets of one partition."""
 
-    `untracked_count` is the number of offsets in older ranges that are no longer kept.
-    """
-
-    ranges: tuple[OffsetGap, ...] = ()
-    untracked_count: int = 0
+    ranges: tuple[OffsetGap, ...] = ()  # disjoint, ascending
+    untracked_count: int = 0  # in older ranges, which are no longer kept
 
     @property
     def offset_count(self) -> int:
@@ -58,9 +52,8 @@ class MissingOffsets:
         """Return this with more gaps (rule 2)."""
         merged = merge_gaps((*self.ranges, *gaps))
         dropped = merged[:-MAX_TRACKED_RANGES]
-        return MissingOffsets(
-            merged[-MAX_TRACKED_RANGES:], self.untracked_count + sum(gap.offset_count for gap in dropped)
-        )
+        untracked = self.untracked_count + sum(gap.offset_count for gap in dropped)
+        return MissingOffsets(merged[-MAX_TRACKED_RANGES:], untracked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +86,7 @@ class TableGaps:
             return cls(offset_codec.decode_groups(text, _decode_missing))
         except offset_codec.OFFSET_DECODE_ERRORS as error:
             raise CommittedOffsetsLostError(
-                f"table {where}: its property {GAPS_PROPERTY} is not legible ({error}): "
+                f"table {where}: its property {GAPS_PROPERTY} cannot be read ({error}): "
                 f"{text[:120]!r}; a newer Trimtab wrote it (upgrade this one) or it was changed by "
                 f"hand (correct it, or drop the gaps: ALTER TABLE {where} UNSET TBLPROPERTIES "
                 f"('{GAPS_PROPERTY}'))"

@@ -21,30 +21,25 @@ from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.offsets import offset_codec
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps
 
+# in a snapshot's summary; as a table property, set by hand, the start value
 OFFSETS_PROPERTY: Final = "trimtab.offsets"
-"""Key of the offsets in a snapshot's summary; as a table property, set by hand, the start value."""
-
+# the attempt's id in a snapshot's summary, to look up a commit of unknown outcome
 ATTEMPT_PROPERTY: Final = "trimtab.attempt"
-"""Key of the attempt's id in a snapshot's summary, to look up a commit of unknown outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan:
-    """Records of one partition in a batch: from `first` to before `next`.
+    """Records of one partition in a batch: from `first` to before `next`."""
 
-    `expected` is the offset that the table must have (rule 1), None if it does not know the
-    partition. `gaps` are the expired offsets below `next`.
-    """
-
-    expected: int | None
+    expected: int | None  # offset that the table must have (rule 1); None: no offset of the partition
     first: int
     next: int
-    gaps: tuple[OffsetGap, ...] = ()
+    gaps: tuple[OffsetGap, ...] = ()  # expired offsets below `next`
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetConflict:
-    """A partition with another offset than expected: another writer has continued it."""
+    """A partition that another writer has continued: its offset is not the expected one."""
 
     partition: TopicPartition
     expected: int | None
@@ -64,7 +59,7 @@ class CommittedOffsets:
     )
 
     def next_offset(self, group: str, partition: TopicPartition) -> int | None:
-        """Return the next offset, None if the table does not know the partition."""
+        """Return the next offset, None if the table has none of the partition."""
         return self.groups.get(group, {}).get(partition)
 
     def topics_of(self, group: str) -> frozenset[str]:
@@ -99,7 +94,7 @@ class CommittedOffsets:
             return cls(offset_codec.decode_groups(text, int))
         except offset_codec.OFFSET_DECODE_ERRORS as error:
             raise CommittedOffsetsLostError(
-                f"table {where}: {OFFSETS_PROPERTY} is not legible ({error}): {text[:120]!r}; "
+                f"table {where}: {OFFSETS_PROPERTY} cannot be read ({error}): {text[:120]!r}; "
                 "a newer Trimtab wrote it (upgrade this one) or it was changed by hand (correct it)"
             ) from error
 

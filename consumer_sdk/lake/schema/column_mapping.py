@@ -20,10 +20,10 @@ from trimtab.consumer_sdk.lake.spark.session import java_packages as java
 def fill_missing_columns(
     table: str, frame: DataFrame, table_columns: StructType, generated: Collection[str] = ()
 ) -> DataFrame:
-    """Return the frame with nulls for the table's optional columns that it lacks.
+    """Return the frame with nulls for missing optional columns, except those in `generated`.
 
-    The table itself fills the columns in `generated` (lower case). Raises TableSchemaMismatchError
-    for a column missing in the table, or a required one missing in the frame.
+    Raises TableSchemaMismatchError for a column missing in the table, or a required one missing in
+    the frame.
     """
     missing = find_missing_columns(table, frame.schema, table_columns, generated)
     return frame.withColumns({c.name: sql.lit(None).cast(c.dataType) for c in missing})
@@ -36,6 +36,7 @@ def find_missing_columns(
     have = {column.name.lower() for column in rows}
     known = {column.name.lower() for column in table_columns}
     extra = [column for column in rows if column.name.lower() not in known]
+    # generated columns are lower case; the table computes them
     missing = [c for c in table_columns if c.name.lower() not in {*have, *generated}]
     required = [column.name for column in missing if not column.nullable]
     if extra or required:
@@ -60,7 +61,7 @@ def explain_mismatch(error: TrimtabError) -> TrimtabError:
 
 def to_nullable_schema(spark: SparkSession, schema: StructType) -> Any:
     """Return the schema as a JVM object with every column optional."""
-    # A later batch may lack a value of any column.
+    # a later batch may lack a value of any column
     return java(spark).org.apache.spark.sql.types.DataType.fromJson(make_optional(schema).json())
 
 
@@ -76,20 +77,19 @@ def make_optional(kind: DataType) -> DataType:
 
 
 def _build_mismatch(table: str, extra: list[StructField], required: list[str]) -> TableSchemaMismatchError:
-    add = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in extra)
-    told = [
-        f"it has no column for {add} "
-        f"(lake.schema.evolution=add lets the sink add it; or ALTER TABLE {table} "
-        f"ADD COLUMNS ({add}), or leave it out in a transform)"
-        if extra
-        else "",
-        f"its columns {', '.join(required)} are required and the rows do not have them "
-        f"(make them optional: ALTER TABLE {table} ALTER COLUMN {required[0]} DROP NOT NULL, "
-        "or add them in a transform)"
-        if required
-        else "",
-    ]
+    faults: list[str] = []
+    if extra:
+        add = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in extra)
+        faults.append(
+            f"it has no column for {add} (lake.schema.evolution=add lets the sink add it; or ALTER TABLE "
+            f"{table} ADD COLUMNS ({add}), or leave it out in a transform)"
+        )
+    if required:
+        faults.append(
+            f"its columns {', '.join(required)} are required and the rows do not have them (make them "
+            f"optional: ALTER TABLE {table} ALTER COLUMN {required[0]} DROP NOT NULL, or add them in a "
+            "transform)"
+        )
     return TableSchemaMismatchError(
-        f"table {table} does not fit the rows: {'; '.join(filter(None, told))}. "
-        "Nothing was written and no offset moved"
+        f"table {table} does not fit the rows: {'; '.join(faults)}. Nothing was written and no offset moved"
     )

@@ -62,38 +62,35 @@ def parse_partitioning(setting: Any) -> PartitioningRules:
     if setting is None:
         return PartitioningRules()
     if isinstance(setting, Mapping):
-        named = {
-            check_table_name(str(table), PARTITION_SETTING): _parse_spec(rule)
-            for table, rule in setting.items()
-        }
-        return PartitioningRules(by_table=named)
+        specs = {check_table_name(str(t), PARTITION_SETTING): _parse_spec(s) for t, s in setting.items()}
+        return PartitioningRules(by_table=specs)
     return PartitioningRules(topic_tables=_parse_spec(setting))
 
 
 def check_partition_columns(table: str, spec: PartitionSpec, columns: Iterable[str]) -> None:
     """Raise SettingError if the rows lack a column of the spec."""
     have = sorted(columns)
-    known = {name.lower() for name in have}
+    known = {name.lower() for name in have}  # SQL ignores the case of names
     for part in spec:
-        if part.column.partition(".")[0].lower() not in known:
+        if part.column.partition(".")[0].lower() not in known:  # a nested field: the struct must exist
             raise SettingError(
                 f"{PARTITION_SETTING}: table {table} cannot be partitioned by {part}: its rows "
                 f"have no column {part.column}, but {', '.join(have)}"
             )
 
 
-def _parse_spec(rule: Any) -> PartitionSpec:
-    text = str(rule)
+def _parse_spec(setting: Any) -> PartitionSpec:
+    text = str(setting)
     parts: list[PartitionField] = []
     at = 0
     while at < len(text) or not parts:
-        found = _PARTITION_FIELD.match(text, at)
-        if found is None:
+        match = _PARTITION_FIELD.match(text, at)
+        if match is None:
             raise SettingError(
                 f"{PARTITION_SETTING}: {text!r} is not a list of partition fields; {_PARTITION_ADVICE}"
             )
-        parts.append(_parse_field(found, text))
-        at = found.end()
+        parts.append(_parse_field(match, text))
+        at = match.end()
     return tuple(parts)
 
 
@@ -103,9 +100,9 @@ def _parse_field(match: "re.Match[str]", text: str) -> PartitionField:
     transform, width = match["transform"].lower(), match["width"]
     if transform == "identity" and width is None:
         return PartitionField(transform, match["of"])
-    fits = transform in (TIME_TRANSFORMS if width is None else WIDTH_TRANSFORMS) and width != "0"
-    if not fits:
+    if width == "0" or transform not in (TIME_TRANSFORMS if width is None else WIDTH_TRANSFORMS):
+        field_text = match[0].strip(" ,")
         raise SettingError(
-            f"{PARTITION_SETTING}: {match[0].strip(' ,')!r} in {text!r} is no rule; {_PARTITION_ADVICE}"
+            f"{PARTITION_SETTING}: {field_text!r} in {text!r} is no partition field; {_PARTITION_ADVICE}"
         )
     return PartitionField(transform, match["of"], None if width is None else int(width))

@@ -14,9 +14,7 @@ import pyarrow as pa
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.ports import ConsumedMessage, Records
 
-RecordBatch: TypeAlias = Any
-"""A pyarrow RecordBatch; Any, because pyarrow ships no types."""
-
+RecordBatch: TypeAlias = Any  # pyarrow's, which ships no types
 _HEADERS_TYPE: Final = pa.map_(pa.string(), pa.binary())
 RECORD_SCHEMA: Final = pa.schema(
     [
@@ -29,12 +27,8 @@ RECORD_SCHEMA: Final = pa.schema(
         ("headers", _HEADERS_TYPE),
     ]
 )
-_MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
-"""Largest timestamp that fits into microseconds; its negative is the smallest."""
-
-_MAX_BINARY_BYTES: Final = 2**31 - 1
-"""Capacity of one binary array: its offsets are 32 bits wide."""
-
+_MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000  # fits into microseconds
+_MAX_BINARY_BYTES: Final = 2**31 - 1  # capacity of one binary array: its offsets have 32 bits
 RECORD_COLUMNS: Final[tuple[str, ...]] = tuple(RECORD_SCHEMA.names)
 
 
@@ -75,14 +69,10 @@ def select_from_offsets(records: Records, first_offsets: Mapping[TopicPartition,
     """Return the records of these partitions at or after their first offsets."""
     if not first_offsets:
         return records.slice(0, 0)
-    partitions = zip(
-        records.column("topic").to_pylist(),
-        records.column("partition").to_pylist(),
-        records.column("offset").to_pylist(),
-        strict=True,
-    )
-    beyond = 1 << 63
-    mask = [offset >= first_offsets.get(TopicPartition(t, p), beyond) for t, p, offset in partitions]
+    columns = (records.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    beyond = 1 << 63  # above every offset: a partition without a first offset has no records
+    rows = zip(*columns, strict=True)
+    mask = [offset >= first_offsets.get(TopicPartition(t, p), beyond) for t, p, offset in rows]
     return records.filter(pa.array(mask))
 
 
@@ -92,14 +82,13 @@ def _build_timestamps(stamps: Sequence[tuple[int, int]]) -> Any:
     try:
         return pa.array([ms * 1000 if known else None for known, ms in stamps], kind)
     except OverflowError:
-        # A producer wrote nanoseconds as milliseconds. Rare, so the range is checked only here.
+        # a producer wrote nanoseconds as milliseconds; rare, so the range is checked only here
         fits = [ms * 1000 if known and abs(ms) <= _MAX_TIMESTAMP_MS else None for known, ms in stamps]
         return pa.array(fits, kind)
 
 
 def _build_binary(values: list[bytes | None]) -> Any:
-    """Return a binary column."""
-    # Arrow's conversion doubles its buffer repeatedly; joining takes a third of its time at 1 kB.
+    # Arrow's conversion doubles its buffer repeatedly; joining takes a third of its time at 1 kB
     known = [value for value in values if value is not None]
     ends = np.zeros(len(known) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, known), np.int64, len(known)), out=ends[1:])
@@ -112,4 +101,5 @@ def _build_binary(values: list[bytes | None]) -> Any:
 def _build_headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> Any:
     if not any(headers):
         return pa.nulls(len(headers), _HEADERS_TYPE)
+    # a Kafka record may repeat a header, a map may not: the last one counts
     return pa.array([None if h is None else list(dict(h).items()) for h in headers], _HEADERS_TYPE)

@@ -29,8 +29,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-ColumnPath: TypeAlias = tuple[str, ...]
-"""Names from the top to a field; "element" and "value" lead into arrays and maps."""
+ColumnPath: TypeAlias = tuple[str, ...]  # "element" and "value" lead into arrays and maps
 
 _INTEGER_TYPES: Final = (ByteType, ShortType, IntegerType, LongType)
 _FLOAT_TYPES: Final = (FloatType, DoubleType)
@@ -80,10 +79,10 @@ def _compare_types(path: ColumnPath, table: DataType, rows: DataType) -> Iterato
 
 
 def _is_wider(table: DataType, rows: DataType) -> bool:
-    """Return whether the rows' type is a proper superset of the table's type."""
     for family in (_INTEGER_TYPES, _FLOAT_TYPES):
         if isinstance(table, family) and isinstance(rows, family):
             return family.index(type(table)) < family.index(type(rows))
     if isinstance(table, DecimalType) and isinstance(rows, DecimalType):
+        # Iceberg cannot change a scale
         return table.scale == rows.scale and table.precision < rows.precision
     return False

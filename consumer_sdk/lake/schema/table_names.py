@@ -1,9 +1,4 @@
-"""Table names of topics: a template such as "lake.{topic}", or an explicit mapping.
-
-In the template, dots, dashes and other signs of a topic become "_", and a leading digit gets the
-prefix "t_", which makes a plain SQL identifier. Topics with equal results are refused
-(TableNameCollisionError), because their rows would mix; the mapping may share a table explicitly.
-"""
+"""Table names of topics: a template such as "lake.{topic}", or an explicit mapping."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,7 +14,7 @@ _PLAIN_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def to_sql_identifier(topic: str) -> str:
-    """Return a topic name as a plain SQL identifier."""
+    """Return a topic name as a SQL identifier that needs no quotes."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", topic)
     return f"t_{plain}" if plain[:1].isdigit() else plain
 
@@ -63,10 +58,11 @@ class TableNames:
 
     def check_collisions(self, topics: Iterable[str]) -> None:
         """Raise TableNameCollisionError for topics that share a table outside lake.tables."""
+        # their rows would mix: "a.b" and "a-b" both become a_b
         taken: dict[str, str] = {}
         for topic in sorted(set(topics)):
             table = self.table_for(topic)
-            other = taken.setdefault(table.lower(), topic)
+            other = taken.setdefault(table.lower(), topic)  # some catalogs ignore case
             if other != topic and not {topic, other} <= self.mapping.keys():
                 raise TableNameCollisionError(
                     f"the topics {other!r} and {topic!r} both map to table {table!r}: give each "

@@ -1,7 +1,4 @@
-"""Translates exceptions of Spark's JVM into Trimtab's errors.
-
-py4j and pyspark wrap a Java throwable; `_ERROR_RULES` classifies its chain of causes.
-"""
+"""Translates exceptions of Spark's JVM into Trimtab's errors, by their chain of causes."""
 
 import re
 from collections.abc import Callable, Generator, Iterator
@@ -21,15 +18,15 @@ from trimtab.consumer_sdk.errors import (
     TransformError,
 )
 
-JVM_ERRORS: Final = (Py4JError, PySparkException, ConnectionError, EOFError)
-"""Exceptions of calls into the JVM."""
-
+JVM_ERRORS: Final = (Py4JError, PySparkException, ConnectionError, EOFError)  # of calls into the JVM
+MAX_CAUSES: Final = 20  # a chain may be circular
 _DISK_FULL: Final = re.compile(
     r"No space left on device|[Dd]isk quota exceeded|File too large|database or disk is full"
 )
 _COMMIT_RACED: Final = re.compile(
     r"\.CommitFailedException$|^io\.delta\.exceptions\.|\.DeltaConcurrentModificationException$"
 )
+# Iceberg's validations raise a plain ValidationException: only its text tells a lost race
 _COMMIT_FENCED: Final = re.compile(
     r"Snapshot ancestry validation failed|Found (new )?conflicting|Missing required files to delete"
 )
@@ -51,10 +48,11 @@ _STORAGE_UNAVAILABLE: Final = re.compile(
 _JVM_GONE: Final = (
     "the Spark JVM is gone (killed, or out of memory): start this process again; nothing is lost"
 )
-
 _RESTART_ADVICE: Final = "nothing was written and no offset moved: start this process again"
 
+# predicate of class name and message, error, text; the first rule that matches any cause wins
 _ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], str], ...]] = (
+    # before the storage's errors: a full disk is an IOException, too
     (lambda _, message: _DISK_FULL.search(message), DiskFullError, "the storage is full, make room"),
     (lambda name, _: _OUTCOME_UNKNOWN.search(name), LakeUnavailableError, "the outcome is unknown"),
     (lambda name, _: _COMMIT_RACED.search(name), CommitConflictError, "another writer was faster"),
@@ -75,14 +73,13 @@ _ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], s
         "catalog or storage do not respond",
     ),
 )
-"""(predicate of class name and message, error, text): the first rule that matches a cause wins."""
 
 
 def java_causes(error: BaseException) -> list[tuple[str, str]]:
     """Return (class name, message) of the Java throwable and its causes, outermost first."""
     try:
         return list(_walk_causes(_java_throwable(error)))
-    except (Py4JNetworkError, ConnectionError, EOFError):
+    except (Py4JNetworkError, ConnectionError, EOFError):  # the JVM died meanwhile
         return []
 
 
@@ -95,7 +92,7 @@ def to_trimtab_error(error: BaseException, where: str) -> TrimtabError:
     """Return our error for an exception of the JVM; `where` starts its message."""
     chain = java_causes(error)
     detail = _innermost_message(chain, error)
-    # Without a Java throwable, the connection to the JVM failed.
+    # without a Java throwable, the connection to the JVM failed
     if not chain and not isinstance(error, PySparkException):
         return SparkSessionError(f"{where}: {_JVM_GONE} ({detail})")
     for matches, kind, text in _ERROR_RULES:
@@ -108,7 +105,7 @@ def to_trimtab_error(error: BaseException, where: str) -> TrimtabError:
 
 @contextmanager
 def translate_errors(where: str) -> Generator[None, None, None]:
-    """Translate the block's exceptions of the JVM (see `to_trimtab_error`)."""
+    """Translate the JVM's exceptions of a block (`to_trimtab_error`)."""
     try:
         yield
     except JVM_ERRORS as error:
@@ -118,11 +115,11 @@ def translate_errors(where: str) -> Generator[None, None, None]:
 def _java_throwable(error: BaseException) -> Any:
     if isinstance(error, Py4JJavaError):
         return error.java_exception
-    return getattr(error, "_origin", None)
+    return getattr(error, "_origin", None)  # of a PySparkException, which converts the Java one
 
 
 def _walk_causes(throwable: Any) -> Iterator[tuple[str, str]]:
-    for _ in range(20):
+    for _ in range(MAX_CAUSES):
         if throwable is None:
             return
         yield str(throwable.getClass().getName()), str(throwable.getMessage() or "")
@@ -130,7 +127,7 @@ def _walk_causes(throwable: Any) -> Iterator[tuple[str, str]]:
 
 
 def _innermost_message(chain: list[tuple[str, str]], error: BaseException) -> str:
-    """Return the first line of the innermost cause with a message."""
+    # the innermost cause is the most specific; the rest of its lines is the stack or a query plan
     messages = [message for _, message in chain if message] or [str(error)]
     line = next(iter(messages[-1].strip().splitlines()), "")
     return line[:400]

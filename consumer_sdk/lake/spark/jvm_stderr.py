@@ -16,7 +16,7 @@ class JvmStderr:
         self._read_fd, self.write_fd = os.pipe()
         self._held: list[bytes] | None = []
         self._lock = threading.Lock()
-        # A daemon: the JVM closes its end only after the interpreter has exited.
+        # a daemon: the JVM closes its end only after the interpreter has exited
         self._thread = threading.Thread(target=self._forward, name="trimtab-jvm-stderr", daemon=True)
         self._thread.start()
 
@@ -30,8 +30,8 @@ class JvmStderr:
             self._held = None
 
     def print_held(self) -> None:
-        """Print the held lines and all later ones; wait up to 1 s for the JVM's last output."""
-        self._thread.join(DRAIN_TIMEOUT_S)
+        """Print the held lines and all later ones."""
+        self._thread.join(DRAIN_TIMEOUT_S)  # for the last words of a JVM that has just ended
         with self._lock:
             held, self._held = self._held or [], None
         os.write(STDERR_FD, b"".join(held))
@@ -42,6 +42,6 @@ class JvmStderr:
                 if self._held is not None:
                     self._held.append(chunk)
                     continue
-            # The descriptor, not sys.stderr: its lock may be gone when the interpreter exits.
+            # not sys.stderr: its lock may be gone when the interpreter exits
             os.write(STDERR_FD, chunk)
         os.close(self._read_fd)

@@ -1,8 +1,4 @@
-"""Spark session of the lake writer: one classic session per process, for one table format.
-
-The master is `local[*]` unless `spark.master` names a cluster. `spark.*` settings take precedence
-over the defaults here and over the format's requirements (`formats.table_format`).
-"""
+"""Spark session of the lake writer: one classic session per process, for one table format."""
 
 import atexit
 import logging
@@ -32,9 +28,7 @@ from trimtab.consumer_sdk.lake.settings import SessionConfig
 from trimtab.consumer_sdk.lake.spark.jvm_stderr import JvmStderr
 
 JAVA_OPTIONS_SETTING: Final = "spark.driver.extraJavaOptions"
-SUBMIT_ARGS_VARIABLE: Final = "PYSPARK_SUBMIT_ARGS"
-"""Environment variable with arguments of spark-submit, which starts the JVM."""
-
+SUBMIT_ARGS_VARIABLE: Final = "PYSPARK_SUBMIT_ARGS"  # arguments of spark-submit, which starts the JVM
 _SESSION_DEFAULTS: Final = {
     "spark.master": "local[*]",
     "spark.app.name": "trimtab",
@@ -60,15 +54,15 @@ _LOCAL_DRIVER_SETTINGS: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark
 
 
 def build_session_settings(config: SessionConfig, jars: Sequence[Path]) -> dict[str, str]:
-    """Return all Spark settings of a session."""
+    """Return all Spark settings of a session; `spark.*` settings of the user win."""
     local = config.spark.get("spark.master", "local[*]").startswith("local")
-    given = [path for path in config.spark.get("spark.jars", "").split(",") if path]
+    jars_of_user = [path for path in config.spark.get("spark.jars", "").split(",") if path]
     return {
         **_SESSION_DEFAULTS,
         **(_LOCAL_DRIVER_SETTINGS if local else {}),
         **resolve_requirements(config).settings,
         **config.spark,
-        "spark.jars": ",".join([*given, *map(str, jars)]),
+        "spark.jars": ",".join([*jars_of_user, *map(str, jars)]),
     }
 
 
@@ -81,25 +75,25 @@ def start_session(config: SessionConfig, progress: Callable[[str], None] | None 
     require_java()
     _create_warehouse_folder(config)
     for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)  # they print what we catch
-    needed = resolve_requirements(config)
-    jars = needed.fetch_jars(progress)
-    wanted = {JAVA_OPTIONS_SETTING: _build_java_options()} | build_session_settings(config, jars)
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)  # they log exceptions that the writer handles
+    requirements = resolve_requirements(config)
+    jars = requirements.fetch_jars(progress)
+    settings = {JAVA_OPTIONS_SETTING: _build_java_options()} | build_session_settings(config, jars)
     try:
-        spark = _create_session(wanted)
-        _check_probe_class(spark, needed)
+        spark = _create_session(settings)
+        _check_probe_class(spark, requirements)
         _private_attribute(java_gateway, "ensure_callback_server_started")(py4j_gateway(spark))
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         raise SparkSessionError(
             f"the Spark session did not start: {str(error).splitlines()[0]}; see Java's output "
-            f"above (spark.master={wanted['spark.master']})"
+            f"above (spark.master={settings['spark.master']})"
         ) from error
     return spark
 
 
 def _create_session(settings: Mapping[str, str]) -> SparkSession:
-    """Return a session with these settings, without secrets in the JVM's command line."""
     running = _private_attribute(SparkContext, "_gateway") is not None
+    # pyspark passes settings as arguments of spark-submit, which any user can list
     secret = {} if running else {n: v for n, v in settings.items() if is_secret(n)}
     public = {n: v for n, v in settings.items() if n not in secret}
     builder = SparkSession.builder
@@ -113,7 +107,7 @@ def _create_session(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _launch_jvm(settings: Mapping[str, str], stderr: int) -> None:
-    """Start the JVM of this process as SparkContext does, with its standard error at `stderr`."""
+    # as SparkContext starts it, which leaves standard error with this process
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     gateway = _private_attribute(java_gateway, "launch_gateway")(conf, {"stderr": stderr})
     _private_attribute(SparkContext, "_ensure_initialized")(gateway=gateway)
@@ -122,7 +116,7 @@ def _launch_jvm(settings: Mapping[str, str], stderr: int) -> None:
 @contextmanager
 def _hold_startup_output() -> Generator[int]:
     """Yield a descriptor for the JVM's standard error; print its output if the block fails."""
-    # On success the output is notes on incubator modules and log4j, which need no action.
+    # on success the output is notes on incubator modules and log4j, which need no action
     stderr = JvmStderr()
     try:
         yield stderr.write_fd
@@ -136,16 +130,17 @@ def _hold_startup_output() -> Generator[int]:
 
 @contextmanager
 def _pass_secrets_by_file(secrets: Mapping[str, str]) -> Generator[None]:
-    """Pass these settings to a starting JVM in a file that only this user can read."""
     if not secrets:
         yield
         return
     before = os.environ.get(SUBMIT_ARGS_VARIABLE)
+    # readable by this user only, and deleted once the JVM has read it
     with tempfile.NamedTemporaryFile("w", prefix="trimtab-", suffix=".properties") as file:
         file.writelines(f"{name}={_escape_property(value)}\n" for name, value in secrets.items())
         file.flush()
-        told = f"--properties-file {file.name} --load-spark-defaults"
-        os.environ[SUBMIT_ARGS_VARIABLE] = f"{told} {before or 'pyspark-shell'}"
+        # spark-submit would read the file instead of the user's spark-defaults.conf
+        arguments = f"--properties-file {file.name} --load-spark-defaults"
+        os.environ[SUBMIT_ARGS_VARIABLE] = f"{arguments} {before or 'pyspark-shell'}"
         try:
             yield
         finally:
@@ -156,7 +151,6 @@ def _pass_secrets_by_file(secrets: Mapping[str, str]) -> Generator[None]:
 
 
 def _escape_property(value: str) -> str:
-    """Return a value escaped for a Java properties file."""
     return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
@@ -176,7 +170,7 @@ def java_frame(frame: DataFrame) -> Any:
 
 
 def _private_attribute(owner: object, name: str) -> Any:
-    """Return an attribute that pyspark does not publish."""
+    # pyspark has no public way to these: only this module uses them
     return getattr(owner, name)
 
 
@@ -186,7 +180,7 @@ def java_packages(spark: SparkSession) -> Any:
 
 
 def _build_java_options() -> str:
-    """Return options for the JVM: few threads, errors only in its log."""
+    # one thread for garbage collection: workers share the machine's cores; errors only in the log
     handle, path = tempfile.mkstemp(prefix="trimtab-", suffix="-log4j2.properties")
     with os.fdopen(handle, "w") as file:
         file.write(_LOG4J_CONFIG)

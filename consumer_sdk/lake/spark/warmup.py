@@ -1,7 +1,7 @@
-"""Rehearses one flush before the group is joined, in a temporary table outside the catalog.
+"""Rehearses one flush before the join, in a temporary table outside the catalog.
 
-The first flush of a JVM loads some thousand classes and takes several times as long as the second.
-Before the join it delays no partition: they are still with their old owners.
+The first flush of a JVM loads thousands of classes and takes several times as long as the second.
+Before the join it delays no partition: their old owners still read them.
 """
 
 import logging
@@ -21,15 +21,14 @@ log = logging.getLogger("trimtab.lake")
 
 _REHEARSAL_ROWS: Final = [
     {"topic": "t", "partition": 0, "offset": 0, "value": b'{"id": 1}', "headers": [("h", b"")]},
-    {"topic": "t", "partition": 0, "offset": 1, "value": b"{"},
+    {"topic": "t", "partition": 0, "offset": 1, "value": b"{"},  # a dead letter: its classes load, too
 ]
 
 
 def rehearse_flush(lake: SparkLake) -> None:
     """Stage and commit two rows; failures are logged only."""
     if not str(lake.spark.sparkContext.master).startswith("local"):
-        # Executors of a cluster do not share this machine's folders.
-        return
+        return  # a cluster's executors do not share this machine's folders
     with tempfile.TemporaryDirectory(prefix="trimtab-", ignore_cleanup_errors=True) as folder:
         try:
             rows = lake.to_frame(pa.Table.from_pylist(_REHEARSAL_ROWS, schema=RECORD_SCHEMA))
@@ -41,5 +40,5 @@ def rehearse_flush(lake: SparkLake) -> None:
             if decoded.dead_letters is not None:
                 decoded.dead_letters.isEmpty()
         except TrimtabError as error:
-            # The first real flush will fail with the same error, and raise it.
+            # the first real flush fails with the same error, and raises it
             log.debug("the rehearsal failed: %s", error)

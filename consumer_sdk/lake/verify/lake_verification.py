@@ -1,4 +1,4 @@
-"""Verifying the tables of a lake: which is of what kind, and each one's verdict in turn."""
+"""Verifies the tables of a lake one after another, each by the rules of its kind."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,20 +30,21 @@ TRANSFORM_SETTING: Final = "lake.transform"
 
 @dataclass(frozen=True, slots=True)
 class TableKindRules:
-    """How the tables of a configuration come about; `transformed`: rows are not records."""
+    """Kinds of the tables of a configuration."""
 
     table_names: TableNames
-    transformed: bool
+    transformed: bool  # rows are not records
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "TableKindRules":
-        """Read a flat configuration; its transform is not loaded. Raises SettingError."""
+        """Read a flat configuration. Raises SettingError."""
+        # without the transform: loading it would run the user's code
         plain = {name: value for name, value in config.items() if name != TRANSFORM_SETTING}
-        checked = lake_config.parse_lake_config({"enable.auto.commit": False, **plain})
-        return cls(checked.table_names, config.get(TRANSFORM_SETTING) is not None)
+        parsed = lake_config.parse_lake_config({"enable.auto.commit": False, **plain})
+        return cls(parsed.table_names, config.get(TRANSFORM_SETTING) is not None)
 
     def classify_table(self, table: str, offsets: CommittedOffsets) -> TableKind:
-        """Return what can be said of a table's rows."""
+        """Return the kind of a table."""
         topics = {topic for group in offsets.groups for topic in offsets.topics_of(group)}
         if table.endswith(DEAD_LETTER_SUFFIX):
             return DEAD_LETTER_TABLE
@@ -53,22 +54,19 @@ class TableKindRules:
 
 @dataclass(frozen=True, slots=True)
 class LakeVerification:
-    """Verifies tables.
-
-    `topic_log` is None where the broker is not asked, `sampler` where no rows are compared with it.
-    """
+    """Verifies tables."""
 
     lake: SparkLake
     rules: TableKindRules
-    topic_log: TopicLog | None
-    sampler: RangeSampler | None
+    topic_log: TopicLog | None  # None: without the broker
+    sampler: RangeSampler | None  # None: no comparison of rows
     report_progress: VerificationProgress
 
     def run(self, names: Iterable[str]) -> Iterator[TableVerification]:
-        """Give the verdict on each table. Raises LakeUnavailableError, BrokerUnreachableError."""
+        """Yield the result of each table. Raises LakeUnavailableError, BrokerUnreachableError."""
         for name in names:
             table = self.lake.open_table(name)
-            if table is None:
+            if table is None:  # dropped since it was listed
                 continue
             try:
                 yield self._verify_table(name, table)
@@ -76,21 +74,23 @@ class LakeVerification:
                 yield TableVerification(name, "unknown", (), (str(error),), failed=True)
 
     def _verify_table(self, name: str, table: StoredTable) -> TableVerification:
-        marks = table.read_offsets().offsets
-        if not marks.groups:
+        offsets = table.read_offsets().offsets
+        if not offsets.groups:
             return TableVerification(name, "not written by Trimtab", ())
-        kind = self.rules.classify_table(name, marks)
-        gone = find_missing_coordinates(self.lake.spark, name)
-        if gone:  # a transform may leave them out
-            note = f"no column {', '.join(gone)}: which record a row is cannot be told"
+        kind = self.rules.classify_table(name, offsets)
+        missing = find_missing_coordinates(self.lake.spark, name)
+        if missing:  # a transform may leave them out
+            note = f"no column {', '.join(missing)}: rows cannot be matched to records"
             return TableVerification(name, kind.name, (), (note,), failed=kind is not DERIVED_TABLE)
         letters = dead_letter_table(name)
-        beside = kind is TOPIC_TABLE and self.lake.open_table(letters) is not None
+        has_letters = kind is TOPIC_TABLE and self.lake.open_table(letters) is not None
         gaps = table.read_gaps()
 
-        def recorded(where: TopicPartition) -> Iterable[OffsetGap]:
+        def recorded_gaps(where: TopicPartition) -> Iterable[OffsetGap]:
             return [gap for group in gaps.groups for gap in gaps.missing_offsets(group, where).ranges]
 
-        rows = SparkTableRows(self.lake.spark, [name, *([letters] if beside else [])])
-        asked = VerificationRequest(name, kind, rows, marks, lambda: table.read_offsets().offsets, recorded)
-        return table_verification.verify_table(asked, self.topic_log, self.sampler, self.report_progress)
+        rows = SparkTableRows(self.lake.spark, [name, letters] if has_letters else [name])
+        request = VerificationRequest(
+            name, kind, rows, offsets, lambda: table.read_offsets().offsets, recorded_gaps
+        )
+        return table_verification.verify_table(request, self.topic_log, self.sampler, self.report_progress)

@@ -29,34 +29,25 @@ from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps, 
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.ports import Records
 
+# selects the ranges of a log to compare; each yielded tuple is read at once
 RangeSampler: TypeAlias = Callable[[OffsetGap], Iterator[tuple[OffsetGap, ...]]]
-"""Selects the ranges of a log to compare; each yielded tuple is read at once."""
-
+# called with the table, the number of compared offsets and their total
 VerificationProgress: TypeAlias = Callable[[str, int, int], None]
-"""Called with the table, the number of compared offsets and their total."""
 
-MAX_FAULT_EXAMPLES: Final = 5
-"""Limit per fault and partition."""
-
-MAX_CLUSTER_DISTANCE: Final = 10_000
-"""Holes within this distance are looked up by one read of the log: a seek costs as much."""
-
-MAX_READ_OFFSETS: Final = 200_000
-"""Limit of offsets per read of the log, whose records are held in memory."""
+MAX_FAULT_EXAMPLES: Final = 5  # per fault and partition
+MAX_CLUSTER_DISTANCE: Final = 10_000  # offsets between holes of one read: a seek costs as much
+MAX_READ_OFFSETS: Final = 200_000  # per read of the log, whose records are in memory
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRowStats:
-    """A partition's rows in a table: count, distinct offsets, first and last offset.
-
-    `last_own` is the last offset that is not a dead letter, -1 for none.
-    """
+    """A partition's rows in a table: count, distinct offsets, first and last offset."""
 
     rows: int
     distinct: int
     first: int
     last: int
-    last_own: int
+    last_own: int  # without dead letters; -1 for none
 
 
 class TableRows(Protocol):
@@ -67,7 +58,7 @@ class TableRows(Protocol):
         ...
 
     def find_holes(self, where: TopicPartition) -> list[OffsetGap]:
-        """Return the runs of offsets that lie between two rows of a partition, rising."""
+        """Return the runs of missing offsets between two rows of a partition, ascending."""
         ...
 
     def count_surplus(self, where: TopicPartition, copies: int) -> tuple[int, list[int]]:
@@ -79,16 +70,16 @@ class TableRows(Protocol):
         ...
 
     def read_rows(self, where: TopicPartition, ranges: Iterable[OffsetGap]) -> Records:
-        """Return offset, and timestamp and key where the table has them, of rows in ranges."""
+        """Return offset, and timestamp and key if the table has them, of rows in ranges."""
         ...
 
     def replayed_offsets(self, where: TopicPartition) -> set[int]:
-        """Return the offsets that came again by a replay of dead letters."""
+        """Return the offsets whose records came back by a replay of dead letters."""
         ...
 
 
 class TopicLog(Protocol):
-    """The broker's side."""
+    """Records of the broker."""
 
     def read_bounds(self, where: TopicPartition) -> OffsetGap | None:
         """Return the log start and end offset, None if the partition does not exist."""
@@ -101,14 +92,11 @@ class TopicLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """Applicable checks of a table (rule 5).
-
-    `unchanged`: each row is an unmodified record; `complete`: each record has a row.
-    """
+    """Applicable checks of a table (rule 5)."""
 
     name: str
-    unchanged: bool = True
-    complete: bool = True
+    unchanged: bool = True  # each row is an unmodified record
+    complete: bool = True  # each record has a row
 
 
 TOPIC_TABLE: Final = TableKind("topic table")
@@ -142,28 +130,26 @@ class PartitionVerification:
         """Names of the faults, as in `FAULT_ADVICE`."""
         return tuple(name for name in FAULT_ADVICE if getattr(self, name))
 
-    def add_fault(self, sort: str, count: int, offsets: Sequence[int]) -> None:
+    def add_fault(self, name: str, count: int, offsets: Sequence[int]) -> None:
         """Add occurrences of a fault."""
-        setattr(self, sort, getattr(self, sort) + count)
+        setattr(self, name, getattr(self, name) + count)
         if offsets:
-            known = self.examples.setdefault(sort, [])
+            known = self.examples.setdefault(name, [])
             known.extend(offsets[: MAX_FAULT_EXAMPLES - len(known)])
 
 
 FAULT_ADVICE: Final[Mapping[str, str]] = {
-    "duplicated": "more than one row of a record, added by something else than Trimtab (an INSERT, "
-    "a restored table). Keep one row of each (topic, partition, offset)",
+    "duplicated": "more than one row of a record, not written by Trimtab (an INSERT, a restored "
+    "table). Keep one row of each (topic, partition, offset)",
     "missing": "records on the broker without a row: deleted by hand, or replayed to another "
     "topic. Read them with another group.id into another table, and INSERT those",
     "beyond_committed": "rows that Trimtab has not written: it will write them again when it "
     "reaches their offsets. DELETE them, with the writers stopped",
-    "beyond_end": "rows above the end of the topic, which was deleted and created anew, or its log "
-    "truncated. Give the new topic a table of its own",
+    "beyond_end": "rows above the end of the topic, which was recreated or its log truncated. Give "
+    "the new topic a table of its own",
     "different": "rows with another timestamp or key than the record: changed by hand, or the "
-    "topic was created anew",
+    "topic was recreated",
 }
-"""Meaning of each fault, and what to do."""
-
 UNKNOWN_ADVICE: Final = (
     "offsets without a row that the broker no longer holds: compaction, transaction markers or a "
     "loss cannot be told apart. Verify more often than retention deletes"
@@ -172,13 +158,13 @@ UNKNOWN_ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TableVerification:
-    """Result for one table; `failed`: it could not be verified, and the notes say why."""
+    """Result for one table."""
 
     table: str
     kind: str
     partitions: tuple[PartitionVerification, ...]
     notes: tuple[str, ...] = ()
-    failed: bool = False
+    failed: bool = False  # not verified, for the reason in the notes
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -193,40 +179,37 @@ class TableVerification:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
-    """A table to verify: `offsets` before and `reread_offsets` after reading the rows.
-
-    `recorded_gaps` returns the gaps that the table has recorded for a partition.
-    """
+    """A table to verify."""
 
     name: str
     kind: TableKind
     rows: TableRows
-    offsets: CommittedOffsets
-    reread_offsets: Callable[[], CommittedOffsets]
+    offsets: CommittedOffsets  # before the rows are read
+    reread_offsets: Callable[[], CommittedOffsets]  # after it
     recorded_gaps: Callable[[TopicPartition], Iterable[OffsetGap]]
 
 
 def sample_everything(size: int) -> RangeSampler:
-    """Compare everything, so many offsets at once."""
+    """Return a sampler of all offsets, `size` at once."""
 
-    def lots(log: OffsetGap) -> Iterator[tuple[OffsetGap, ...]]:
+    def sample(log: OffsetGap) -> Iterator[tuple[OffsetGap, ...]]:
         for first in range(log.first, log.next, size):
             yield (OffsetGap(first, min(first + size, log.next)),)
 
-    return lots
+    return sample
 
 
 def sample_windows(windows: int, width: int, random_below: Callable[[int], int]) -> RangeSampler:
-    """Compare so many windows of so many offsets; `random_below(n)` gives a number below n."""
+    """Return a sampler of `windows` windows of `width` offsets, and one at the end."""
 
-    def lots(log: OffsetGap) -> Iterator[tuple[OffsetGap, ...]]:
+    def sample(log: OffsetGap) -> Iterator[tuple[OffsetGap, ...]]:
         if log.offset_count <= windows * width:
             yield (log,)
             return
         starts = [log.first + random_below(log.offset_count - width) for _ in range(windows)]
         yield merge_gaps([OffsetGap(start, start + width) for start in [*starts, log.next - width]])
 
-    return lots
+    return sample
 
 
 def verify_table(
@@ -239,17 +222,15 @@ def verify_table(
 
     Raises LakeUnavailableError, BrokerUnreachableError.
     """
-    facts = request.rows.read_partition_stats()
+    stats = request.rows.read_partition_stats()
     after = request.reread_offsets()
     known = {p for partitions in request.offsets.groups.values() for p in partitions}
-    found = [
-        _PartitionVerifier(request, log, after, where, facts.get(where)) for where in sorted({*known, *facts})
-    ]
-    for judge in found:
-        judge.check_bounds()
+    verifiers = [_PartitionVerifier(request, log, after, p, stats.get(p)) for p in sorted({*known, *stats})]
+    for verifier in verifiers:
+        verifier.check_bounds()
     if log is not None and sampler is not None and request.kind.unchanged:
-        _compare_with_log(request.name, found, log, sampler, report_progress)
-    return TableVerification(request.name, request.kind.name, tuple(judge.result for judge in found))
+        _compare_with_log(request.name, verifiers, log, sampler, report_progress)
+    return TableVerification(request.name, request.kind.name, tuple(v.result for v in verifiers))
 
 
 def _compare_with_log(
@@ -259,18 +240,16 @@ def _compare_with_log(
     sampler: RangeSampler,
     report_progress: VerificationProgress,
 ) -> None:
-    work = [(judge, lot) for judge in verifiers for lot in judge.plan_comparison(sampler)]
-    total, done = sum(gap.offset_count for _, lot in work for gap in lot), 0
-    for judge, lot in work:
+    work = [(verifier, ranges) for verifier in verifiers for ranges in verifier.plan_comparison(sampler)]
+    total, done = sum(_count_offsets(ranges) for _, ranges in work), 0
+    for verifier, ranges in work:
         report_progress(name, done, total)
-        judge.compare_ranges(log, lot)
-        done += sum(gap.offset_count for gap in lot)
+        verifier.compare_ranges(log, ranges)
+        done += _count_offsets(ranges)
     report_progress(name, total, total)
 
 
 class _PartitionVerifier:
-    """Judges one partition of a table."""
-
     def __init__(
         self,
         request: VerificationRequest,
@@ -283,7 +262,7 @@ class _PartitionVerifier:
         self._where = where
         self._stats = stats
         self._log_range = log.read_bounds(where) if log is not None else None
-        self._copies = sum(1 for marks in request.offsets.groups.values() if where in marks)
+        self._copies = sum(where in partitions for partitions in request.offsets.groups.values())
         self._offset_before = _furthest_offset(request.offsets, where)
         self._offset_after = _furthest_offset(offsets_after, where)
         self._topic_log = log
@@ -292,81 +271,83 @@ class _PartitionVerifier:
         self._missing_offsets: set[int] = set()
 
     def check_bounds(self) -> None:
-        """Judge by what the table itself says, and by the ends of the log (rules 1 to 3)."""
-        seen, facts, rows = self.result, self._stats, self._request.rows
+        """Check the rows against the offsets and the ends of the log (rules 1 to 3)."""
+        result, stats, rows, kind = self.result, self._stats, self._request.rows, self._request.kind
+        committed = self._offset_after or 0
         if self._log_range is not None:
-            seen.log_start, seen.log_end = self._log_range
-        if facts is None:
-            if self._request.kind.complete and self._offset_before:  # the record below the mark had a row
-                self._check_holes(
-                    PartitionRowStats(0, 0, self._offset_before - 1, self._offset_before - 2, -1)
-                )
+            result.log_start, result.log_end = self._log_range
+        if stats is None:
+            # at least the record below the committed offset had a row: an empty range that ends there
+            if kind.complete and (end := self._offset_before):
+                self._check_holes(PartitionRowStats(0, 0, end - 1, end - 2, -1))
             return
-        seen.rows, seen.first = facts.rows, facts.first
-        if self._request.kind.unchanged and facts.rows > facts.distinct:
-            seen.add_fault("duplicated", *rows.count_surplus(self._where, max(1, self._copies)))
-        if facts.last_own >= (self._offset_after or 0):
-            seen.add_fault("beyond_committed", *rows.count_beyond(self._where, self._offset_after or 0))
-        if self._log_range is not None and facts.last_own >= self._log_range.next:
-            seen.add_fault("beyond_end", *rows.count_beyond(self._where, self._log_range.next))
-        if self._request.kind.complete:
-            self._check_holes(facts)
+        result.rows, result.first = stats.rows, stats.first
+        if kind.unchanged and stats.rows > stats.distinct:
+            result.add_fault("duplicated", *rows.count_surplus(self._where, max(1, self._copies)))
+        if stats.last_own >= committed:
+            result.add_fault("beyond_committed", *rows.count_beyond(self._where, committed))
+        if self._log_range is not None and stats.last_own >= self._log_range.next:
+            result.add_fault("beyond_end", *rows.count_beyond(self._where, self._log_range.next))
+        if kind.complete:
+            self._check_holes(stats)
 
     def plan_comparison(self, sampler: RangeSampler) -> Iterator[tuple[OffsetGap, ...]]:
-        """Return what of this partition is to be compared."""
+        """Return the ranges of this partition to compare."""
         if self._stats is None or self._log_range is None:
             return iter(())
+        # from the first row: a table may begin in the middle of a log
         first = max(self._log_range.first, self._stats.first)
-        following = min(self._log_range.next, self._offset_before or 0)
-        return sampler(OffsetGap(first, following)) if first < following else iter(())
+        end = min(self._log_range.next, self._offset_before or 0)
+        return sampler(OffsetGap(first, end)) if first < end else iter(())
 
     def compare_ranges(self, log: TopicLog, ranges: tuple[OffsetGap, ...]) -> None:
         """Compare rows with records (rules 2 and 4)."""
         rows = self._request.rows.read_rows(self._where, ranges)
-        for wanted in ranges:
-            records = log.read_records(self._where, wanted)
+        for offsets in ranges:
+            records = log.read_records(self._where, offsets)
             self.result.compared += records.num_rows
             different = find_different_offsets(rows, records)
             self.result.add_fault("different", len(different), different)
             if self._request.kind.complete:
-                self._note_missing(find_absent_offsets(rows, records))
+                self._add_missing(find_absent_offsets(rows, records))
 
     def _check_holes(self, stats: PartitionRowStats) -> None:
-        mark = self._offset_before or 0
-        between = stats.last - stats.first + 1 > stats.distinct
-        holes = self._request.rows.find_holes(self._where) if between else []
-        holes += [OffsetGap(stats.last + 1, mark)] if stats.last + 1 < mark else []
-        below = [OffsetGap(h.first, min(h.next, mark)) for h in holes if h.first < mark]
+        end = self._offset_before or 0
+        # counting first: the search for holes sorts all rows
+        has_holes = stats.last - stats.first + 1 > stats.distinct
+        holes = self._request.rows.find_holes(self._where) if has_holes else []
+        holes += [OffsetGap(stats.last + 1, end)] if stats.last + 1 < end else []
+        below = [OffsetGap(h.first, min(h.next, end)) for h in holes if h.first < end]
         self.result.recorded_gaps = _count_offsets(self._recorded_gaps)
-        left = subtract_gaps(below, self._recorded_gaps)
-        begin = None if self._log_range is None else self._log_range.first
-        open_ = () if begin is None else clip_gaps(left, begin)
-        self.result.unknown = _count_offsets(left) - _count_offsets(open_)
-        self._look_up_holes(open_)
+        unexplained = subtract_gaps(below, self._recorded_gaps)
+        in_log = () if self._log_range is None else clip_gaps(unexplained, self._log_range.first)
+        self.result.unknown = _count_offsets(unexplained) - _count_offsets(in_log)
+        self._look_up(in_log)
 
-    def _look_up_holes(self, holes: Sequence[OffsetGap]) -> None:
-        """Ask the broker whether it holds records where the table has none."""
-        assert self._topic_log is not None or not holes
+    def _look_up(self, holes: Sequence[OffsetGap]) -> None:
+        """Count the holes in which the broker holds records as missing (rule 2)."""
         for cluster in cluster_gaps(holes, MAX_CLUSTER_DISTANCE, MAX_READ_OFFSETS):
-            if self._topic_log is None:
-                return
-            held = self._topic_log.read_records(self._where, OffsetGap(cluster[0].first, cluster[-1].next))
-            self._note_missing(select_inside(held.column("offset").to_numpy(), cluster))
+            assert self._topic_log is not None  # without it no hole lies in the log
+            offsets = OffsetGap(cluster[0].first, cluster[-1].next)
+            records = self._topic_log.read_records(self._where, offsets)
+            self._add_missing(select_inside(records.column("offset").to_numpy(), cluster))
 
-    def _note_missing(self, offsets: Sequence[int]) -> None:
+    def _add_missing(self, offsets: Sequence[int]) -> None:
+        # the lookup of holes and the comparison may find the same record
         known = self._missing_offsets | set(select_inside(np.array(offsets, np.int64), self._recorded_gaps))
-        fresh = [offset for offset in offsets if offset not in known]
-        if fresh:
-            again = self._request.rows.replayed_offsets(self._where)
-            fresh = [offset for offset in fresh if offset not in again]
-        self._missing_offsets.update(fresh)
-        self.result.add_fault("missing", len(fresh), fresh)
+        missing = [offset for offset in offsets if offset not in known]
+        if missing:  # only then: replays are found by a scan of the headers
+            replayed = self._request.rows.replayed_offsets(self._where)
+            missing = [offset for offset in missing if offset not in replayed]
+        self._missing_offsets.update(missing)
+        self.result.add_fault("missing", len(missing), missing)
 
 
 def _furthest_offset(offsets: CommittedOffsets, where: TopicPartition) -> int | None:
-    """Return how far a table holds a partition: the furthest of its groups."""
-    found = [partitions[where] for partitions in offsets.groups.values() if where in partitions]
-    return max(found, default=None)
+    """Return the highest next offset of all groups."""
+    return max(
+        (partitions[where] for partitions in offsets.groups.values() if where in partitions), default=None
+    )
 
 
 def _count_offsets(gaps: Iterable[OffsetGap]) -> int:
@@ -374,27 +355,24 @@ def _count_offsets(gaps: Iterable[OffsetGap]) -> int:
 
 
 def subtract_gaps(gaps: Iterable[OffsetGap], taken: Sequence[OffsetGap]) -> tuple[OffsetGap, ...]:
-    """Return what is left of gaps when others, rising and apart, are taken out."""
-    left: list[OffsetGap] = []
+    """Return the parts of gaps outside `taken`, which are ascending and disjoint."""
+    rest: list[OffsetGap] = []
     for gap in gaps:
         first = gap.first
         for other in taken:
             if other.next > first and other.first < gap.next:
                 if other.first > first:
-                    left.append(OffsetGap(first, other.first))
+                    rest.append(OffsetGap(first, other.first))
                 first = max(first, other.next)
         if first < gap.next:
-            left.append(OffsetGap(first, gap.next))
-    return tuple(left)
+            rest.append(OffsetGap(first, gap.next))
+    return tuple(rest)
 
 
 def cluster_gaps(gaps: Iterable[OffsetGap], near: int, most: int) -> Iterator[list[OffsetGap]]:
-    """Return rising gaps in groups that span `most` offsets at most; a longer gap is cut.
-
-    The members of a group are at most `near` offsets apart.
-    """
+    """Return ascending gaps in groups of at most `most` offsets, with at most `near` between two gaps."""
     group: list[OffsetGap] = []
-    for gap in (piece for long in gaps for (piece,) in sample_everything(most)(long)):
+    for gap in (piece for long in gaps for (piece,) in sample_everything(most)(long)):  # cuts long ones
         if group and (gap.first - group[-1].next > near or gap.next - group[0].first > most):
             yield group
             group = []
@@ -404,36 +382,35 @@ def cluster_gaps(gaps: Iterable[OffsetGap], near: int, most: int) -> Iterator[li
 
 
 def select_inside(offsets: NDArray[np.int64], gaps: Sequence[OffsetGap]) -> list[int]:
-    """Return the offsets that lie in one of these gaps, which rise and are apart."""
+    """Return the offsets inside these gaps, which are ascending and disjoint."""
     if not gaps:
         return []
     bounds = np.array(gaps)
     place = np.searchsorted(bounds[:, 0], offsets, side="right") - 1
-    found: list[int] = offsets[(place >= 0) & (offsets < bounds[place, 1])].tolist()
-    return found
+    inside: list[int] = offsets[(place >= 0) & (offsets < bounds[place, 1])].tolist()
+    return inside
 
 
 def find_absent_offsets(rows: Records, records: Records) -> list[int]:
     """Return the offsets of records without a row."""
-    held, wanted = (t.column("offset").to_numpy() for t in (rows, records))
-    found: list[int] = np.setdiff1d(wanted, held).tolist()
-    return found
+    stored, produced = (t.column("offset").to_numpy() for t in (rows, records))
+    absent: list[int] = np.setdiff1d(produced, stored).tolist()
+    return absent
 
 
 def find_different_offsets(rows: Records, records: Records) -> list[int]:
-    """Return the offsets of rows whose timestamp or key is not that of the record there."""
-    both = rows.join(records, "offset", right_suffix=" wanted", join_type="inner")
-    kept = [name for name in ("timestamp", "key") if name in rows.column_names]
-    wrong: set[int] = set()
-    for name in kept:
-        found, wanted = (_comparable_values(both.column(c)) for c in (name, f"{name} wanted"))
+    """Return the offsets of rows whose timestamp or key differs from the record's."""
+    both = rows.join(records, "offset", right_suffix=" produced", join_type="inner")
+    different: set[int] = set()
+    for name in (name for name in ("timestamp", "key") if name in rows.column_names):
+        stored, produced = (_to_values(both.column(c)) for c in (name, f"{name} produced"))
         offsets = both.column("offset").to_pylist()
-        wrong |= {o for o, a, b in zip(offsets, found, wanted, strict=True) if a != b}
-    return sorted(wrong)
+        different |= {o for o, a, b in zip(offsets, stored, produced, strict=True) if a != b}
+    return sorted(different)
 
 
-def _comparable_values(column: Any) -> list[Any]:
-    """Return values that compare; times as numbers, since Python knows none after the year 9999."""
-    times = pa.types.is_timestamp(column.type)
-    found: list[Any] = (column.cast(pa.int64()) if times else column).to_pylist()
-    return found
+def _to_values(column: Any) -> list[Any]:
+    # times as numbers: Python has none after the year 9999
+    is_time = pa.types.is_timestamp(column.type)
+    values: list[Any] = (column.cast(pa.int64()) if is_time else column).to_pylist()
+    return values

@@ -1,4 +1,4 @@
-"""The broker's side of `verify`: reads ranges of topics without group membership or commits."""
+"""Reads ranges of topics for `verify`, without group membership or commits."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,22 +16,16 @@ from trimtab.consumer_sdk.lake.ports import Records
 from trimtab.consumer_sdk.lake.schema import record_columns
 
 BROKER_SILENCE_TIMEOUT_S: Final = 30.0
-"""Seconds that a broker may be silent."""
-
-FETCH_TIMEOUT_S: Final = 0.1
-"""Seconds of one fetch: it waits so long for more, also at the end of a log."""
-
+FETCH_TIMEOUT_S: Final = 0.1  # spent in full at the end of a log
 FETCH_MAX_RECORDS: Final = 10_000
-"""Records of one fetch."""
 
 LOG_COLUMNS: Final = ["offset", "timestamp", "key"]
-_INHERITED_SETTINGS: Final = ("isolation.level",)
-"""What else an ingest says of which records there are."""
+_INHERITED_SETTINGS: Final = ("isolation.level",)  # of the ingest: it decides which records exist
 
 _READER_SETTINGS: Final = {
     "group.id": "trimtab-verify",  # nothing is committed
     "enable.auto.commit": False,
-    "enable.partition.eof": True,
+    "enable.partition.eof": True,  # else an end without records, as after compaction, is a timeout
     "auto.offset.reset": "earliest",
 }
 _MISSING_PARTITION_CODES: Final = (
@@ -43,10 +37,10 @@ _MISSING_PARTITION_CODES: Final = (
 
 def build_reader_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reader's settings of a flat configuration. Raises SettingError."""
-    no_broker = "give --against-broker no: then only the tables themselves are looked at"
-    found = connection.extract_connection_settings(config, no_broker)
-    read = {name: config[name] for name in _INHERITED_SETTINGS if name in config}
-    return found | read | _READER_SETTINGS
+    advice = "give --against-broker no, which verifies the tables alone"
+    client = connection.extract_connection_settings(config, advice)
+    inherited = {name: config[name] for name in _INHERITED_SETTINGS if name in config}
+    return client | inherited | _READER_SETTINGS
 
 
 class BrokerTopicLog:
@@ -58,25 +52,21 @@ class BrokerTopicLog:
         self._consumer = Consumer(dict(config))
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._consumer.close()
 
     def read_bounds(self, where: TopicPartition) -> OffsetGap | None:
-        """Return the first offset that is there and the end; None: there is no such partition.
-
-        Raises BrokerUnreachableError.
-        """
+        """Return log start and end, None for an unknown partition. Raises BrokerUnreachableError."""
+        raw = RawPartition(*where)
         try:
-            found: Any = self._consumer.get_watermark_offsets(
-                RawPartition(*where), timeout=BROKER_SILENCE_TIMEOUT_S
-            )
+            bounds: Any = self._consumer.get_watermark_offsets(raw, timeout=BROKER_SILENCE_TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() in _MISSING_PARTITION_CODES:
                 return None
             raise BrokerUnreachableError(self._bootstrap) from error
-        if found is None:
+        if bounds is None:  # the timeout
             raise BrokerUnreachableError(self._bootstrap)
-        return OffsetGap(*found)
+        return OffsetGap(*bounds)
 
     def read_records(self, where: TopicPartition, offsets: OffsetGap) -> Records:
         """Return offset, timestamp and key of a range's records. Raises BrokerUnreachableError."""
@@ -84,11 +74,11 @@ class BrokerTopicLog:
         batches: list[Any] = []
         silent = 0
         while True:
-            messages = self._consumer.consume(FETCH_MAX_RECORDS, timeout=FETCH_TIMEOUT_S)
+            messages: list[Any] = self._consumer.consume(FETCH_MAX_RECORDS, timeout=FETCH_TIMEOUT_S)
             silent = 0 if messages else silent + 1
             if silent * FETCH_TIMEOUT_S > BROKER_SILENCE_TIMEOUT_S:
                 raise BrokerUnreachableError(self._bootstrap)
-            records = [m for m in messages if m.error() is None and _message_offset(m) < offsets.next]
+            records = [m for m in messages if m.error() is None and m.offset() < offsets.next]
             if records:
                 batches.append(record_columns.build_record_batch(where, records).select(LOG_COLUMNS))
             if _has_reached(messages, offsets.next):
@@ -98,24 +88,20 @@ class BrokerTopicLog:
         return pa.Table.from_batches(batches, schema=schema)
 
 
-def _has_reached(messages: list[Any], following: int) -> bool:
+def _has_reached(messages: list[Any], end: int) -> bool:
     """Return whether the range or the log has ended. Raises KafkaException, MissingAclError."""
     for message in messages:
         error = message.error()
         if error is None:
-            if _message_offset(message) >= following - 1:
+            if message.offset() >= end - 1:
                 return True
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
             return True
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             topic = message.topic()
-            raise MissingAclError(f"topic {topic} may not be read; grant Read on topic {topic}")
+            raise MissingAclError(f"topic {topic} cannot be read; grant Read on topic {topic}")
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            continue  # librdkafka looks for the group's coordinator, whom nobody needs here
+            continue  # librdkafka looks for the group's coordinator, which this reader does not use
         elif error.fatal() or not error.retriable():
             raise KafkaException(error)
     return False
-
-
-def _message_offset(message: Any) -> int:
-    return int(message.offset())
