@@ -1,4 +1,4 @@
-{{/* Names are the release's, with the chart's where the release does not say it. */}}
+{{/* The release's name, with the chart's name appended unless it contains it. */}}
 {{- define "trimtab.name" -}}
 {{- ternary .Release.Name (printf "%s-trimtab" .Release.Name) (contains "trimtab" .Release.Name) | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
@@ -35,7 +35,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* The brokers' ports, as the bootstrap servers have them. */}}
+{{/* The brokers' ports, from the bootstrap servers. */}}
 {{- define "trimtab.brokerPorts" -}}
 {{- $ports := list -}}
 {{- range splitList "," .Values.kafka.bootstrap }}{{ $ports = append $ports (splitList ":" (trim .) | last) }}{{ end -}}
@@ -44,7 +44,7 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end -}}
 
-{{/* What the schema cannot say in plain words. */}}
+{{/* Checks whose errors the schema cannot word plainly. */}}
 {{- define "trimtab.checks" -}}
 {{- $wrong := list -}}
 {{- range splitList "," .Values.kafka.bootstrap -}}
@@ -82,13 +82,13 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 {{- end -}}
 
-{{/* How a page is asked: https where its settings give it a certificate. (dict "root" $ "part" "sidecar") */}}
+{{/* Scheme of a part's endpoint: HTTPS if its settings have a certificate. (dict "root" $ "part" "sidecar") */}}
 {{- define "trimtab.scheme" -}}
 {{- $certificate := dict "sidecar" "tls-certificate" "consumer" "trimtab.metrics.tls.certificate" -}}
 {{- ternary "HTTPS" "HTTP" (not (empty (index .root.Values .part "settings" (index $certificate .part)))) -}}
 {{- end -}}
 
-{{/* How Prometheus asks a part's page: (dict "root" $ "part" "sidecar" "port" "http") */}}
+{{/* Prometheus's endpoint of a part: (dict "root" $ "part" "sidecar" "port" "http") */}}
 {{- define "trimtab.endpoint" -}}
 {{- $tokens := dict "sidecar" "token-file" "consumer" "trimtab.metrics.token.file" -}}
 {{- $more := index .root.Values.monitoring .part -}}
