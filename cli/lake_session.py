@@ -25,10 +25,7 @@ def load_lake_settings(config: Path | None, warehouse: Path | None) -> dict[str,
 
 @contextmanager
 def open_lake_session(config: Mapping[str, Any]) -> Generator[SparkLake]:
-    """Open the lake of a configuration in a new Spark session; close both afterwards.
-
-    Raises SettingError if the lake does not exist.
-    """
+    """Open the lake of a configuration in a new Spark session; close both. Raises SettingError."""
     session = parse_session_config(config)
     check_lake_exists(session)  # Spark would create an empty one
     lake = writer.open_lake(session)

@@ -48,11 +48,7 @@ def stop_on_signals(stop: Event) -> None:
 
 
 def run_interruptible(request: Callable[[], T], wait: Callable[[float], bool]) -> T:
-    """Return the result of `request`, which runs on its own thread; a signal ends the wait.
-
-    Raises the errors of `request`, and SystemExit after a signal; the request may still be
-    running then.
-    """
+    """Return the result of `request`, which runs on its own thread; a signal raises SystemExit."""
     result: Future[T] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Commands that never outlive this process, not even its SIGKILL. See `supervisor.py`."""
+"""Commands that end with this process, even by SIGKILL. See `supervisor.py`."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-SUPERVISOR_STOP_MARGIN_S: Final = 10.0  # beyond the grace of the command, for the supervisor
+SUPERVISOR_STOP_MARGIN_S: Final = 10.0  # beyond the command's grace, to delete the folder
 
 
 class SupervisedProcess:
     """Runs commands one after the other under a supervisor; starts when constructed.
 
-    Output is appended to `log`. On stop a command gets SIGTERM and `grace` seconds, then SIGKILL
-    (0: at once); then the folder `remove` is deleted. `environ` extends our environment.
+    Appends their output to `log`. On stop a command gets SIGTERM and `grace` seconds, then SIGKILL
+    (0: at once). Finally the folder `remove` is deleted.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class SupervisedProcess:
             "parent": os.getpid(),
             "remove": str(remove or ""),
         }
-        # A process group, not a session: Linux schedules by session (autogroup), and starved a
-        # broker in its own session for up to 38 s beside a busy one.
+        # a process group, not a session: Linux schedules by session (autogroup), and starved a
+        # broker in its own session for up to 38 s beside a busy one
         script = str(Path(__file__).with_name("supervisor.py"))
         self._supervisor = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-I", "-S", script, json.dumps(task)],

@@ -29,7 +29,7 @@ PARENT_POLL_S: Final = 0.1  # between two checks of the command
 
 
 def main(task: dict[str, Any]) -> None:
-    """Run `commands` one after the other until one fails or the parent is gone."""
+    """Run the commands one after the other until one fails or the parent is gone."""
     signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
         code, gone = 0, False
@@ -72,7 +72,6 @@ def _run_command(command: list[str], task: dict[str, Any]) -> tuple[int, bool]:
 
 
 def _stop_child(child: "subprocess.Popen[bytes]", grace: float) -> None:
-    """Stop the child: SIGTERM and up to `grace` seconds, then SIGKILL."""
     if child.poll() is None and grace:
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -82,17 +81,17 @@ def _stop_child(child: "subprocess.Popen[bytes]", grace: float) -> None:
 
 
 def _parent_gone(parent: int) -> bool:
-    """Wait up to PARENT_POLL_S; return whether standard input ended or the parent changed."""
+    # a dead parent closes the pipe; its number changes, too, where a sibling has inherited the pipe
     readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_S)
     ended = bool(readable) and not os.read(sys.stdin.fileno(), 4096)
     return ended or os.getppid() != parent
 
 
 def _kill_with_parent() -> Callable[[], None] | None:
-    """Return a preexec hook that lets the kernel kill the child with this process (Linux)."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)
+    # the kernel kills the child with this process, even by SIGKILL
     return lambda: libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL)) and None
 
 

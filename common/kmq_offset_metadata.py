@@ -11,15 +11,11 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class OpenMessages:
-    """Open messages of one partition, as of the marker before offset `read`.
-
-    `working` counts messages in flight; `returned` those released or timed out that await
-    redelivery.
-    """
+    """Numbers of open messages of one partition, as of the marker before offset `read`."""
 
     read: int
-    working: int
-    returned: int
+    working: int  # in flight
+    returned: int  # released or timed out, awaiting redelivery
 
     def encode(self) -> str:
         """Return the commit's metadata."""

@@ -2,12 +2,8 @@
 
 
 def compute_lag(end: int, committed: int | None, beginning: int, *, from_beginning: bool) -> int:
-    """Return the records between the committed offset and the log end offset.
-
-    Without a commit, `auto.offset.reset` decides: `end - beginning` for "earliest"
-    (`from_beginning`), 0 for "latest".
-    """
-    if committed is None:
+    """Return the number of records between the committed offset and the log end offset."""
+    if committed is None:  # auto.offset.reset decides: earliest (from_beginning) or latest
         return max(0, end - beginning) if from_beginning else 0
     # retention may have deleted records after the commit, which then cannot be consumed
     return max(0, end - max(committed, beginning))

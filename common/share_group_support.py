@@ -7,11 +7,8 @@ SHARE_VERSION_FEATURE: Final = "share.version"
 
 
 def explain_missing_share_groups(features: Mapping[str, Mapping[str, Any]], where: str) -> str | None:
-    """Explain why the brokers at `where` lack share groups, with a remedy; None if they have them.
-
-    Each feature may have `supported` and `finalized`, both (min version, max version).
-    """
-    feature = features.get(SHARE_VERSION_FEATURE, {})
+    """Explain why the brokers at `where` lack share groups, with a remedy; None if they have them."""
+    feature = features.get(SHARE_VERSION_FEATURE, {})  # supported and finalized: (min, max version)
     if not feature.get("supported"):
         return (
             f"the brokers at {where} have no share groups: Kafka 4.2 and later have them; upgrade "

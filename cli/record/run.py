@@ -77,8 +77,6 @@ class TickSource(Protocol):
 
 @dataclass(slots=True)
 class _PublishedTicks:
-    """Ticks published by a sidecar."""
-
     control_topics: ControlTopicStore
     select_topics: Callable[[Iterable[str]], frozenset[str]]
     window: float
@@ -105,8 +103,6 @@ class _PublishedTicks:
 
 @dataclass(slots=True)
 class _MeasuredTicks:
-    """Ticks measured by this process."""
-
     monitor: GroupMonitor
     window: float
     clock: Clock
@@ -133,8 +129,6 @@ class _MeasuredTicks:
 def _select_tick_source(
     settings: SidecarSettings, monitor: GroupMonitor, control_topics: ControlTopicStore, clock: Clock
 ) -> TickSource:
-    """Return the sidecar's ticks if it published lately, else our own."""
-
     def select_topics(known: Iterable[str]) -> frozenset[str]:
         return match_topics(settings.topics, known)[0] if settings.topics else frozenset(known)
 

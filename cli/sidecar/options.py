@@ -30,7 +30,7 @@ class SidecarCommandOptions(
     run="trimtab.cli.sidecar.run:sidecar",
     settings=(*_LOAD_SETTINGS, *_SCALING_SETTINGS, *_PROCESS_SETTINGS),
 ):
-    """Scale a consumer group by load, and publish who reads what.
+    """Scale a consumer group by load, and publish scaling plans.
 
     SIGTERM ends it; workers keep running, and the next sidecar adopts them. With --target none it
     starts and stops no consumer, but publishes plans that consumers follow; --dry-run changes

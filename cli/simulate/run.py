@@ -50,7 +50,6 @@ def _reject_generator_options(options: SimulateOptions) -> None:
 
 
 def _build_setup(options: SimulateOptions) -> SimulationSetup:
-    """Return the setup. Raises SettingError for an invalid rate, duration or fraction."""
     capacity, seconds = parse_capacity(options), dict[str, float]()
     if not 0 < options.headroom <= 1:
         raise SettingError(f"--headroom {options.headroom} must be above 0 and at most 1")
@@ -63,17 +62,14 @@ def _build_setup(options: SimulateOptions) -> SimulationSetup:
 
 
 def _list_contenders(options: SimulateOptions, against: Sequence[str]) -> list[str]:
-    """Return the contenders, each once. Raises UnknownHeuristicError."""
     requested = split_names([*(options.heuristic or ()), *(options.more or ())])
     baselines = parse_contenders(against) if against else ()  # () would mean all
     return list(dict.fromkeys(one.name for one in (*parse_contenders(requested), *baselines)))
 
 
 def _prepare_report(file: Path | None, capacity: str | None) -> Callable[[SimulationFindings], None]:
-    """Return the function that writes the report. Raises SettingError, ModuleNotFoundError.
-
-    Both are raised before the simulation, which may take minutes.
-    """
+    """Return the function that writes the report. Raises SettingError, ModuleNotFoundError."""
+    # both are raised before the simulation, which may take minutes
     if file is None:
         return lambda _: None
     from trimtab.cli.simulate import report  # noqa: PLC0415 - matplotlib is an extra, and slow to load

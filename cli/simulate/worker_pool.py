@@ -41,12 +41,9 @@ def run_jobs(
     cores: int | None,
     on_done: Callable[[SimulationJob], None],
 ) -> dict[SimulationJob, SimulationRun]:
-    """Return the result of each job; `on_done` is called after each.
-
-    `cores` None uses all cores if that pays off. Raises SimulationWorkerLostError.
-    """
+    """Return the result of each job, in their order. Raises SimulationWorkerLostError."""
     effort = sum(streams[job.stream].rates.size for job in jobs)
-    if cores is None:
+    if cores is None:  # as many as pay off
         # not os.cpu_count(): a container may have fewer
         cores = len(os.sched_getaffinity(0)) if effort > MIN_PARALLEL_EFFORT else 1
     cores = min(cores, len(jobs))

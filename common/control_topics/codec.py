@@ -30,10 +30,7 @@ def encode_control_value(body: Mapping[str, Any]) -> bytes:
 
 
 def decode_control_value(value: bytes, name: str) -> dict[str, Any]:
-    """Return the body of a record value, version checked; `name` starts the error's text.
-
-    Raises InvalidPayloadError.
-    """
+    """Return the body of a record value, version checked. Raises InvalidPayloadError with `name`."""
     try:
         body: Any = json.loads(value)
     except (ValueError, RecursionError) as error:  # json recurses into "[[[[..."

@@ -43,11 +43,11 @@ def check_connection(
     """Raise SaslAuthenticationError or TlsHandshakeError if the brokers refuse the connection.
 
     `config` holds librdkafka's names, checked by `connection.check_settings`; `timeout` is seconds
-    for each answer. PLAINTEXT connects to no broker: there is nothing to refuse.
+    for each answer.
     """
     protocol = connection.security_protocol(config)
     if protocol == "PLAINTEXT":
-        return
+        return  # there is nothing that brokers could refuse
     clock = clock or SystemClock()
     address = _find_reachable_broker(config, timeout, clock)
     if address is not None and protocol.startswith("SASL_"):
@@ -55,12 +55,9 @@ def check_connection(
 
 
 def diagnose_connection(config: Mapping[str, Any], *, timeout: float = PREFLIGHT_TIMEOUT_S) -> None:
-    """Check a connection on which no broker answered; also detects a TLS listener.
-
-    Raises SaslAuthenticationError, TlsHandshakeError.
-    """
+    """Check a connection on which no broker answered. Raises SaslAuthenticationError, TlsHandshakeError."""
     check_connection(config, timeout=timeout)
-    # no part of check_connection: it leaves an error in the log of a listener without TLS
+    # only here: the handshake leaves an error in the log of a listener without TLS
     if not connection.security_protocol(config).endswith("SSL"):
         for address in _parse_addresses(config):
             _reject_tls_listener(config, address, timeout)
