@@ -68,7 +68,7 @@ class FakeConsumer:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     callbacks: deque[Callable[[], None]] = field(default_factory=deque)
     started: set[TopicPartition] = field(default_factory=set)
-    gone: list[OffsetReset] = field(default_factory=list)
+    resets: list[OffsetReset] = field(default_factory=list)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[FakeMessage]:  # noqa: ARG002 - the interface
         while self.callbacks:
@@ -89,7 +89,7 @@ class FakeConsumer:
             del self.positions[TopicPartition(p.topic, p.partition)]
 
     def pop_offset_resets(self) -> list[OffsetReset]:
-        found, self.gone = self.gone, []
+        found, self.resets = self.resets, []
         return found
 
     def batch_max_age_s(self) -> float | None:
@@ -98,13 +98,13 @@ class FakeConsumer:
     def commit(self, *, offsets: Sequence[RawPartition], asynchronous: bool = True) -> None:  # noqa: ARG002
         self.committed |= {TopicPartition(p.topic, p.partition): p.offset for p in offsets}
 
-    def join(self, writer: LakeWriter, *partitions: TopicPartition) -> None:
+    def assign(self, writer: LakeWriter, *partitions: TopicPartition) -> None:
         """Assign these partitions, as a rebalance does."""
         writer.on_assign(self, [RawPartition(*p) for p in partitions])
         for p in partitions:
             self.positions.setdefault(p, self.committed.get(p, 0))
 
-    def leave(self, writer: LakeWriter, *partitions: TopicPartition) -> None:
+    def revoke(self, writer: LakeWriter, *partitions: TopicPartition) -> None:
         """Revoke these partitions, as a rebalance does."""
         for p in partitions:
             self.positions.pop(p, None)
@@ -201,7 +201,7 @@ class FakeRegistry:
             versions.append(number)
         return number
 
-    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
+    def respond(self, path: str) -> tuple[int, dict[str, Any]]:
         """Return status and body of a GET."""
         by_id = re.fullmatch(r"/schemas/ids/(\d+)", path)
         by_version = re.fullmatch(r"/subjects/([^/]+)/versions/(\w+)", path)
@@ -227,10 +227,10 @@ class RegistryHandler(BaseHTTPRequestHandler):
     registry: FakeRegistry
 
     def do_GET(self) -> None:
-        asked = urlsplit(self.path)
+        url = urlsplit(self.path)
         self.registry.asked.append(self.path)
-        status, body = self._refusal() or self.registry.answer(asked.path)
-        if body.get("schemaType") == "PROTOBUF" and "format" not in parse_qs(asked.query):
+        status, body = self._refusal() or self.registry.respond(url.path)
+        if body.get("schemaType") == "PROTOBUF" and "format" not in parse_qs(url.query):
             body = body | {"schema": 'syntax = "proto3";'}
         self._send(status, body)
 

@@ -79,7 +79,7 @@ def pair(request: pytest.FixtureRequest, lanes: tuple[str, str]) -> tuple[SparkL
 
 
 @pytest.fixture
-def one_table(pair: tuple[SparkLake, SparkLake], namespace: str, warehouse: Path) -> Callable[[], Any]:
+def shared_table(pair: tuple[SparkLake, SparkLake], namespace: str, warehouse: Path) -> Callable[[], Any]:
     """Write one table from both lakes in turn; return it, and the files of Spark and of Arrow."""
 
     def write() -> Any:
@@ -104,10 +104,10 @@ def one_table(pair: tuple[SparkLake, SparkLake], namespace: str, warehouse: Path
 
 @LANES
 def test_spark_and_arrow_write_one_table_in_turn(
-    pair: tuple[SparkLake, SparkLake], one_table: Callable[[], Any]
+    pair: tuple[SparkLake, SparkLake], shared_table: Callable[[], Any]
 ) -> None:
     """Every type is read back as written, by either writer, and each file has one row group."""
-    name, _, ours = one_table()
+    name, _, ours = shared_table()
     found = pair[0].spark.table(name).orderBy("offset").collect()
     assert [r.offset for r in found] == [1, 2, 3, 4, 101, 103]
     by_spark, by_arrow = found[1].asDict(recursive=True), found[2].asDict(recursive=True)
@@ -122,19 +122,19 @@ def test_spark_and_arrow_write_one_table_in_turn(
 
 
 @pytest.mark.parametrize("lanes", [("iceberg", "iceberg_arrow")])
-def test_iceberg_files_have_sparks_parquet_types_and_field_ids(one_table: Callable[[], Any]) -> None:
+def test_iceberg_files_have_sparks_parquet_types_and_field_ids(shared_table: Callable[[], Any]) -> None:
     """Name, id, physical and logical type of every column equal Spark's, nested columns included."""
-    _, theirs, ours = one_table()
+    _, theirs, ours = shared_table()
     assert _columns(ours) == _columns(theirs)
     assert _ids(ours) == _ids(theirs)
 
 
 @pytest.mark.parametrize("lanes", [("iceberg", "iceberg_arrow")])
 def test_iceberg_files_have_sparks_metrics(
-    pair: tuple[SparkLake, SparkLake], one_table: Callable[[], Any]
+    pair: tuple[SparkLake, SparkLake], shared_table: Callable[[], Any]
 ) -> None:
     """Counts, null counts and bounds of each column equal those of a file that Spark wrote."""
-    name, _, ours = one_table()
+    name, _, ours = shared_table()
     files = pair[0].spark.table(f"{name}.files").collect()
     by_spark, by_arrow = sorted(files, key=lambda f: Path(f.file_path).name == ours.name)
     assert by_arrow.record_count == by_spark.record_count == 3
@@ -221,7 +221,7 @@ def test_a_delta_table_with_constraints_or_generated_columns_is_refused(
     """Only Delta's own writer evaluates constraints and generated columns."""
     spark = delta.spark
     delta.create_table(f"{namespace}.other", spark.sql("SELECT 1 AS one"))
-    for name, columns, told in (
+    for name, columns, text in (
         ("made", "n BIGINT, twice BIGINT GENERATED ALWAYS AS (n * 2)", "rules for twice"),
         ("sane", "n BIGINT", "has constraints"),
     ):
@@ -230,7 +230,7 @@ def test_a_delta_table_with_constraints_or_generated_columns_is_refused(
             spark.sql(f"ALTER TABLE {namespace}.sane ADD CONSTRAINT sane CHECK (n < 30)")
         table = delta_arrow.open_table(f"{namespace}.{name}")
         assert table is not None
-        with pytest.raises(TableSchemaMismatchError, match=told):
+        with pytest.raises(TableSchemaMismatchError, match=text):
             table.stage_rows(pa.table({"n": [1]}), "a")
 
 
@@ -242,8 +242,8 @@ def test_the_tables_codec_is_used(
     table.stage_rows(rows(1), "first")
     for number, codec in ((9, "gzip"), (3, "snappy")):
         settings = {"codec": codec, "level": number}
-        told = ", ".join(f"'write.parquet.compression-{k}' = '{v}'" for k, v in settings.items())
-        iceberg.spark.sql(f"ALTER TABLE {namespace}.t SET TBLPROPERTIES ({told})")
+        text = ", ".join(f"'write.parquet.compression-{k}' = '{v}'" for k, v in settings.items())
+        iceberg.spark.sql(f"ALTER TABLE {namespace}.t SET TBLPROPERTIES ({text})")
         table.read_offsets()
         table.stage_rows(rows(1), codec)
     found = {

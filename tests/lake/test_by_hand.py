@@ -39,14 +39,14 @@ def test_deleted_rows_are_not_written_again(writers: Make, rows: Read, spark: An
     """Offsets do not follow the rows: deleted rows stay deleted, new records are written."""
     table = f"{namespace}.orders"
     consumer, writer = writers({P0: [b"v"] * 8}, **SLOW)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(5))
     writer.flush()
     spark.sql(f"DELETE FROM {table} WHERE offset < 3")  # noqa: S608 - this test's table
     writer.write(consumer.consume(1))
     writer.close()
     consumer, writer = writers({P0: [b"v"] * 8}, **SLOW)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(8))
     writer.close()
     assert [offset for *_, offset in rows(table)] == [3, 4, 5, 6, 7]
@@ -56,7 +56,7 @@ def test_a_renamed_column_is_an_error_that_names_it(writers: Make, spark: Any, n
     """The rows have no column of the new name: nothing is written and no offset moves."""
     table = f"{namespace}.orders"
     consumer, writer = writers({P0: [b"v"] * 4}, **SLOW)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(2))
     writer.flush()
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN value TO payload")
@@ -86,7 +86,7 @@ def test_a_table_dropped_under_its_writer_is_created_again(
             drop(table)
 
     consumer, writer = writers({P0: [b"v"] * 6}, crash=second, **SLOW)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     for _ in range(2):
         writer.write(consumer.consume(3))
         writer.flush()

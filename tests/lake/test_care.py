@@ -43,23 +43,23 @@ Read = Callable[[str], list[Any]]
 
 
 @pytest.fixture
-def care(lake: SparkLake) -> TableMaintenance:
+def maintenance(lake: SparkLake) -> TableMaintenance:
     return create_maintenance(lake)
 
 
 @pytest.fixture
-def grown(writers: Make) -> Callable[..., tuple[Any, Any]]:
+def grow_table(writers: Make) -> Callable[..., tuple[Any, Any]]:
     """Flush a few records of P0 at a time into a table that P3 left long before."""
 
     def make(flushes: int) -> tuple[Any, Any]:
         consumer, writer = writers(
             {P0: [b"v" * 50] * flushes * AT_ONCE, P3: [b"v"] * 2}, lake_flush_timeout=LONG
         )
-        consumer.join(writer, P3)
+        consumer.assign(writer, P3)
         writer.write(consumer.consume(AT_ONCE))
         writer.flush()
-        consumer.leave(writer, P3)
-        consumer.join(writer, P0)
+        consumer.revoke(writer, P3)
+        consumer.assign(writer, P0)
         for _ in range(flushes):
             writer.write(consumer.consume(AT_ONCE))
             writer.flush()
@@ -68,12 +68,12 @@ def grown(writers: Make) -> Callable[..., tuple[Any, Any]]:
     return make
 
 
-def whole(flushes: int) -> list[tuple[str, int, int]]:
+def all_rows(flushes: int) -> list[tuple[str, int, int]]:
     """Return the rows that `grow_table` has written."""
     return [(*P0, n) for n in range(flushes * AT_ONCE)] + [(*P3, n) for n in range(2)]
 
 
-def marks(lake: SparkLake, name: str) -> CommittedOffsets:
+def offsets_of(lake: SparkLake, name: str) -> CommittedOffsets:
     found = lake.open_table(name)
     assert found is not None
     return found.read_offsets().offsets
@@ -87,27 +87,27 @@ def files(lake: SparkLake, name: str) -> int:
 
 @FORMATS
 def test_compaction_rewrites_small_files_and_keeps_rows_and_offsets(
-    lake: SparkLake, care: TableMaintenance, grown: Make, rows: Read, namespace: str
+    lake: SparkLake, maintenance: TableMaintenance, grow_table: Make, rows: Read, namespace: str
 ) -> None:
     """The plan equals what is rewritten, and a second compaction finds nothing."""
-    grown(4)
+    grow_table(4)
     name = f"{namespace}.orders"
-    before = marks(lake, name)
-    assert care.plan_compaction(name, None).files == 5
-    done = compact_table(care, name, None, PACE)
+    before = offsets_of(lake, name)
+    assert maintenance.plan_compaction(name, None).files == 5
+    done = compact_table(maintenance, name, None, PACE)
     assert (done.old_files, done.new_files, done.lost_races) == (5, 1, 0)
-    assert (files(lake, name), rows(name), marks(lake, name)) == (1, whole(4), before)
-    assert care.plan_compaction(name, None) == FileTotals()
-    assert compact_table(care, name, None, PACE) == CompactionResult(name)
+    assert (files(lake, name), rows(name), offsets_of(lake, name)) == (1, all_rows(4), before)
+    assert maintenance.plan_compaction(name, None) == FileTotals()
+    assert compact_table(maintenance, name, None, PACE) == CompactionResult(name)
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
 def test_a_writer_flushes_while_its_table_is_compacted(
-    lake: SparkLake, care: TableMaintenance, writers: Make, rows: Read, namespace: str
+    lake: SparkLake, maintenance: TableMaintenance, writers: Make, rows: Read, namespace: str
 ) -> None:
     """Both succeed: every row is there once, and the offsets are at the end of the rows."""
     consumer, writer = writers({P0: [b"v" * 50] * FLUSHES * AT_ONCE}, lake_flush_timeout=LONG)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(AT_ONCE))
     writer.flush()
     failed: list[BaseException] = []
@@ -124,57 +124,64 @@ def test_a_writer_flushes_while_its_table_is_compacted(
     flushing = threading.Thread(target=go_on)
     flushing.start()
     while flushing.is_alive():
-        compact_table(care, name, None, PACE)
+        compact_table(maintenance, name, None, PACE)
     flushing.join(LONG)
-    compact_table(care, name, None, PACE)
+    compact_table(maintenance, name, None, PACE)
     assert failed == []
     assert rows(name) == [(*P0, n) for n in range(FLUSHES * AT_ONCE)]
-    assert marks(lake, name) == CommittedOffsets({"g": {P0: FLUSHES * AT_ONCE}})
+    assert offsets_of(lake, name) == CommittedOffsets({"g": {P0: FLUSHES * AT_ONCE}})
 
 
 @FORMATS
 def test_a_compaction_does_not_weaken_the_fence(
-    lake: SparkLake, care: TableMaintenance, grown: Make, namespace: str
+    lake: SparkLake, maintenance: TableMaintenance, grow_table: Make, namespace: str
 ) -> None:
     """A current writer's commit succeeds after a compaction, a stale writer's is refused."""
-    grown(4)
+    grow_table(4)
     name = f"{namespace}.orders"
     table = lake.open_table(name)
     assert table is not None
-    seen = table.read_offsets()
-    compact_table(care, name, None, PACE)
-    assert table.read_offsets().offsets == seen.offsets
-    table.commit(StagedFiles("first"), CommittedOffsets({"g": {**seen.offsets.groups["g"], P0: 999}}), seen)
+    current = table.read_offsets()
+    compact_table(maintenance, name, None, PACE)
+    assert table.read_offsets().offsets == current.offsets
+    table.commit(
+        StagedFiles("first"), CommittedOffsets({"g": {**current.offsets.groups["g"], P0: 999}}), current
+    )
     with pytest.raises(CommitConflictError):
         table.commit(
-            StagedFiles("late"), CommittedOffsets({"g": {**seen.offsets.groups["g"], P0: 888}}), seen
+            StagedFiles("late"), CommittedOffsets({"g": {**current.offsets.groups["g"], P0: 888}}), current
         )
-    assert marks(lake, name).next_offset("g", P0) == 999
+    assert offsets_of(lake, name).next_offset("g", P0) == 999
 
 
 @FORMATS
 def test_an_idle_partition_keeps_its_offset_when_its_snapshot_expires(
-    lake: SparkLake, care: TableMaintenance, grown: Make, writers: Make, spark: Any, namespace: str
+    lake: SparkLake,
+    maintenance: TableMaintenance,
+    grow_table: Make,
+    writers: Make,
+    spark: Any,
+    namespace: str,
 ) -> None:
     """The next owner continues at its offset, even if the newest snapshots have none."""
-    grown(4)
+    grow_table(4)
     name = f"{namespace}.orders"
-    compact_table(care, name, None, PACE)
+    compact_table(maintenance, name, None, PACE)
     spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE false")  # noqa: S608 - this test's
-    before = marks(lake, name)
-    expire_table(care, name, ExpiryPolicy(0, 3 * DAY), time.time(), PACE)
-    assert marks(lake, name) == before
+    before = offsets_of(lake, name)
+    expire_table(maintenance, name, ExpiryPolicy(0, 3 * DAY), time.time(), PACE)
+    assert offsets_of(lake, name) == before
     consumer, writer = writers({P0: [], P3: [b"v"] * 5})
-    consumer.join(writer, P3)
+    consumer.assign(writer, P3)
     assert consumer.positions[P3] == 2
 
 
 @pytest.mark.parametrize("lake", ["iceberg_arrow"], indirect=True)
 def test_rolled_back_offsets_do_not_replace_expiring_ones(
-    lake: IcebergLake, care: TableMaintenance, grown: Make, spark: Any, namespace: str
+    lake: IcebergLake, maintenance: TableMaintenance, grow_table: Make, spark: Any, namespace: str
 ) -> None:
     """Young snapshots beside the current line have offsets, too, but not the table's."""
-    grown(1)
+    grow_table(1)
     name = f"{namespace}.orders"
     table = lake.open_table(name)
     assert table is not None
@@ -183,31 +190,36 @@ def test_rolled_back_offsets_do_not_replace_expiring_ones(
     table.commit(StagedFiles("rolled-back"), CommittedOffsets({"g": {P0: 999}}), table.read_offsets())
     spark.sql(f"CALL {lake.catalog_name}.system.rollback_to_snapshot('{name}', {good})")
     spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE false")  # noqa: S608 - this test's
-    assert expire_table(care, name, ExpiryPolicy(0, 3 * DAY), since, PACE).versions > 0
-    assert marks(lake, name) == before
+    assert expire_table(maintenance, name, ExpiryPolicy(0, 3 * DAY), since, PACE).versions > 0
+    assert offsets_of(lake, name) == before
 
 
 @pytest.mark.parametrize("lake", ["iceberg_arrow"], indirect=True)
 def test_old_snapshots_and_their_files_expire(
-    care: TableMaintenance, grown: Make, rows: Read, namespace: str
+    maintenance: TableMaintenance, grow_table: Make, rows: Read, namespace: str
 ) -> None:
     """Younger snapshots stay, and at least the number to keep."""
-    grown(4)
+    grow_table(4)
     name = f"{namespace}.orders"
-    compact_table(care, name, None, PACE)
-    assert expire_table(care, name, ExpiryPolicy(DAY, 3 * DAY), time.time(), PACE).versions == 0
-    assert expire_table(care, name, ExpiryPolicy(0, 3 * DAY, 4), time.time(), PACE).versions == 4
-    done = expire_table(care, name, ExpiryPolicy(0, 3 * DAY), time.time(), PACE)
+    compact_table(maintenance, name, None, PACE)
+    assert expire_table(maintenance, name, ExpiryPolicy(DAY, 3 * DAY), time.time(), PACE).versions == 0
+    assert expire_table(maintenance, name, ExpiryPolicy(0, 3 * DAY, 4), time.time(), PACE).versions == 4
+    done = expire_table(maintenance, name, ExpiryPolicy(0, 3 * DAY), time.time(), PACE)
     assert done.files >= 5
-    assert rows(name) == whole(4)
+    assert rows(name) == all_rows(4)
 
 
 @FORMATS
 def test_old_orphan_files_are_deleted_and_young_ones_stay(
-    lake: SparkLake, care: TableMaintenance, grown: Make, rows: Read, warehouse: Path, namespace: str
+    lake: SparkLake,
+    maintenance: TableMaintenance,
+    grow_table: Make,
+    rows: Read,
+    warehouse: Path,
+    namespace: str,
 ) -> None:
     """Files staged days ago and never committed are deleted; an attempt in progress has staged young ones."""
-    grown(1)
+    grow_table(1)
     name = f"{namespace}.orders"
     table = lake.open_table(name)
     assert table is not None
@@ -218,26 +230,26 @@ def test_old_orphan_files_are_deleted_and_young_ones_stay(
     for file in crashed:
         old = time.time() - 4 * DAY
         os.utime(file, (old, old))
-    seen = table.read_offsets()
-    under_way = table.stage_rows(frame, "under-way")
-    expire_table(care, name, ExpiryPolicy(3600, 3 * DAY), time.time(), PACE)
+    current = table.read_offsets()
+    in_progress = table.stage_rows(frame, "under-way")
+    expire_table(maintenance, name, ExpiryPolicy(3600, 3 * DAY), time.time(), PACE)
     assert not any(file.exists() for file in crashed)
-    table.commit(under_way, seen.offsets, table.read_offsets())
-    assert rows(name) == sorted([*whole(1), (*P0, 99)])
+    table.commit(in_progress, current.offsets, table.read_offsets())
+    assert rows(name) == sorted([*all_rows(1), (*P0, 99)])
 
 
 @FORMATS
 def test_expiry_keeps_young_commits_in_the_history(
-    lake: SparkLake, care: TableMaintenance, grown: Make, namespace: str
+    lake: SparkLake, maintenance: TableMaintenance, grow_table: Make, namespace: str
 ) -> None:
     """A writer looks up a commit of unknown outcome; the history keeps at least an hour."""
-    grown(1)
+    grow_table(1)
     name = f"{namespace}.orders"
     table = lake.open_table(name)
     assert table is not None
     table.commit(StagedFiles("not-answered"), CommittedOffsets({"g": {P0: 500}}), table.read_offsets())
     table.commit(StagedFiles("later"), CommittedOffsets({"g": {P0: 501}}), table.read_offsets())
-    expire_table(care, name, ExpiryPolicy(3600, 3 * DAY), time.time(), PACE)
+    expire_table(maintenance, name, ExpiryPolicy(3600, 3 * DAY), time.time(), PACE)
     assert [table.has_committed(attempt) for attempt in ("not-answered", "never")] == [True, False]
 
 

@@ -35,7 +35,7 @@ def letters(writers: Make, namespace: str, fakes: Any) -> Callable[[str], str]:
         config = JSON | {"lake_tables": {topic: f"{namespace}.orders"}}
         p0, p1 = Partition(topic, 0), Partition(topic, 1)
         consumer, made = writers({p0: [], p1: []}, **config)
-        consumer.join(made, p0, p1)
+        consumer.assign(made, p0, p1)
         values = [b"bad", b'{"id": 1}', b'{"id": "x"}', b"worse"]
         heads = [("kind", b"k")]
         made.write([fakes.Message(p1, at, value, b"key", heads) for at, value in enumerate(values)])

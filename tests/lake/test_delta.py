@@ -63,7 +63,7 @@ def racers() -> Iterator[list["Popen[str]"]]:
         process.communicate()
 
 
-def marks(offset: int, where: TopicPartition = P) -> CommittedOffsets:
+def offsets_at(offset: int, where: TopicPartition = P) -> CommittedOffsets:
     return CommittedOffsets({"g": {where: offset}})
 
 
@@ -87,9 +87,9 @@ def test_one_of_several_processes_gets_a_commits_name(tmp_path: Path, racers: li
     for number in range(RACERS):
         arguments = [link_log_store.LOG_STORE_CLASS, str(log), str(ROUNDS), str(board), str(number)]
         racers.append(Popen([sys.executable, program, *arguments], stdout=PIPE, text=True))
-    said = [process.communicate(timeout=LONG)[0] for process in racers]
-    won = {turn: n for n, line in enumerate(said) for turn in map(int, line.strip("[]\n").split(", "))}
-    assert sum(len(line.split(",")) for line in said) == ROUNDS
+    outputs = [process.communicate(timeout=LONG)[0] for process in racers]
+    won = {turn: n for n, line in enumerate(outputs) for turn in map(int, line.strip("[]\n").split(", "))}
+    assert sum(len(line.split(",")) for line in outputs) == ROUNDS
     held = {int(file.stem): file.read_text() for file in log.glob("*.json")}
     assert held == {turn: f"racer {number}\n" for turn, number in won.items()}
     assert len(list(log.iterdir())) == ROUNDS  # no draft stays behind
@@ -112,10 +112,12 @@ def test_the_fence_holds_within_a_commit(
     other = delta.open_table(table.name)
     assert other is not None
     staged = table.stage_rows(frame(2), "late")
-    interrupt(monkeypatch, table, lambda: other.commit(StagedFiles("early"), marks(5), other.read_offsets()))
+    interrupt(
+        monkeypatch, table, lambda: other.commit(StagedFiles("early"), offsets_at(5), other.read_offsets())
+    )
     with pytest.raises(CommitConflictError):
-        table.commit(staged, marks(2), table.read_offsets())
-    assert (table.read_offsets().offsets, table.read_totals()["rows"]) == (marks(5), 0)
+        table.commit(staged, offsets_at(2), table.read_offsets())
+    assert (table.read_offsets().offsets, table.read_totals()["rows"]) == (offsets_at(5), 0)
     assert [table.has_committed(attempt) for attempt in ("early", "late")] == [True, False]
 
 
@@ -124,7 +126,7 @@ def test_unrelated_commits_do_not_fail_a_commit(
 ) -> None:
     """Another partition's commit and OPTIMIZE, between check and commit, leave all three in the table."""
     for n in (1, 2):
-        table.commit(table.stage_rows(frame(1), f"a{n}"), marks(n), table.read_offsets())
+        table.commit(table.stage_rows(frame(1), f"a{n}"), offsets_at(n), table.read_offsets())
     other = delta.open_table(table.name)
     assert other is not None
 
@@ -135,7 +137,7 @@ def test_unrelated_commits_do_not_fail_a_commit(
         delta.spark.sql(f"OPTIMIZE {table.name}")
 
     interrupt(monkeypatch, table, meanwhile)
-    table.commit(table.stage_rows(frame(4), "mine"), marks(6), table.read_offsets())
+    table.commit(table.stage_rows(frame(4), "mine"), offsets_at(6), table.read_offsets())
     assert table.read_offsets().offsets == CommittedOffsets({"g": {P: 6, Q: 9}})
     assert table.read_totals()["rows"] == 9
     assert table.read_totals()["files"] == 2
@@ -219,7 +221,7 @@ def test_a_time_partitions_by_a_generated_column(
     """day(timestamp) creates a date column; rows are stored in folders by day."""
     parts = (PartitionField("day", "timestamp"), PartitionField("identity", "topic"))
     table = delta.create_table(f"{namespace}.days", frame(0), parts)
-    table.commit(table.stage_rows(frame(3), "a"), marks(3), table.read_offsets())
+    table.commit(table.stage_rows(frame(3), "a"), offsets_at(3), table.read_offsets())
     found = delta.spark.table(table.name).orderBy("offset").collect()
     assert [str(row.timestamp_day) for row in found] == ["1970-01-01", "1970-01-02", "1970-01-03"]
     assert table.read_totals()["files"] == 3
@@ -241,7 +243,7 @@ def test_rows_are_cast_to_the_tables_types(delta: DeltaLake, namespace: str) -> 
     wide = spark.sql("SELECT 1L AS a, named_struct('x', 1L, 'y', 'q', 'z', 1D) AS s, array(1L) AS n")
     table = delta.create_table(f"{namespace}.wide", wide)
     rows = spark.sql("SELECT named_struct('Y', 'v', 'x', 2) AS S, 7 AS A, array(3) AS n")
-    table.commit(table.stage_rows(rows, "a"), marks(1), table.read_offsets())
+    table.commit(table.stage_rows(rows, "a"), offsets_at(1), table.read_offsets())
     (row,) = spark.table(table.name).collect()
     assert (row.a, tuple(row.s), row.n) == (7, (2, "v", None), [3])
     narrow = delta.create_table(f"{namespace}.narrow", spark.sql("SELECT 1 AS a"))
@@ -261,8 +263,8 @@ def test_columns_are_added_and_types_widened_if_allowed(delta: DeltaLake, namesp
     widens = "('delta.enableTypeWidening' = 'true')"
     spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES {widens}")
     table.evolve_schema(new)
-    table.commit(table.stage_rows(new, "b"), marks(1), table.read_offsets())
-    table.commit(table.stage_rows(old, "c"), marks(2), table.read_offsets())
+    table.commit(table.stage_rows(new, "b"), offsets_at(1), table.read_offsets())
+    table.commit(table.stage_rows(old, "c"), offsets_at(2), table.read_offsets())
     found = spark.table(table.name).orderBy("a").collect()
     assert [(r.a, tuple(r.s), r.b) for r in found] == [(1, (1, None), None), (2, (2, "q"), "n")]
 
@@ -273,12 +275,12 @@ def test_a_table_changed_after_staging_is_an_error(
     """Staged files suit a table with a new column, not one with other partitions."""
     staged = table.stage_rows(frame(1), "a")
     delta.spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS (more INT)")
-    table.commit(staged, marks(1), table.read_offsets())
+    table.commit(staged, offsets_at(1), table.read_offsets())
     staged = table.stage_rows(frame(1), "b")
     made_anew = "CREATE OR REPLACE TABLE {0} USING delta PARTITIONED BY (topic) AS SELECT * FROM {0}"
     delta.spark.sql(made_anew.format(table.name))
     with pytest.raises(TableSchemaMismatchError, match="partitioning changed"):
-        table.commit(staged, marks(2), table.read_offsets())
+        table.commit(staged, offsets_at(2), table.read_offsets())
 
 
 def test_the_app_id_shows_group_topic_and_partition() -> None:

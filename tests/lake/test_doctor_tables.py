@@ -57,8 +57,8 @@ def test_each_table_is_reported_with_the_groups_of_its_offsets(
     marks = CommittedOffsets({"lake-group": {TopicPartition("orders", 0): 2}})
     table.commit(table.stage_rows(frame, "a"), marks, table.read_offsets())
     found = findings("g")
-    said = found[f"table {namespace}.orders"]
-    assert (said["level"], said["message"]) == ("ok", "offsets of lake-group")
+    finding = found[f"table {namespace}.orders"]
+    assert (finding["level"], finding["message"]) == ("ok", "offsets of lake-group")
     assert found["catalog"]["level"] == "ok"
     assert found["settings of the consumers"]["level"] == "ok"
     assert findings("another")["settings of the consumers"]["level"] == "failed"
@@ -87,7 +87,7 @@ def test_a_broken_table_does_not_hide_the_others(
 
     def failing(self: SparkLake, name: str) -> Any:
         if name == f"{namespace}.broken":
-            raise CommittedOffsetsLostError(f"{name}: its marks are gone")
+            raise CommittedOffsetsLostError(f"{name}: its offsets are lost")
         return opened(self, name)
 
     monkeypatch.setattr(type(lake), "open_table", failing)

@@ -27,7 +27,7 @@ def json(schema: str, **more: Any) -> dict[str, Any]:
 def ingest(writers: Make, values: list[bytes | None], skip: int = 0, **config: Any) -> Any:
     """Write these values in one flush; the first `skip` of them are already in the table."""
     consumer, writer = writers({P0: values}, **config)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     assert consumer.positions[P0] == skip
     writer.write(consumer.consume(len(values)))
     writer.close()
@@ -88,7 +88,7 @@ def test_a_table_changed_between_flushes_is_handled(
     """An added column is null; a dropped one is added again, or is the error that names it."""
     table = f"{namespace}.orders"
     consumer, writer = writers({P0: [b'{"n": 1}'] * 3}, **json("n INT", lake_schema_evolution=evolve))
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(1))
     writer.flush()
     spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
@@ -113,7 +113,7 @@ def test_a_null_in_a_column_made_required_is_an_error(
     consumer, writer = writers(
         {P0: [b'{"n": 1}', b'{"n": 2}', b"{}"]}, **json("n INT", lake_schema_evolution="add")
     )
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(1))
     writer.flush()
     opened = lake.open_table(table)
@@ -135,12 +135,12 @@ def test_writers_that_race_for_a_column_both_write_their_rows(
     log = {P0: [b'{"n": 1}'] * 2, P1: [b'{"n": 2}'] * 2}
     later = json("n INT, extra STRING", lake_schema_evolution="add")
     consumer, writer = writers(log, **json("n INT"))
-    consumer.join(writer, P0, P1)
+    consumer.assign(writer, P0, P1)
     writer.write([*consumer.consume(1)])
     writer.close()
     pair = [writers(log, **later), writers(log, **later)]
     for (consumer, writer), partition in zip(pair, (P0, P1), strict=True):
-        consumer.join(writer, partition)
+        consumer.assign(writer, partition)
     update, raced = lake._staging_writer.apply_changes, []
 
     def slow(found: Any, needed: Any) -> None:
@@ -180,12 +180,12 @@ def test_tables_are_partitioned_by_the_setting(writers: Make, spark: Any, namesp
     assert "partition" not in spark.table(f"{namespace}.other.files").columns
 
 
-@pytest.mark.parametrize(("rule", "told"), [("country", "no column country"), ("day(n)", r"day\(n\)")])
+@pytest.mark.parametrize(("rule", "text"), [("country", "no column country"), ("day(n)", r"day\(n\)")])
 def test_an_impossible_partitioning_is_a_setting_error(
-    writers: Make, lake: IcebergLake, namespace: str, rule: str, told: str
+    writers: Make, lake: IcebergLake, namespace: str, rule: str, text: str
 ) -> None:
     """The error names table and field, and no table is created."""
-    with pytest.raises(SettingError, match=told):
+    with pytest.raises(SettingError, match=text):
         ingest(writers, [b'{"n": "x"}'], **json("n STRING", lake_partition=rule))
     assert lake.open_table(f"{namespace}.orders") is None
 
@@ -195,7 +195,7 @@ def test_a_record_larger_than_a_batch_is_written(writers: Make, spark: Any, name
     sizes = [10, 3_000_000, 10, 2_000_000]
     values: list[bytes | None] = [b"x" * size for size in sizes]
     consumer, writer = writers({P0: values}, batch_bytes="100 kB", batch_max_age="60 s")
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     for _ in values:
         writer.write(consumer.consume(1))
     writer.close()

@@ -38,12 +38,12 @@ class Reader:
 
     def look(self) -> None:
         found = self._lake.open_table(self.table)
-        marks = (found.read_offsets().offsets if found is not None else CommittedOffsets()).groups.get(
+        offsets = (found.read_offsets().offsets if found is not None else CommittedOffsets()).groups.get(
             self._group, {}
         )
         now = monotonic()
         for number, times in enumerate(self.seen):
-            end = marks.get(TopicPartition(self.topic, number), 0)
+            end = offsets.get(TopicPartition(self.topic, number), 0)
             times.extend([now] * (end - len(times)))
 
     def ages(self, producer: Steady, since: float, until: float) -> list[float]:
@@ -73,7 +73,7 @@ def names(group: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def reading(
+def running_ingest(
     bootstrap: str, group: str, names: dict[str, str], lake: SparkLake, warehouse: Path, reader: Reader
 ) -> Iterator[None]:
     """An ingest whose batches are longer than the SLO."""
@@ -96,7 +96,7 @@ def reading(
 
 
 @pytest.fixture
-def steered(
+def start_sidecar(
     bootstrap: str, group: str, names: dict[str, str], tmp_path: Path
 ) -> Iterator[Callable[[], None]]:
     """Start a sidecar with the SLO that does not scale."""
@@ -125,31 +125,31 @@ def steered(
         assert process.wait(60) == 0
 
 
-@pytest.mark.usefixtures("reading")
+@pytest.mark.usefixtures("running_ingest")
 def test_the_freshness_slo_is_met_for_readers_of_the_table(
-    bootstrap: str, reader: Reader, steered: Callable[[], None], capsys: pytest.CaptureFixture[str]
+    bootstrap: str, reader: Reader, start_sidecar: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Batches that are too long miss it; the plan shortens them, and p99 is below it from then on."""
     with steady(bootstrap, reader.topic, PARTITIONS, unit=100) as producer:
-        _watched(reader, lambda: reader.seen[0])
+        _poll_until(reader, lambda: reader.seen[0])
         missed = reader.ages(producer, 0, reader.seen[0][0])
         assert missed[-1] > GOAL
-        steered()
+        start_sidecar()
         begun = monotonic()
-        _watched(reader, lambda: _shortened(reader, since=begun))
+        _poll_until(reader, lambda: _is_shortened(reader, since=begun))
         since = monotonic()
-        _watched(reader, lambda: monotonic() > since + 3 * GOAL)
+        _poll_until(reader, lambda: monotonic() > since + 3 * GOAL)
         until = monotonic() - GOAL * SLACK
         kept = reader.ages(producer, since, until)
     p99 = kept[int(0.99 * len(kept))]
-    told = {"goal_s": GOAL, "before_s": round(missed[-1], 1), "p99_s": round(p99, 1)}
+    result = {"goal_s": GOAL, "before_s": round(missed[-1], 1), "p99_s": round(p99, 1)}
     with capsys.disabled():
-        print(f"\nRESULT {json.dumps(told | {'records': len(kept)})}")  # noqa: T201 - to be read
+        print(f"\nRESULT {json.dumps(result | {'records': len(kept)})}")  # noqa: T201 - to be read
     assert len(kept) > 1000
     assert p99 <= GOAL * SLACK
 
 
-def _watched(reader: Reader, condition: Callable[[], object]) -> None:
+def _poll_until(reader: Reader, condition: Callable[[], object]) -> None:
     """Poll the table until a condition holds."""
     pause, deadline = Event(), monotonic() + 100
     while not condition():
@@ -158,7 +158,7 @@ def _watched(reader: Reader, condition: Callable[[], object]) -> None:
         pause.wait(0.2)
 
 
-def _shortened(reader: Reader, since: float) -> bool:
+def _is_shortened(reader: Reader, since: float) -> bool:
     """Return whether two flushes since then were closer together than the configured batch age."""
     flushes = sorted({at for at in reader.seen[0] if at > since})
     return any(after - at < BATCH / 2 for at, after in pairwise(flushes))

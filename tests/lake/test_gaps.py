@@ -79,13 +79,13 @@ class Rig:
         finally:
             consumer.close()
 
-    def ingest(self, mark: int, partition: int = 0, **changes: Any) -> None:
+    def ingest(self, offset: int, partition: int = 0, **changes: Any) -> None:
         """Run until the table has a partition up to an offset."""
         consumer, writer = self.start(**changes)
-        self.turn(consumer, writer, lambda: self.mark(partition) == mark)
+        self.run_until(consumer, writer, lambda: self.next_offset(partition) == offset)
         self.stop()
 
-    def turn(
+    def run_until(
         self, consumer: Consumer, writer: LakeWriter, done: Callable[[], object], most: int = 500
     ) -> None:
         """Run the application's loop until a condition holds, for at most 300 rounds."""
@@ -98,7 +98,7 @@ class Rig:
     def table(self, name: str = "own") -> str:
         return f"{self.namespace}.{name}"
 
-    def mark(self, partition: int = 0, name: str = "own") -> int | None:
+    def next_offset(self, partition: int = 0, name: str = "own") -> int | None:
         found = self.lake.open_table(self.table(name))
         return (
             None
@@ -192,16 +192,16 @@ def test_latest_skips_the_remaining_records_and_records_the_gap(rig: Rig) -> Non
     rig.produce(20)
     rig.expire(25)
     consumer, writer = rig.start(**{"auto.offset.reset": "latest"})
-    told: list[str] = []
+    messages: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("trimtab.consumer_sdk").addHandler(handler)
     try:
-        rig.turn(consumer, writer, lambda: any("going on at offset 30" in line for line in told))
+        rig.run_until(consumer, writer, lambda: any("going on at offset 30" in line for line in messages))
     finally:
         logging.getLogger("trimtab.consumer_sdk").removeHandler(handler)
     rig.produce(5)
-    rig.turn(consumer, writer, lambda: rig.mark() == 35)
+    rig.run_until(consumer, writer, lambda: rig.next_offset() == 35)
     rig.stop()
     assert rig.rows() == [*range(10), *range(30, 35)]
     assert rig.missing() == MissingOffsets((OffsetGap(10, 30),))
@@ -212,16 +212,16 @@ def test_error_halts_only_the_expired_partition(rig: Rig, caplog: pytest.LogCapt
     rig.produce(10)
     rig.produce(2, partition=1)
     consumer, writer = rig.start()
-    rig.turn(consumer, writer, lambda: (rig.mark(0), rig.mark(1)) == (10, 2))
+    rig.run_until(consumer, writer, lambda: (rig.next_offset(0), rig.next_offset(1)) == (10, 2))
     rig.stop()
     rig.produce(20)
     rig.expire(25)
     rig.produce(5, partition=1)
     consumer, writer = rig.start(**{"auto.offset.reset": "error"})
-    rig.turn(consumer, writer, lambda: rig.mark(1) == 7 and "10 to 24 are gone" in caplog.text)
+    rig.run_until(consumer, writer, lambda: rig.next_offset(1) == 7 and "10 to 24 are gone" in caplog.text)
     with pytest.raises(OffsetsExpiredError, match="write earliest"):
         rig.stop()
-    assert (rig.mark(0), rig.rows(0)) == (10, list(range(10)))
+    assert (rig.next_offset(0), rig.rows(0)) == (10, list(range(10)))
     assert rig.missing() == MissingOffsets()
 
 
@@ -237,10 +237,10 @@ def test_records_expired_under_a_slow_consumer_are_a_gap(rig: Rig) -> None:
         "message.max.bytes": 10_000,
     }
     consumer, writer = rig.start(**slow)
-    rig.turn(consumer, writer, lambda: rig.mark() is not None, most=10)
-    assert (rig.mark() or 0) < 500
+    rig.run_until(consumer, writer, lambda: rig.next_offset() is not None, most=10)
+    assert (rig.next_offset() or 0) < 500
     rig.expire(550)
-    rig.turn(consumer, writer, lambda: rig.mark() == 600)
+    rig.run_until(consumer, writer, lambda: rig.next_offset() == 600)
     rig.stop()
     (gap,) = rig.missing().ranges
     assert gap.next == 550
@@ -276,7 +276,7 @@ def test_every_table_of_a_topic_records_the_gap(rig: Rig) -> None:
     rig.expire(15)
     rig.ingest(20, **{"lake.transform": split})
     assert rig.missing(name="own") == rig.missing(name="low") == MissingOffsets((OffsetGap(10, 15),))
-    assert (rig.mark(name="low"), rig.rows(name="low")) == (20, list(range(10)))
+    assert (rig.next_offset(name="low"), rig.rows(name="low")) == (20, list(range(10)))
     assert rig.lake.open_table(rig.table("none")) is None
     assert rig.lost() == 5
 
@@ -294,14 +294,14 @@ def test_a_recreated_topic_halts_its_partitions_only(
     rig.produce(3)
     rig.produce(4, partition=1)
     consumer, writer = rig.start()
-    rig.turn(
+    rig.run_until(
         consumer,
         writer,
-        lambda: rig.mark(1) == 4 and "Nothing was written, and this partition" in caplog.text,
+        lambda: rig.next_offset(1) == 4 and "Nothing was written, and this partition" in caplog.text,
     )
     with pytest.raises(OffsetRegressionError, match="the log ends at 3"):
         rig.stop()
-    assert (rig.mark(0), rig.rows(0), rig.rows(1)) == (10, list(range(10)), [0, 1, 2, 3])
+    assert (rig.next_offset(0), rig.rows(0), rig.rows(1)) == (10, list(range(10)), [0, 1, 2, 3])
     assert rig.missing() == MissingOffsets()
 
 

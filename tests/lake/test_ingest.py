@@ -59,25 +59,25 @@ class Rig:
         self.started.append(made)
         return made
 
-    def said(self) -> str:
+    def read_log(self) -> str:
         return (self.folder / "stderr").read_text()
 
     def table(self, name: str) -> str:
         return f"{self.namespace}.{name}"
 
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether the topic table has all records."""
-        return self.landed() == sum(self.ends.values())
+        return self.count_landed() == sum(self.ends.values())
 
-    def landed(self) -> int:
+    def count_landed(self) -> int:
         """Return the number of records below the topic table's offsets."""
-        return sum(self.marks().values())
+        return sum(self.read_offsets().values())
 
-    def marks(self) -> dict[TopicPartition, int]:
+    def read_offsets(self) -> dict[TopicPartition, int]:
         """Return the topic table's offsets."""
         found = self.lake.open_table(self.table("own"))
-        marks = found.read_offsets().offsets if found is not None else CommittedOffsets()
-        return dict(marks.groups.get(self.group, {}))
+        offsets = found.read_offsets().offsets if found is not None else CommittedOffsets()
+        return dict(offsets.groups.get(self.group, {}))
 
     def keys(self, name: str) -> list[int]:
         """Return the keys of a table's rows, sorted, with duplicates."""
@@ -138,21 +138,21 @@ def test_records_survive_sigkill_at_each_step_of_a_flush(
 ) -> None:
     """Rows, fan-out rows and dead letters are there once, at whichever step the process is killed."""
     rig.settings["lake.transform"] = "fanning:fan_out"
-    assert rig.start(crash_at=f"{step}:2").wait(120) == -signal.SIGKILL, rig.said()
-    assert not rig.complete()
+    assert rig.start(crash_at=f"{step}:2").wait(120) == -signal.SIGKILL, rig.read_log()
+    assert not rig.is_complete()
     monkeypatch.syspath_prepend(rig.folder)
     stop = threading.Event()
     arguments = (ingest.parse_ingest_settings(rig.settings), rig.lake, stop)
     again = threading.Thread(target=ingest.run_ingest, args=arguments)
     again.start()
     try:
-        eventually(rig.complete, timeout=90)
+        eventually(rig.is_complete, timeout=90)
     finally:
         stop.set()
         again.join(60)
-    good = [n for n in range(COUNT) if n % BAD]
-    assert rig.keys("own") == good
-    assert rig.keys("even") == [n for n in good if n % 2 == 0]
+    decodable = [n for n in range(COUNT) if n % BAD]
+    assert rig.keys("own") == decodable
+    assert rig.keys("even") == [n for n in decodable if n % 2 == 0]
     assert rig.keys("own_dead_letter") == list(range(0, COUNT, BAD))
 
 
@@ -161,31 +161,31 @@ def test_sigterm_drains_flushes_leaves_and_exits_with_0(
 ) -> None:
     """Every record that was read is in the table and in Kafka's offsets, and the group is empty."""
     running = rig.start(**{"batch.bytes": "64 MB", "trimtab.throttle": "20 kB/s"})
-    eventually(lambda: rig.landed() > 0, timeout=90)
-    before = rig.landed()
+    eventually(lambda: rig.count_landed() > 0, timeout=90)
+    before = rig.count_landed()
     running.send_signal(signal.SIGTERM)
-    assert running.wait(60) == 0, rig.said()
-    assert rig.landed() > before  # what was read meanwhile is in, although its time had not come
-    assert committed(admin, rig.group) == rig.marks()
+    assert running.wait(60) == 0, rig.read_log()
+    assert rig.count_landed() > before  # what was read meanwhile is in, although its time had not come
+    assert committed(admin, rig.group) == rig.read_offsets()
     assert admin.describe_consumer_groups([rig.group])[rig.group].result(30).members == []
-    assert "Traceback" not in rig.said()
+    assert "Traceback" not in rig.read_log()
 
 
 def test_a_killed_jvm_ends_the_process_without_loss(rig: Rig, eventually: Callable[..., None]) -> None:
     """The process exits with 1 and a clear message, and rows and offsets of the table agree."""
     running = rig.start(**{"batch.max.age": "0.5 s", "trimtab.throttle": "20 kB/s"})
-    eventually(lambda: rig.landed() > 0, timeout=90)
+    eventually(lambda: rig.count_landed() > 0, timeout=90)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)
-    assert running.wait(60) == 1, rig.said()
-    assert "the Spark JVM is gone" in rig.said()
-    assert "Traceback" not in rig.said()
-    marks = {p.partition: offset for p, offset in rig.marks().items()}
-    below = [n for n in range(COUNT) if n // PARTITIONS < marks.get(n % PARTITIONS, 0)]
+    assert running.wait(60) == 1, rig.read_log()
+    assert "the Spark JVM is gone" in rig.read_log()
+    assert "Traceback" not in rig.read_log()
+    offsets = {p.partition: offset for p, offset in rig.read_offsets().items()}
+    below = [n for n in range(COUNT) if n // PARTITIONS < offsets.get(n % PARTITIONS, 0)]
     assert rig.keys("own") == [n for n in below if n % BAD]
 
 
 def committed(admin: Any, group: str) -> dict[TopicPartition, int]:
-    asked = [ConsumerGroupTopicPartitions(group)]
-    answer = admin.list_consumer_group_offsets(asked)[group].result(30)
+    request = [ConsumerGroupTopicPartitions(group)]
+    answer = admin.list_consumer_group_offsets(request)[group].result(30)
     return {TopicPartition(p.topic, p.partition): p.offset for p in answer.topic_partitions}

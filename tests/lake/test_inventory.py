@@ -23,7 +23,7 @@ def test_tables_are_listed_with_their_offsets(
 ) -> None:
     """Another process prints rows, files, snapshots and offsets, also of a table of another writer."""
     consumer, writer = writers({P0: [b"v"] * 3, P3: [b"v"] * 2})
-    consumer.join(writer, P0, P3)
+    consumer.assign(writer, P0, P3)
     writer.write(consumer.consume(10))
     writer.close()
     spark.sql(f"CREATE TABLE {namespace}.other (a INT) USING iceberg")

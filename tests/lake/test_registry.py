@@ -514,7 +514,7 @@ def test_avro_records_are_written_and_the_table_evolves(
         "lake_flush_timeout": "120 s",
     }
     consumer, writer = writers(log, **config)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     for count in (2, 2):
         writer.write(consumer.consume(count))
         writer.flush()
@@ -534,7 +534,7 @@ def test_an_unavailable_registry_is_retried(
     registry.down = True
     config = {"lake_decoder": "avro", "schema_registry_url": registry.url, "lake_flush_timeout": "120 s"}
     consumer, writer = writers({P0: [avro(number, ORDER, {"id": 1, "note": None})] * 3}, **config)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

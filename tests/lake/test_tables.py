@@ -35,7 +35,7 @@ def expire(spark: Any, table: str) -> None:
     )
 
 
-def make_namespace(spark: Any, lake: SparkLake, name: str) -> None:
+def create_namespace(spark: Any, lake: SparkLake, name: str) -> None:
     """Create a namespace; Delta's tables lie below the warehouse by name."""
     place = f" LOCATION '{lake.namespace_path(name)}'" if isinstance(lake, DeltaLake) else ""
     spark.sql(f"CREATE NAMESPACE {name}{place}")
@@ -44,7 +44,7 @@ def make_namespace(spark: Any, lake: SparkLake, name: str) -> None:
 def ingest(writers: Make, values: list[bytes | None], **config: Any) -> Any:
     """Write these values as records of one partition, in one flush."""
     consumer, writer = writers({P0: values}, **config)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(len(values)))
     writer.close()
     return writer
@@ -161,7 +161,7 @@ def test_the_topic_table_keeps_offsets_even_without_rows(writers: Make) -> None:
     """A transform that returns only other tables continues at the topic table's offset."""
     ingest(writers, [b"v"] * 3, lake_transform=lambda frame: {"elsewhere": frame})
     consumer, writer = writers({P0: []})
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     assert consumer.positions == {P0: 3}
 
 
@@ -198,7 +198,7 @@ def test_a_schema_mismatch_is_an_error(
 ) -> None:
     """The error has the column and the remedy; nothing is written and no offset moves."""
     table = f"{namespace}.orders"
-    make_namespace(spark, lake, namespace)
+    create_namespace(spark, lake, namespace)
     if columns == "value INT":
         columns = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, "
         columns += "value INT, headers MAP<STRING, BINARY>"
@@ -237,7 +237,7 @@ def test_a_delta_table_of_the_user_keeps_its_layout(
 ) -> None:
     """Partitioned, with mapped columns, a generated column, and one that the rows lack."""
     table = f"{namespace}.orders"
-    make_namespace(spark, lake, namespace)
+    create_namespace(spark, lake, namespace)
     spark.sql(
         f"CREATE TABLE {table} (note STRING, topic STRING, partition INT, offset BIGINT, "
         "timestamp TIMESTAMP, day DATE GENERATED ALWAYS AS (CAST(timestamp AS DATE)), "
@@ -249,7 +249,7 @@ def test_a_delta_table_of_the_user_keeps_its_layout(
     assert rows(table) == [("orders", 0, n) for n in range(20)]
     assert spark.table(table).where("note IS NULL AND day = '2023-11-14'").count() == 20
     consumer, writer = writers({P0: [b"v"] * 40})
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(40))
     with pytest.raises(TableSchemaMismatchError, match="sane"):
         writer.close()
@@ -261,18 +261,18 @@ def test_offsets_survive_expiry_and_compaction(writers: Make, spark: Any, namesp
     idle = TopicPartition("orders", 1)
     log = {P0: [b"v"] * 4, idle: [b"w"] * 2}
     consumer, writer = writers(log)
-    consumer.join(writer, P0, idle)
+    consumer.assign(writer, P0, idle)
     writer.write(consumer.consume(3))
     writer.flush()
     writer.close()
     for _ in range(2):
         consumer, writer = writers(log)
-        consumer.join(writer, P0)
+        consumer.assign(writer, P0)
         writer.write(consumer.consume(1))
         writer.close()
     expire(spark, f"{namespace}.orders")
     consumer, writer = writers(log)
-    consumer.join(writer, P0, idle)
+    consumer.assign(writer, P0, idle)
     assert consumer.positions[P0] == 4
 
 
@@ -284,10 +284,10 @@ def test_lost_offsets_are_an_error(writers: Make, spark: Any, namespace: str) ->
     expire(spark, table)
     consumer, writer = writers({P0: []})
     with pytest.raises(CommittedOffsetsLostError, match="by hand"):
-        consumer.join(writer, P0)
+        consumer.assign(writer, P0)
     marks = '{"v":1,"groups":{"g":{"orders":{"0":4}}}}'
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('trimtab.offsets' = '{marks}')")
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     assert consumer.positions == {P0: 4}
 
 
@@ -299,7 +299,7 @@ def test_staging_is_retried_while_the_disk_is_full(
     java = py4j_gateway(spark).proc.pid
     soft, hard = resource.prlimit(java, resource.RLIMIT_FSIZE)
     consumer, writer = writers({P0: [b"%0400d" % n for n in range(500)]})
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(1))  # the table is there already: what fails is the staging
     writer.flush()
     told = threading.Event()
@@ -331,7 +331,7 @@ def test_each_topic_has_its_table_and_offsets(
     log: dict[Any, list[bytes | None]] = {P0: [b"o"] * 3, other: [b"c"] * 2, third: [b"v"]}
     shared = {"clicks": f"{namespace}.web", "views": f"{namespace}.web"}
     consumer, writer = writers(log, lake_tables=shared)
-    consumer.join(writer, P0, other, third)
+    consumer.assign(writer, P0, other, third)
     writer.write(consumer.consume(9))
     writer.close()
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(3)]

@@ -56,7 +56,7 @@ def config(produced: Any, bootstrap: str, namespace: str, warehouse: Path) -> di
 
 
 @pytest.fixture
-def keep(lake: SparkLake, produced: Any, namespace: str) -> Callable[[list[Any]], None]:
+def write_table(lake: SparkLake, produced: Any, namespace: str) -> Callable[[list[Any]], None]:
     """Write rows into the topic table, in pieces, with the offset above them."""
 
     def fill(rows: list[Any]) -> None:
@@ -79,7 +79,9 @@ def log(config: dict[str, Any]) -> Iterator[BrokerTopicLog]:
 
 
 @pytest.fixture
-def judge(lake: SparkLake, config: dict[str, Any], log: BrokerTopicLog) -> Callable[[], TableVerification]:
+def verify_table(
+    lake: SparkLake, config: dict[str, Any], log: BrokerTopicLog
+) -> Callable[[], TableVerification]:
     """Verify the topic table, every row against the broker."""
 
     def run() -> TableVerification:
@@ -93,7 +95,7 @@ def judge(lake: SparkLake, config: dict[str, Any], log: BrokerTopicLog) -> Calla
     return run
 
 
-def planted(rows: list[Any]) -> list[Any]:
+def with_defects(rows: list[Any]) -> list[Any]:
     """Rows with one duplicate, one deleted, one changed, one beyond the offset."""
     changed = rows[7] | {"key": b"another"}
     return [*rows[:5], rows[3], rows[6], changed, *rows[8:], rows[9] | {"offset": COUNT + 1}]
@@ -101,11 +103,11 @@ def planted(rows: list[Any]) -> list[Any]:
 
 @EACH
 def test_a_sound_table_passes(
-    keep: Callable[..., None], judge: Callable[[], TableVerification], produced: Any
+    write_table: Callable[..., None], verify_table: Callable[[], TableVerification], produced: Any
 ) -> None:
     """Every row is compared with its record."""
-    keep(produced[1])
-    found = judge()
+    write_table(produced[1])
+    found = verify_table()
     (part,) = found.partitions
     assert (found.kind, found.faults, part.rows, part.compared) == ("topic table", (), COUNT, COUNT)
     assert (part.committed_offset, part.log_start, part.log_end) == (COUNT, 0, COUNT + MORE)
@@ -113,11 +115,11 @@ def test_a_sound_table_passes(
 
 @EACH
 def test_each_planted_defect_is_found(
-    keep: Callable[..., None], judge: Callable[[], TableVerification], produced: Any
+    write_table: Callable[..., None], verify_table: Callable[[], TableVerification], produced: Any
 ) -> None:
     """The report has the offset of each."""
-    keep(planted(produced[1]))
-    (part,) = judge().partitions
+    write_table(with_defects(produced[1]))
+    (part,) = verify_table().partitions
     assert part.examples == {
         "duplicated": [3],
         "missing": [5],
@@ -152,23 +154,23 @@ def command(
 @EACH
 def test_the_command_passes_sound_tables(
     lake: SparkLake,
-    keep: Callable[..., None],
+    write_table: Callable[..., None],
     produced: Any,
     config: dict[str, Any],
     namespace: str,
     command: Callable[..., tuple[int, str]],
 ) -> None:
     """Exit code 0, also with a fan-out table without record columns."""
-    keep(produced[1])
+    write_table(produced[1])
     frame = lake.to_frame(pa.table({"id": [1, 2]}))
     table = lake.create_table(f"{namespace}.ids", frame)
     table.commit(
         table.stage_rows(frame, "ids"), CommittedOffsets({"g": {produced[0]: COUNT}}), table.read_offsets()
     )
     own, ids = config["lake.tables"][produced[0].topic], f"{namespace}.ids"
-    code, told = command("verify", ids, own, "--strict", "--against-broker", "all", "--format", "json")
+    code, output = command("verify", ids, own, "--strict", "--against-broker", "all", "--format", "json")
     assert code == 0
-    answer = json.loads(told)
+    answer = json.loads(output)
     first, second = answer["tables"]
     assert (answer["ok"], first["table"], second["table"]) == (True, ids, own)
     assert "no column topic, partition, offset" in first["notes"][0]
@@ -177,23 +179,26 @@ def test_the_command_passes_sound_tables(
 
 @EACH
 def test_the_commands_verify_compact_and_expire(
-    keep: Callable[..., None], produced: Any, config: dict[str, Any], command: Callable[..., tuple[int, str]]
+    write_table: Callable[..., None],
+    produced: Any,
+    config: dict[str, Any],
+    command: Callable[..., tuple[int, str]],
 ) -> None:
     """Defects are exit code 1 with advice, also after a compaction and an expiry."""
     name = config["lake.tables"][produced[0].topic]
-    keep(planted(produced[1]))
+    write_table(with_defects(produced[1]))
 
-    def said(*words: str) -> str:
-        code, told = command(*words, name)
+    def run_command(*words: str) -> str:
+        code, output = command(*words, name)
         assert code == (1 if words[0] == "verify" else 0)
-        return told
+        return output
 
-    assert "5 files" in said("compact", "--dry-run")
-    assert "5 files" in said("compact")
-    assert "0 files" in said("compact", "--dry-run")
-    assert name in said("expire", "--older-than", "1 h")
-    told = said("verify")
-    assert f"1 duplicated at 3; 1 missing at 5; 1 beyond committed at {COUNT + 1}" in told
-    assert "missing: records on the broker without a row" in told
-    answer = json.loads(said("verify", "--against-broker", "all", "--format", "json"))
+    assert "5 files" in run_command("compact", "--dry-run")
+    assert "5 files" in run_command("compact")
+    assert "0 files" in run_command("compact", "--dry-run")
+    assert name in run_command("expire", "--older-than", "1 h")
+    output = run_command("verify")
+    assert f"1 duplicated at 3; 1 missing at 5; 1 beyond committed at {COUNT + 1}" in output
+    assert "missing: records on the broker without a row" in output
+    answer = json.loads(run_command("verify", "--against-broker", "all", "--format", "json"))
     assert (answer["ok"], answer["tables"][0]["partitions"][0]["different"]) == (False, 1)

@@ -40,7 +40,7 @@ class Gate:
             assert self.open.wait(LONG)
 
 
-def mark(lake: SparkLake, table: str, partition: TopicPartition, group: str = "g") -> int | None:
+def offset_of(lake: SparkLake, table: str, partition: TopicPartition, group: str = "g") -> int | None:
     found = lake.open_table(table)
     assert found is not None
     return found.read_offsets().offsets.next_offset(group, partition)
@@ -52,19 +52,19 @@ def test_records_and_offsets_are_one_commit(
 ) -> None:
     """Every record is in the table once, the table has the next offsets, and Kafka's follow."""
     consumer, writer = writers({P0: [b"a", b"b"], P1: [b"c"]})
-    consumer.join(writer, P0, P1)
+    consumer.assign(writer, P0, P1)
     writer.write(consumer.consume(10))
     writer.flush()
     table = f"{namespace}.orders"
     assert rows(table) == [("orders", 0, 0), ("orders", 0, 1), ("orders", 1, 0)]
-    assert (mark(lake, table, P0), mark(lake, table, P1)) == (2, 1)
+    assert (offset_of(lake, table, P0), offset_of(lake, table, P1)) == (2, 1)
     assert consumer.committed == {P0: 2, P1: 1}
 
 
 def test_the_record_columns_equal_the_record(writers: Make, fakes: Any, spark: Any, namespace: str) -> None:
     """Topic, partition, offset, time, key, value and headers, nulls included."""
     consumer, writer = writers({P0: []})
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(
         [
             fakes.Message(P0, 0, b"\x00\xff", b"k", [("h", b"1"), ("h", b"2"), ("n", None)]),
@@ -91,12 +91,12 @@ def test_a_new_owner_starts_at_the_tables_offset(writers: Make, rows: Read, name
     """The table's offset takes precedence over Kafka's."""
     log = {P0: values(10)}
     consumer, writer = writers(log)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(6))
     writer.flush()
     later, second = writers(log)
     later.committed = {P0: 2}
-    later.join(second, P0)
+    later.assign(second, P0)
     assert later.positions == {P0: 6}
     second.write(later.consume(100))
     second.close()
@@ -111,11 +111,11 @@ def test_a_zombie_with_staged_files_is_refused(
     log = {P0: values(100), P1: values(100)}
     gate = Gate("staged")
     sleeper, old = writers(log, crash=gate)
-    sleeper.join(old, P0, P1)
+    sleeper.assign(old, P0, P1)
     old.write(sleeper.consume(150))
     assert gate.reached.wait(LONG)
     consumer, new = writers(log)
-    consumer.join(new, P0)
+    consumer.assign(new, P0)
     for _ in range(2):
         new.write(consumer.consume(50))
         new.flush()
@@ -124,7 +124,7 @@ def test_a_zombie_with_staged_files_is_refused(
     table = f"{namespace}.orders"
     assert rows(table) == [("orders", 0, n) for n in range(100)]
     assert len(list(warehouse.glob(f"{namespace}/orders/**/*.parquet"))) == 2
-    assert sleeper.positions == {P0: 100, P1: 0}  # on from the table's mark, and from the start
+    assert sleeper.positions == {P0: 100, P1: 0}  # on from the table's offset, and from the start
     old.on_lost(sleeper, [_raw(P0)])
     del sleeper.positions[P0]
     old.write(sleeper.consume(1000))
@@ -147,7 +147,7 @@ def test_two_writers_with_different_partitions_both_succeed(
 
     pairs = [(*writers(log, crash=together), p) for p in (P0, P1)]
     for consumer, writer, partition in pairs:
-        consumer.join(writer, partition)
+        consumer.assign(writer, partition)
     for _ in range(rounds):
         for consumer, writer, _partition in pairs:
             writer.write(consumer.consume(10))
@@ -155,7 +155,7 @@ def test_two_writers_with_different_partitions_both_succeed(
             writer.flush()
     table = f"{namespace}.orders"
     assert rows(table) == [(*p, n) for p in (P0, P1) for n in range(10 * rounds)]
-    assert [mark(lake, table, p) for p in (P0, P1)] == [10 * rounds] * 2
+    assert [offset_of(lake, table, p) for p in (P0, P1)] == [10 * rounds] * 2
 
 
 @FORMATS
@@ -164,7 +164,7 @@ def test_records_read_before_they_expired_are_written(
 ) -> None:
     """The log no longer has them: the buffer holds the only copy."""
     consumer, writer = writers({P0: values(10)}, batch_max_age=LONG)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(10))
     consumer.gone = [OffsetReset(P0, 10, 15, 20, None)]
     writer.write([])
@@ -172,7 +172,7 @@ def test_records_read_before_they_expired_are_written(
     with pytest.raises(OffsetsExpiredError, match="offsets 10 to 14 are gone"):
         writer.close()
     table = f"{namespace}.orders"
-    assert (rows(table), mark(lake, table, P0)) == ([(*P0, n) for n in range(10)], 10)
+    assert (rows(table), offset_of(lake, table, P0)) == ([(*P0, n) for n in range(10)], 10)
 
 
 @FORMATS
@@ -183,16 +183,16 @@ def test_groups_keep_separate_offsets_in_one_table(
     table = f"{namespace}.orders"
     for group, count in (("g", 3), ("h", 2), ("g", 4)):
         consumer, writer = writers({P0: values(count)}, group_id=group)
-        consumer.join(writer, P0)
+        consumer.assign(writer, P0)
         writer.write(consumer.consume(100))
         writer.close()
     spark.sql(f"INSERT INTO {table} SELECT * FROM {table} LIMIT 1")  # noqa: S608 - this test's table
     consumer, writer = writers({P0: values(5)})
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     assert consumer.positions == {P0: 4}
     writer.write(consumer.consume(100))
     writer.close()
-    assert (mark(lake, table, P0, "g"), mark(lake, table, P0, "h")) == (5, 2)
+    assert (offset_of(lake, table, P0, "g"), offset_of(lake, table, P0, "h")) == (5, 2)
 
 
 def test_a_revocation_drops_a_batch_that_has_just_begun(
@@ -200,9 +200,9 @@ def test_a_revocation_drops_a_batch_that_has_just_begun(
 ) -> None:
     """The handover does not wait for it; the next owner reads the records again."""
     consumer, writer = writers({P0: values(10), P1: values(10)}, batch_max_age=LONG)
-    consumer.join(writer, P0, P1)
+    consumer.assign(writer, P0, P1)
     writer.write(consumer.consume(20))
-    consumer.leave(writer, P0)
+    consumer.revoke(writer, P0)
     assert lake.open_table(f"{namespace}.orders") is None
     writer.flush()
     assert rows(f"{namespace}.orders") == [("orders", 1, n) for n in range(10)]
@@ -212,9 +212,9 @@ def test_a_revocation_flushes_a_nearly_full_batch(writers: Make, rows: Read, nam
     """A batch at four fifths or more is flushed and committed to Kafka before the partition is revoked."""
     log = {P0: values(1000, 100)}
     consumer, writer = writers(log, batch_max_age=LONG, batch_bytes=160_000)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(1000))
-    consumer.leave(writer, P0)
+    consumer.revoke(writer, P0)
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(1000)]
     assert consumer.committed == {P0: 1000}
 
@@ -223,11 +223,11 @@ def test_a_revocation_waits_for_the_batch_in_flight(writers: Make, rows: Read, n
     """The batch is in the table before the partition is revoked."""
     gate = Gate("staged")
     consumer, writer = writers({P0: values(10)}, crash=gate)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(10))
     assert gate.reached.wait(LONG)
     threading.Timer(0.2, gate.open.set).start()
-    consumer.leave(writer, P0)
+    consumer.revoke(writer, P0)
     assert rows(f"{namespace}.orders") == [("orders", 0, n) for n in range(10)]
     assert consumer.committed == {P0: 10}
 
@@ -236,14 +236,14 @@ def test_losing_a_partition_cancels_its_flush(writers: Make, lake: SparkLake, na
     """The batch in flight is not committed if it can still be cancelled."""
     gate = Gate("staged")
     consumer, writer = writers({P0: values(10)}, crash=gate)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(10))
     assert gate.reached.wait(LONG)
     del consumer.positions[P0]
     writer.on_lost(consumer, [_raw(P0)])
     gate.open.set()
     writer.flush()
-    assert mark(lake, f"{namespace}.orders", P0) is None
+    assert offset_of(lake, f"{namespace}.orders", P0) is None
     assert consumer.committed == {}
 
 
@@ -251,7 +251,7 @@ def test_slow_storage_limits_memory_and_serves_callbacks(writers: Make, rows: Re
     """While a flush hangs, only the next batch is buffered, and rebalances are served."""
     gate = Gate("staged")
     consumer, writer = writers({P0: values(2000, 100)}, crash=gate, batch_bytes=100_000)
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     consumer.callbacks.append(gate.open.set)  # runs when write() serves callbacks: not before
     for _ in range(4):
         callbacks, consumer.callbacks = consumer.callbacks, type(consumer.callbacks)()
@@ -267,11 +267,11 @@ def test_slow_storage_limits_memory_and_serves_callbacks(writers: Make, rows: Re
 def test_a_recreated_topic_halts_its_partition(writers: Make, rows: Read, namespace: str) -> None:
     """Offsets below the table's halt the partition; other partitions' records are written."""
     consumer, writer = writers({P0: values(10)})
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     writer.write(consumer.consume(10))
     writer.close()
     consumer, writer = writers({P0: values(3), P1: values(2)})
-    consumer.join(writer, P0, P1)
+    consumer.assign(writer, P0, P1)
     consumer.positions[P0] = 0  # as a consumer would that goes on without a word
     writer.write(consumer.consume(10))
     assert consumer.positions == {P1: 2}
@@ -287,18 +287,18 @@ def test_topics_that_map_to_one_table_are_refused(writers: Make) -> None:
     """The table's offsets reveal a topic that another process has written."""
     dot, dash = TopicPartition("a.b", 0), TopicPartition("a-b", 0)
     consumer, writer = writers({dot: values(1)})
-    consumer.join(writer, dot)
+    consumer.assign(writer, dot)
     writer.write(consumer.consume(1))
     writer.close()
     consumer, writer = writers({dash: values(1)})
     with pytest.raises(TableNameCollisionError, match=r"lake\.tables"):
-        consumer.join(writer, dash)
+        consumer.assign(writer, dash)
 
 
 def test_each_flush_is_one_log_line(writers: Make, caplog: pytest.LogCaptureFixture) -> None:
     """It has the table, rows, bytes and seconds."""
     consumer, writer = writers({P0: values(5)})
-    consumer.join(writer, P0)
+    consumer.assign(writer, P0)
     with caplog.at_level(logging.INFO, logger="trimtab.lake"):
         writer.write(consumer.consume(5))
         writer.close()
