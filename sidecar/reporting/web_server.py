@@ -95,33 +95,24 @@ class SidecarMetrics(Collector):
         self._last_report: IterationReport | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
-        labels, registry = ["group"], self.registry
+        registry = self.registry
         self._moves = Counter(
-            "trimtab_moves", "Partitions that changed their owner", labels, registry=registry
+            "trimtab_moves", "Partitions that changed their owner", ["group"], registry=registry
         )
         self._decisions = Counter(
             "trimtab_decisions", "Decisions by action", ["group", "action"], registry=registry
         )
-        self._handover_seconds = Histogram(
-            "trimtab_handover_seconds",
-            "Time from the last record of the old owner to the first commit of the new one",
-            labels,
-            buckets=HANDOVER_BUCKETS,
-            registry=registry,
-        )
-        self._decision_seconds = Histogram(
-            "trimtab_decision_seconds",
-            "Duration of a decision",
-            labels,
-            buckets=DECISION_BUCKETS,
-            registry=registry,
-        )
-        self._iteration_seconds = Histogram(
-            "trimtab_iteration_seconds",
-            "Duration of an iteration, with measurement and action",
-            labels,
-            registry=registry,
-        )
+        text = "Time from the last record of the old owner to the first commit of the new one"
+        self._handover_seconds = self._build_histogram("trimtab_handover_seconds", text, HANDOVER_BUCKETS)
+        text = "Duration of a decision"
+        self._decision_seconds = self._build_histogram("trimtab_decision_seconds", text, DECISION_BUCKETS)
+        text = "Duration of an iteration, with measurement and action"
+        self._iteration_seconds = self._build_histogram("trimtab_iteration_seconds", text)
+
+    def _build_histogram(
+        self, name: str, text: str, buckets: Sequence[float] = Histogram.DEFAULT_BUCKETS
+    ) -> Histogram:
+        return Histogram(name, text, ["group"], buckets=buckets, registry=self.registry)
 
     def __call__(self, report: IterationReport) -> None:
         """Record an iteration."""

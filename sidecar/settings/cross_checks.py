@@ -1,10 +1,10 @@
-"""Contradictions between settings.
+"""Contradictions between settings. Pure: no check reads a file.
 
 Each function yields pairs: whether the settings contradict each other, and the error text, which
-names every setting involved. Nothing here reads a file.
+names every setting involved.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -32,6 +32,7 @@ def cross_check_options(
     yield s.catch_up_time <= 0, "catch-up-time must be above 0"
     yield s.timeout <= 0, "timeout must be above 0"
     yield s.certify_timeout <= 0, "certify-timeout must be above 0"
+    # a rate is the difference of two readings
     short = f"window={s.window:g} s is less than twice interval={s.interval:g} s; make it longer"
     yield s.window < 2 * s.interval, short
     yield not 0 <= s.port <= MAX_TCP_PORT, f"port={s.port} must be 0 (a free one) to {MAX_TCP_PORT}"
@@ -47,11 +48,11 @@ def cross_check_options(
 
 
 def _check_move_cost(s: SidecarOptions) -> CheckResults:
-    yield s.move_cost is not None and s.move_cost <= 0, "move-cost must be above 0"
-    yield (
-        s.move_cost is not None and s.heuristic != "steady",
-        f"move-cost tunes steady, but heuristic={s.heuristic}; leave one of the two out",
-    )
+    if s.move_cost is None:
+        return
+    yield s.move_cost <= 0, "move-cost must be above 0"
+    other = f"move-cost tunes steady, but heuristic={s.heuristic}; leave one of the two out"
+    yield s.heuristic != "steady", other
 
 
 def _check_queue(s: SidecarOptions) -> CheckResults:
@@ -60,6 +61,7 @@ def _check_queue(s: SidecarOptions) -> CheckResults:
     yield s.queue is not None and not one_topic, unnamed
     unread = f"queue-markers is given, but queue={s.queue or 'none'}: only kmq has markers"
     yield s.queue_markers is not None and s.queue is not QueueKind.KMQ, unread
+    # the broker of a share group distributes the records itself
     unplaced = s.queue is QueueKind.SHARE and (s.certify or s.learn_capacity)
     yield unplaced, "certify and learn-capacity are about a placement, and queue=share has none"
 
@@ -71,11 +73,12 @@ def _check_limits(s: SidecarOptions) -> CheckResults:
     yield from _check_scaling_rules("scale-up-policies", s.scale_up_policies)
     yield from _check_scaling_rules("scale-down-policies", s.scale_down_policies)
     yield from _check_tolerances(s.tolerance)
-    yield from _check_schedule(s.schedule, s.min, s.max)
-    idle = (
-        f"idle-after={s.idle_after:g} s is less than window={s.window:g} s of the write rates; make it longer"
-    )
-    yield s.min == 0 and s.idle_after < s.window, idle
+    for number, period in enumerate(s.schedule, 1):
+        yield from _check_cron_lines(f"schedule entry {number}", period)
+        yield from _check_period_limits(f"schedule entry {number}", period, s.min, s.max)
+    # the measured write rate is 0 only after a whole window without records
+    idle = f"idle-after={s.idle_after:g} s is less than window={s.window:g} s of the write rates"
+    yield s.min == 0 and s.idle_after < s.window, f"{idle}; make it longer"
     # without members the group subscribes to nothing that could be measured
     unnamed = "min=0 needs topics: a group without replicas does not name what it reads"
     yield s.min == 0 and not s.topics, unnamed
@@ -87,25 +90,15 @@ def _check_scaling_rules(name: str, rules: ScalingRulesSetting) -> CheckResults:
         yield policy.value < 1, f"{name}={policy.value} would never {direction}; at least 1"
         longest = f"{name}: a period of {policy.period:g} s is above {MAX_POLICY_PERIOD_S:g} s"
         yield policy.period > MAX_POLICY_PERIOD_S, longest
-    allowed = bool(rules.policies) or rules.select is SelectPolicy.DISABLED
-    yield not allowed, f"{name} has no policies; give one, or select: disabled"
+    missing = not rules.policies and rules.select is not SelectPolicy.DISABLED
+    yield missing, f"{name} has no policies; give one, or select: disabled"
 
 
 def _check_tolerances(tolerances: ToleranceSetting) -> CheckResults:
     up, down = tolerances.scale_up, tolerances.scale_down
     yield not 0 <= up < 1, f"tolerance={up:g} must be at least 0 and below 1"
-    # the short form sets both: one error is enough
-    wrong = down != up and not 0 <= down < 1
+    wrong = down != up and not 0 <= down < 1  # the short form sets both: one error is enough
     yield wrong, f"tolerance (scale-down)={down:g} must be at least 0 and below 1"
-
-
-def _check_schedule(
-    schedule: Sequence[SchedulePeriodSetting], min_replicas: int, max_replicas: int
-) -> CheckResults:
-    for number, period in enumerate(schedule, 1):
-        name = f"schedule entry {number}"
-        yield from _check_cron_lines(name, period)
-        yield from _check_period_limits(name, period, min_replicas, max_replicas)
 
 
 def _check_cron_lines(name: str, period: SchedulePeriodSetting) -> CheckResults:
@@ -126,7 +119,7 @@ def _check_period_limits(
     low, low_name = (min_replicas, "min") if period.min is None else (period.min, f"{name}: min")
     high, high_name = (max_replicas, "max") if period.max is None else (period.max, f"{name}: max")
     above = f"{low_name}={low} is above {high_name}={high}; lower one or raise the other"
-    yield limits and low > high, above
+    yield limits and low > high, above  # without limits of its own the error is not the period's
     yield low < 0, f"{low_name}={low} must be at least 0"
     yield high < 1, f"{high_name}={high} must be at least 1"
 
@@ -134,7 +127,7 @@ def _check_period_limits(
 def _is_timezone(name: str) -> bool:
     try:
         ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError):  # ValueError: an absolute path, or ..
         return False
     return True
 
@@ -159,11 +152,11 @@ def _check_scale_up_evaluation(
     evaluated = f"scale-up-evaluation-window={consumption_window:g} s"
     short = f"{evaluated} is less than window={s.window:g} s; make it longer, or 0"
     yield 0 < consumption_window < s.window, short
+    # consumption is measured by commits, and a commit ends a batch of up to backlog-grace
     batches = (
-        f"{evaluated} is less than twice backlog-grace={backlog_grace:g} s, so it may hold no "
-        "whole batch; make it longer, or 0"
+        f"{evaluated} is less than twice backlog-grace={backlog_grace:g} s, so it may hold no whole batch"
     )
-    yield 0 < consumption_window < 2 * backlog_grace, batches
+    yield 0 < consumption_window < 2 * backlog_grace, f"{batches}; make it longer, or 0"
     low, high = s.learned_capacity_min, s.learned_capacity_max
     bounds = (
         f"learned-capacity-min={low:g} must be above 0 and at most 1, "
@@ -179,31 +172,30 @@ def _check_freshness_slo(
 ) -> CheckResults:
     if s.freshness_slo is None:
         return
-    both = sorted({"catch-up-time", "backlog-grace"} & set(given))
-    set_twice = f"{' and '.join(both)} given, but freshness-slo sets them; leave one of the two out"
-    yield bool(both), set_twice
-    short = (
-        f"freshness-slo={s.freshness_slo:g} s is less than twice interval={s.interval:g} s; "
-        "decisions are too slow to keep it"
-    )
-    yield s.freshness_slo < 2 * s.interval, short
+    both = " and ".join(sorted({"catch-up-time", "backlog-grace"} & set(given)))
+    yield bool(both), f"{both} given, but freshness-slo sets them; leave one of the two out"
+    slow = f"freshness-slo={s.freshness_slo:g} s is less than twice interval={s.interval:g} s"
+    yield s.freshness_slo < 2 * s.interval, f"{slow}; decisions are too slow to keep it"
     unmeasured = "freshness-slo needs a scale-up-evaluation-window above 0 to estimate freshness"
     yield not consumption_window, unmeasured
 
 
 def _check_process_target(s: SidecarOptions) -> CheckResults:
-    process = s.target == "process"
-    worker = s.worker_config is not None or bool(s.worker_command)
-    yield process and not worker, "target=process needs worker-config (or worker-command)"
-    yield (
-        s.worker_config is not None and bool(s.worker_command),
-        "worker-config and worker-command are both given; leave one out",
+    process, has_config, has_command = (
+        s.target == "process",
+        s.worker_config is not None,
+        bool(s.worker_command),
     )
-    yield not process and worker, f"a worker is given, but target={s.target}; write target=process"
+    has_worker = has_config or has_command
+    yield process and not has_worker, "target=process needs worker-config (or worker-command)"
+    twice = "worker-config and worker-command are both given; leave one out"
+    yield has_config and has_command, twice
+    yield not process and has_worker, f"a worker is given, but target={s.target}; write target=process"
+    # workers outlive the sidecar: the next one finds them by their process ids
     stateless = "target=process needs state-dir, the folder of the workers' process ids"
     yield process and s.state_dir is None, stateless
     yield s.stop_workers and not process, "stop-workers needs target=process"
-    nameless = bool(s.worker_command) and not any("{instance}" in part for part in s.worker_command)
+    nameless = has_command and not any("{instance}" in part for part in s.worker_command)
     yield nameless, f"worker-command has no {{instance}}; write {WORKER_COMMAND_EXAMPLE}"
 
 
@@ -211,10 +203,8 @@ def _check_kubernetes_target(s: SidecarOptions) -> CheckResults:
     kubernetes = s.target in ("kubernetes", "keda")
     missing = f"target={s.target} needs workload: deployment/NAME or statefulset/NAME"
     yield kubernetes and s.workload is None, missing
-    yield (
-        not kubernetes and s.workload is not None,
-        f"a workload is given, but target={s.target}; write target=kubernetes (or keda)",
-    )
+    unused = f"a workload is given, but target={s.target}; write target=kubernetes (or keda)"
+    yield not kubernetes and s.workload is not None, unused
 
 
 def _check_keda_target(s: SidecarOptions, given: Collection[str]) -> CheckResults:
@@ -222,8 +212,7 @@ def _check_keda_target(s: SidecarOptions, given: Collection[str]) -> CheckResult
     yield (s.grpc_tls_certificate is None) != (s.grpc_tls_key is None), half
     unsigned = "grpc-client-ca needs grpc-tls-certificate and grpc-tls-key: it is a part of TLS"
     yield s.grpc_client_ca is not None and s.grpc_tls_certificate is None, unsigned
-    named = sorted(name for name in given if name.startswith("grpc-"))
-    unused = f"{' and '.join(named)} given, but target={s.target}; write target=keda"
-    yield s.target != "keda" and bool(named), unused
+    named = " and ".join(sorted(name for name in given if name.startswith("grpc-")))
+    yield s.target != "keda" and bool(named), f"{named} given, but target={s.target}; write target=keda"
     wrong = f"grpc-port={s.grpc_port} must be 0 (a free one) to {MAX_TCP_PORT}"
     yield not 0 <= s.grpc_port <= MAX_TCP_PORT, wrong

@@ -19,7 +19,7 @@ _WORKLOAD_PATTERN: Final = re.compile(r"(deployment|statefulset)/[a-z0-9]([-.a-z
 
 
 class ScalingPolicySetting(SettingsModel):
-    """One scaling policy of the HPA; a period of 0 means one iteration."""
+    """One scaling policy, as the HPA's; a period of 0 means one iteration."""
 
     type: Literal["pods", "percent"] = setting("Unit of the value.")
     value: int = setting("Most replicas, or percent of them, to add or remove in a period.")
@@ -68,7 +68,7 @@ class SchedulePeriodSetting(SettingsModel):
 
 
 def expand_paused_directions(option: PauseOption) -> frozenset[Direction]:
-    """Return the paused directions; both for "all"."""
+    """Return the paused directions."""
     return frozenset(direction for direction in Direction if option in (direction, "all"))
 
 
@@ -109,7 +109,7 @@ def _render_tolerances(tolerances: ToleranceSetting) -> str:
 
 def _check_workload_ref(value: Any) -> Any:
     if isinstance(value, str) and _WORKLOAD_PATTERN.fullmatch(value) is None:
-        # without the value: it may be the content of a referenced secret
+        # without the value, which may be the content of a referenced secret
         raise ValueError("write deployment/NAME or statefulset/NAME, like deployment/lake")
     return value
 

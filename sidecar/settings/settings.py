@@ -35,17 +35,16 @@ from trimtab.sidecar.settings.options import SidecarOptions
 INGEST_COMMAND: Final = (sys.executable, "-m", "trimtab.cli", "ingest", "--instance", "{instance}")
 
 _INGEST_BATCH_AGE: Final = "batch.max.age"
-_CONSUMER_SETTINGS: Final = frozenset({"bootstrap.servers", "group.id"})
-"""Names that give away a file of `trimtab ingest`."""
+_CONSUMER_SETTINGS: Final = frozenset({"bootstrap.servers", "group.id"})  # in a file of `trimtab ingest`
 
 
 class SidecarSettings(SidecarOptions):
     """Checked settings; durations in seconds, `capacity` in bytes/s."""
 
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
-        """Yield what contradicts each other; reads no file."""
+        """Yield the contradictions between settings; reads no file."""
         checks = cross_check_options(self, given, self.consumption_window, self.catch_up.backlog_grace)
-        return (text for is_broken, text in checks if is_broken)
+        return (text for contradicts, text in checks if contradicts)
 
     @property
     def effective_heuristic(self) -> str:
@@ -59,7 +58,7 @@ class SidecarSettings(SidecarOptions):
     def move_cost_weight(self) -> float:
         """Return λ: the consumers that moving one consumer's load is worth."""
         if self.move_cost is not None:
-            # a decision lasts until the next one, at least this long
+            # a decision, and a consumer it adds, lasts at least until the next change
             return self.move_cost / max(self.cooldown, self.interval)
         spec = parse_heuristic_spec(self.heuristic)
         return resolve_params(spec.preset if spec.base == "steady" else "").move_cost
@@ -76,7 +75,7 @@ class SidecarSettings(SidecarOptions):
         """Return the seconds over which consumption is measured; 0 if it is not."""
         if self.scale_up_evaluation_window is not None:
             return self.scale_up_evaluation_window
-        # commits come by the batch, and the window needs several batches
+        # commits come by the batch, and the window must hold several batches
         return 4 * max(self.window, self.catch_up.backlog_grace)
 
     @property
@@ -174,10 +173,10 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
 
 
 def _load_resolved(given: Mapping[str, Any]) -> SidecarSettings:
-    foreign = sorted(_CONSUMER_SETTINGS & given.keys())
-    if foreign:
+    misplaced = sorted(_CONSUMER_SETTINGS & given.keys())
+    if misplaced:
         raise SidecarSettingError(
-            f"{' and '.join(foreign)}: these are settings of a consumer, as in the file of trimtab "
+            f"{' and '.join(misplaced)}: these are settings of a consumer, as in the file of trimtab "
             "ingest; the sidecar has its own file (bootstrap, group, capacity), and takes that of "
             "ingest as --worker-config"
         )
@@ -189,7 +188,6 @@ def _load_resolved(given: Mapping[str, Any]) -> SidecarSettings:
 
 
 def _check_files(settings: SidecarSettings) -> None:
-    """Raise SidecarSettingError for a file that is missing or contradicts the settings."""
     kubeconfig, worker_config = settings.kubeconfig, settings.worker_config
     if kubeconfig is not None and not kubeconfig.is_file():
         raise SidecarSettingError(f"kubeconfig {kubeconfig} is no file; correct the path, or leave it out")
@@ -207,7 +205,7 @@ def _check_files(settings: SidecarSettings) -> None:
 
 
 def _resolve_offset_reset(settings: SidecarSettings) -> Literal["earliest", "latest"]:
-    """Return where readers without a commit begin: ingest workers and queues at the earliest."""
+    """Return where consumers without a commit begin."""
     if settings.worker_config is None:
         is_queue = settings.queue in (QueueKind.KMQ, QueueKind.ORDERED)
         return "earliest" if is_queue else "latest"  # librdkafka's default
