@@ -1,8 +1,7 @@
 """Forecast of the change of write rates from one measurement to the next.
 
 The expected change is 0; its variance is an exponentially weighted mean of the partition's squared
-changes, averaged with the mean of all partitions. Trends, levels and the variance of several ticks
-gave no lasting gain (`benchmarks/bench_lookahead.py`).
+changes, averaged with the mean of all partitions.
 """
 
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ class RateChangeStats:
             return constant_forecast(write_rates)
         pooled = float(known.mean())  # one partition has too few samples for its own variance
         own = np.where(np.isnan(self.variance), pooled, self.variance)
+        # Trends, levels and the variance of several ticks gave no lasting gain (bench_lookahead.py).
         return RateForecast(np.zeros_like(write_rates), (1 - POOLED_SHARE) * own + POOLED_SHARE * pooled)
 
 

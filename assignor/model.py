@@ -84,7 +84,7 @@ class PlacementPolicy:
 class RateForecast:
     """Expected change of the write rates until the next decision."""
 
-    drift: FloatArray  # (P,) bytes/s; not 0 only in `bench_lookahead.py`: no trend gave a lasting gain
+    drift: FloatArray  # (P,) bytes/s; 0 but in `bench_lookahead.py`, which tries trends
     variance: FloatArray  # (P,) of the change, (bytes/s)²
 
 

@@ -11,8 +11,7 @@ from trimtab.assignor.packing import CAPACITY_TOLERANCE
 def r_score(write_rate: FloatArray, before: IntArray, after: IntArray, capacity: float) -> float:
     """Return the write rate of the moved partitions ÷ the capacity (equation 10 of the paper).
 
-    `write_rate` (P,) and `capacity` are in bytes/s, `before` and `after` (P,) are owners. A
-    partition without an owner before does not count.
+    `write_rate` (P,) and `capacity` are in bytes/s, `before` and `after` (P,) are owners.
     """
     return float(write_rate[find_moved(before, after)].sum()) / capacity
 
@@ -45,11 +44,11 @@ def cardinal_bin_score(bins: Mapping[str, Sequence[int]]) -> dict[str, float]:
 def lower_bound(weight: FloatArray, capacity: float) -> int:
     """Return a lower bound on the number of bins: L2 of Martello and Toth.
 
-    `weight` (P,) and `capacity` are in bytes/s. A weight above the capacity has its own bin.
+    `weight` (P,) and `capacity` are in bytes/s.
     """
     capacity *= 1 + CAPACITY_TOLERANCE
     rest = np.sort(weight[weight <= capacity])
-    over = len(weight) - len(rest)
+    over = len(weight) - len(rest)  # each has its own bin
     if not len(rest):
         return over
     return over + max(1, int(_compute_l2_bounds(rest, capacity).max()))

@@ -43,18 +43,13 @@ INTEGER_TOLERANCE: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Cost of a decision and a lower bound on the cost of any decision, in consumers.
-
-    `best_known` is the least cost of any packing found, including the decision. `complete` tells
-    that the bound is the linear program's, not cut off by the time limit. A decision that does not
-    fit (`fits`: a consumer is overfilled or a partition unassigned) may cost less than the bound.
-    """
+    """Cost of a decision and a lower bound on the cost of any decision, in consumers."""
 
     value: float
     lower_bound: float
-    best_known: float
-    complete: bool
-    fits: bool
+    best_known: float  # of any packing found, including the decision
+    complete: bool  # the bound is the linear program's, not cut off by the time limit
+    fits: bool  # if not, a consumer is overfilled or a partition unassigned: it may cost less than the bound
 
     @property
     def gap(self) -> float:
@@ -96,20 +91,20 @@ def certify_decisions(
     """Certify several decisions of one problem in one search. Raises as `certify_decision`."""
     _check_inputs(problem, decisions.values(), moves_cost)
     kinds = build_consumer_kinds(problem, moves_cost)
-    packings = [*decisions.values(), *_iter_start_packings(problem)]
+    packings = [*decisions.values(), *_start_packings(problem)]
 
     def cost(bins: IntArray) -> float:
         return _count_consumers(bins) + moves_cost * _score_moves(problem, bins)
 
     known = min((cost(b) for b in packings if _is_feasible(kinds, b)), default=math.inf)
     most = int(min(known * (1 + FLOAT_TOLERANCE), len(problem.weight)))
-    found = _search_with_margin(kinds, MasterPrices(1.0, most), packings, left)
-    lower = max(found.lower_bound, _bound_consumer_count(problem))
-    if moves_cost == 0:
+    found = _search(kinds, MasterPrices(1.0, most), packings, left)
+    lower = max(found.lower_bound, _bound_consumers(problem))  # L2 holds without the solver, too
+    if moves_cost == 0:  # then costs are whole consumers
         lower = math.ceil(lower - INTEGER_TOLERANCE)
     best = min(known, found.best_known)
     bounds = CostBounds(lower, best, found.complete)
-    return {name: _build_certificate(cost(b), bounds, kinds, b) for name, b in decisions.items()}
+    return {name: _certificate(cost(b), bounds, kinds, b) for name, b in decisions.items()}
 
 
 def certify_moves(problem: PackingProblem, bins: IntArray, *, left: SecondsLeft) -> Certificate:
@@ -119,21 +114,19 @@ def certify_moves(problem: PackingProblem, bins: IntArray, *, left: SecondsLeft)
     """
     _check_inputs(problem, [bins], 1.0)
     kinds, most = build_consumer_kinds(problem, 1.0), _count_consumers(bins)
-    packings = [bins, *_iter_start_packings(problem)]
-    found = _search_with_margin(kinds, MasterPrices(0.0, most), packings, left)
-    known = (
-        _score_moves(problem, b) for b in packings if _is_feasible(kinds, b) and _count_consumers(b) <= most
-    )
-    best = min([*known, found.best_known])
+    packings = [bins, *_start_packings(problem)]
+    found = _search(kinds, MasterPrices(0.0, most), packings, left)
+    fitting = (b for b in packings if _is_feasible(kinds, b) and _count_consumers(b) <= most)
+    best = min([*(_score_moves(problem, b) for b in fitting), found.best_known])
     bounds = CostBounds(found.lower_bound, best, found.complete)
-    return _build_certificate(_score_moves(problem, bins), bounds, kinds, bins)
+    return _certificate(_score_moves(problem, bins), bounds, kinds, bins)
 
 
-def _build_certificate(value: float, found: CostBounds, kinds: ConsumerKinds, bins: IntArray) -> Certificate:
+def _certificate(value: float, found: CostBounds, kinds: ConsumerKinds, bins: IntArray) -> Certificate:
     return Certificate(value, found.lower_bound, found.best_known, found.complete, _is_feasible(kinds, bins))
 
 
-def _search_with_margin(
+def _search(
     kinds: ConsumerKinds, prices: MasterPrices, packings: Sequence[IntArray], left: SecondsLeft
 ) -> CostBounds:
     if not len(kinds.weight):
@@ -142,8 +135,7 @@ def _search_with_margin(
     return CostBounds(found.lower_bound * (1 - FLOAT_TOLERANCE), found.best_known, found.complete)
 
 
-def _iter_start_packings(problem: PackingProblem) -> Iterator[IntArray]:
-    """Yield the packings that the search starts from."""
+def _start_packings(problem: PackingProblem) -> Iterator[IntArray]:
     for name in START_HEURISTICS:
         yield pack_open_mode(get_heuristic(name), problem)
 
@@ -157,18 +149,15 @@ def _score_moves(problem: PackingProblem, bins: IntArray) -> float:
 
 
 def _is_feasible(kinds: ConsumerKinds, bins: IntArray) -> bool:
-    """Return whether all partitions are assigned and every consumer holds its load."""
     return bool((bins != UNASSIGNED).all()) and len(columns_of_packing(kinds, bins)) == _count_consumers(bins)
 
 
-def _bound_consumer_count(problem: PackingProblem) -> int:
-    """Return a lower bound on the consumers without the solver."""
+def _bound_consumers(problem: PackingProblem) -> int:
     spare = 0.0 if problem.new_member_capacity is None else problem.new_member_capacity
     return lower_bound(problem.weight, max(spare, float(problem.capacity.max(initial=0.0))))
 
 
 def _check_inputs(problem: PackingProblem, decisions: Iterable[IntArray], moves_cost: float) -> None:
-    """Raise InvalidProblemError for an invalid number."""
     _check_values("load", problem.weight, above=-math.inf)
     _check_values("capacity", problem.capacity, above=0.0)
     if problem.new_member_capacity is None and not len(problem.capacity):

@@ -37,7 +37,7 @@ COARSE_TIME_SHARE: Final = 0.5
 # Fractions of the time: maximum for coarse rounds, minimum for the integer program.
 INTEGER_TIME_SHARE: Final = 0.2
 
-SecondsLeft: TypeAlias = Callable[[], float]  # returns the remaining seconds
+SecondsLeft: TypeAlias = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _generate_columns(
     mean: FloatArray | None,
     left: SecondsLeft,
 ) -> bool:
-    """Add columns until none is missing or `price_sets` returns None; return whether complete."""
+    """Add columns until none is missing or `price_sets` returns None; return whether that came in time."""
     # Duals jump between rounds, so a moving mean is priced; if that finds no column, the duals are.
     duals = master.solve_relaxation(left())
     while duals is not None and left() > 0:
@@ -141,9 +141,8 @@ def columns_of_packing(kinds: ConsumerKinds, bins: IntArray) -> list[PackingColu
     members = len(kinds.kind_of_member) - 1
     columns: list[PackingColumn] = []
     for number in np.unique(bins[bins >= 0]).tolist():
-        column = PackingColumn(
-            int(kinds.kind_of_member[min(number, members)]), np.flatnonzero(bins == number).astype(np.int32)
-        )
-        if column.kind >= 0 and kinds.can_hold(*column):
-            columns.append(column)
+        kind = int(kinds.kind_of_member[min(number, members)])
+        items = np.flatnonzero(bins == number).astype(np.int32)
+        if kind >= 0 and kinds.can_hold(kind, items):
+            columns.append(PackingColumn(kind, items))
     return columns

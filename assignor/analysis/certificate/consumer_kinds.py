@@ -76,6 +76,7 @@ def _group_consumers(problem: PackingProblem, *, owners_differ: bool) -> list[li
     owners = set(problem.owner.tolist()) if owners_differ else set[int]()
     groups: dict[object, list[int]] = {}
     for number, own in enumerate(capacity.tolist()):
+        # An owner keeps its own partitions at no cost, so it is a kind by itself.
         alike = number if number in owners else (own, reads[:, number].tobytes())
         groups.setdefault(alike, []).append(number)
     return list(groups.values())

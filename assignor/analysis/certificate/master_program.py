@@ -68,7 +68,7 @@ class MasterProgram:
 
     def add_columns(self, columns: Iterable[PackingColumn]) -> int:
         """Add the new ones of these columns; return their number."""
-        fresh = [c for c in columns if len(c.items) and self._register_column(c)]
+        fresh = [c for c in columns if len(c.items) and self._register(c)]
         if fresh:
             last = self._partitions + len(self._kinds.max_uses)
             entries = [np.append(c.items, (self._partitions + c.kind, last)).astype(np.int32) for c in fresh]
@@ -77,7 +77,7 @@ class MasterProgram:
         return len(fresh)
 
     def column_cost(self, column: PackingColumn) -> float:
-        """Return the cost of a column."""
+        """Return the cost of a column in consumers."""
         moves = self._kinds.move_cost[column.kind, column.items].sum()
         return self._prices.per_consumer + float(moves)
 
@@ -116,25 +116,22 @@ class MasterProgram:
         return self._packing_cost([self._columns[n] for n in np.flatnonzero(used > CHOSEN_COLUMN_THRESHOLD)])
 
     def _forbid_columns(self, columns: list[int]) -> None:
-        """Fix the artificial columns and these columns at 0."""
+        # The artificial columns, too: they cover any partition at a price that is no packing's.
         forbidden = [*range(self._partitions), *(self._partitions + n for n in columns)]
         zeros = np.zeros(len(forbidden))
         self._highs.changeColsBounds(len(forbidden), np.array(forbidden, dtype=np.int32), zeros, zeros)
 
     def _packing_cost(self, chosen: Sequence[PackingColumn]) -> float:
-        """Return the cost of these columns, each partition in the cheapest one, or inf.
-
-        It is inf if the columns are no packing, as after a timeout.
-        """
+        """Return the cost of these columns, each partition in the cheapest; inf if they are no packing."""
         uses = np.bincount([c.kind for c in chosen], minlength=len(self._kinds.max_uses))
         if len(chosen) > self._prices.max_consumers or (uses > self._kinds.max_uses).any():
-            return math.inf
+            return math.inf  # as after a timeout
         least = np.full(self._partitions, math.inf)
         for kind, items in chosen:
             least[items] = np.minimum(least[items], self._kinds.move_cost[kind, items])
         return self._prices.per_consumer * len(chosen) + float(least.sum())
 
-    def _register_column(self, column: PackingColumn) -> bool:
+    def _register(self, column: PackingColumn) -> bool:
         key = (column.kind, column.items.tobytes())
         new = key not in self._known_columns
         self._known_columns.add(key)
@@ -146,8 +143,7 @@ class MasterProgram:
         rows = partitions + len(limits)
         lower = np.append(np.ones(partitions), np.full(len(limits), -kHighsInf))
         upper = np.append(np.full(partitions, kHighsInf), limits)
-        none = np.array([], dtype=np.int32)
-        starts = np.zeros(rows, dtype=np.int32)
+        starts, none = np.zeros(rows, dtype=np.int32), np.array([], dtype=np.int32)
         self._highs.addRows(rows, lower, upper, 0, starts, none, np.array([]))
 
     def _add_artificial_columns(self) -> None:
@@ -158,12 +154,9 @@ class MasterProgram:
 
     def _append_columns(self, costs: list[float], entries: list[IntArray]) -> None:
         starts = np.cumsum([0, *(len(e) for e in entries[:-1])]).astype(np.int32)
-        index = np.concatenate(entries)
-        count = len(costs)
-        free = np.full(count, kHighsInf)
-        self._highs.addCols(
-            count, np.array(costs), np.zeros(count), free, len(index), starts, index, np.ones(len(index))
-        )
+        index, count = np.concatenate(entries), len(costs)
+        zero, free, ones = np.zeros(count), np.full(count, kHighsInf), np.ones(len(index))
+        self._highs.addCols(count, np.array(costs), zero, free, len(index), starts, index, ones)
 
     def _run_solver(self, seconds: float) -> bool:
         self._highs.setOptionValue("time_limit", max(0.0, seconds))

@@ -36,11 +36,9 @@ class PricedSet:
 
 
 class _TableInsertion(NamedTuple):
-    """A partition in the table, and the capacities at which it is taken."""
-
     item: int
     size: int
-    taken: BoolArray
+    taken: BoolArray  # at which capacities
 
 
 class _KindBranch(NamedTuple):
@@ -72,22 +70,18 @@ class Knapsacks:
     def best_sets(self, worth: FloatArray) -> Iterator[PricedSet]:
         """Yield each kind's best set, in order; `worth` (P,) is the profit of each partition."""
         profit = np.maximum(worth - self._kinds.move_cost, 0.0) * self._kinds.subscribed
-        packed = profit * self._fits
         table = np.zeros(max(self._capacity_steps) + 1)
-        every = np.arange(len(worth))
-        root = _KindBranch(0, len(profit), table, every, ())
-        for found in self._solve_branch(root, packed):
-            yield _prefer_single_item(found, profit[found.kind])
+        root = _KindBranch(0, len(profit), table, np.arange(len(worth)), ())
+        for found in self._solve_branch(root, profit * self._fits):
+            yield _prefer_single(found, profit[found.kind])
 
     def disjoint_sets(self, kind: int, worth: FloatArray, least: float) -> Iterator[PricedSet]:
         """Yield disjoint sets of one kind, best first, while they earn at least `least`."""
         profit = np.maximum(worth - self._kinds.move_cost[kind], 0.0) * self._kinds.subscribed[kind]
-        every = np.arange(len(worth))
         while True:
-            packed = profit * self._fits[kind]
             table = np.zeros(self._capacity_steps[kind] + 1)
-            path = tuple(self._insert_items(table, every, packed))
-            found = _prefer_single_item(self._trace_best_set(kind, table, path), profit)
+            path = tuple(self._insert(table, np.arange(len(worth)), profit * self._fits[kind]))
+            found = _prefer_single(self._trace(kind, table, path), profit)
             if found.profit < least or not len(found.items):
                 return
             yield found
@@ -100,17 +94,15 @@ class Knapsacks:
         agreed = (part == part[0]).all(axis=0)
         if agreed.any():
             table = table.copy()
-            path = (*path, *self._insert_items(table, pending[agreed], part[0, agreed]))
+            path = (*path, *self._insert(table, pending[agreed], part[0, agreed]))
         if high - low == 1:
-            yield self._trace_best_set(low, table, path)
+            yield self._trace(low, table, path)
             return
         middle, rest = (low + high) // 2, pending[~agreed]
         yield from self._solve_branch(_KindBranch(low, middle, table, rest, path), profit)
         yield from self._solve_branch(_KindBranch(middle, high, table, rest, path), profit)
 
-    def _insert_items(
-        self, table: FloatArray, items: ItemNumbers, profit: FloatArray
-    ) -> Iterator[_TableInsertion]:
+    def _insert(self, table: FloatArray, items: ItemNumbers, profit: FloatArray) -> Iterator[_TableInsertion]:
         """Insert partitions into the table, whose entry c is the best profit within c steps."""
         top = len(table)
         for item, gain in zip(items.tolist(), profit.tolist(), strict=True):
@@ -123,8 +115,7 @@ class Knapsacks:
             np.maximum(candidate, table[size:], out=table[size:])
             yield _TableInsertion(item, size, taken)
 
-    def _trace_best_set(self, kind: int, table: FloatArray, path: tuple[_TableInsertion, ...]) -> PricedSet:
-        """Return the best set of the table."""
+    def _trace(self, kind: int, table: FloatArray, path: tuple[_TableInsertion, ...]) -> PricedSet:
         room = self._capacity_steps[kind]
         profit = float(table[room])
         items: list[int] = []
@@ -135,7 +126,7 @@ class Knapsacks:
         return PricedSet(kind, profit, np.array(sorted(items), dtype=np.int32))
 
 
-def _prefer_single_item(found: PricedSet, profit: FloatArray) -> PricedSet:
+def _prefer_single(found: PricedSet, profit: FloatArray) -> PricedSet:
     """Return the set, or a single partition that earns more (rule 3)."""
     if not len(profit):
         return found

@@ -1,6 +1,5 @@
-"""Numbering of bins: steady decides independently of member ids.
+"""Numbering of bins, so that renaming members changes no decision (`canonical_order`).
 
-`canonical_order` numbers the members by their partitions, so that renaming them changes nothing.
 Step 6, `relabel_bins`: an empty member takes over a new bin, the member that owned most of the
 bin's load first.
 """
@@ -9,15 +8,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProblem
+from trimtab.assignor.packing import sum_loads
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOrder:
-    """Renumbered members: `member` (M,) maps to the given numbers, `position` (M,) back."""
+    """Renumbered members."""
 
-    member: IntArray
-    position: IntArray
+    member: IntArray  # (M,) given number of each
+    position: IntArray  # (M,) the inverse
 
     def renumber_problem(self, problem: PackingProblem) -> PackingProblem:
         """Return the problem in this order."""
@@ -58,7 +58,7 @@ def relabel_bins(problem: PackingProblem, bins: IntArray) -> IntArray:
     claims = [
         (-load, number, member)
         for number in new
-        for member, load in _sum_load_by_owner(problem, bins == number, empty)
+        for member, load in _owned_load(problem, bins == number, empty)
     ]
     taken: set[int] = set()
     for _, number, member in sorted(claims):
@@ -69,24 +69,19 @@ def relabel_bins(problem: PackingProblem, bins: IntArray) -> IntArray:
     return bins
 
 
-def _sum_load_by_owner(
-    problem: PackingProblem, in_bin: np.ndarray, empty: set[int]
-) -> list[tuple[int, float]]:
-    """Return the load of a bin's partitions by owner, for every empty member."""
-    owned = in_bin & (problem.owner != UNASSIGNED)
-    members = len(problem.capacity)
-    load = np.bincount(problem.owner[owned], problem.weight[owned], minlength=members)
+def _owned_load(problem: PackingProblem, in_bin: BoolArray, empty: set[int]) -> list[tuple[int, float]]:
+    """Return the load in a bin that each empty member owned."""
+    load = sum_loads(problem.owner[in_bin], problem.weight[in_bin], len(problem.capacity))
     return [(member, float(load[member])) for member in sorted(empty)]
 
 
-def _may_take_bin(problem: PackingProblem, in_bin: np.ndarray, member: int) -> bool:
+def _may_take_bin(problem: PackingProblem, in_bin: BoolArray, member: int) -> bool:
     reads = bool(problem.subscribed[problem.topic[in_bin], member].all())
     return reads and bool(problem.capacity[member] >= (problem.new_member_capacity or 0.0))
 
 
 def _renumber_bins(number: IntArray, bins: IntArray) -> IntArray:
-    """Renumber the members among the bins; UNASSIGNED and added bins stay."""
     inside = (bins != UNASSIGNED) & (bins < len(number))
-    mapped = bins.copy()
+    mapped = bins.copy()  # UNASSIGNED and added bins stay
     mapped[inside] = number[bins[inside]]
     return mapped

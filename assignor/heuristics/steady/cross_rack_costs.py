@@ -1,8 +1,4 @@
-"""Cost of cross-rack load: κ consumers per consumer's worth of load.
-
-An added consumer's rack is unknown: there a partition costs the mean over the members of known
-rack.
-"""
+"""Cost of cross-rack load: κ consumers per consumer's worth of load."""
 
 from dataclasses import dataclass
 
@@ -26,7 +22,8 @@ def compute_cross_rack_costs(problem: PackingProblem, cost_per_byte: float) -> C
     racks = problem.racks
     unknown = racks.remote.shape[1] - 1
     members = np.bincount(racks.member_rack[racks.member_rack != unknown], minlength=unknown)
-    # A free added member would be a way around the cost of any rack.
+    # An added member's rack is unknown: the mean over the members. At no cost it would be a way
+    # around the cost of any rack.
     expected = racks.remote[:, :unknown] @ members / max(1, int(members.sum()))
     share = np.column_stack([racks.remote, expected])
     added = 0 if problem.new_member_capacity is None else len(problem.weight)

@@ -16,10 +16,7 @@ LEVEL_TOLERANCE: Final = 1e-6  # relative change of a level below which pouring 
 
 
 def compute_fair_shares(problem: PackingProblem) -> FloatArray:
-    """Return the fair load ÷ capacity of each member of a closed problem, shape (M,).
-
-    It is 0 for a member without readable load.
-    """
+    """Return the fair load ÷ capacity of each member (M,) of a closed problem; 0 without readable load."""
     # Equal subscriptions have equal shares: members and topics are grouped first.
     readers, kind_of_topic = np.unique(problem.subscribed, axis=0, return_inverse=True)
     readers, kind = np.unique(readers, axis=1, return_inverse=True)
@@ -39,7 +36,7 @@ def compute_fair_shares(problem: PackingProblem) -> FloatArray:
 
 
 def _pour_load(load: float, poured: FloatArray, capacity: FloatArray, readers: BoolArray) -> FloatArray:
-    """Return the load that each vessel gets, lowest levels first; `poured` is in them already."""
+    """Return the load that each vessel gets, lowest level first; `poured` is in them already."""
     order = np.flatnonzero(readers)
     order = order[np.argsort(poured[order] / capacity[order], kind="stable")]
     wide, deep = np.cumsum(capacity[order]), np.cumsum(poured[order])

@@ -13,20 +13,16 @@ from trimtab.common.errors import UnknownHeuristicError
 
 @dataclass(frozen=True, slots=True)
 class SteadyParams:
-    """Parameters of one decision.
+    """Parameters of one decision."""
 
-    `move_cost` (λ, the paper's trade-off) is the number of consumers to keep until the next
-    decision to avoid moving one consumer's worth of load. `foresight` (β) is the weight of a byte
-    expected to move at the next decision relative to one moved now. `rack_cost` (κ) is the number
-    of consumers to keep until the next decision to avoid one consumer's worth of cross-rack load.
-    """
-
+    # λ, the paper's trade-off, and κ are consumers to keep until the next decision to avoid moving
+    # one consumer's worth of load, or reading it across racks.
     move_cost: float
-    foresight: float
+    foresight: float  # β: weight of a byte expected to move at the next decision ÷ one moved now
     search_tries: int = 1000  # of the large neighbourhood search
     improved_candidates: int = 1  # best candidates to improve
     close_tries: int = 20  # consumers to try to empty
-    rack_cost: float = 0.0
+    rack_cost: float = 0.0  # κ
 
 
 STEADY_PRESETS: Final[Mapping[str, SteadyParams]] = MappingProxyType(
@@ -51,6 +47,7 @@ def params_for_move_cost(move_cost: float) -> SteadyParams:
             f"heuristic 'steady:{move_cost:g}': the number is the move cost, in consumers "
             "per consumer's worth of moved load; it must be finite and above 0"
         )
+    # Lexicographic is no point of the curve: it has no foresight.
     known = [STEADY_PRESETS[name] for name in ("tight", "balanced", "calm")]
     costs = [math.log(k.move_cost) for k in known]
     foresight = np.interp(math.log(move_cost), costs, [k.foresight for k in known])
