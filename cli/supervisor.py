@@ -81,7 +81,7 @@ def _stop_child(child: "subprocess.Popen[bytes]", grace: float) -> None:
 
 
 def _parent_gone(parent: int) -> bool:
-    # a dead parent closes the pipe; its number changes, too, where a sibling has inherited the pipe
+    # a dead parent's pipe is closed, unless another process inherited its end; then the ppid changes
     readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_S)
     ended = bool(readable) and not os.read(sys.stdin.fileno(), 4096)
     return ended or os.getppid() != parent

@@ -1,4 +1,4 @@
-"""The command itself: quick help, and one clear message for whatever goes wrong."""
+"""The command itself: quick help, and one clear message for each failure."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ HEAVY = {"numpy", "pyspark", "pyarrow", "kafka", "confluent_kafka", "matplotlib"
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Put a function in the place of `trimtab heuristics`."""
+    """Replace `trimtab heuristics` by a function."""
 
     def put(function: Any) -> None:
         module = ModuleType("trimtab.cli.heuristics.run")
@@ -38,8 +38,8 @@ def raising(error: BaseException) -> Any:
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     """`trimtab --help` lists each command and exits 0."""
     assert command.main(["--help"]) == 0
-    said = capsys.readouterr().out
-    assert [name for name in command.COMMANDS if f"│ {name} " not in said] == []
+    output = capsys.readouterr().out
+    assert [name for name in command.COMMANDS if f"│ {name} " not in output] == []
 
 
 @pytest.mark.parametrize("name", sorted(command.COMMANDS))
@@ -50,7 +50,7 @@ def test_every_command_has_help_with_an_example(name: str, capsys: pytest.Captur
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """`trimtab --help` is quick because no client, Spark or numpy is loaded for it."""
+    """`trimtab --help` loads no client, no Spark and no numpy."""
     code = (
         "import sys, json; from trimtab.cli.main import main; main(['--help']);"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
@@ -62,27 +62,27 @@ def test_help_loads_nothing_heavy() -> None:
 def test_missing_package_breaks_only_its_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command whose module cannot be loaded does not keep `--help` from working."""
+    """`--help` works if the module of a command cannot be loaded."""
     monkeypatch.setitem(sys.modules, "trimtab.cli.tables.run", None)
     assert command.main(["--help"]) == 0
     assert "tables" in capsys.readouterr().out
 
 
-def test_missing_extra_says_how_to_install_it(fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """An optional package that is not installed is named, with the pip command."""
+def test_a_missing_extra_gives_its_pip_command(fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error names the optional package and the extra that installs it."""
     fake(raising(ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")))
     assert command.main(["heuristics"]) == 1
     assert "pip install 'trimtab[lake]'" in capsys.readouterr().err
 
 
 def test_nearest_command_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelt command is a usage error that names the nearest one."""
+    """A misspelt command is a usage error that suggests the nearest name."""
     assert command.main(["brokr"]) == 2
     assert "Did you mean 'broker'?" in capsys.readouterr().err
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """`trimtab --version` prints it."""
+    """`trimtab --version` prints the version."""
     assert command.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("trimtab 0.")
 
@@ -90,10 +90,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("error", "code"), [(SettingError("no such thing"), 2), (PeerError("no such thing"), 1)]
 )
-def test_own_error_is_one_message(
+def test_a_trimtab_error_is_one_message(
     fake: Any, capsys: pytest.CaptureFixture[str], error: Exception, code: int
 ) -> None:
-    """An error of ours is one message on standard error, and its own exit code."""
+    """A TrimtabError prints one message to standard error and sets its exit code."""
     fake(raising(error))
     assert command.main(["heuristics"]) == code
     assert capsys.readouterr() == ("", "trimtab: no such thing\n")
@@ -106,19 +106,18 @@ def test_own_error_is_one_message(
         kafka.errors.KafkaConnectionError("no brokers"),
     ],
 )
-def test_kafka_s_error_says_what_to_check(
+def test_a_kafka_error_suggests_checks(
     fake: Any, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
-    """What a Kafka client raises becomes a message that says what to check."""
-
+    """An error of a Kafka client becomes one line with the settings to check."""
     fake(raising(error))
     code = command.main(["heuristics"])
     (line,) = capsys.readouterr().err.splitlines()
     assert (code, line[:20], "Is the broker running" in line) == (1, "trimtab: Kafka fails", True)
 
 
-def test_kafka_s_error_names_the_bootstrap_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """The address that was typed is in the message."""
+def test_a_kafka_error_names_the_bootstrap_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message holds the address from the command line."""
     error = kafka.errors.KafkaConnectionError("no brokers")
     for words in (["plan", "--bootstrap", "there:9092"], ["plan", "--bootstrap=there:9092"]):
         assert "Kafka at there:9092 fails" in (command._explain_kafka_error(error, words) or "")
@@ -126,14 +125,14 @@ def test_kafka_s_error_names_the_bootstrap_of_the_command_line(capsys: pytest.Ca
 
 
 def test_interrupt_is_quiet(fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Ctrl-C exits 130 and says nothing."""
+    """Ctrl-C exits with 130 and prints nothing."""
     fake(raising(KeyboardInterrupt()))
     assert command.main(["heuristics"]) == 130
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_bug_is_not_hidden(fake: Any) -> None:
-    """An error that nobody foresaw keeps its traceback."""
+    """An unexpected error keeps its traceback."""
     fake(raising(ZeroDivisionError("a bug")))
     with pytest.raises(ZeroDivisionError):
         command.main(["heuristics"])

@@ -1,4 +1,4 @@
-"""What a recording makes of gaps: unknown speeds, partitions that go, and ticks that are lost."""
+"""Gaps in a recording: unknown write rates, deleted partitions, lost ticks."""
 
 import json
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from trimtab.common.errors import PeerError
 WINDOW = 30.0
 
 
-def seen(*speeds: float | None, first: int = 0) -> dict[TopicPartition, float | None]:
-    return {TopicPartition("t", first + n): speed for n, speed in enumerate(speeds)}
+def rates(*values: float | None, first: int = 0) -> dict[TopicPartition, float | None]:
+    return {TopicPartition("t", first + n): value for n, value in enumerate(values)}
 
 
 def saved(path: Path, ticks: Sequence[tuple[float, WriteRates]]) -> tuple[StreamFile, list[int]]:
-    """Record ticks; gives the file and how many lost ones each filled in."""
+    """Record ticks; return the file and the number of lost ticks before each."""
     file = StreamFile(path, WINDOW)
-    lost = [file.append_tick(at, speeds) for at, speeds in ticks]
+    lost = [file.append_tick(at, tick) for at, tick in ticks]
     file.close()
     return file, lost
 
@@ -36,49 +36,49 @@ def read(path: Path) -> WriteRateStream:
     return parse_stream(path.read_bytes())
 
 
-def test_an_unknown_speed_is_the_last_known_one(tmp_path: Path) -> None:
-    """A partition that is still there keeps its speed; one never known is not there yet."""
+def test_an_unknown_write_rate_is_the_last_known_one(tmp_path: Path) -> None:
+    """A partition keeps its last known rate, and is absent before the first one."""
     out = tmp_path / "stream.json"
-    ticks = [seen(5, None), seen(None, 7), seen(6, None), seen(None, None)]
+    ticks = [rates(5, None), rates(None, 7), rates(6, None), rates(None, None)]
     file, _ = saved(out, [(30.0 * n, tick) for n, tick in enumerate(ticks)])
     assert rows(out) == [{"0": 5}, {"0": 5, "1": 7}, {"0": 6, "1": 7}, {"0": 6, "1": 7}]
     assert file.filled_count == 4
 
 
-def test_a_partition_that_is_gone_is_away(tmp_path: Path) -> None:
-    """What is not looked at any more is written no speed, unlike what is unknown."""
+def test_a_deleted_partition_is_absent(tmp_path: Path) -> None:
+    """A partition that is no longer reported has no rate in the tick."""
     out = tmp_path / "stream.json"
-    saved(out, [(0, seen(5, 7)), (30, seen(5))])
+    saved(out, [(0, rates(5, 7)), (30, rates(5))])
     assert rows(out) == [{"0": 5, "1": 7}, {"0": 5}]
 
 
-def test_nothing_is_recorded_before_anything_is_known(tmp_path: Path) -> None:
-    """A first tick without any speed would make every partition new in the next one."""
+def test_the_recording_begins_with_the_first_known_write_rate(tmp_path: Path) -> None:
+    """A first tick without rates would make every partition new in the next one."""
     out = tmp_path / "stream.json"
-    file, _ = saved(out, [(0, seen(None, None)), (30, seen(1, 2))])
+    file, _ = saved(out, [(0, rates(None, None)), (30, rates(1, 2))])
     assert (file.tick_count, rows(out)) == (1, [{"0": 1, "1": 2}])
 
 
 @pytest.mark.parametrize(("gap", "lost"), [(27, 0), (42, 0), (60, 1), (121, 3)])
 def test_lost_ticks_are_filled_in(tmp_path: Path, gap: float, lost: int) -> None:
-    """Two ticks that are far apart are not joined: those between repeat the first."""
+    """Between two ticks that are far apart the first is repeated."""
     out = tmp_path / "stream.json"
-    _, told = saved(out, [(100, seen(5)), (100 + gap, seen(9))])
-    assert told == [0, lost]
+    _, filled = saved(out, [(100, rates(5)), (100 + gap, rates(9))])
+    assert filled == [0, lost]
     assert rows(out) == [*([{"0": 5}] * (1 + lost)), {"0": 9}]
 
 
 def test_gaps_make_nothing_late(tmp_path: Path) -> None:
-    """A steady load in which single speeds are unknown now and then is read without lateness."""
+    """A steady load with single unknown write rates has no late bytes."""
     out = tmp_path / "stream.json"
-    ticks = [seen(*(None if t == 9 * (n + 1) else 20.0 for n in range(12))) for t in range(60)]
+    ticks = [rates(*(None if t == 9 * (n + 1) else 20.0 for n in range(12))) for t in range(60)]
     saved(out, [(30.0 * n, tick) for n, tick in enumerate(ticks)])
     run = run_simulation(parse_contender("mbf"), read(out), SimulationSetup())
     assert (run.late.sum(), run.moved.sum()) == (0, 0)
 
 
 def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
-    """No recording overwrites another."""
+    """A recording overwrites no file."""
     out = tmp_path / "stream.json"
     out.write_text("mine")
     with pytest.raises(SettingError, match="is there already"):
@@ -87,7 +87,7 @@ def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
 
 
 class Clock:
-    """A clock that waits by being told to."""
+    """A clock that sleeping advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -105,8 +105,8 @@ class Clock:
         return False
 
 
-class Answers:
-    """An origin whose brokers are away for a while."""
+class Outage:
+    """A tick source whose brokers are unreachable for a while."""
 
     window = WINDOW
     label = "given"
@@ -118,20 +118,20 @@ class Answers:
     def poll_tick(self) -> RecordedTick | None:
         now = self._clock.now
         if self._away[0] <= now <= self._away[1]:
-            raise PeerError("nobody answers")
+            raise PeerError("no answer")
         if now < self._next - 1e-6:
             return None
         self._next = now + WINDOW
-        return RecordedTick(now, seen(now))
+        return RecordedTick(now, rates(now))
 
 
-def test_an_outage_is_told_and_filled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """While nobody answers nothing ends; what is lost is said and stands in the file."""
+def test_an_outage_is_reported_and_filled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An outage does not end the recording; lost ticks are reported and filled."""
     clock, out = Clock(), tmp_path / "stream.json"
     file = StreamFile(out, WINDOW)
-    record_ticks(Answers(clock, (85, 130)), file, 200, clock, clock.wait)
+    record_ticks(Outage(clock, (85, 130)), file, 200, clock, clock.wait)
     file.close()
     assert [round(row["0"]) for row in rows(out)] == [30, 60, 60, 132, 162, 192]
-    said = capsys.readouterr().err
-    assert "nobody answers; recording on" in said
-    assert "1 tick was lost and is recorded as before" in said
+    errors = capsys.readouterr().err
+    assert "no answer; recording on" in errors
+    assert "1 tick was lost and is recorded as before" in errors
