@@ -1,4 +1,4 @@
-"""Metrics of the sink: what is counted, and where it can be read."""
+"""Metrics of the lake writer: counting and serving."""
 
 import random
 from urllib.request import urlopen
@@ -19,8 +19,8 @@ from trimtab.consumer_sdk.lake.writer.flush_metrics import record_ages, with_flu
 LAKE = {"group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1"}
 
 
-def test_a_vector_is_counted_as_its_values_would_be() -> None:
-    """Bounds belong to their bucket, and what comes from the future counts as 0."""
+def test_a_vector_counts_like_its_single_values() -> None:
+    """A bound belongs to its bucket, and a negative value counts as 0."""
     registry = CollectorRegistry()
     histogram = VectorHistogram("age", "Age", (1.0, 10.0))
     registry.register(histogram)
@@ -35,14 +35,14 @@ def test_a_vector_is_counted_as_its_values_would_be() -> None:
     assert registry.get_sample_value("age_sum", {"table": "t"}) == 24.5
 
 
-def test_the_age_of_records_leaves_out_those_without_a_time() -> None:
-    """Ages are seconds, as exact as the timestamps are."""
+def test_records_without_a_timestamp_have_no_age() -> None:
+    """Ages are seconds, as exact as the timestamps."""
     stamps = [1_000_000, None, 2_500_000]
     records = pa.Table.from_pylist([{"timestamp": stamp} for stamp in stamps], schema=RECORD_SCHEMA)
     assert record_ages(records, 3.0).tolist() == [2.0, 0.5]
 
 
-class Still:
+class FixedClock:
     """A clock that stands at 3 s."""
 
     def monotonic(self) -> float:
@@ -56,18 +56,18 @@ class Still:
 
 
 @pytest.mark.parametrize(("lands", "counted"), [(True, 2), (False, None)])
-def test_a_batch_that_landed_is_counted_for_its_tables(*, lands: bool, counted: int | None) -> None:
-    """Freshness of each record under the own table, rows and bytes under each; refused: nothing."""
+def test_a_committed_batch_is_counted_for_its_tables(*, lands: bool, counted: int | None) -> None:
+    """Freshness for the topic table, rows and bytes for each table; a refused batch counts nothing."""
     stamps = [1_000_000, 2_500_000]
     records = pa.Table.from_pylist([{"timestamp": stamp} for stamp in stamps], schema=RECORD_SCHEMA)
-    batch, meters = FlushBatch("lake.orders", {}, records), LakeMetrics()
+    batch, metrics = FlushBatch("lake.orders", {}, records), LakeMetrics()
     written = (TableWrite("lake.orders_dead_letter", 1, 10), TableWrite("lake.orders", 1, 90))
     outcome = BatchCommitted(batch, written) if lands else BatchRefused(batch, {})
-    pace = RetryBackoff(random.Random(7))  # noqa: S311 - jitter
-    assert with_flush_metrics(lambda *_: outcome, meters, Still())(batch, pace) is outcome
+    backoff = RetryBackoff(random.Random(7))  # noqa: S311 - jitter
+    assert with_flush_metrics(lambda *_: outcome, metrics, FixedClock())(batch, backoff) is outcome
 
     def value(name: str, table: str) -> float | None:
-        return meters.registry.get_sample_value(name, {"table": table})
+        return metrics.registry.get_sample_value(name, {"table": table})
 
     assert value("trimtab_freshness_seconds_count", "lake.orders") == counted
     assert value("trimtab_written_rows_total", "lake.orders_dead_letter") == (1 if lands else None)
@@ -76,22 +76,22 @@ def test_a_batch_that_landed_is_counted_for_its_tables(*, lands: bool, counted: 
 
 
 def test_metrics_are_served_while_the_block_runs() -> None:
-    """On a free port of the loopback; a port that is taken is a named error."""
-    meters = LakeMetrics()
-    meters.count_written("lake.orders", 3, 100)
-    with serve_metrics(meters, "127.0.0.1", 0) as url:
-        said = urlopen(url).read().decode()  # noqa: S310 - our own page
+    """On a free port of the loopback; a port in use is a setting error."""
+    metrics = LakeMetrics()
+    metrics.count_written("lake.orders", 3, 100)
+    with serve_metrics(metrics, "127.0.0.1", 0) as url:
+        page = urlopen(url).read().decode()  # noqa: S310 - our own page
         port = int(url.split(":")[2].split("/")[0])
         with (
             pytest.raises(SettingError, match="choose another one"),
-            serve_metrics(meters, "127.0.0.1", port),
+            serve_metrics(metrics, "127.0.0.1", port),
         ):
             pass
-    assert 'trimtab_written_rows_total{table="lake.orders"} 3.0' in said
+    assert 'trimtab_written_rows_total{table="lake.orders"} 3.0' in page
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("given", "address"),
     [
         ({}, None),
         ({"trimtab.metrics.port": 0}, ("127.0.0.1", 0)),
@@ -99,14 +99,14 @@ def test_metrics_are_served_while_the_block_runs() -> None:
     ],
 )
 def test_metrics_are_off_unless_a_port_is_given(
-    given: dict[str, object], wanted: tuple[str, int] | None
+    given: dict[str, object], address: tuple[str, int] | None
 ) -> None:
-    """The address is the loopback's unless another one is given."""
-    assert ingest.parse_ingest_settings(LAKE | given).metrics_address == wanted
+    """The address is the loopback's by default."""
+    assert ingest.parse_ingest_settings(LAKE | given).metrics_address == address
 
 
 @pytest.mark.parametrize("port", [-1, 65536, "many"])
-def test_a_port_that_is_none_is_refused(port: object) -> None:
-    """The error names the setting."""
+def test_an_invalid_port_is_refused(port: object) -> None:
+    """The error has the setting's name."""
     with pytest.raises(SettingError, match=r"trimtab\.metrics\.port"):
         ingest.parse_ingest_settings(LAKE | {"trimtab.metrics.port": port})

@@ -1,4 +1,4 @@
-"""The sink's settings and names: each mistake is a named error that says what to write."""
+"""Settings and table names of the lake writer: each mistake is an error with a remedy."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         ({"lake.warehous": "x"}, "did you mean 'lake.warehouse'"),
         ({"batch.byte": 1}, "did you mean 'batch.bytes'"),
@@ -54,9 +54,9 @@ GOOD: dict[str, Any] = {
         ({"lake.format": "delta", "lake.catalog.type": "rest"}, "lake.catalog.type: .* Iceberg"),
     ],
 )
-def test_a_bad_setting_is_named(change: dict[str, Any], told: str) -> None:
-    """The error names the setting and says what to write."""
-    with pytest.raises(SettingError, match=told) as caught:
+def test_a_bad_setting_is_an_error(change: dict[str, Any], text: str) -> None:
+    """The error has the setting's name and what to write."""
+    with pytest.raises(SettingError, match=text) as caught:
         parse_lake_config(GOOD | change)
     assert caught.value.exit_code == 2
 
@@ -65,13 +65,13 @@ def test_a_bad_setting_is_named(change: dict[str, Any], told: str) -> None:
     ("reset", "skips"),
     [("latest", True), ("largest", True), ("end", True), ("earliest", False), (None, False)],
 )
-def test_a_reset_to_the_end_is_noticed(reset: str | None, *, skips: bool) -> None:
-    """The writer knows whether the consumer would jump to the end, so that it can say so."""
+def test_a_reset_to_the_end_is_detected(reset: str | None, *, skips: bool) -> None:
+    """The writer warns that the consumer would continue at the end of the log."""
     assert parse_lake_config(GOOD | {"auto.offset.reset": reset}).resets_to_end is skips
 
 
 def test_no_secret_is_printed() -> None:
-    """Tokens and keys of the catalog, of Spark or in the warehouse's URI are in no repr."""
+    """No repr shows tokens and keys of the catalog, of Spark or in the warehouse's URI."""
     secrets = {
         "lake.catalog.token": "hush-1",
         "spark.hadoop.fs.s3a.secret.key": "hush-2",
@@ -84,14 +84,14 @@ def test_no_secret_is_printed() -> None:
 
 
 def test_topics_of_one_table_need_one_schema() -> None:
-    """Two topics that share a table cannot be decoded differently."""
+    """Topics that share a table cannot be decoded differently."""
     shared = {"lake.tables": {"a": "lake.t", "b": "lake.t"}, "lake.decoder": "json"}
     with pytest.raises(SettingError, match="must have one schema"):
         parse_lake_config(GOOD | shared | {"lake.schema": {"a": "x INT", "b": "x STRING"}})
 
 
-def test_names_of_others_are_left_alone() -> None:
-    """The flat configuration may hold the consumer's settings too."""
+def test_settings_of_the_consumer_are_ignored() -> None:
+    """The flat configuration may contain them."""
     assert parse_lake_config(GOOD | {"bootstrap.servers": "x", "trimtab.capacity": "1 MB/s"}).group == "g"
 
 
@@ -100,12 +100,12 @@ def test_names_of_others_are_left_alone() -> None:
     [("orders", "orders"), ("shop.orders-v2", "shop_orders_v2"), ("2024", "t_2024"), ("ü", "_")],
 )
 def test_topics_become_plain_identifiers(topic: str, plain: str) -> None:
-    """A topic's name can stand in SQL without quotes."""
+    """A topic's table name needs no quotes in SQL."""
     assert to_sql_identifier(topic) == plain
 
 
-def test_two_topics_never_share_a_table_unasked() -> None:
-    """A collision is refused, unless the mapping sends both there."""
+def test_topics_share_a_table_only_by_the_mapping() -> None:
+    """Any other collision is an error."""
     with pytest.raises(TableNameCollisionError, match=r"'a\.b' and topic|'a-b' and 'a\.b'|'a\.b'"):
         TableNames().check_collisions(["a.b", "a-b"])
     with pytest.raises(TableNameCollisionError):

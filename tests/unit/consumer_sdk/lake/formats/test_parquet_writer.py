@@ -1,4 +1,4 @@
-"""Arrow tables to data files: what cannot be written is named, and what is left over is deleted."""
+"""Arrow tables to data files: mismatches are errors by name, and no partial file is left."""
 
 import errno
 import json
@@ -36,15 +36,15 @@ class Stream:
         self._done.append("closed")
 
 
-def path_of(text: str) -> Any:
-    """Hadoop's path, as far as it is looked at; `text` is a local path or has a scheme."""
+def hadoop_path(text: str) -> Any:
+    """Return Hadoop's path, as far as it is used; `text` is a local path or has a scheme."""
     scheme, _, rest = text.rpartition("://")
     uri = SimpleNamespace(getScheme=lambda: scheme or None, getPath=lambda: rest)
     return type("Path", (), {"toUri": lambda _: uri, "__str__": lambda _: text})()
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
-    """Something of the JVM that fails."""
+    """Return a JVM call that fails."""
 
     def fail(*_: object, **__: object) -> Any:
         raise error
@@ -53,53 +53,53 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 def java(copy: Callable[..., Any]) -> Any:
-    """The JVM's packages, as far as a file is sent by them."""
+    """Return the JVM's packages that upload a file."""
     file = SimpleNamespace(File=lambda _: SimpleNamespace(toPath=lambda: None))
     files = SimpleNamespace(Files=SimpleNamespace(copy=copy))
     return SimpleNamespace(java=SimpleNamespace(io=file, nio=SimpleNamespace(file=files)))
 
 
 def remote(done: list[str], copy: Callable[..., Any]) -> parquet_writer.ParquetTarget:
-    """A place in an object store; `done` is what was done there."""
+    """Return a target in an object store; `done` records the calls to it."""
     return parquet_writer.ParquetTarget(
-        path_of(REMOTE), lambda: Stream(done), lambda: done.append("deleted"), java(copy)
+        hadoop_path(REMOTE), lambda: Stream(done), lambda: done.append("deleted"), java(copy)
     )
 
 
 def test_a_time_beyond_microseconds_is_a_mismatch_by_name() -> None:
-    """Milliseconds reach further than the table's type; the column and the way out are told."""
+    """Milliseconds have a longer range than the table's type; the error has the column and a remedy."""
     far = pa.table({"at": pa.array([10**17], pa.timestamp("ms", "UTC"))})
     with pytest.raises(TableSchemaMismatchError, match=rf"table t: its column at .*{ADVICE}"):
         parquet_writer.fit_to_schema("t", far, pa.schema([("at", UTC)]))
 
 
 def test_a_null_where_a_nested_field_is_required_is_a_mismatch_by_name(tmp_path: Path) -> None:
-    """In a struct Arrow says so while it casts, in a list while it writes."""
+    """Arrow raises it for a struct while casting, for a list while writing."""
     need = pa.field("n", pa.int64(), nullable=False)
     one = pa.table({"one": [{"n": None}]}, schema=pa.schema([("one", pa.struct([("n", pa.int64())]))]))
     with pytest.raises(TableSchemaMismatchError, match=rf"its column one .*{ADVICE}"):
         parquet_writer.fit_to_schema("t", one, pa.schema([("one", pa.struct([need]))]))
     many = pa.table({"many": pa.array([[None]], pa.list_(pa.int64()))})
     rows = parquet_writer.fit_to_schema("t", many, pa.schema([("many", pa.list_(need))]))
-    target = parquet_writer.ParquetTarget(path_of(str(tmp_path / "f")), print, print, None)
+    target = parquet_writer.ParquetTarget(hadoop_path(str(tmp_path / "f")), print, print, None)
     with pytest.raises(TableSchemaMismatchError, match=rf"table t cannot be written .*{ADVICE}"):
         parquet_writer.write_parquet("t", rows, target, parquet_writer.ParquetCodec("zstd"))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("day", "told"), [(-719_162, "0001-01-01"), (-354_286, "0999-12-31"), (2_932_896, "9999-12-31")]
+    ("day", "text"), [(-719_162, "0001-01-01"), (-354_286, "0999-12-31"), (2_932_896, "9999-12-31")]
 )
-def test_bounds_have_years_of_four_digits(day: int, told: str) -> None:
-    """Dates and times alike, from the year 1 on; times to the millisecond."""
+def test_bounds_have_years_of_four_digits(day: int, text: str) -> None:
+    """Dates and times from year 1 on; times to the millisecond."""
     moment = day * 86_400_000_000 + 1_999
     rows = pa.table({"day": pa.array([day], pa.date32()), "at": pa.array([moment], UTC)})
-    assert collect_statistics(rows)["minValues"] == {"day": told, "at": f"{told}T00:00:00.001Z"}
+    assert collect_statistics(rows)["minValues"] == {"day": text, "at": f"{text}T00:00:00.001Z"}
 
 
 @pytest.mark.parametrize("day", [-719_163, 2_932_897, 20_000_000])
-def test_what_has_no_year_of_four_digits_has_no_bounds(day: int) -> None:
-    """Microseconds taken for milliseconds: readers skip less, and the rows are written."""
+def test_values_without_a_year_of_four_digits_have_no_bounds(day: int) -> None:
+    """For example microseconds taken for milliseconds: readers skip less, and the rows are written."""
     days = pa.array([day, 0], pa.date32())
     rows = pa.table({"day": days, "at": pa.array([day * 86_400_000_000, 0], UTC), "n": [1, 2]})
     found = collect_statistics(rows)
@@ -108,7 +108,7 @@ def test_what_has_no_year_of_four_digits_has_no_bounds(day: int) -> None:
 
 
 def iceberg_table(folder: Path, done: list[str], **properties: str) -> Any:
-    """Iceberg's table of one column, n, as far as it is looked at."""
+    """Return Iceberg's table of one column, n, as far as it is used."""
     io = SimpleNamespace(
         newOutputFile=lambda _: SimpleNamespace(create=lambda: Stream(done)),
         newInputFile=raising(Py4JError("away")),
@@ -124,10 +124,10 @@ def iceberg_table(folder: Path, done: list[str], **properties: str) -> Any:
 
 
 def iceberg_java() -> Any:
-    """The JVM's packages, as far as a file for Iceberg needs them."""
+    """Return the JVM's packages that a file for Iceberg needs."""
     fields = [{"id": 1, "name": "n", "type": "long", "required": False}]
     parser = SimpleNamespace(toJson=lambda _: json.dumps({"fields": fields}))
-    hadoop = SimpleNamespace(fs=SimpleNamespace(Path=path_of))
+    hadoop = SimpleNamespace(fs=SimpleNamespace(Path=hadoop_path))
     iceberg = SimpleNamespace(SchemaParser=parser)
     return SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop, iceberg=iceberg)))
 
@@ -136,16 +136,16 @@ def iceberg_java() -> Any:
     ("codec", "level"), [("lzo", "3"), ("bz2", "1"), ("no", "1"), ("gzip", "100"), ("zstd", "high")]
 )
 def test_a_codec_that_arrow_lacks_is_a_mismatch_by_name(tmp_path: Path, codec: str, level: str) -> None:
-    """It would be tried again for ever if it counted as the storage's word."""
-    wanted = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": level}
-    table = iceberg_table(tmp_path, [], **wanted)
+    """As an error of the storage it would be retried for ever."""
+    properties = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": level}
+    table = iceberg_table(tmp_path, [], **properties)
     with pytest.raises(TableSchemaMismatchError, match=rf"compression-codec={codec}.*{ADVICE}"):
         arrow_files.write_data_file(table, "t", pa.table({"n": [1]}), "a", iceberg_java())
     assert not list(tmp_path.iterdir())
 
 
-def test_an_iceberg_file_without_metrics_does_not_stay(tmp_path: Path) -> None:
-    """The reader of footers fails after the file is whole: no table will name it."""
+def test_an_iceberg_file_without_metrics_is_deleted(tmp_path: Path) -> None:
+    """Iceberg fails to read the footer of the complete file: no table will reference it."""
     with pytest.raises(Py4JError, match="away"):
         arrow_files.write_data_file(
             iceberg_table(tmp_path, []), "t", pa.table({"n": [1]}), "a", iceberg_java()
@@ -153,11 +153,11 @@ def test_an_iceberg_file_without_metrics_does_not_stay(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_delta_file_without_a_status_does_not_stay(tmp_path: Path) -> None:
-    """Its size is not known, so there is no action that names it."""
+def test_a_delta_file_without_a_status_is_deleted(tmp_path: Path) -> None:
+    """Its size is unknown, so no action can reference it."""
     place = tmp_path / "a.parquet"
     system = SimpleNamespace(getFileStatus=raising(Py4JError("away")), delete=lambda *_: place.unlink())
-    path = path_of(str(place))
+    path = hadoop_path(str(place))
     path.getFileSystem = lambda _: system
     log = SimpleNamespace(dataPath=lambda: None, newDeltaHadoopConf=lambda: None)
     hadoop = SimpleNamespace(fs=SimpleNamespace(Path=lambda *_: path))
@@ -167,8 +167,8 @@ def test_a_delta_file_without_a_status_does_not_stay(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_broken_upload_is_deleted_after_it_was_closed() -> None:
-    """To close completes it, in an object store; a whole one stays."""
+def test_a_failed_upload_is_deleted_after_its_close() -> None:
+    """Closing completes the object in an object store; a complete upload stays."""
     done: list[str] = []
     with pytest.raises(Py4JError, match="away"):
         parquet_writer.write_parquet(
@@ -185,8 +185,8 @@ def test_a_broken_upload_is_deleted_after_it_was_closed() -> None:
     assert done == ["closed"]
 
 
-def test_what_cannot_be_deleted_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """The first error is raised, the second one logged with the path."""
+def test_a_failed_deletion_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """The first error is raised, the second logged with the path."""
     target = remote([], print)
     stuck = parquet_writer.ParquetTarget(
         target.path, target.open_stream, raising(Py4JError("gone too")), target.root
@@ -199,10 +199,10 @@ def test_what_cannot_be_deleted_hides_no_error(caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize(
     ("number", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EIO, LakeUnavailableError)]
 )
-def test_a_full_temporary_folder_is_told_by_its_own_path(
+def test_a_full_temporary_folder_is_reported_with_its_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, kind: type[Exception]
 ) -> None:
-    """Not by the path of the storage that the file would have gone to."""
+    """Not with the path of the remote storage."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(pq, "write_table", raising(OSError(number, "no")))
     with pytest.raises(kind, match=rf"^{tmp_path}/trimtab-.*data.parquet: "):

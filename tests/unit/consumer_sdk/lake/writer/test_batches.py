@@ -1,4 +1,4 @@
-"""Batches: when they go, and that the memory is bounded."""
+"""Batches: when they are due, and that memory is bounded."""
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ def batches() -> BatchBuffer:
 
 
 def test_a_full_table_is_due(batches: BatchBuffer) -> None:
-    """A table goes when it holds enough."""
+    """A table is due at batch.bytes."""
     for n in range(9):
         batches.add_run("t", run(A, n * 100), now=0.0)
     assert batches.find_due_table(1.0) is None
@@ -31,7 +31,7 @@ def test_a_full_table_is_due(batches: BatchBuffer) -> None:
 
 
 def test_an_old_table_is_due(batches: BatchBuffer) -> None:
-    """A table goes when its oldest record has waited long enough, counted from its first record."""
+    """A table is due when its oldest record has reached the maximum age."""
     batches.add_run("t", run(A, 0), now=2.0)
     batches.add_run("t", run(A, 100), now=6.0)
     assert batches.find_due_table(6.9) is None
@@ -41,8 +41,8 @@ def test_an_old_table_is_due(batches: BatchBuffer) -> None:
     assert batches.find_due_table(8.1) is None
 
 
-def test_the_plan_makes_a_batch_shorter_and_never_longer(batches: BatchBuffer) -> None:
-    """What the group's plan allows counts where it is less than the setting."""
+def test_the_plan_shortens_a_batch_and_never_extends_it(batches: BatchBuffer) -> None:
+    """The plan's age applies if it is below the setting's."""
     batches.add_run("t", run(A, 0), now=2.0)
     assert batches.find_due_table(3.9, max_age_s=2.0) is None
     assert batches.find_due_table(4.0, max_age_s=2.0) == "t"
@@ -50,8 +50,8 @@ def test_the_plan_makes_a_batch_shorter_and_never_longer(batches: BatchBuffer) -
     assert batches.find_due_table(7.0, max_age_s=60.0) == "t"
 
 
-def test_the_fullest_goes_when_the_memory_is_used_up(batches: BatchBuffer) -> None:
-    """Many small tables together cannot hold more than the memory bound."""
+def test_the_fullest_table_is_due_when_memory_is_full(batches: BatchBuffer) -> None:
+    """Many small tables together stay within the memory limit."""
     for n in range(8):
         batches.add_run("t", run(A, n * 100), now=0.0)
         batches.add_run("u", run(B, n * 100, rows=99), now=0.0)
@@ -59,8 +59,8 @@ def test_the_fullest_goes_when_the_memory_is_used_up(batches: BatchBuffer) -> No
     assert batches.find_due_table(0.0) == "t"
 
 
-def test_what_is_taken_is_in_partition_order_and_gone(batches: BatchBuffer) -> None:
-    """A batch has each partition's records together, with the range they fill."""
+def test_a_popped_batch_is_in_partition_order(batches: BatchBuffer) -> None:
+    """It has each partition's records together, with their range, and leaves the buffer."""
     second = TopicPartition("a", 1)
     batches.add_run("t", run(second, 7, rows=2), now=0.0)
     batches.add_run("t", run(A, 0, rows=2), now=0.0)
@@ -71,8 +71,8 @@ def test_what_is_taken_is_in_partition_order_and_gone(batches: BatchBuffer) -> N
     assert (batches.buffered_bytes, batches.list_tables()) == (0, ())
 
 
-def test_a_dropped_partition_leaves_nothing_behind(batches: BatchBuffer) -> None:
-    """Dropping a partition frees its bytes and keeps the others."""
+def test_dropping_a_partition_frees_its_bytes(batches: BatchBuffer) -> None:
+    """The other partitions stay."""
     batches.add_run("t", run(A, 0), now=0.0)
     batches.add_run("t", run(TopicPartition("a", 1), 0), now=0.0)
     batches.add_run("u", run(B, 0), now=0.0)
@@ -81,8 +81,8 @@ def test_a_dropped_partition_leaves_nothing_behind(batches: BatchBuffer) -> None
     assert batches.list_tables() == ("t",)
 
 
-def test_nearly_full_concerns_only_the_tables_of_these_partitions(batches: BatchBuffer) -> None:
-    """A revocation flushes a table only if it is nearly full and holds the partition."""
+def test_only_tables_of_the_partitions_count_as_nearly_full(batches: BatchBuffer) -> None:
+    """A revocation flushes a table only if it is nearly full and has the partition's records."""
     for n in range(8):
         batches.add_run("t", run(A, n * 100), now=0.0)
     batches.add_run("u", run(B, 0), now=0.0)

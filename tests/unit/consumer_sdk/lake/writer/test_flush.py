@@ -1,6 +1,6 @@
-"""What a flush leaves of an attempt that was refused: its files go, unless the table may name them.
+"""Files of a refused attempt are deleted, unless the table may reference them.
 
-A table that misbehaves on purpose stands in for one of a catalog that does not answer.
+A table that raises on purpose stands in for one whose catalog does not respond.
 """
 
 import random
@@ -27,17 +27,17 @@ BATCH = FlushBatch("lake.a", {P: OffsetSpan(10, 10, 12)}, pa.table({"offset": [1
 
 @dataclass
 class Table:
-    """A table whose one commit gives `answer`, and lands where that says nothing against it."""
+    """A table whose one commit succeeds, and then raises `answer`."""
 
     answer: Callable[[], Exception]
-    marks: CommittedOffsets = field(default_factory=lambda: CommittedOffsets({"g": {P: 10}}))
+    offsets: CommittedOffsets = field(default_factory=lambda: CommittedOffsets({"g": {P: 10}}))
     deleted: list[str] = field(default_factory=list)
     name: str = "lake.a"
 
     def read_offsets(self) -> VersionedOffsets:
-        return VersionedOffsets(self.marks, self.marks.encode())
+        return VersionedOffsets(self.offsets, self.offsets.encode())
 
-    def has_committed(self, attempt: str) -> bool:  # noqa: ARG002 - nobody's history is left
+    def has_committed(self, attempt: str) -> bool:  # noqa: ARG002 - the history is cut
         return False
 
     def evolve_schema(self, frame: Frame) -> None:
@@ -57,7 +57,7 @@ class Table:
         gaps: TableGaps | None = None,
     ) -> None:
         del staged, expected, gaps
-        self.marks = offsets
+        self.offsets = offsets
         raise self.answer()
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
@@ -86,8 +86,8 @@ class Lake:
     def close(self) -> None: ...
 
 
-class Hasty(RetryBackoff):
-    """Waits for nothing."""
+class NoWait(RetryBackoff):
+    """A backoff without waits."""
 
     def wait_after_race(self, attempt: int) -> None: ...
 
@@ -101,14 +101,14 @@ class Hasty(RetryBackoff):
     ids=["no answer, and the history was cut", "a lost race"],
 )
 def test_files_of_an_unanswered_commit_stay(answer: Callable[[], Exception], deleted: list[str]) -> None:
-    """The marks say that the batch is no longer due; only an answer says that the files are free.
+    """The offsets show that the batch is no longer due; only an answer shows that the files are free.
 
-    Iceberg's own expiry may take the snapshot that would have told.
+    Iceberg's own expiry may remove the snapshot of the commit.
     """
     table = Table(answer)
     shaping = TableProjection("lake.a", lambda records, _: DecodedFrames(records, None))
     flush = BatchFlusher(Lake(table), "g", lambda _: shaping, lambda: "x", lambda _: None)
-    outcome = flush.flush_batch(BATCH, Hasty(random.Random(1)))  # noqa: S311 - jitter
+    outcome = flush.flush_batch(BATCH, NoWait(random.Random(1)))  # noqa: S311 - jitter
     assert isinstance(outcome, BatchRefused)
     assert outcome.offsets == {P: 12}
     assert table.deleted == deleted

@@ -1,4 +1,4 @@
-"""The thread that flushes: outcomes come back, and its end is not waited for without bound."""
+"""The flush thread: outcomes are returned, and its end is bounded."""
 
 import random
 import threading
@@ -17,17 +17,17 @@ BATCH = FlushBatch("lake.a", {}, pa.table({}))
 
 @pytest.fixture
 def released() -> Iterator[threading.Event]:
-    """Until this is set, the storage hangs; the test's end sets it."""
+    """The storage hangs until this is set, at the test's end."""
     event = threading.Event()
     yield event
     event.set()
 
 
-def test_outcomes_and_errors_come_back() -> None:
-    """Also an error goes to whoever asks for the result, and the thread lives on."""
+def test_outcomes_and_errors_are_returned() -> None:
+    """The result of a flight raises its error, and the thread lives on."""
 
-    def run(batch: FlushBatch, pace: RetryBackoff) -> FlushOutcome:
-        pace.raise_if_cancelled()
+    def run(batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
+        backoff.raise_if_cancelled()
         if not batch.table:
             raise LakeUnavailableError("away")
         return BatchRefused(batch, {})
@@ -42,12 +42,12 @@ def test_outcomes_and_errors_come_back() -> None:
     stager.close(10)
 
 
-def test_a_storage_that_hangs_does_not_hang_the_close(released: threading.Event) -> None:
-    """After the patience there is a named error, and the thread does not hold the process."""
+def test_hanging_storage_does_not_hang_the_close(released: threading.Event) -> None:
+    """After the timeout it raises, and the thread does not keep the process alive."""
     begun = threading.Event()
     daemons: list[bool] = []
 
-    def run(batch: FlushBatch, pace: RetryBackoff) -> FlushOutcome:  # noqa: ARG001 - the interface
+    def run(batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:  # noqa: ARG001 - the interface
         daemons.append(threading.current_thread().daemon)
         begun.set()
         released.wait(20)
@@ -63,6 +63,6 @@ def test_a_storage_that_hangs_does_not_hang_the_close(released: threading.Event)
     assert daemons == [True]
 
 
-def test_a_stager_without_work_ends_at_once() -> None:
-    """Nothing was submitted: there is no thread to wait for."""
+def test_a_flush_thread_without_work_ends_at_once() -> None:
+    """Without a submission there is no thread to wait for."""
     FlushThread(lambda batch, _: BatchRefused(batch, {}), random.Random(1)).close(0)  # noqa: S311 - jitter

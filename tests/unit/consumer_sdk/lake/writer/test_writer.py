@@ -1,4 +1,4 @@
-"""The writer's promises that need neither Spark nor a broker."""
+"""Promises of the writer that need neither Spark nor a broker."""
 
 import ast
 import re
@@ -22,11 +22,11 @@ from trimtab.consumer_sdk.lake.writer.flush import FlushBatch
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONFIG: dict[str, Any] = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "lake"}
-MARKS = CommittedOffsets({"g": {TopicPartition("a", 0): 10}})
+OFFSETS = CommittedOffsets({"g": {TopicPartition("a", 0): 10}})
 
 
-class Fetcher:
-    """A consumer that hands out nothing."""
+class EmptyConsumer:
+    """A consumer without records."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:  # noqa: ARG002 - the interface
         return []
@@ -43,12 +43,12 @@ class Fetcher:
 
 
 class Table:
-    """A table that knows partition a-0 and is only looked at."""
+    """A table that knows partition a-0 and only its offsets are read."""
 
     name = "lake.a"
 
     def read_offsets(self) -> VersionedOffsets:
-        return VersionedOffsets(MARKS, MARKS.encode())
+        return VersionedOffsets(OFFSETS, OFFSETS.encode())
 
     def has_committed(self, attempt: str) -> bool:
         raise AssertionError(attempt)
@@ -93,20 +93,20 @@ class Lake:
 @pytest.mark.parametrize(
     ("reset", "partition", "lines"), [("latest", 0, 1), ("latest", 1, 0), ("earliest", 0, 0)]
 )
-def test_a_reset_to_the_end_is_told_for_partitions_with_a_mark(
+def test_a_reset_to_the_end_is_logged_for_partitions_with_an_offset(
     caplog: pytest.LogCaptureFixture, reset: str, partition: int, lines: int
 ) -> None:
-    """A partition that the table knows would lose what is still there: the log says so."""
+    """A partition that the table knows would lose records that still exist."""
     config = CONFIG | {"auto.offset.reset": reset}
-    with LakeWriter(Fetcher(), config, lake=Lake()) as writer:
+    with LakeWriter(EmptyConsumer(), config, lake=Lake()) as writer:
         writer.on_assign(None, [RawPartition("a", partition)])
-    told = [line for line in caplog.messages if "auto.offset.reset=latest" in line]
-    assert len(told) == lines
-    assert all("a-0" in line for line in told)
+    warnings = [line for line in caplog.messages if "auto.offset.reset=latest" in line]
+    assert len(warnings) == lines
+    assert all("a-0" in line for line in warnings)
 
 
-def test_a_lake_that_hangs_does_not_hang_the_writers_end(caplog: pytest.LogCaptureFixture) -> None:
-    """The end comes after lake.flush.timeout, and the log says what hangs."""
+def test_a_hanging_lake_does_not_hang_the_close(caplog: pytest.LogCaptureFixture) -> None:
+    """It ends after lake.flush.timeout, and the log reports the hanging lake."""
     begun, released = threading.Event(), threading.Event()
 
     class Hanging(Lake):
@@ -116,7 +116,7 @@ def test_a_lake_that_hangs_does_not_hang_the_writers_end(caplog: pytest.LogCaptu
             return super().open_table(name)
 
     batch = FlushBatch("lake.a", {}, pa.table({}))
-    with LakeWriter(Fetcher(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=Hanging()) as writer:
+    with LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=Hanging()) as writer:
         flight = writer._flush_thread.submit(batch, 0.0)  # pyright: ignore[reportPrivateUsage] - no batch of its own
         assert begun.wait(10)
         flight.cancel()
@@ -125,8 +125,8 @@ def test_a_lake_that_hangs_does_not_hang_the_writers_end(caplog: pytest.LogCaptu
     released.set()
 
 
-class Unavailable(Lake):
-    """A lake that refuses every call."""
+class UnavailableLake(Lake):
+    """A lake that fails every call."""
 
     def open_table(self, name: str) -> LakeTable | None:
         raise LakeUnavailableError(f"{name}: catalog or storage do not answer")
@@ -168,16 +168,16 @@ def test_stop_ends_a_write_that_waits_for_the_lake(caplog: pytest.LogCaptureFixt
     stop = threading.Event()
     settings = CONFIG | {"batch.bytes": "1 kB", "lake.flush.timeout": "100 ms"}
     lake = Lake()
-    writer = LakeWriter(Fetcher(), settings, lake=lake)
+    writer = LakeWriter(EmptyConsumer(), settings, lake=lake)
     writer.on_assign(None, [RawPartition("a", 1)])
-    lake.open_table = Unavailable().open_table  # type: ignore[method-assign]
+    lake.open_table = UnavailableLake().open_table  # type: ignore[method-assign]
     writer.write([Record(0), Record(1)], stop=stop)
     threading.Timer(0.2, stop.set).start()
-    begun = time.monotonic()
+    started_at = time.monotonic()
     writer.write([Record(2), Record(3)], stop=stop)  # the memory is full until the lake answers
     with pytest.raises(LakeUnavailableError, match=r"within .*lake\.flush\.timeout"):
         writer.close()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started_at < 5
     (given_up,) = [line for line in caplog.messages if "given up" in line]
     assert "a-1 offsets 0-3" in given_up
 
@@ -187,21 +187,21 @@ def test_a_hanging_flush_is_waited_for_once(caplog: pytest.LogCaptureFixture) ->
     released = threading.Event()
     lake = Lake()
     timeout_s = 0.4
-    writer = LakeWriter(Fetcher(), CONFIG | {"lake.flush.timeout": "400 ms"}, lake=lake)
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "400 ms"}, lake=lake)
     writer.on_assign(None, [RawPartition("a", 1)])
     lake.open_table = lambda _: released.wait(20) and None  # type: ignore[assignment, method-assign]
     writer.write([Record(0)])
-    begun = time.monotonic()
+    started_at = time.monotonic()
     with pytest.raises(LakeUnavailableError):
         writer.close()
     writer.on_revoke(None, [RawPartition("a", 1)])
-    assert time.monotonic() - begun < 2.8 * timeout_s
+    assert time.monotonic() - started_at < 2.8 * timeout_s
     assert any(line.startswith("the lake hangs") for line in caplog.messages)
     released.set()
 
 
-def test_the_modules_example_is_code() -> None:
-    """What stands indented in the module's text is the loop, and Python can read it."""
+def test_the_example_in_the_docstring_is_code() -> None:
+    """The indented block of the module's docstring parses as the loop."""
     found = re.search(r"\n\n(    with .*?)\n\n", writer_module.__doc__ or "", re.DOTALL)
     assert found is not None
     (loop,) = ast.parse(textwrap.dedent(found[1])).body
