@@ -14,6 +14,7 @@ from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY
 from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
+from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.measurement.observation import ObservedGroup
 
@@ -69,28 +70,19 @@ class DemoSnapshot:
 
 
 class GroupWatcher:
-    """Observes a group; `web_address` returns the sidecar's address, None until it is up."""
-
-    # a peer that does not answer keeps its last value
+    """Observes a group; `read_address` returns the sidecar's address, None until it is up."""
 
     def __init__(
-        self, client: Mapping[str, Any], group: str, web_address: Callable[[], str | None], clock: Clock
+        self, client: Mapping[str, Any], group: str, read_address: Callable[[], str | None], clock: Clock
     ) -> None:
-        quiet = {**client, "log_level": 2}
-        self._brokers = BrokerClient(quiet, group, SIDECAR_ANSWER_TIMEOUT_S)
+        quiet = {**client, "log_level": QUIET_LOG_LEVEL}
+        self.brokers = BrokerClient(quiet, group, SIDECAR_ANSWER_TIMEOUT_S)
         self._topics = ControlTopicReader(parse_consumer_settings({**quiet, "group.id": group}), clock)
-        self._web_address = web_address
-        self._clock = clock
-        self._started_wall = clock.wall()
-        self._started_at = clock.monotonic()
+        self._read_address, self._clock = read_address, clock
+        self.reset_time()
         self._last_decision_time = self._started_wall
         self._owners: dict[TopicPartition, str] = {}
-        self._last_snapshot = DemoSnapshot(0.0)
-
-    @property
-    def brokers(self) -> BrokerClient:
-        """Return the admin connection for other queries."""
-        return self._brokers
+        self._last_snapshot = DemoSnapshot(0.0)  # a peer that does not answer keeps its values
 
     def start(self) -> None:
         """Start to follow the control topics; the clock of the demo starts here."""
@@ -106,8 +98,8 @@ class GroupWatcher:
         self._topics.stop()
 
     def take_snapshot(self) -> DemoSnapshot:
-        """Observe once; takes a few milliseconds if every peer answers."""
-        group, trouble = self._brokers.describe_group()
+        """Observe once."""
+        group, trouble = self.brokers.describe_group()
         owned = self._last_snapshot.owned if trouble else _partitions_by_instance(group)
         view = self._topics.build_leader_view()
         rates = {p: rate for p, rate in view.load.write_rates.items() if rate is not None}
@@ -153,25 +145,19 @@ class GroupWatcher:
     def _fetch_handovers(self) -> tuple[int, float]:
         """Return count and total seconds of the handovers so far."""
         metric = "trimtab_handover_seconds"
-        samples = {
-            sample.name: sample.value
-            for family in text_string_to_metric_families(self._fetch_page("/metrics"))
-            if family.name == metric
-            for sample in family.samples
-        }
+        families = text_string_to_metric_families(self._fetch_page("/metrics"))
+        samples = {s.name: s.value for family in families if family.name == metric for s in family.samples}
         if not samples:
             return self._last_snapshot.handovers, self._last_snapshot.handover_seconds
         return int(samples[f"{metric}_count"]), samples[f"{metric}_sum"]
 
     def _fetch_page(self, path: str) -> str:
-        address = self._web_address()
+        address = self._read_address()
         if address is None:
             return ""
-        with (
-            suppress(OSError),
-            urllib.request.urlopen(address + path, timeout=SIDECAR_ANSWER_TIMEOUT_S) as answer,  # noqa: S310 - our sidecar's own page
-        ):
-            return str(answer.read().decode())
+        url, timeout = address + path, SIDECAR_ANSWER_TIMEOUT_S
+        with suppress(OSError), urllib.request.urlopen(url, timeout=timeout) as page:  # noqa: S310 - our sidecar's
+            return str(page.read().decode())
         return ""
 
 

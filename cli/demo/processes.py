@@ -131,9 +131,10 @@ class DemoProcesses:
     @property
     def failure(self) -> str | None:
         """Error text if the sidecar has ended by itself."""
-        if self._sidecar is not None:
-            self._sidecar.read_status(0.0)
-        return self._describe_failure() if self._sidecar is not None and self._sidecar.has_ended else None
+        if self._sidecar is None:
+            return None
+        self._sidecar.read_status(0.0)
+        return self._describe_failure() if self._sidecar.has_ended else None
 
     def kill_worker(self, worker: str) -> bool:
         """SIGKILL a worker and its JVM, like a power failure."""

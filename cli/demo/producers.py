@@ -110,28 +110,21 @@ class DemoProducers:
                 self.faults.append(f"{topic}: some records were never acknowledged")
 
     def _send(self, producer: Producer, where: TopicPartition, sequence: int, record: DemoRecord) -> None:
-        def on_delivery(error: KafkaError | None, message: Message) -> None:
-            self._count(where, sequence, record.checksum, error or message.offset())
+        def count(error: KafkaError | None, message: Message) -> None:
+            result = error or message.offset()
+            if result != sequence:
+                self.faults.append(f"{where}: record {sequence} was answered with {result}")
+                return
+            self.tally[where].records += 1
+            self.tally[where].checksums += record.checksum
 
         while True:
             try:
-                producer.produce(
-                    where.topic, record.value, record.key, where.partition, on_delivery=on_delivery
-                )
+                producer.produce(where.topic, record.value, record.key, where.partition, on_delivery=count)
             except BufferError:  # the broker is slower than the scenario
                 producer.poll(PRODUCE_INTERVAL_S)
             else:
                 return
-
-    def _count(
-        self, where: TopicPartition, sequence: int, checksum: int, result: KafkaError | int | None
-    ) -> None:
-        if result != sequence:
-            self.faults.append(f"{where}: record {sequence} was answered with {result}")
-            return
-        tally = self.tally[where]
-        tally.records += 1
-        tally.checksums += checksum
 
 
 class RecordPacer:

@@ -64,10 +64,8 @@ class DeliveryProof:
         """Return the result as one line."""
         if self.is_exactly_once:
             return f"exactly once: {self.records} records, 0 lost, 0 duplicated"
-        return (
-            f"NOT exactly once: {self.records} records, {self.lost} lost, "
-            f"{self.duplicated} duplicated, {self.corrupt} corrupt"
-        )
+        faults = f"{self.lost} lost, {self.duplicated} duplicated, {self.corrupt} corrupt"
+        return f"NOT exactly once: {self.records} records, {faults}"
 
 
 def prove_delivery(
@@ -81,26 +79,22 @@ def prove_delivery(
     faults = list(known_faults)
     for where in sorted({*stored, *ends, *tally}):
         held, end = stored.get(where, StoredPartition()), ends.get(where, 0)
-        counted = tally.get(where, PartitionTally())
-        # distinct, so that a duplicate does not hide a lost record
-        lost += max(0, end - held.distinct)
+        lost += max(0, end - held.distinct)  # distinct: a duplicate must not hide a lost record
         duplicated += held.rows - held.distinct
         corrupt += held.corrupt
-        faults += _find_faults(where, held, end, counted)
+        faults += _find_faults(where, held, end, tally.get(where, PartitionTally()))
     return DeliveryProof(sum(ends.values()), lost, duplicated, corrupt, tuple(faults))
 
 
-def _find_faults(
-    where: TopicPartition, held: StoredPartition, end: int, counted: PartitionTally
-) -> Iterable[str]:
-    if counted.records != end:
-        yield f"{where}: {counted.records} records were acknowledged, the broker has {end}"
+def _find_faults(p: TopicPartition, held: StoredPartition, end: int, sent: PartitionTally) -> Iterable[str]:
+    if sent.records != end:
+        yield f"{p}: {sent.records} records were acknowledged, the broker has {end}"
     if held.next > end:
-        yield f"{where}: the table holds offset {held.next - 1}, the broker ends at {end}"
+        yield f"{p}: the table holds offset {held.next - 1}, the broker ends at {end}"
     # checksums of incomplete partitions differ anyway
-    whole = held.rows == held.distinct == end == counted.records
-    if whole and held.checksums != counted.checksums:
-        yield f"{where}: the checksums of the table do not add up to those that were written"
+    is_complete = held.rows == held.distinct == end == sent.records
+    if is_complete and held.checksums != sent.checksums:
+        yield f"{p}: the checksums of the table do not add up to those of the written records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +126,7 @@ def query_tables(lake: DemoLake, tables: Iterable[str], log: Path) -> dict[Topic
 def read_stored_partitions(lake: "SparkLake", tables: Iterable[str]) -> dict[TopicPartition, StoredPartition]:
     """Query the tables with Spark; a missing table counts as empty."""
     stored: dict[TopicPartition, StoredPartition] = {}
-    for table in tables:
-        if lake.open_table(table) is None:
-            continue
+    for table in (table for table in tables if lake.open_table(table) is not None):
         query = f"SELECT {PROOF_COLUMNS} FROM {table} GROUP BY topic, partition"  # noqa: S608 - our names
         for row in lake.spark.sql(query).collect():
             facts: dict[str, Any] = row.asDict()

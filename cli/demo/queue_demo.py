@@ -59,13 +59,11 @@ class QueueWorkers:
         # a file of its own for each worker: a killed one leaves at most a last line without its end
         file = str(self._folder / f"worker-{self._started}")
         command = [sys.executable, "-m", "trimtab.cli.demo.queue_worker", *self._arguments, file]
-        started = subprocess.Popen(  # noqa: S603 - our own program
-            command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert started.stdin is not None
-        started.stdin.write(self._config)  # not an argument: any user can list those
-        started.stdin.flush()
-        self._processes.append(started)
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
+        assert worker.stdin is not None
+        worker.stdin.write(self._config)  # not an argument: any user can list those
+        worker.stdin.flush()
+        self._processes.append(worker)
         self._started += 1
 
     def kill_worker(self) -> None:
@@ -162,11 +160,8 @@ def _report_handled(workers: QueueWorkers, written: int, kind: str, clock: Clock
     handled = workers.read_handled()
     again = sum(delivery > 1 for delivery in handled.values())
     lost = written - len(handled)
-    word = "proved" if not lost else "FAILED"
-    typer.echo(
-        f"{word}: {written} messages, {len(handled)} handled, {again} of them after more than one "
-        f"delivery, {lost} lost"
-    )
+    counts = f"{len(handled)} handled, {again} of them after more than one delivery, {lost} lost"
+    typer.echo(f"{'FAILED' if lost else 'proved'}: {written} messages, {counts}")
     return not lost
 
 

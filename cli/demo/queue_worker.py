@@ -23,6 +23,7 @@ def main(kind: str, topic: str, file: str) -> None:
     """Handle messages until standard input ends."""
     config, stop = json.loads(sys.stdin.readline()), Event()
     Thread(target=_stop_at_stdin_end, args=(stop,), daemon=True).start()
+    # written at once, without a buffer: what a killed worker has settled is in the file
     lines = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
     @queue_worker(concurrency=4)
@@ -39,8 +40,7 @@ def main(kind: str, topic: str, file: str) -> None:
 
 
 def _stop_at_stdin_end(stop: Event) -> None:
-    """Stop when standard input ends: the parent is gone or wants us to stop."""
-    sys.stdin.read()
+    sys.stdin.read()  # ends with the parent, however that ends
     stop.set()
 
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -30,7 +31,7 @@ from trimtab.cli.demo.processes import (
     table_name,
 )
 from trimtab.cli.demo.producers import DemoProducers
-from trimtab.cli.demo.scenario import PARTITIONS_PER_TOPIC, DemoScenario
+from trimtab.cli.demo.scenario import KILL_AT, PARTITIONS_PER_TOPIC, RESTART_AT, DemoScenario
 from trimtab.cli.demo.screen import DemoScreen
 from trimtab.cli.demo.view import DemoHistory
 from trimtab.cli.errors import DemoFailedError
@@ -58,32 +59,26 @@ def run_demo(options: DemoOptions, client: Mapping[str, Any]) -> bool:
     """
     prefix = f"demo-{secrets.token_hex(3)}-" if client else ""  # a shared broker may run two demos
     scenario = DemoScenario(options.seconds, prefix=prefix, seed=options.seed, format=options.form.value)
-    history = DemoHistory()
     with _interrupt_once(), ExitStack() as stack:
-        screen = stack.enter_context(DemoScreen(scenario, history))
-        runner = DemoRunner(scenario, history, screen, options.out.absolute(), SystemClock())
-        result = runner.run(client, stack)
+        runner = DemoRunner(scenario, options.out.absolute(), stack)
+        result = runner.run(client)
     runner.print_report(result)
     return result.is_exactly_once
 
 
 class DemoRunner:
-    """One run of the demo."""
+    """One run of the demo; `stack` ends every started process, also on errors."""
 
-    def __init__(
-        self, scenario: DemoScenario, history: DemoHistory, screen: DemoScreen, out: Path, clock: Clock
-    ) -> None:
-        self._scenario = scenario
-        self._history = history
-        self._screen = screen
-        self._out = out
-        self._clock = clock
-        self._processes = DemoProcesses(out, clock)
+    def __init__(self, scenario: DemoScenario, out: Path, stack: ExitStack) -> None:
+        self._scenario, self._out, self._stack = scenario, out, stack
+        self._history, self._clock = DemoHistory(), SystemClock()
+        self._screen = stack.enter_context(DemoScreen(scenario, self._history))
+        self._processes = DemoProcesses(out, self._clock)
         self._killed = self._restarted = False
 
-    def run(self, broker_settings: Mapping[str, Any], stack: ExitStack) -> proof.DeliveryProof:
-        """Run all phases; `stack` ends every started process, also on errors."""
-        scenario = self._scenario
+    def run(self, broker_settings: Mapping[str, Any]) -> proof.DeliveryProof:
+        """Run all phases."""
+        scenario, stack = self._scenario, self._stack
         clear_output_folder(self._out, self._clock)
         require_java()
         java = self._prepare_java()
@@ -110,12 +105,11 @@ class DemoRunner:
         timeout = 2 * scenario.duration_s + 60
         self._observe(watcher, "the load follows the scenario", timeout, self._apply_scenario)
         producers.stop()
-        self._observe(
-            watcher, "reading the backlog", CATCH_UP_TIMEOUT_S, lambda _: self._is_caught_up(watcher)
-        )
-        return self._prove_delivery(watcher, producers, java)
+        caught_up = partial(self._is_caught_up, watcher)
+        self._observe(watcher, "consumers read the backlog", CATCH_UP_TIMEOUT_S, caught_up)
+        return self._prove(watcher, producers, java)
 
-    def print_report(self, delivery_proof: proof.DeliveryProof) -> None:
+    def print_report(self, result: proof.DeliveryProof) -> None:
         """Print the proof and save the plot."""
         echo, history = self._screen.print_line, self._history
         last = history.snapshots[-1]
@@ -124,16 +118,16 @@ class DemoRunner:
         mean = last.handover_seconds / max(1, last.handovers)
         handovers = f"{last.handovers} handovers of {mean:.2f} s in the mean"
         echo(f"up to {most} consumers; {handovers}; R-score {r_score:.1f} in all")
-        for fault in delivery_proof.faults[:10]:
+        for fault in result.faults[:10]:
             echo(f"fault: {fault}")
         file = self._out / "demo.png"
         try:
-            picture.save_picture(history, delivery_proof.summary_line(), file)
+            picture.save_picture(history, result.summary_line(), file)
             echo(f"picture: {file}")
         except ModuleNotFoundError:
             echo("no picture: matplotlib is not installed (pip install 'trimtab[plot]')")
         echo(f"tables: trimtab tables --warehouse {self._out / 'lake'}")
-        echo(delivery_proof.summary_line())
+        echo(result.summary_line())
 
     def _prepare_java(self) -> str:
         """Fetch jars and create the class archive if missing; return the workers' JVM options."""
@@ -179,7 +173,7 @@ class DemoRunner:
         """Trigger due scenario events; return whether all are over."""
         ended = snapshot.at >= self._scenario.duration_s
         # killing the only consumer would show no takeover: it waits for a second one or the end
-        kill_due = snapshot.at >= self._scenario.kill_at and snapshot.reader_count > 1
+        kill_due = snapshot.at >= KILL_AT * self._scenario.duration_s and snapshot.reader_count > 1
         if not self._killed and (ended or kill_due):
             self._kill_busiest(snapshot)
         elif self._killed and not self._restarted and (ended or self._is_restart_due(snapshot)):
@@ -189,10 +183,9 @@ class DemoRunner:
         return ended and self._restarted
 
     def _is_restart_due(self, snapshot: DemoSnapshot) -> bool:
-        running = snapshot.numbers.running_replicas or 0
-        few = running <= RESTART_MAX_CONSUMERS and self._owns_all(snapshot)
-        late = snapshot.at >= LATEST_RESTART * self._scenario.duration_s
-        return snapshot.at >= self._scenario.restart_at and (few or late)
+        share = snapshot.at / self._scenario.duration_s
+        is_small = (snapshot.numbers.running_replicas or 0) <= RESTART_MAX_CONSUMERS
+        return share >= LATEST_RESTART or (share >= RESTART_AT and is_small and self._owns_all(snapshot))
 
     def _kill_busiest(self, snapshot: DemoSnapshot) -> None:
         candidates = [name for name in snapshot.owned if name not in snapshot.draining]
@@ -203,16 +196,14 @@ class DemoRunner:
             count = len(snapshot.owned[victim])
             self._history.add_event(snapshot.at, "killed", f"{victim} with {count} partitions (SIGKILL)")
 
-    def _is_caught_up(self, watcher: GroupWatcher) -> bool:
+    def _is_caught_up(self, watcher: GroupWatcher, _: DemoSnapshot) -> bool:
         if self._processes.is_restarting:
             return False
         ends = watcher.brokers.fetch_end_offsets(self._scenario.partitions)
         commits = watcher.brokers.fetch_group_commits().offsets
         return not ends.trouble and all(commits.get(p, 0) >= end for p, end in ends.values.items())
 
-    def _prove_delivery(
-        self, watcher: GroupWatcher, producers: DemoProducers, java: str
-    ) -> proof.DeliveryProof:
+    def _prove(self, watcher: GroupWatcher, producers: DemoProducers, java: str) -> proof.DeliveryProof:
         self._history.phase = "consumers flush and leave"
         self._screen.refresh()
         self._raise_failure(self._processes.stop_gracefully())

@@ -54,16 +54,6 @@ class DemoScenario:
         """Peak load in consumer capacities."""
         return max(1.5, min(PEAK_LOAD, self.duration_s / SECONDS_PER_CONSUMER))
 
-    @property
-    def kill_at(self) -> float:
-        """Time at which a consumer is killed."""
-        return KILL_AT * self.duration_s
-
-    @property
-    def restart_at(self) -> float:
-        """Time of the rolling restart."""
-        return RESTART_AT * self.duration_s
-
     def load_at(self, at: float) -> float:
         """Return the total write rate of all topics."""
         share = max(0.0, min(1.0, at / self.duration_s))
@@ -78,14 +68,11 @@ class DemoScenario:
     def write_rates(self) -> FloatArray:
         """Return write rates (ticks, partitions) in bytes/s; their sum is the scenario's load."""
         ticks = math.ceil(self.duration_s / WALK_TICK_S)
-        rng = np.random.default_rng(self.seed)
-        partitions = self.partitions
         # equation 11 of the autoscaler paper
-        walk = (
-            RandomWalk(WALK_STEP_PERCENT, len(partitions), ticks, capacity=100.0).generate_stream(rng).rates
-        )
-        shares = [TOPIC_SHARES[p.topic.removeprefix(self.prefix)] for p in partitions]
-        weights = (20.0 + walk) * np.array(shares)  # the walk touches 0: no partition is idle for long
+        walk = RandomWalk(WALK_STEP_PERCENT, len(self.partitions), ticks, capacity=100.0)
+        steps = walk.generate_stream(np.random.default_rng(self.seed)).rates
+        shares = [TOPIC_SHARES[p.topic.removeprefix(self.prefix)] for p in self.partitions]
+        weights = (20.0 + steps) * np.array(shares)  # the walk touches 0: no partition is idle for long
         levels = np.array([self.load_at(tick * WALK_TICK_S) for tick in range(ticks)])
         rates: FloatArray = weights / weights.sum(axis=1, keepdims=True) * levels[:, None]
         return rates

@@ -1,6 +1,5 @@
 """Output of the demo: a live view on a terminal, plain lines elsewhere."""
 
-from types import TracebackType
 from typing import Final, Self
 
 from rich.console import Console
@@ -17,8 +16,7 @@ class DemoScreen:
 
     def __init__(self, scenario: DemoScenario, history: DemoHistory) -> None:
         self.console = Console()
-        self._scenario = scenario
-        self._history = history
+        self._scenario, self._history = scenario, history
         self._live: Live | None = None
         self._printed_events = 0
         self._next_line_at = 0.0
@@ -29,9 +27,7 @@ class DemoScreen:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:

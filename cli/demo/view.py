@@ -42,14 +42,13 @@ class DemoHistory:
 def render_frame(history: DemoHistory, scenario: DemoScenario, width: int) -> RenderableType:
     """Render the last snapshot for a terminal of `width` columns."""
     snapshot = history.snapshots[-1] if history.snapshots else DemoSnapshot(0.0)
-    return Group(
-        _render_headline(history, scenario, snapshot),
-        Panel(
-            _render_consumers(snapshot, scenario, max(20, width - 40)), title="consumers", title_align="left"
-        ),
-        Panel(_render_load(history, snapshot), title="load", title_align="left"),
-        Panel(_render_events(history), title="decisions and events", title_align="left"),
-    )
+    parts = {
+        "consumers": _render_consumers(snapshot, scenario, max(20, width - 40)),
+        "load": _render_load(history, snapshot),
+        "decisions and events": _render_events(history),
+    }
+    panels = [Panel(part, title=title, title_align="left") for title, part in parts.items()]
+    return Group(_render_headline(history, scenario, snapshot), *panels)
 
 
 def format_line(history: DemoHistory) -> str:
@@ -84,10 +83,8 @@ def render_consumer_bar(
 
 def format_sparkline(values: Sequence[float]) -> str:
     """Render values as a sparkline scaled to the maximum."""
-    top = max(values, default=0.0) or 1.0
-    return "".join(
-        SPARK_CHARACTERS[min(len(SPARK_CHARACTERS) - 1, int(v / top * len(SPARK_CHARACTERS)))] for v in values
-    )
+    top, last = max(values, default=0.0) or 1.0, len(SPARK_CHARACTERS) - 1
+    return "".join(SPARK_CHARACTERS[min(last, int(v / top * (last + 1)))] for v in values)
 
 
 def _render_headline(history: DemoHistory, scenario: DemoScenario, snapshot: DemoSnapshot) -> Text:
@@ -104,12 +101,8 @@ def _render_consumers(snapshot: DemoSnapshot, scenario: DemoScenario, width: int
     table = Table.grid(padding=(0, 1))
     for name, owned in snapshot.owned.items():
         rates = [snapshot.write_rates.get(p, 0.0) for p in owned]
-        table.add_row(
-            name,
-            render_consumer_bar(owned, rates, scenario, width),
-            f"{sum(rates) / DEMO_CONSUMER_CAPACITY:4.0%}",
-            _render_state(name, snapshot),
-        )
+        bar, fill = render_consumer_bar(owned, rates, scenario, width), sum(rates) / DEMO_CONSUMER_CAPACITY
+        table.add_row(name, bar, f"{fill:4.0%}", _render_state(name, snapshot))
     # workers that run and own nothing yet; draining ones are no longer counted as running
     waiting = (snapshot.numbers.running_replicas or 0) + len(snapshot.draining) - len(snapshot.owned)
     for _ in range(max(0, waiting)):
@@ -127,12 +120,10 @@ def _render_state(name: str, snapshot: DemoSnapshot) -> Text:
 def _render_load(history: DemoHistory, snapshot: DemoSnapshot) -> RenderableType:
     numbers = snapshot.numbers
     table = Table.grid(padding=(0, 1))
+    counts = f"{format_count(numbers.running_replicas)} run, {format_count(numbers.desired_replicas)} desired"
     table.add_row("writing", format_rate(numbers.write_rate), _render_history(history, "write_rate"))
-    backlog = format_bytes(numbers.backlog_bytes)
-    table.add_row("backlog", backlog, _render_history(history, "backlog_bytes"))
-    running, desired = numbers.running_replicas, numbers.desired_replicas
-    replicas = f"{format_count(running)} run, {format_count(desired)} desired"
-    table.add_row("replicas", replicas, _render_history(history, "running_replicas"))
+    table.add_row("backlog", format_bytes(numbers.backlog_bytes), _render_history(history, "backlog_bytes"))
+    table.add_row("replicas", counts, _render_history(history, "running_replicas"))
     mean = snapshot.handover_seconds / snapshot.handovers if snapshot.handovers else 0.0
     text = f"{snapshot.handovers}, {1000 * mean:.0f} ms in the mean" if snapshot.handovers else "none"
     table.add_row("handovers", text, "")

@@ -67,7 +67,7 @@ def expire(options: ExpireOptions) -> None:
 
 
 def _run_for_each(names: Sequence[str], work: Callable[[str], T]) -> tuple[list[T], int]:
-    """Run `work` for each table; print errors and return the highest exit code."""
+    """Run `work` for each table; print errors and return the results and the highest exit code."""
     done: list[T] = []
     code = 0
     for name in names:

@@ -68,10 +68,8 @@ def _use_all_cores(spark: Any, config: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _open_broker_log(
-    config: Mapping[str, Any], comparison: BrokerComparison
-) -> Generator[BrokerTopicLog | None, None, None]:
-    if comparison is BrokerComparison.NO:
+def _open_broker_log(config: Mapping[str, Any], extent: BrokerComparison) -> Generator[BrokerTopicLog | None]:
+    if extent is BrokerComparison.NO:
         yield None
         return
     log = BrokerTopicLog(build_reader_settings(config))
@@ -82,7 +80,7 @@ def _open_broker_log(
 
 
 @contextmanager
-def _show_progress() -> Generator[Callable[[str, int, int], None], None, None]:
+def _show_progress() -> Generator[Callable[[str, int, int], None]]:
     console = Console(file=sys.stderr)  # standard output holds the result alone, for a pipe
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         tasks = {"": bar.add_task("counting rows", total=None)}

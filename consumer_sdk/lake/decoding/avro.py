@@ -119,11 +119,9 @@ class _AvroColumnBuilder:
         kind = schema["type"]
         if not isinstance(kind, str):
             return self._build(kind, enclosing)
-        return self._build_complex(kind, schema, enclosing) or self._build_simple(kind, schema, enclosing)
+        return self._build_deep(kind, schema, enclosing) or self._build_simple(kind, schema, enclosing)
 
-    def _build_complex(
-        self, kind: str, schema: AvroSchema, enclosing: frozenset[str]
-    ) -> DecodedColumn | None:
+    def _build_deep(self, kind: str, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn | None:
         if kind == "record":
             return self.build_record(schema, enclosing)
         if kind == "array":

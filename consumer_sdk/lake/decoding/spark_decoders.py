@@ -44,10 +44,9 @@ def decode_values(records: DataFrame, ddl: str | None) -> DecodedFrames:
     parsed = parsed.withColumn(_ERROR_COLUMN, _rejection_reason(text, ddl))
     error = sql.col(_ERROR_COLUMN)
     fields = [sql.col(_PARSED_COLUMN).getField(n).alias(column_name(n)) for n in schema.names]
-    bad = parsed.where(error.isNotNull()).withColumn("error", error)
-    return DecodedFrames(
-        parsed.where(error.isNull()).select(*RECORD_COLUMNS, *fields), bad.select(*DEAD_LETTER_COLUMNS)
-    )
+    rows = parsed.where(error.isNull()).select(*RECORD_COLUMNS, *fields)
+    letters = parsed.where(error.isNotNull()).withColumn("error", error)
+    return DecodedFrames(rows, letters.select(*DEAD_LETTER_COLUMNS))
 
 
 def parse_json_schema(ddl: str) -> StructType:

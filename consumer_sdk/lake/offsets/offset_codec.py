@@ -15,26 +15,24 @@ OFFSET_CODEC_VERSION: Final = 1
 OFFSET_DECODE_ERRORS: Final = (ValueError, TypeError, KeyError, AttributeError)  # of `decode_groups`
 
 
-def encode_groups(
-    groups: Mapping[str, Mapping[TopicPartition, T]], encode_value: Callable[[T], object]
-) -> str:
-    """Return JSON; `encode_value` makes a JSON value."""
+def encode_groups(groups: Mapping[str, Mapping[TopicPartition, T]], encode: Callable[[T], object]) -> str:
+    """Return JSON; `encode` makes a JSON value."""
     encoded: dict[str, dict[str, dict[str, object]]] = {}
     for group, partitions in sorted(groups.items()):  # sorted: equal offsets are equal bytes
         topics = encoded.setdefault(group, {})
         for (topic, partition), value in sorted(partitions.items()):
-            topics.setdefault(topic, {})[str(partition)] = encode_value(value)
+            topics.setdefault(topic, {})[str(partition)] = encode(value)
     return json.dumps({"v": OFFSET_CODEC_VERSION, "groups": encoded}, separators=(",", ":"))
 
 
-def decode_groups(text: str, decode_value: Callable[[Any], T]) -> dict[str, dict[TopicPartition, T]]:
-    """Parse JSON; `decode_value` reads a JSON value. Raises OFFSET_DECODE_ERRORS."""
+def decode_groups(text: str, decode: Callable[[Any], T]) -> dict[str, dict[TopicPartition, T]]:
+    """Parse JSON; `decode` reads a JSON value. Raises OFFSET_DECODE_ERRORS."""
     body = json.loads(text)
     if body["v"] != OFFSET_CODEC_VERSION:
         raise ValueError(f"version {body['v']!r}")
     return {
         group: {
-            TopicPartition(topic, int(partition)): decode_value(value)
+            TopicPartition(topic, int(partition)): decode(value)
             for topic, partitions in topics.items()
             for partition, value in partitions.items()
         }

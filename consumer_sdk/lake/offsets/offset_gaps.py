@@ -14,7 +14,7 @@ Gaps are counted in offsets; some of them may have had no record.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
@@ -56,21 +56,22 @@ class MissingOffsets:
         return MissingOffsets(merged[-MAX_TRACKED_RANGES:], untracked)
 
 
+MissingByPartition: TypeAlias = Mapping[TopicPartition, MissingOffsets]
+
+
 @dataclass(frozen=True, slots=True)
 class TableGaps:
     """All gaps of one table; immutable."""
 
-    groups: Mapping[str, Mapping[TopicPartition, MissingOffsets]] = field(
-        default_factory=dict[str, Mapping[TopicPartition, MissingOffsets]]
-    )
+    groups: Mapping[str, MissingByPartition] = field(default_factory=dict[str, MissingByPartition])
 
     def missing_offsets(self, group: str, partition: TopicPartition) -> MissingOffsets:
         """Return the missing offsets of a partition; empty if no gap is recorded."""
         return self.groups.get(group, {}).get(partition, MissingOffsets())
 
-    def with_group_gaps(self, group: str, found: Mapping[TopicPartition, Iterable[OffsetGap]]) -> "TableGaps":
+    def with_group_gaps(self, group: str, new: Mapping[TopicPartition, Iterable[OffsetGap]]) -> "TableGaps":
         """Return this with a group's new gaps."""
-        mine = {p: self.missing_offsets(group, p).with_gaps(gaps) for p, gaps in found.items()}
+        mine = {p: self.missing_offsets(group, p).with_gaps(gaps) for p, gaps in new.items()}
         return TableGaps({**self.groups, group: {**self.groups.get(group, {}), **mine}})
 
     def encode(self) -> str:
@@ -95,13 +96,13 @@ class TableGaps:
 
 def merge_gaps(gaps: Iterable[OffsetGap]) -> tuple[OffsetGap, ...]:
     """Return gaps in ascending order, with overlapping and adjacent ones merged."""
-    apart: list[OffsetGap] = []
+    merged: list[OffsetGap] = []
     for gap in sorted(gaps):
-        if apart and gap.first <= apart[-1].next:
-            apart[-1] = OffsetGap(apart[-1].first, max(apart[-1].next, gap.next))
+        if merged and gap.first <= merged[-1].next:
+            merged[-1] = OffsetGap(merged[-1].first, max(merged[-1].next, gap.next))
         else:
-            apart.append(gap)
-    return tuple(apart)
+            merged.append(gap)
+    return tuple(merged)
 
 
 def clip_gaps(gaps: Iterable[OffsetGap], committed: int | None) -> tuple[OffsetGap, ...]:

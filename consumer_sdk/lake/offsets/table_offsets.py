@@ -14,7 +14,7 @@ rows: no row is without its offset. Rules:
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
@@ -25,6 +25,7 @@ from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps
 OFFSETS_PROPERTY: Final = "trimtab.offsets"
 # the attempt's id in a snapshot's summary, to look up a commit of unknown outcome
 ATTEMPT_PROPERTY: Final = "trimtab.attempt"
+OffsetByPartition: TypeAlias = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,9 @@ class OffsetSpan:
     first: int
     next: int
     gaps: tuple[OffsetGap, ...] = ()  # expired offsets below `next`
+
+
+SpanByPartition: TypeAlias = Mapping[TopicPartition, OffsetSpan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +58,7 @@ class OffsetConflict:
 class CommittedOffsets:
     """Offsets of one table: group → partition → next offset."""
 
-    groups: Mapping[str, Mapping[TopicPartition, int]] = field(
-        default_factory=dict[str, Mapping[TopicPartition, int]]
-    )
+    groups: Mapping[str, OffsetByPartition] = field(default_factory=dict[str, OffsetByPartition])
 
     def next_offset(self, group: str, partition: TopicPartition) -> int | None:
         """Return the next offset, None if the table has none of the partition."""
@@ -66,9 +68,7 @@ class CommittedOffsets:
         """Return the topics that a group has written into the table."""
         return frozenset(partition.topic for partition in self.groups.get(group, {}))
 
-    def find_conflicts(
-        self, group: str, spans: Mapping[TopicPartition, OffsetSpan]
-    ) -> tuple[OffsetConflict, ...]:
+    def find_conflicts(self, group: str, spans: SpanByPartition) -> tuple[OffsetConflict, ...]:
         """Return the partitions whose spans must not be committed (rule 1)."""
         return tuple(
             OffsetConflict(p, span.expected, actual)
@@ -76,7 +76,7 @@ class CommittedOffsets:
             if (actual := self.next_offset(group, p)) != span.expected
         )
 
-    def advanced_by(self, group: str, spans: Mapping[TopicPartition, OffsetSpan]) -> "CommittedOffsets":
+    def advanced_by(self, group: str, spans: SpanByPartition) -> "CommittedOffsets":
         """Return the offsets after these spans (rule 2)."""
         mine = dict(self.groups.get(group, {}))
         for partition, span in spans.items():
@@ -100,7 +100,7 @@ class CommittedOffsets:
 
 
 def trim_spans(
-    group: str, offsets: CommittedOffsets, spans: Mapping[TopicPartition, OffsetSpan]
+    group: str, offsets: CommittedOffsets, spans: SpanByPartition
 ) -> dict[TopicPartition, OffsetSpan]:
     """Return the parts of spans that a side table with these offsets lacks (rule 3)."""
     trimmed: dict[TopicPartition, OffsetSpan] = {}
@@ -108,17 +108,16 @@ def trim_spans(
         offset = offsets.next_offset(group, partition)
         first = span.first if offset is None else max(offset, span.first)
         if first < span.next:
-            gaps = clip_gaps(span.gaps, offset)
-            trimmed[partition] = OffsetSpan(offset, first, span.next, gaps)
+            trimmed[partition] = OffsetSpan(offset, first, span.next, clip_gaps(span.gaps, offset))
     return trimmed
 
 
-def gaps_before(spans: Mapping[TopicPartition, OffsetSpan]) -> dict[TopicPartition, tuple[OffsetGap, ...]]:
+def gaps_before(spans: SpanByPartition) -> dict[TopicPartition, tuple[OffsetGap, ...]]:
     """Return the gaps of these spans by partition, without empty ones."""
     return {partition: span.gaps for partition, span in spans.items() if span.gaps}
 
 
-def next_offsets(spans: Mapping[TopicPartition, OffsetSpan]) -> dict[TopicPartition, int]:
+def next_offsets(spans: SpanByPartition) -> dict[TopicPartition, int]:
     """Return a table's offsets after these spans."""
     return {partition: span.next for partition, span in spans.items()}
 

@@ -86,9 +86,7 @@ def _parse_spec(setting: Any) -> PartitionSpec:
     while at < len(text) or not parts:
         match = _PARTITION_FIELD.match(text, at)
         if match is None:
-            raise SettingError(
-                f"{PARTITION_SETTING}: {text!r} is not a list of partition fields; {_PARTITION_ADVICE}"
-            )
+            raise SettingError(f"{PARTITION_SETTING}: {text!r} is no list of fields; {_PARTITION_ADVICE}")
         parts.append(_parse_field(match, text))
         at = match.end()
     return tuple(parts)
@@ -101,8 +99,6 @@ def _parse_field(match: "re.Match[str]", text: str) -> PartitionField:
     if transform == "identity" and width is None:
         return PartitionField(transform, match["of"])
     if width == "0" or transform not in (TIME_TRANSFORMS if width is None else WIDTH_TRANSFORMS):
-        field_text = match[0].strip(" ,")
-        raise SettingError(
-            f"{PARTITION_SETTING}: {field_text!r} in {text!r} is no partition field; {_PARTITION_ADVICE}"
-        )
+        wrong = match[0].strip(" ,")
+        raise SettingError(f"{PARTITION_SETTING}: {wrong!r} in {text!r} is no field; {_PARTITION_ADVICE}")
     return PartitionField(transform, match["of"], None if width is None else int(width))

@@ -45,10 +45,8 @@ _STORAGE_UNAVAILABLE: Final = re.compile(
     """,
     re.VERBOSE,
 )
-_JVM_GONE: Final = (
-    "the Spark JVM is gone (killed, or out of memory): start this process again; nothing is lost"
-)
-_RESTART_ADVICE: Final = "nothing was written and no offset moved: start this process again"
+_JVM_GONE: Final = "the Spark JVM is gone (killed, or out of memory): restart this process; nothing is lost"
+_RESTART_ADVICE: Final = "nothing was written and no offset moved: restart this process"
 
 # predicate of class name and message, error, text; the first rule that matches any cause wins
 _ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], str], ...]] = (

@@ -203,9 +203,7 @@ def _check_probe_class(spark: SparkSession, requirements: SessionRequirements) -
     try:
         java_packages(spark).py4j.reflection.ReflectionUtil.classForName(requirements.probe_class)
     except Py4JError as error:
-        settings = " ".join(
-            f"{name}={'…' if is_secret(name) else value}" for name, value in requirements.settings.items()
-        )
+        settings = " ".join(f"{n}={'…' if is_secret(n) else v}" for n, v in requirements.settings.items())
         raise SparkSessionError(
             f"the Spark session of this process does not have {requirements.probe_class}: stop it "
             "before the sink starts, or start it with "

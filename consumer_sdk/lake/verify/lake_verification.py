@@ -86,11 +86,11 @@ class LakeVerification:
         has_letters = kind is TOPIC_TABLE and self.lake.open_table(letters) is not None
         gaps = table.read_gaps()
 
-        def recorded_gaps(where: TopicPartition) -> Iterable[OffsetGap]:
+        def recorded(where: TopicPartition) -> Iterable[OffsetGap]:
             return [gap for group in gaps.groups for gap in gaps.missing_offsets(group, where).ranges]
 
         rows = SparkTableRows(self.lake.spark, [name, letters] if has_letters else [name])
         request = VerificationRequest(
-            name, kind, rows, offsets, lambda: table.read_offsets().offsets, recorded_gaps
+            name, kind, rows, offsets, lambda: table.read_offsets().offsets, recorded
         )
         return table_verification.verify_table(request, self.topic_log, self.sampler, self.report_progress)

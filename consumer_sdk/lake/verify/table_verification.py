@@ -345,9 +345,7 @@ class _PartitionVerifier:
 
 def _furthest_offset(offsets: CommittedOffsets, where: TopicPartition) -> int | None:
     """Return the highest next offset of all groups."""
-    return max(
-        (partitions[where] for partitions in offsets.groups.values() if where in partitions), default=None
-    )
+    return max((group[where] for group in offsets.groups.values() if where in group), default=None)
 
 
 def _count_offsets(gaps: Iterable[OffsetGap]) -> int:
