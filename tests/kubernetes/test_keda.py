@@ -352,10 +352,10 @@ def test_a_client_of_the_published_contract(source: Path, tmp_path: Path) -> Non
 
 def _turn() -> IterationReport:
     """A turn that knew everything."""
-    verdict = ScalingDecision(ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running_replicas=7))
+    decision = ScalingDecision(ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running_replicas=7))
     return IterationReport(
         time=0.0,
-        decision=verdict,
+        decision=decision,
         write_rates={},
         epoch=1,
         is_group_known=True,

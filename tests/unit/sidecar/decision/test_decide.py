@@ -1,4 +1,4 @@
-"""The decision, rule by rule: one situation each, and what it must lead to."""
+"""The decision rules: one situation each, and the decision it must lead to."""
 
 from dataclasses import dataclass, replace
 
@@ -39,33 +39,33 @@ SETTLED = DecisionMemory((TimestampedRecommendation(NOW - 50, 1),), last_change=
 
 @dataclass(frozen=True)
 class World:
-    """A group in short: what each worker reads, at which speed (None: unknown)."""
+    """A group in short: each worker's partitions and their write rates (None: unknown)."""
 
     reads: dict[str, dict[int, float | None]]
     plan: GroupPlan | None = PLAN
     state: GroupState = GroupState.STABLE
     starting: tuple[str, ...] = ()
-    strangers: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
     unread: dict[int, float | None] | None = None
     restart: tuple[str, ...] = ()
 
     def seen(self) -> Observation:
         every = [*self.reads.values(), self.unread or {}]
-        speeds = {
+        loads = {
             TopicPartition("t", n): PartitionLoad(bytes_per_s=s) for reads in every for n, s in reads.items()
         }
         readers = tuple(
             ObservedMember(f"id-{name}", name, frozenset(TopicPartition("t", n) for n in reads))
             for name, reads in self.reads.items()
         )
-        ours = [*(n for n in self.reads if n not in self.strangers), *self.starting]
+        ours = [*(n for n in self.reads if n not in self.foreign), *self.starting]
         replicas = tuple(ReplicaInstance(n, alive=True, started_at=NOW - 5) for n in sorted(ours))
         return Observation(
-            speeds, ObservedGroup(self.state, readers), replicas, self.plan, pending_restarts=self.restart
+            loads, ObservedGroup(self.state, readers), replicas, self.plan, pending_restarts=self.restart
         )
 
 
-def judge(
+def decide(
     world: World | Observation, policy: AutoscalingPolicy = POLICY, memory: DecisionMemory = SETTLED
 ) -> ScalingDecision:
     seen = world.seen() if isinstance(world, World) else world
@@ -87,85 +87,85 @@ DRAINED = replace(DRAINING, reads={"a": {0: 10, 2: 10}, "b": {1: 10}, "c": {}})
         replace(EVEN.seen(), group=ObservedGroup()),
     ],
 )
-def test_blind_holds(seen: Observation) -> None:
-    """Without the plan, the replicas or the group nothing at all is done."""
-    assert judge(seen).action is ScalingAction.HOLD
+def test_a_blind_iteration_holds(seen: Observation) -> None:
+    """With the plan, the replicas or the group unknown the decision is to hold."""
+    assert decide(seen).action is ScalingAction.HOLD
 
 
 @pytest.mark.parametrize("world", [EVEN, BUSY, IDLE])
-def test_unknown_speeds_change_no_count(world: World) -> None:
-    """With no write speed known the count stays, whatever the past wished for."""
+def test_unknown_write_rates_keep_the_count(world: World) -> None:
+    """With no write rate known the count stays, whatever was recommended before."""
     blind = replace(world, reads={n: dict.fromkeys(r) for n, r in world.reads.items()})
-    verdict = judge(blind, memory=replace(SETTLED, recommendations=()))
-    assert verdict.action is ScalingAction.HOLD
-    assert verdict.metrics.desired_replicas == 2
+    decision = decide(blind, memory=replace(SETTLED, recommendations=()))
+    assert decision.action is ScalingAction.HOLD
+    assert decision.metrics.desired_replicas == 2
 
 
-def test_unknown_partitions_forbid_shrinking_and_weigh_nothing() -> None:
-    """One unknown partition keeps every consumer, and known load alone may still add some."""
+def test_unknown_partitions_prevent_scale_down_and_weigh_nothing() -> None:
+    """One unknown partition prevents scale-down; known load alone may still scale up."""
     some = {**IDLE.reads, "b": {2: 5, 3: None}}
-    assert judge(replace(IDLE, reads=some)).action is ScalingAction.HOLD
+    assert decide(replace(IDLE, reads=some)).action is ScalingAction.HOLD
     many = {"a": {0: 90.0}, "b": {1: None, 2: None, 3: None}}
-    assert judge(replace(IDLE, reads=many)).action is ScalingAction.HOLD
+    assert decide(replace(IDLE, reads=many)).action is ScalingAction.HOLD
     more = {**BUSY.reads, "b": {3: 60, 4: None}}
-    assert judge(replace(BUSY, reads=more)).plan is not None
+    assert decide(replace(BUSY, reads=more)).plan is not None
 
 
 def test_first_plan_is_epoch_one() -> None:
-    """A group without a plan gets one, within the limits, and nothing is started by it."""
-    verdict = judge(World({}, plan=None, unread={0: None}))
-    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.ANNOUNCE, 0)
-    assert verdict.plan is not None
-    assert (verdict.plan.epoch, verdict.plan.replicas, verdict.plan.group) == (1, 1, "g")
+    """A group without a plan gets one within the limits, which starts no replica."""
+    decision = decide(World({}, plan=None, unread={0: None}))
+    assert (decision.action, decision.replicas_to_start) == (ScalingAction.ANNOUNCE, 0)
+    assert decision.plan is not None
+    assert (decision.plan.epoch, decision.plan.replicas, decision.plan.group) == (1, 1, "g")
 
 
 def test_changed_settings_are_announced() -> None:
-    """Another capacity in the settings makes a new epoch with it."""
+    """A new capacity in the settings is published in a new epoch."""
     policy = replace(POLICY, placement=replace(POLICY.placement, capacity=120.0))
-    verdict = judge(EVEN, policy)
-    assert verdict.action is ScalingAction.ANNOUNCE
-    assert verdict.plan is not None
-    assert (verdict.plan.epoch, verdict.plan.capacity) == (8, 120.0)
+    decision = decide(EVEN, policy)
+    assert decision.action is ScalingAction.ANNOUNCE
+    assert decision.plan is not None
+    assert (decision.plan.epoch, decision.plan.capacity) == (8, 120.0)
 
 
-def test_nothing_happens_when_nothing_changed() -> None:
-    """A load that fits is left alone, and so it is after a restart without any memory."""
-    assert judge(EVEN).action is ScalingAction.HOLD
-    assert judge(EVEN, memory=DecisionMemory()).action is ScalingAction.HOLD
+def test_a_load_that_fits_changes_nothing() -> None:
+    """A load that fits changes nothing, also after a restart without memory."""
+    assert decide(EVEN).action is ScalingAction.HOLD
+    assert decide(EVEN, memory=DecisionMemory()).action is ScalingAction.HOLD
 
 
-def test_scale_out_keeps_the_epoch() -> None:
-    """More load than fits raises the count at once; the join, not a new epoch, rebalances."""
-    verdict = judge(BUSY)
-    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.SCALE_UP, 3)
-    assert verdict.plan is not None
-    assert (verdict.plan.epoch, verdict.plan.replicas) == (7, 5)
-    assert verdict.metrics.moves > 0
+def test_scale_up_keeps_the_epoch() -> None:
+    """A higher load raises the count at once; the join triggers the rebalance, not a new epoch."""
+    decision = decide(BUSY)
+    assert (decision.action, decision.replicas_to_start) == (ScalingAction.SCALE_UP, 3)
+    assert decision.plan is not None
+    assert (decision.plan.epoch, decision.plan.replicas) == (7, 5)
+    assert decision.metrics.moves > 0
 
 
-def test_scale_out_is_bounded_by_step_and_limit() -> None:
-    """Neither the step nor the upper limit is exceeded."""
-    assert judge(BUSY, replace(POLICY, scale_up=ScalingRules((ScalingPolicy(1),)))).replicas_to_start == 1
-    assert judge(BUSY, replace(POLICY, max_replicas=3)).replicas_to_start == 1
-    assert judge(BUSY, replace(POLICY, max_replicas=2)).action is not ScalingAction.SCALE_UP
+def test_scale_up_is_bounded_by_policy_and_limit() -> None:
+    """Neither the scale-up policy nor the maximum is exceeded."""
+    assert decide(BUSY, replace(POLICY, scale_up=ScalingRules((ScalingPolicy(1),)))).replicas_to_start == 1
+    assert decide(BUSY, replace(POLICY, max_replicas=3)).replicas_to_start == 1
+    assert decide(BUSY, replace(POLICY, max_replicas=2)).action is not ScalingAction.SCALE_UP
 
 
-def test_scale_out_waits_for_the_cooldown() -> None:
-    """Right after a change nothing is added, and the reason says so."""
-    verdict = judge(BUSY, memory=replace(SETTLED, last_change=NOW - 10))
-    assert verdict.action is ScalingAction.HOLD
-    assert "cooldown" in " ".join(verdict.reasons)
+def test_scale_up_waits_for_the_cooldown() -> None:
+    """During the cooldown no replica is added, and the reason says so."""
+    decision = decide(BUSY, memory=replace(SETTLED, last_change=NOW - 10))
+    assert decision.action is ScalingAction.HOLD
+    assert "cooldown" in " ".join(decision.reasons)
 
 
-def test_scale_out_takes_the_lowest_wish_of_its_window() -> None:
-    """With a window for growing, one low wish in it holds the count down."""
+def test_scale_up_follows_the_lowest_recommendation_of_its_window() -> None:
+    """With a scale-up window, one low recommendation in it holds the count down."""
     policy = replace(POLICY, scale_up=replace(POLICY.scale_up, stabilization_window=30))
     assert (
-        judge(BUSY, policy, DecisionMemory((TimestampedRecommendation(NOW - 20, 2),))).action
+        decide(BUSY, policy, DecisionMemory((TimestampedRecommendation(NOW - 20, 2),))).action
         is ScalingAction.HOLD
     )
     assert (
-        judge(
+        decide(
             BUSY,
             policy,
             DecisionMemory((TimestampedRecommendation(NOW - 40, 2), TimestampedRecommendation(NOW - 20, 5))),
@@ -184,62 +184,62 @@ def test_scale_out_takes_the_lowest_wish_of_its_window() -> None:
         (World({"a": {0: 40}, "b": {1: 40}}), ScalingAction.DRAIN),
     ],
 )
-def test_tolerance(world: World, action: ScalingAction) -> None:
-    """A load near what the count is good for changes nothing."""
+def test_a_load_within_the_tolerance_changes_nothing(world: World, action: ScalingAction) -> None:
+    """A load close to what the current count handles changes nothing."""
     policy = replace(POLICY, placement=replace(POLICY.placement, headroom=0.9))
     plan = replace(PLAN, headroom=0.9)
-    assert judge(replace(world, plan=plan), policy).action is action
+    assert decide(replace(world, plan=plan), policy).action is action
 
 
-def test_scale_in_waits_for_its_window() -> None:
-    """The highest wish of the window counts, and a fresh sidecar has wished for what it found."""
+def test_scale_down_waits_for_its_window() -> None:
+    """The highest recommendation of the window counts; a restarted sidecar begins with the current count."""
     assert (
-        judge(IDLE, memory=DecisionMemory((TimestampedRecommendation(NOW - 50, 2),))).action
+        decide(IDLE, memory=DecisionMemory((TimestampedRecommendation(NOW - 50, 2),))).action
         is ScalingAction.HOLD
     )
-    assert judge(IDLE, memory=DecisionMemory()).action is ScalingAction.HOLD
-    assert judge(IDLE).action is ScalingAction.DRAIN
+    assert decide(IDLE, memory=DecisionMemory()).action is ScalingAction.HOLD
+    assert decide(IDLE).action is ScalingAction.DRAIN
 
 
 @pytest.mark.parametrize("window", [0.0, 5.0])
-def test_windows_shorter_than_a_turn_do_not_freeze(window: float) -> None:
-    """Without windows, or with windows in which nothing was wished, the newest wish decides."""
+def test_windows_shorter_than_an_iteration_do_not_freeze(window: float) -> None:
+    """Without windows, or with empty ones, the newest recommendation decides."""
     out, back = (
         replace(POLICY.scale_up, stabilization_window=window),
         replace(POLICY.scale_down, stabilization_window=window),
     )
     policy = replace(POLICY, scale_up=out, scale_down=back)
     memory = DecisionMemory((TimestampedRecommendation(NOW - 10, 2),))
-    assert judge(BUSY, policy, memory).action is ScalingAction.SCALE_UP
-    assert judge(IDLE, policy, memory).action is ScalingAction.DRAIN
+    assert decide(BUSY, policy, memory).action is ScalingAction.SCALE_UP
+    assert decide(IDLE, policy, memory).action is ScalingAction.DRAIN
 
 
-def test_blindness_counts_as_wishing_for_what_there_is() -> None:
-    """After an outage nobody is drained before the load was low for the whole window."""
+def test_a_blind_iteration_recommends_the_current_count() -> None:
+    """After an outage no replica is drained until the load was low for a whole window."""
     memory = SETTLED
     for age in range(100, 0, -5):
         lost = replace(IDLE.seen(), group=ObservedGroup())
         memory = make_decision(lost, POLICY, memory, NOW - age, "g")[1]
-    assert judge(IDLE, memory=memory).action is ScalingAction.HOLD
+    assert decide(IDLE, memory=memory).action is ScalingAction.HOLD
     assert len(memory.recommendations) < 20
 
 
-def test_scale_in_drains_what_costs_least_to_move() -> None:
-    """Not the newest goes, but the one whose load is least, and it is drained, not stopped."""
+def test_scale_down_drains_the_replica_that_costs_least_to_move() -> None:
+    """The replica with the least load is drained, not the newest, and not stopped yet."""
     cheap = World({"z": {0: 40}, "b": {1: 5}}, plan=PLAN)
-    verdict = judge(cheap)
-    assert (verdict.action, verdict.replicas_to_stop) == (ScalingAction.DRAIN, ())
-    assert verdict.plan is not None
-    assert verdict.plan.draining == ("b",)
-    assert (verdict.plan.epoch, verdict.plan.replicas) == (8, 1)
+    decision = decide(cheap)
+    assert (decision.action, decision.replicas_to_stop) == (ScalingAction.DRAIN, ())
+    assert decision.plan is not None
+    assert decision.plan.draining == ("b",)
+    assert (decision.plan.epoch, decision.plan.replicas) == (8, 1)
 
 
-def test_scale_in_of_one_that_owns_nothing_needs_no_rebalance() -> None:
-    """Draining a replica that reads nothing keeps the epoch."""
-    verdict = judge(World({"a": {0: 10}}, starting=("b",)))
-    assert verdict.action is ScalingAction.DRAIN
-    assert verdict.plan is not None
-    assert (verdict.plan.draining, verdict.plan.epoch) == (("b",), 7)
+def test_draining_a_replica_that_owns_nothing_keeps_the_epoch() -> None:
+    """Draining a replica without partitions triggers no rebalance."""
+    decision = decide(World({"a": {0: 10}}, starting=("b",)))
+    assert decision.action is ScalingAction.DRAIN
+    assert decision.plan is not None
+    assert (decision.plan.draining, decision.plan.epoch) == (("b",), 7)
 
 
 @pytest.mark.parametrize(
@@ -247,90 +247,90 @@ def test_scale_in_of_one_that_owns_nothing_needs_no_rebalance() -> None:
     [
         replace(IDLE, state=GroupState.REBALANCING),
         replace(IDLE, unread={9: 1}),
-        replace(IDLE, reads={**IDLE.reads, "x": {9: 1}}, strangers=("x",)),
+        replace(IDLE, reads={**IDLE.reads, "x": {9: 1}}, foreign=("x",)),
     ],
 )
-def test_scale_in_needs_a_group_at_rest(world: World) -> None:
-    """During a rebalance, with unread partitions or strangers reading, nobody is drained."""
-    assert judge(world).action is ScalingAction.HOLD
+def test_scale_down_needs_a_stable_group(world: World) -> None:
+    """During a rebalance, with unowned partitions or foreign owners, no replica is drained."""
+    assert decide(world).action is ScalingAction.HOLD
 
 
-def test_scale_in_never_overfills_the_others() -> None:
-    """A count that would do by sum but not by packing is not brought about."""
+def test_scale_down_never_overfills_the_others() -> None:
+    """A lower count that fits by sum but not by packing is not applied."""
     plan = replace(PLAN, replicas=3, heuristic="sticky")
     policy = replace(POLICY, placement=replace(POLICY.placement, heuristic="sticky"))
     world = World({"a": {0: 55}, "b": {1: 55}, "c": {2: 55}}, plan=plan)
-    verdict = judge(world, policy, DecisionMemory((TimestampedRecommendation(NOW - 50, 2),)))
-    assert verdict.metrics.desired_replicas == 2
-    assert verdict.action is ScalingAction.HOLD
-    assert "cannot take over" in verdict.format_line()
+    decision = decide(world, policy, DecisionMemory((TimestampedRecommendation(NOW - 50, 2),)))
+    assert decision.metrics.desired_replicas == 2
+    assert decision.action is ScalingAction.HOLD
+    assert "cannot take over" in decision.format_line()
 
 
-def test_above_the_limit_is_brought_down() -> None:
-    """More replicas than allowed are drained even where that overfills the others."""
+def test_replicas_above_the_limit_are_drained() -> None:
+    """Replicas above the maximum are drained even if that overfills the others."""
     policy = replace(POLICY, max_replicas=1)
-    verdict = judge(BUSY, policy, DecisionMemory((TimestampedRecommendation(NOW - 50, 1),)))
-    assert verdict.action is ScalingAction.DRAIN
+    decision = decide(BUSY, policy, DecisionMemory((TimestampedRecommendation(NOW - 50, 1),)))
+    assert decision.action is ScalingAction.DRAIN
 
 
 def test_a_draining_owner_is_never_stopped() -> None:
-    """As long as it owns something it is waited for."""
-    verdict = judge(DRAINING, memory=replace(SETTLED, last_change=NOW - 10))
-    assert (verdict.action, verdict.replicas_to_stop) == (ScalingAction.HOLD, ())
+    """A draining replica that owns a partition keeps running."""
+    decision = decide(DRAINING, memory=replace(SETTLED, last_change=NOW - 10))
+    assert (decision.action, decision.replicas_to_stop) == (ScalingAction.HOLD, ())
 
 
-def test_a_drained_replica_is_stopped_when_the_group_is_at_rest() -> None:
-    """Owning nothing is enough only in a stable group whose partitions all have owners."""
-    assert judge(DRAINED).replicas_to_stop == ("c",)
+def test_a_drained_replica_is_stopped_in_a_stable_group() -> None:
+    """A drained replica is stopped once the group is stable and every partition has an owner."""
+    assert decide(DRAINED).replicas_to_stop == ("c",)
     for world in (
         replace(DRAINED, state=GroupState.REBALANCING),
         replace(DRAINED, reads={**DRAINED.reads, "a": {0: 10}}, unread={2: 10}),
     ):
-        assert judge(world).action is ScalingAction.HOLD
+        assert decide(world).action is ScalingAction.HOLD
 
 
-def test_a_stopped_replica_leaves_the_plan_quietly() -> None:
-    """Once it is gone the plan forgets it, in the same epoch."""
-    verdict = judge(replace(DRAINED, reads={"a": {0: 10, 2: 10}, "b": {1: 10}}))
-    assert verdict.action is ScalingAction.ADOPT
-    assert verdict.plan is not None
-    assert (verdict.plan.draining, verdict.plan.epoch) == ((), 7)
+def test_a_stopped_replica_leaves_the_plan_in_the_same_epoch() -> None:
+    """Once it is gone the plan drops it, in the same epoch."""
+    decision = decide(replace(DRAINED, reads={"a": {0: 10, 2: 10}, "b": {1: 10}}))
+    assert decision.action is ScalingAction.ADOPT
+    assert decision.plan is not None
+    assert (decision.plan.draining, decision.plan.epoch) == ((), 7)
 
 
-def test_a_slow_drain_is_asked_for_again() -> None:
-    """After a while the drain is published once more, with a new epoch."""
-    verdict = judge(DRAINING, memory=replace(SETTLED, last_change=NOW - 61))
-    assert verdict.action is ScalingAction.RETRY_DRAIN
-    assert verdict.plan is not None
-    assert (verdict.plan.epoch, verdict.plan.draining) == (8, ("c",))
+def test_a_slow_drain_is_retried() -> None:
+    """After `drain_retry` seconds the drain is published again in a new epoch."""
+    decision = decide(DRAINING, memory=replace(SETTLED, last_change=NOW - 61))
+    assert decision.action is ScalingAction.RETRY_DRAIN
+    assert decision.plan is not None
+    assert (decision.plan.epoch, decision.plan.draining) == (8, ("c",))
 
 
-def test_rising_load_undrains() -> None:
-    """While one drains, wanting more keeps it instead of starting another, cooldown or not."""
+def test_rising_load_cancels_a_drain() -> None:
+    """A higher desired count keeps the draining replica instead of starting one, even during the cooldown."""
     rising = replace(DRAINING, reads={"a": {0: 90}, "b": {1: 90}, "c": {2: 90}})
-    verdict = judge(rising, memory=replace(SETTLED, last_change=NOW - 1))
-    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.CANCEL_DRAIN, 0)
-    assert verdict.plan is not None
-    assert (verdict.plan.draining, verdict.plan.replicas, verdict.plan.epoch) == ((), 3, 8)
+    decision = decide(rising, memory=replace(SETTLED, last_change=NOW - 1))
+    assert (decision.action, decision.replicas_to_start) == (ScalingAction.CANCEL_DRAIN, 0)
+    assert decision.plan is not None
+    assert (decision.plan.draining, decision.plan.replicas, decision.plan.epoch) == ((), 3, 8)
 
 
-def test_a_death_while_draining_undrains() -> None:
-    """Where one that should stay died, the draining one stays: nothing needs to be started."""
-    verdict = judge(replace(DRAINING, reads={"b": {1: 10}, "c": {2: 10}}, unread={0: 10}))
-    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.CANCEL_DRAIN, 0)
-    assert verdict.plan is not None
-    assert (verdict.plan.draining, verdict.plan.replicas) == ((), 2)
+def test_a_death_cancels_a_drain() -> None:
+    """If another replica dies, the draining one stays and none is started."""
+    decision = decide(replace(DRAINING, reads={"b": {1: 10}, "c": {2: 10}}, unread={0: 10}))
+    assert (decision.action, decision.replicas_to_start) == (ScalingAction.CANCEL_DRAIN, 0)
+    assert decision.plan is not None
+    assert (decision.plan.draining, decision.plan.replicas) == ((), 2)
 
 
-def test_the_dead_are_replaced_at_once() -> None:
-    """A missing replica is started without windows or cooldown, in blindness too."""
+def test_dead_replicas_are_replaced_at_once() -> None:
+    """A missing replica is started without windows or cooldown, also with unknown write rates."""
     dead = World({"a": {0: None}}, unread={1: None})
-    verdict = judge(dead, memory=DecisionMemory(last_change=NOW - 1))
-    assert (verdict.action, verdict.replicas_to_start, verdict.plan) == (ScalingAction.REPLACE, 1, None)
+    decision = decide(dead, memory=DecisionMemory(last_change=NOW - 1))
+    assert (decision.action, decision.replicas_to_start, decision.plan) == (ScalingAction.REPLACE, 1, None)
 
 
-def test_those_that_keep_dying_are_replaced_ever_more_slowly() -> None:
-    """The first replacement is free, then pauses grow, and old ones are forgiven."""
+def test_replicas_that_keep_dying_are_replaced_with_growing_delays() -> None:
+    """The first replacement is immediate, then the delay doubles; old replacements no longer count."""
     dead = World({"a": {0: 10}}, unread={1: 10})
     for ages, action in (
         ((4,), ScalingAction.HOLD),
@@ -340,98 +340,98 @@ def test_those_that_keep_dying_are_replaced_ever_more_slowly() -> None:
         ((400, 310), ScalingAction.REPLACE),
     ):
         memory = replace(SETTLED, replacements=tuple(NOW - age for age in ages))
-        assert judge(dead, memory=memory).action is action
+        assert decide(dead, memory=memory).action is action
 
 
-def test_surplus_replicas_are_recorded() -> None:
-    """Replicas that somebody else started become the plan's, in the same epoch."""
-    verdict = judge(World({"a": {0: 90}, "b": {1: 90}, "c": {2: 90}}))
-    assert verdict.action is ScalingAction.ADOPT
-    assert verdict.plan is not None
-    assert (verdict.plan.replicas, verdict.plan.epoch) == (3, 7)
+def test_surplus_replicas_are_adopted() -> None:
+    """Replicas started by others become part of the plan, in the same epoch."""
+    decision = decide(World({"a": {0: 90}, "b": {1: 90}, "c": {2: 90}}))
+    assert decision.action is ScalingAction.ADOPT
+    assert decision.plan is not None
+    assert (decision.plan.replicas, decision.plan.epoch) == (3, 7)
 
 
-def test_restart_replaces_by_surge() -> None:
-    """One more is started, waited for, and then the old one is drained; the count stays."""
-    asked = replace(EVEN, restart=("a", "b"))
-    surge = judge(asked)
+def test_a_restart_replaces_by_surge() -> None:
+    """An extra replica joins, then the old one is drained; the planned count stays."""
+    requested = replace(EVEN, restart=("a", "b"))
+    surge = decide(requested)
     assert (surge.action, surge.replicas_to_start, surge.plan) == (ScalingAction.SURGE, 1, None)
-    assert judge(replace(asked, starting=("c",))).action is ScalingAction.HOLD
-    drain = judge(replace(asked, reads={**EVEN.reads, "c": {}}))
+    assert decide(replace(requested, starting=("c",))).action is ScalingAction.HOLD
+    drain = decide(replace(requested, reads={**EVEN.reads, "c": {}}))
     assert drain.action is ScalingAction.DRAIN
     assert drain.plan is not None
     assert (drain.plan.draining, drain.plan.replicas) == (("a",), 2)
 
 
-def test_a_surge_that_keeps_dying_is_started_ever_more_slowly() -> None:
-    """In ten turns, one second apart, a new replica that dies at once is started twice."""
+def test_a_surge_that_keeps_dying_is_started_with_growing_delays() -> None:
+    """In ten iterations, one second apart, a replica that dies at once is started twice."""
     seen, memory = replace(EVEN, restart=("a", "b")).seen(), SETTLED
-    verdicts: list[ScalingDecision] = []
+    decisions: list[ScalingDecision] = []
     for second in range(10):
-        verdict, memory = make_decision(seen, POLICY, memory, NOW + second, "g")
-        memory = record_execution(verdict, seen, memory, NOW + second)
-        verdicts.append(verdict)
-    assert [n for n, v in enumerate(verdicts) if v.action is ScalingAction.SURGE] == [0, 5]
-    assert "check the logs" in verdicts[1].format_line()
+        decision, memory = make_decision(seen, POLICY, memory, NOW + second, "g")
+        memory = record_execution(decision, seen, memory, NOW + second)
+        decisions.append(decision)
+    assert [n for n, v in enumerate(decisions) if v.action is ScalingAction.SURGE] == [0, 5]
+    assert "check the logs" in decisions[1].format_line()
 
 
-def test_a_restart_that_works_is_not_slowed() -> None:
-    """Once an old replica is told to end, the next surge need not wait."""
+def test_a_successful_restart_is_not_delayed() -> None:
+    """Once an old replica is stopped, the next surge starts without backoff."""
     memory = replace(SETTLED, replacements=(NOW - 3, NOW - 2))
     seen = replace(DRAINED, restart=("b", "c")).seen()
-    verdict, memory = make_decision(seen, POLICY, memory, NOW, "g")
-    assert verdict.action is ScalingAction.STOP
-    memory = record_execution(verdict, seen, memory, NOW)
-    assert judge(replace(EVEN, restart=("b",)), memory=memory).action is ScalingAction.SURGE
+    decision, memory = make_decision(seen, POLICY, memory, NOW, "g")
+    assert decision.action is ScalingAction.STOP
+    memory = record_execution(decision, seen, memory, NOW)
+    assert decide(replace(EVEN, restart=("b",)), memory=memory).action is ScalingAction.SURGE
 
 
 OVERFULL = World({"a": {0: 50, 1: 50, 2: 20}, "b": {3: 30}})
 
 
 def test_an_overfull_consumer_gets_a_better_placement() -> None:
-    """The count is right but the placement is not: a new epoch, after the cooldown."""
-    verdict = judge(OVERFULL)
-    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.PLACE, 0)
-    assert verdict.plan is not None
-    assert (verdict.plan.epoch, verdict.plan.replicas) == (8, 2)
-    assert judge(OVERFULL, memory=replace(SETTLED, last_change=NOW - 1)).action is ScalingAction.HOLD
+    """With the right count but an overfilled consumer, a new epoch follows after the cooldown."""
+    decision = decide(OVERFULL)
+    assert (decision.action, decision.replicas_to_start) == (ScalingAction.PLACE, 0)
+    assert decision.plan is not None
+    assert (decision.plan.epoch, decision.plan.replicas) == (8, 2)
+    assert decide(OVERFULL, memory=replace(SETTLED, last_change=NOW - 1)).action is ScalingAction.HOLD
 
 
-def test_a_placement_is_not_asked_for_twice() -> None:
-    """Where the leader kept the placement when asked, it is not asked again for a while."""
-    asked = record_execution(judge(OVERFULL), OVERFULL.seen(), SETTLED, NOW - 40)
-    assert judge(OVERFULL, memory=asked).action is ScalingAction.HOLD
-    assert judge(OVERFULL, memory=replace(asked, last_change=NOW - 61)).action is ScalingAction.PLACE
+def test_a_placement_is_not_requested_twice() -> None:
+    """If the leader kept the placement on request, the request is not repeated for a while."""
+    requested = record_execution(decide(OVERFULL), OVERFULL.seen(), SETTLED, NOW - 40)
+    assert decide(OVERFULL, memory=requested).action is ScalingAction.HOLD
+    assert decide(OVERFULL, memory=replace(requested, last_change=NOW - 61)).action is ScalingAction.PLACE
 
 
 def test_a_partition_larger_than_a_consumer_moves_nothing() -> None:
-    """No placement cures it, so none is asked for."""
+    """No placement can relieve it, so none is requested."""
     world = World({"a": {0: 300}, "b": {1: 60}})
-    verdict = judge(world, replace(POLICY, max_replicas=2))
-    assert verdict.action is ScalingAction.HOLD
-    assert "above capacity" not in verdict.format_line()
+    decision = decide(world, replace(POLICY, max_replicas=2))
+    assert decision.action is ScalingAction.HOLD
+    assert "above capacity" not in decision.format_line()
 
 
-def test_advice_takes_the_count_as_it_is_found() -> None:
-    """Where replicas are not ours, more or fewer of them are recorded, never replaced."""
+def test_an_advisory_sidecar_records_the_observed_count() -> None:
+    """With an advisory target the observed count is recorded and no replica is replaced."""
     policy = replace(POLICY, advisory=True)
     for reads in ({"a": {0: 10.0}}, {"a": {0: 10.0}, "b": {1: 10.0}, "c": {2: 10.0}}):
-        verdict = judge(World(dict(reads)), policy)
-        assert verdict.action is ScalingAction.ADOPT
-        assert verdict.plan is not None
-        assert verdict.plan.replicas == len(reads)
+        decision = decide(World(dict(reads)), policy)
+        assert decision.action is ScalingAction.ADOPT
+        assert decision.plan is not None
+        assert decision.plan.replicas == len(reads)
 
 
 def test_a_clock_set_back_does_not_freeze() -> None:
-    """Wishes and changes from the future do not count for ever."""
+    """Recommendations and changes from the future expire."""
     memory = DecisionMemory((TimestampedRecommendation(NOW + 9e6, 6),), last_change=NOW + 9e6)
     assert make_decision(IDLE.seen(), POLICY, memory, NOW)[1].recommendations[0].time <= NOW
     assert memory.seconds_since_change(NOW) == 0.0
 
 
-def test_the_line_tells_numbers_and_reasons() -> None:
-    """One line holds the action, the reason, counts, load and epoch."""
-    line = judge(BUSY).format_line()
+def test_the_log_line_has_figures_and_reasons() -> None:
+    """One line has the action, the reason, counts, load and epoch."""
+    line = decide(BUSY).format_line()
     assert "\n" not in line
     for part in ("scale-up: 2 -> 5", "needed 300 B/s", "2 running", "epoch 7", "R "):
         assert part in line

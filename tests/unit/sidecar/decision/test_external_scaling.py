@@ -1,4 +1,4 @@
-"""Counts that somebody else set at the target: adopted, and replicas in an order."""
+"""Counts set by others at the target are adopted; targets may remove replicas in order."""
 
 from dataclasses import replace
 
@@ -33,11 +33,11 @@ def observed(
     *names: str,
     plan: GroupPlan,
     outside: ExternalScaling | None = None,
-    speed: float = 30.0,
+    rate: float = 30.0,
     idle: tuple[str, ...] = (),
     ordered: bool = False,
 ) -> Observation:
-    """A group at rest in which each name but the idle ones reads one partition."""
+    """Return a stable group in which each replica except `idle` ones owns one partition."""
     busy = [n for n in names if n not in idle]
     owned = dict(zip(busy, partitions(len(busy)), strict=True))
     readers = tuple(ObservedMember(f"id-{n}", n, frozenset({owned[n]} if n in owned else ())) for n in names)
@@ -46,7 +46,7 @@ def observed(
         for i, n in enumerate(names)
     )
     return Observation(
-        {p: PartitionLoad(bytes_per_s=speed) for p in owned.values()},
+        {p: PartitionLoad(bytes_per_s=rate) for p in owned.values()},
         ObservedGroup(GroupState.STABLE, readers),
         replicas,
         plan,
@@ -66,111 +66,109 @@ def by_others(count: int, *, at: float = NOW - 5) -> ExternalScaling:
     return ExternalScaling(RequestedReplicas(count, "kubectl", at, is_ours=False))
 
 
-def test_a_foreign_count_is_followed() -> None:
-    """The plan takes it over and says whose it is; windows and cooldown begin with it."""
+def test_an_external_count_is_adopted() -> None:
+    """The plan takes the count and names the requester; windows and cooldown restart."""
     seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3))
-    verdict, memory = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert verdict.action is ScalingAction.ADOPT_EXTERNAL
-    assert verdict.plan is not None
-    assert (verdict.plan.replicas, verdict.plan.epoch) == (3, 1)
-    assert "kubectl set 3 replicas" in verdict.reasons[0]
-    after = record_execution(verdict, seen, memory, NOW)
+    decision, memory = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert decision.action is ScalingAction.ADOPT_EXTERNAL
+    assert decision.plan is not None
+    assert (decision.plan.replicas, decision.plan.epoch) == (3, 1)
+    assert "kubectl set 3 replicas" in decision.reasons[0]
+    after = record_execution(decision, seen, memory, NOW)
     assert [w.replicas for w in after.recommendations] == [3]
     assert after.last_change == NOW
 
 
-def test_what_was_followed_is_left_in_peace() -> None:
-    """The window of scaling in begins with the foreign count, whatever was wished for before."""
-    seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3), speed=5.0)
-    verdict, memory = make_decision(seen, policy(), DecisionMemory(), NOW)
-    memory = record_execution(verdict, seen, memory, NOW)
-    assert verdict.plan is not None
-    later = observed("a", "b", "c", plan=verdict.plan, outside=by_others(3), speed=5.0)
-    verdict, _ = make_decision(later, policy(), memory, NOW + 60)
-    assert verdict.action is ScalingAction.HOLD
+def test_an_adopted_count_restarts_the_window() -> None:
+    """The scale-down window starts with the external count and drops older recommendations."""
+    seen = observed("a", "b", "c", plan=plan(2), outside=by_others(3), rate=5.0)
+    decision, memory = make_decision(seen, policy(), DecisionMemory(), NOW)
+    memory = record_execution(decision, seen, memory, NOW)
+    assert decision.plan is not None
+    later = observed("a", "b", "c", plan=decision.plan, outside=by_others(3), rate=5.0)
+    decision, _ = make_decision(later, policy(), memory, NOW + 60)
+    assert decision.action is ScalingAction.HOLD
 
 
-def test_a_drain_ends_where_somebody_lowers_the_count() -> None:
-    """Whom the controller took is not known, so whoever drains stays, and reads again."""
+def test_a_lowered_external_count_ends_all_drains() -> None:
+    """The controller may have removed any pod, so draining replicas stay and get partitions again."""
     seen = observed("a", "b", plan=plan(2, ("b",)), outside=by_others(2))
-    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert verdict.action is ScalingAction.ADOPT_EXTERNAL
-    assert verdict.plan is not None
-    assert (verdict.plan.replicas, verdict.plan.draining, verdict.plan.epoch) == (2, (), 2)
+    decision, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert decision.action is ScalingAction.ADOPT_EXTERNAL
+    assert decision.plan is not None
+    assert (decision.plan.replicas, decision.plan.draining, decision.plan.epoch) == (2, (), 2)
 
 
-def test_zero_is_a_pause() -> None:
-    """Where somebody else set zero, whenever it was, nothing is started."""
+def test_an_external_zero_is_a_pause() -> None:
+    """After an external zero, whenever it was set, nothing starts."""
     off = by_others(0, at=NOW - 9999)
-    verdict, _ = make_decision(observed(plan=plan(2), outside=off), policy(), DecisionMemory(), NOW)
-    assert verdict.action is ScalingAction.HOLD
-    assert "kubectl set 0 replicas" in verdict.reasons[0]
+    decision, _ = make_decision(observed(plan=plan(2), outside=off), policy(), DecisionMemory(), NOW)
+    assert decision.action is ScalingAction.HOLD
+    assert "kubectl set 0 replicas" in decision.reasons[0]
 
 
 @pytest.mark.parametrize(("planned", "action"), [(0, ScalingAction.SCALE_UP), (2, ScalingAction.HOLD)])
-def test_a_zero_that_nobody_is_known_to_have_set_is_ours_where_it_is_planned(
-    planned: int, action: ScalingAction
-) -> None:
-    """The API server forgets who scaled to zero; what the plan did not come to, others set."""
+def test_a_zero_without_requester_is_ours_if_planned(planned: int, action: ScalingAction) -> None:
+    """The API server keeps no requester of a zero; it is external unless the plan has zero replicas."""
     off = ExternalScaling(
         RequestedReplicas(0, "somebody", NOW - 9999, is_ours=False, is_requester_known=False)
     )
     seen = observed(plan=plan(planned), outside=off)
     seen = replace(seen, write_rates={TopicPartition("t", 0): PartitionLoad(bytes_per_s=50.0)})
-    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert verdict.action is action
-    assert ("somebody set 0 replicas" in verdict.reasons[0]) is bool(planned)
+    decision, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert decision.action is action
+    assert ("somebody set 0 replicas" in decision.reasons[0]) is bool(planned)
 
 
-def test_what_is_older_than_the_plan_is_not_foreign() -> None:
-    """A plan that was published and not yet carried out is carried out."""
+def test_a_count_older_than_the_plan_is_not_external() -> None:
+    """A published plan that was not executed yet is executed."""
     seen = observed("a", plan=plan(3), outside=by_others(1, at=NOW - 200))
-    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert (verdict.action, verdict.replicas_to_start) == (ScalingAction.REPLACE, 2)
+    decision, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert (decision.action, decision.replicas_to_start) == (ScalingAction.REPLACE, 2)
 
 
-def test_what_the_target_mends_is_not_mended_twice() -> None:
-    """Where as many as planned are asked for already, a death is left to the target."""
+def test_a_replica_the_target_replaces_is_not_replaced_twice() -> None:
+    """If the target already requests the planned count, a dead replica is left to it."""
     ours = ExternalScaling(RequestedReplicas(3, "trimtab", NOW - 50, is_ours=True))
-    verdict, _ = make_decision(
+    decision, _ = make_decision(
         observed("a", "b", plan=plan(3), outside=ours), policy(), DecisionMemory(), NOW
     )
-    assert verdict.action is ScalingAction.HOLD
-    assert "the target is starting the others" in verdict.reasons
+    assert decision.action is ScalingAction.HOLD
+    assert "the target is starting the others" in decision.reasons
 
 
-def withheld(planned: int, speed: float, after: float) -> tuple[ScalingDecision, DecisionMemory]:
-    """Two of the planned replicas run, the target was asked for all of them and starts no more."""
+def withheld(planned: int, rate: float, after: float) -> tuple[ScalingDecision, DecisionMemory]:
+    """Return a group with two of the planned replicas; the target was asked for all and starts no more."""
     ours = ExternalScaling(RequestedReplicas(planned, "KEDA", NOW - 100, is_ours=True))
-    seen = observed("a", "b", plan=plan(planned), outside=ours, speed=speed)
+    seen = observed("a", "b", plan=plan(planned), outside=ours, rate=rate)
     _, memory = make_decision(seen, policy(), DecisionMemory(), NOW)
     return make_decision(seen, policy(), memory, NOW + after)
 
 
-def test_what_the_target_withholds_is_not_waited_for() -> None:
-    """Beyond the grace of a start it is said whose limit it may be, and other rules go on."""
+def test_a_shortfall_is_reported_after_the_startup_timeout() -> None:
+    """After the timeout the decision names the target's limits as the likely cause, and other rules apply."""
     before, _ = withheld(5, 240.0, 119)
     assert (before.action, before.reasons[0]) == (ScalingAction.HOLD, "2 of 5 running")
-    verdict, _ = withheld(5, 240.0, 121)
-    assert "the target is starting the others" not in verdict.reasons
-    (said,) = [r for r in verdict.reasons if "maxReplicaCount" in r]
-    assert said.startswith("2 of 5 running, the target has not started the others within 120 s")
+    decision, _ = withheld(5, 240.0, 121)
+    assert "the target is starting the others" not in decision.reasons
+    (shortfall,) = [r for r in decision.reasons if "maxReplicaCount" in r]
+    assert shortfall.startswith("2 of 5 running, the target has not started the others within 120 s")
 
 
-def test_a_count_that_is_withheld_is_given_up_when_it_is_wanted_no_more() -> None:
-    """The plan comes down to what is wanted or exists, and nobody is drained for it."""
+def test_an_unreachable_count_is_lowered_when_fewer_suffice() -> None:
+    """The plan falls to the desired or running count, and no replica is drained."""
     quick = replace(policy(), scale_down=ScalingRules((ScalingPolicy(1),), stabilization_window=60.0))
     ours = ExternalScaling(RequestedReplicas(5, "KEDA", NOW - 100, is_ours=True))
     seen = observed("a", "b", plan=plan(5), outside=ours)
     _, memory = make_decision(seen, quick, DecisionMemory(), NOW)
-    verdict, _ = make_decision(seen, quick, memory, NOW + 121)
-    assert verdict.action is ScalingAction.ADOPT
-    assert verdict.plan is not None
-    assert (verdict.plan.replicas, verdict.plan.draining, verdict.replicas_to_stop) == (2, (), ())
+    decision, _ = make_decision(seen, quick, memory, NOW + 121)
+    assert decision.action is ScalingAction.ADOPT
+    assert decision.plan is not None
+    assert (decision.plan.replicas, decision.plan.draining, decision.replicas_to_stop) == (2, (), ())
 
 
-def test_the_wait_for_a_start_begins_anew_with_each_count() -> None:
-    """More that are asked for later have a grace of their own; those that came end it."""
+def test_the_startup_timeout_restarts_with_each_count() -> None:
+    """A later scale-up has its own timeout; a start that completes ends it."""
     _, memory = withheld(5, 240.0, 121)
     assert memory.short_since == NOW
     assert memory.record_scaling(NOW + 130, 1).short_since is None
@@ -180,29 +178,29 @@ def test_the_wait_for_a_start_begins_anew_with_each_count() -> None:
 
 
 def test_a_rollouts_surplus_is_not_adopted() -> None:
-    """A pod more than was asked for, as a rollout has it, is no new count."""
+    """The surge pod of a rollout does not change the plan."""
     ours = ExternalScaling(RequestedReplicas(2, "trimtab", NOW - 50, is_ours=True))
     seen = observed("a", "b", "c", plan=plan(2), outside=ours)
-    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert verdict.action is not ScalingAction.ADOPT
+    decision, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert decision.action is not ScalingAction.ADOPT
 
 
-def test_the_last_is_drained_where_the_target_has_an_order() -> None:
-    """Only the highest ordinal may be drained, though another one would cost less to move."""
-    seen = observed("a", "b", "c", plan=plan(3), speed=5.0, idle=("a",), ordered=True)
+def test_only_the_highest_ordinal_is_drained() -> None:
+    """With an ordered target the highest ordinal is drained, though another would cost less to move."""
+    seen = observed("a", "b", "c", plan=plan(3), rate=5.0, idle=("a",), ordered=True)
     long_ago = DecisionMemory(recommendations=())
     relaxed = AutoscalingPolicy(placement=PlacementPolicy(MBF, 100.0, 1.0, consolidate=True), max_replicas=2)
-    verdict, _ = make_decision(seen, relaxed, long_ago, NOW)
-    assert verdict.plan is not None
-    assert verdict.plan.draining == ("c",)
+    decision, _ = make_decision(seen, relaxed, long_ago, NOW)
+    assert decision.plan is not None
+    assert decision.plan.draining == ("c",)
 
 
-def test_of_two_drained_the_last_goes_first() -> None:
-    """One that is drained waits while a later one still reads."""
+def test_of_two_drained_replicas_the_highest_ordinal_stops_first() -> None:
+    """A drained replica waits while a higher ordinal still owns partitions."""
     drains = plan(1, ("b", "c"))
     seen = observed("a", "b", "c", plan=drains, idle=("b",), ordered=True)
-    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert verdict.action is not ScalingAction.STOP
+    decision, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert decision.action is not ScalingAction.STOP
     seen = observed("a", "b", "c", plan=drains, idle=("c", "b"), ordered=True)
-    verdict, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
-    assert verdict.replicas_to_stop == ("c", "b")
+    decision, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
+    assert decision.replicas_to_stop == ("c", "b")

@@ -1,4 +1,4 @@
-"""Scaling rules, case by case as the HorizontalPodAutoscaler answers them."""
+"""Scaling rules, case by case as the HorizontalPodAutoscaler applies them."""
 
 import pytest
 
@@ -31,15 +31,15 @@ PODS, PERCENT = ScalingPolicy(4, 60), ScalingPolicy(100, 60, is_percent=True)
     ],
 )
 def test_policies_and_their_selection(rules: ScalingRules, count: int, out: int, back: int) -> None:
-    """Max takes the most change, min the least, disabled none; percentages round up."""
+    """Max allows the most change, min the least, disabled none; percentages round up."""
     assert (
         calculate_scale_up_limit(rules, count, (), NOW),
         calculate_scale_down_limit(rules, count, (), NOW),
     ) == (out, back)
 
 
-def test_a_period_counts_from_the_replicas_at_its_beginning() -> None:
-    """What was added in the period is used up, and comes back when it is over."""
+def test_a_period_counts_from_the_replicas_at_its_start() -> None:
+    """Replicas added in the period use up the policy until the period is over."""
     added = (ScaleEvent(NOW - 59, 3),)
     assert calculate_scale_up_limit(ScalingRules((PODS,)), 8, added, NOW) == 9
     assert calculate_scale_up_limit(ScalingRules((PERCENT,)), 8, added, NOW) == 10
@@ -47,14 +47,14 @@ def test_a_period_counts_from_the_replicas_at_its_beginning() -> None:
 
 
 def test_changes_of_both_directions_count() -> None:
-    """What was taken away in the period may be added again on top of the policy."""
+    """Replicas removed in the period may be added again on top of the policy."""
     both = (ScaleEvent(NOW - 50, 2), ScaleEvent(NOW - 40, -5))
     assert calculate_scale_up_limit(ScalingRules((PODS,)), 7, both, NOW) == 14
     assert calculate_scale_down_limit(ScalingRules((PODS,)), 7, both, NOW) == 6
 
 
-def test_a_limit_takes_nothing_back() -> None:
-    """Where a person added more than a policy allows, the count stays."""
+def test_a_limit_reverts_no_change() -> None:
+    """If a person added more than a policy allows, the count stays."""
     assert calculate_scale_up_limit(ScalingRules((PODS,)), 20, (ScaleEvent(NOW - 5, 15),), NOW) == 20
     assert calculate_scale_down_limit(ScalingRules((PODS,)), 2, (ScaleEvent(NOW - 5, -9),), NOW) == 2
 
@@ -64,8 +64,8 @@ def test_changes_from_the_future_do_not_count() -> None:
     assert calculate_scale_up_limit(ScalingRules((PODS,)), 8, (ScaleEvent(NOW + 9e6, 4),), NOW) == 12
 
 
-def test_without_a_period_each_turn_counts_anew() -> None:
-    """`scale-up-policies: 4` bounds a turn; what came before makes no difference."""
+def test_without_a_period_each_iteration_counts_alone() -> None:
+    """`scale-up-policies: 4` bounds one iteration, whatever came before."""
     assert (
         calculate_scale_up_limit(ScalingRules((ScalingPolicy(4),)), 8, (ScaleEvent(NOW - 1, 4),), NOW) == 12
     )

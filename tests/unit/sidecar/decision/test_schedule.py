@@ -1,4 +1,4 @@
-"""Periods by the calendar: when they are in force, and what several of them ask for."""
+"""Scheduled periods: when they are active, and how several combine."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -30,11 +30,11 @@ def at(text: str, zone: str = ROME) -> float:
     ],
 )
 def test_a_period_lasts_from_start_to_end(time: str, active: bool) -> None:  # noqa: FBT001
-    """In force from the minute of its start to the minute of its end, by the clocks there."""
+    """A period is active from the minute of its start to the minute of its end, in its time zone."""
     assert OFFICE.is_active(at(time)) is active
 
 
-def test_a_time_zone_is_not_another() -> None:
+def test_a_period_uses_its_time_zone() -> None:
     """Eight o'clock in Rome is seven in UTC, in winter."""
     assert OFFICE.is_active(at("2026-11-20 07:30:00", "UTC"))
     assert not CronPeriod("0 8 * * 1-5", "0 18 * * 1-5", min_replicas=4).is_active(
@@ -42,8 +42,8 @@ def test_a_time_zone_is_not_another() -> None:
     )
 
 
-def test_a_night_spans_midnight() -> None:
-    """An end that is earlier in the day than the start is the next day's."""
+def test_a_period_can_span_midnight() -> None:
+    """An end earlier in the day than the start is on the next day."""
     night = CronPeriod("0 22 * * *", "0 6 * * *", ROME, paused_directions=frozenset({Direction.DOWN}))
     assert night.is_active(at("2026-11-20 23:00:00"))
     assert night.is_active(at("2026-11-21 05:59:00"))
@@ -51,16 +51,16 @@ def test_a_night_spans_midnight() -> None:
 
 
 @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
-def test_a_day_on_which_clocks_change_has_its_period(day: str) -> None:
-    """A start in the hour that is skipped, or there twice, still comes once."""
+def test_a_clock_change_keeps_the_period(day: str) -> None:
+    """A start in a skipped or repeated hour occurs once."""
     early = CronPeriod("30 2 * * *", "0 4 * * *", ROME, min_replicas=2)
     assert not early.is_active(at(f"{day} 01:59:00"))
     assert early.is_active(at(f"{day} 03:30:00"))
     assert not early.is_active(at(f"{day} 04:00:00"))
 
 
-def test_of_several_periods_the_highest_least_and_lowest_most_hold() -> None:
-    """They are joined; where least and most contradict each other the most holds."""
+def test_overlapping_periods_combine_to_the_tightest_limits() -> None:
+    """The highest minimum and the lowest maximum apply; if they contradict, the maximum wins."""
     time = at("2026-11-20 12:00:00")
     noon = CronPeriod("0 11 * * *", "0 14 * * *", ROME, min_replicas=6, max_replicas=8)
     close = CronPeriod(
@@ -74,8 +74,8 @@ def test_of_several_periods_the_highest_least_and_lowest_most_hold() -> None:
     assert (policy.min_replicas, policy.max_replicas, policy.paused_directions) == (3, 3, {Direction.UP})
 
 
-def test_outside_of_its_periods_the_settings_hold() -> None:
-    """A scheduled maximum may be above the usual one, while it lasts."""
+def test_the_settings_apply_outside_all_periods() -> None:
+    """A scheduled maximum may exceed the one of the settings while it is active."""
     sale = CronPeriod("0 0 27 11 *", "0 0 28 11 *", ROME, max_replicas=40)
     policy = AutoscalingPolicy(min_replicas=1, max_replicas=10, schedule=(sale,))
     assert policy.apply_schedule(at("2026-11-27 10:00:00")).max_replicas == 40
@@ -83,9 +83,9 @@ def test_outside_of_its_periods_the_settings_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [("0 25 * * *", "bad hour"), ("0 0 30 2 *", "bad"), ("soon", "wrong number")]
+    ("line", "problem"), [("0 25 * * *", "bad hour"), ("0 0 30 2 *", "bad"), ("soon", "wrong number")]
 )
-def test_a_line_that_is_no_cron_is_named(line: str, said: str) -> None:
-    """A line that cannot be read, or never comes, is told apart from a good one."""
-    assert said in (explain_invalid_cron(line) or "")
+def test_an_invalid_cron_line_is_explained(line: str, problem: str) -> None:
+    """A line that cannot be parsed, or never occurs, is distinguished from a valid one."""
+    assert problem in (explain_invalid_cron(line) or "")
     assert explain_invalid_cron("*/15 8-18 * * mon-fri") is None

@@ -1,4 +1,4 @@
-"""Sidecars of one group that know nothing of each other but the verdicts they leave."""
+"""Sidecars of one group that know each other only by their published decisions."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,14 +21,27 @@ from trimtab.sidecar.settings.settings import load_settings
 SILENCE = 45.0  # three intervals of 10 s, and 15 s
 
 
-def verdict(by: SidecarIdentity | None, until: float, **more: Any) -> DecisionRecord:
+def decision(by: SidecarIdentity | None, until: float, **more: Any) -> DecisionRecord:
     return DecisionRecord(
-        "g", 1, until, until, 1, 10.0, 1, ScalingAction.HOLD, (), DecisionMetrics(), 1.0, 1.0, author=by, **more
+        "g",
+        1,
+        until,
+        until,
+        1,
+        10.0,
+        1,
+        ScalingAction.HOLD,
+        (),
+        DecisionMetrics(),
+        1.0,
+        1.0,
+        author=by,
+        **more,
     )
 
 
 class Topic:
-    """The verdict topic: every sidecar hears what came since its last look."""
+    """The decision topic: each sidecar reads what was published since its last read."""
 
     def __init__(self) -> None:
         self.left: list[DecisionRecord] = []
@@ -36,7 +49,7 @@ class Topic:
 
 
 class Ear:
-    """One sidecar's place in the topic."""
+    """One sidecar's position in the topic."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -44,13 +57,13 @@ class Ear:
 
     def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
         if self.topic.away:
-            raise BrokerTimeoutError("nobody answers")
+            raise BrokerTimeoutError("no broker answers")
         begin, self.at = self.at, len(self.topic.left)
         return tuple(self.topic.left[begin:])
 
 
 class Sidecar:
-    """Leads, or stands by; leaves a verdict with each turn that it leads."""
+    """Leads or stands by; publishes a decision in each iteration that it leads."""
 
     def __init__(self, topic: Topic, name: str, clock: Ticking, *, force: bool = False) -> None:
         self.topic, self.clock, self.led = topic, clock, False
@@ -60,7 +73,7 @@ class Sidecar:
     def turn(self) -> bool:
         self.led = self.hearing.is_leader()
         if self.led:
-            self.topic.left.append(verdict(self.hearing.get_author(), self.clock.wall()))
+            self.topic.left.append(decision(self.hearing.get_author(), self.clock.wall()))
         return self.led
 
 
@@ -75,12 +88,12 @@ def topic() -> Topic:
 
 
 def test_a_lone_sidecar_leads_at_once(topic: Topic, clock: Ticking) -> None:
-    """Nobody was ever heard: there is nothing to wait for."""
+    """Without decisions of others there is nothing to wait for."""
     assert Sidecar(topic, "a", clock).turn()
 
 
-def test_the_second_stands_by_and_says_who_steers(topic: Topic, clock: Ticking) -> None:
-    """Whoever comes later changes nothing as long as the first is at work."""
+def test_the_second_stands_by_and_names_the_leader(topic: Topic, clock: Ticking) -> None:
+    """A later sidecar changes nothing while the first is active."""
     first, second = Sidecar(topic, "a", clock), Sidecar(topic, "b", clock)
     for _ in range(20):
         assert first.turn()
@@ -89,8 +102,8 @@ def test_the_second_stands_by_and_says_who_steers(topic: Topic, clock: Ticking) 
     assert "host-a (pid 1, since 2023-11-14 22:30:00 UTC)" in second.hearing.get_leader()
 
 
-def test_silence_is_taken_over_from(topic: Topic, clock: Ticking) -> None:
-    """After three intervals and 15 s, not before; and who comes back stands by."""
+def test_a_silent_owner_is_replaced(topic: Topic, clock: Ticking) -> None:
+    """After three intervals and 15 s, not before; an owner that returns stands by."""
     first, second = Sidecar(topic, "a", clock), Sidecar(topic, "b", clock)
     assert first.turn()
     assert not second.turn()
@@ -104,8 +117,8 @@ def test_silence_is_taken_over_from(topic: Topic, clock: Ticking) -> None:
     assert not first.turn()
 
 
-def test_an_end_that_was_said_is_no_silence(topic: Topic, clock: Ticking) -> None:
-    """A sidecar that ended is taken over from at once."""
+def test_an_announced_end_is_replaced_at_once(topic: Topic, clock: Ticking) -> None:
+    """A sidecar that published its end is replaced at once."""
     first, second = Sidecar(topic, "a", clock), Sidecar(topic, "b", clock)
     first.turn()
     assert not second.turn()
@@ -114,7 +127,7 @@ def test_an_end_that_was_said_is_no_silence(topic: Topic, clock: Ticking) -> Non
 
 
 def test_take_over_does_not_wait(topic: Topic, clock: Ticking) -> None:
-    """The one that was told to take over leads; the other stands by from its next step on."""
+    """With `take_over` a sidecar leads at once; the other stands by from its next iteration on."""
     first = Sidecar(topic, "a", clock)
     first.turn()
     second = Sidecar(topic, "b", clock, force=True)
@@ -124,17 +137,17 @@ def test_take_over_does_not_wait(topic: Topic, clock: Ticking) -> None:
     assert (second.turn(), first.turn()) == (True, False)
 
 
-def test_who_goes_on_lets_a_turn_pass(topic: Topic, clock: Ticking) -> None:
-    """What the other one left may stand for a plan: the loop reads plans anew after a turn off."""
+def test_an_owner_that_continues_skips_an_iteration(topic: Topic, clock: Ticking) -> None:
+    """A peer's decision may mean a new plan: the loop skips an iteration and reads it."""
     first = Sidecar(topic, "a", clock)
     first.turn()
-    topic.left.append(verdict(SidecarIdentity("b", "host-b", 2, 0.0, generation=0), clock.wall()))
+    topic.left.append(decision(SidecarIdentity("b", "host-b", 2, 0.0, generation=0), clock.wall()))
     assert not first.turn()
     assert first.turn()
 
 
-def test_nobody_is_silent_who_cannot_be_heard(topic: Topic, clock: Ticking) -> None:
-    """Brokers that are away for an hour are no reason to take over when they are back."""
+def test_a_broker_outage_is_no_silence(topic: Topic, clock: Ticking) -> None:
+    """Brokers away for an hour are no reason to take over when they return."""
     first, second = Sidecar(topic, "a", clock), Sidecar(topic, "b", clock)
     first.turn()
     second.turn()
@@ -146,33 +159,30 @@ def test_nobody_is_silent_who_cannot_be_heard(topic: Topic, clock: Ticking) -> N
     assert not second.turn()
 
 
-def test_who_has_not_listened_does_not_lead(topic: Topic, clock: Ticking) -> None:
-    """Without one look at the topic nobody knows who steers, and that is said."""
+def test_a_sidecar_that_has_read_nothing_does_not_lead(topic: Topic, clock: Ticking) -> None:
+    """Before the first read of the topic the leader is unknown, and the report says so."""
     topic.away = True
     one = Sidecar(topic, "a", clock)
     assert not one.turn()
-    assert "nobody answers" in one.hearing.get_leader()
+    assert "no broker answers" in one.hearing.get_leader()
 
 
-def test_old_verdicts_hold_nobody_up(topic: Topic, clock: Ticking) -> None:
-    """What was left a minute ago is silence at the first look; a nameless one counts, too."""
-    topic.left.append(verdict(None, clock.wall() - 60))
+def test_old_decisions_do_not_delay(topic: Topic, clock: Ticking) -> None:
+    """Old decisions count as silence at the first read; one without an author counts, too."""
+    topic.left.append(decision(None, clock.wall() - 60))
     assert Sidecar(topic, "a", clock).turn()
-    topic.left.append(verdict(None, clock.wall()))
+    topic.left.append(decision(None, clock.wall()))
     assert not Sidecar(topic, "b", clock).turn()
 
 
-def test_who_shares_an_id_is_no_other(topic: Topic, clock: Ticking) -> None:
-    """What a lease or a lock keeps apart takes over as soon as those let it."""
+def test_a_shared_id_is_no_peer(topic: Topic, clock: Ticking) -> None:
+    """Sidecars separated by a lease or lock take over as soon as it allows."""
     assert Sidecar(topic, "a", clock).turn()
     assert Sidecar(topic, "a", clock).turn()
 
 
-def test_the_lock_of_a_state_folder_is_an_id(tmp_path: Path) -> None:
-    """A process sidecar that comes again is the same; with another folder it is not.
-
-    In two containers one path may be two folders.
-    """
+def test_a_state_directory_is_an_id(tmp_path: Path) -> None:
+    """A restarted process sidecar is the same; with another directory, or another container's, it is not."""
     clock = Ticking()
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
@@ -197,24 +207,24 @@ def test_the_lock_of_a_state_folder_is_an_id(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12)), max_size=60))
-def test_two_never_go_on_together(turns: list[tuple[int, int]]) -> None:
-    """However turns of three sidecars interleave, one of them is left soon."""
+def test_two_owners_never_continue_together(turns: list[tuple[int, int]]) -> None:
+    """However iterations of three sidecars interleave, one owner remains soon."""
     clock, topic = Ticking(), Topic()
     sidecars = [Sidecar(topic, name, clock, force=name == "c") for name in "abc"]
-    for who, seconds in turns:
+    for name, seconds in turns:
         clock.sleep(seconds)
-        sidecars[who].turn()
+        sidecars[name].turn()
     for _ in range(3):
         for one in sidecars:
             one.turn()
     assert sum(one.led for one in sidecars) == 1
 
 
-def test_ages_are_those_of_the_first_look_only() -> None:
-    """A clock that is behind cannot make a sidecar silent that is being heard."""
+def test_ages_are_computed_at_the_first_read_only() -> None:
+    """A slow clock cannot make an active sidecar silent."""
     other = SidecarIdentity("b", "h", 1, 0.0, generation=1)
     claims = GroupOwnership(SidecarIdentity("a", "h", 2, 0.0)).observe_decisions(
-        [verdict(other, 1e9)], 0.0, 1e9
+        [decision(other, 1e9)], 0.0, 1e9
     )
     for now in range(10, 300, 10):
         claims = claims.observe_decisions(_late(other), now, 1e9 + 500).claim_ownership(now)
@@ -222,4 +232,4 @@ def test_ages_are_those_of_the_first_look_only() -> None:
 
 
 def _late(by: SidecarIdentity) -> Iterable[DecisionRecord]:
-    return [verdict(by, 1e9 - 500)]
+    return [decision(by, 1e9 - 500)]

@@ -1,4 +1,4 @@
-"""Who leads: the lease's rules, in a world of two candidates whose clocks do not agree."""
+"""Leader election: the lease's rules with two candidates whose clocks differ."""
 
 from dataclasses import dataclass, field
 
@@ -18,16 +18,16 @@ def record(holder: str, version: int) -> LeaseRecord:
     return LeaseRecord(holder, str(version))
 
 
-def test_a_lease_that_nobody_holds_is_free() -> None:
-    """Without a record, or with an empty one, a candidate may take it at once."""
+def test_a_lease_without_holder_is_free() -> None:
+    """Without a record, or with an empty one, a candidate may acquire it at once."""
     one = LeaseCandidate("one")
     assert one.can_acquire(0.0)
     assert one.observe_record(record("", 3), 0.0).can_acquire(0.0)
     assert not one.observe_record(record("two", 3), 0.0).can_acquire(0.0)
 
 
-def test_a_silent_leader_is_followed_when_its_lease_is_over() -> None:
-    """What counts is since when the record was not seen to change, not what it says of times."""
+def test_an_expired_lease_can_be_acquired() -> None:
+    """The time since the last observed change counts, not the times in the record."""
     two = LeaseCandidate("two").observe_record(record("one", 1), 100.0)
     assert not two.can_acquire(100.0 + LEASE_DURATION_S - 0.1)
     two = two.observe_record(record("one", 2), 111.0)
@@ -35,8 +35,8 @@ def test_a_silent_leader_is_followed_when_its_lease_is_over() -> None:
     assert two.can_acquire(111.0 + LEASE_DURATION_S)
 
 
-def test_a_leader_acts_only_for_so_long() -> None:
-    """It stops well before anybody else may begin, counted from when it sent the renewal."""
+def test_a_leader_stops_before_its_lease_expires() -> None:
+    """It stops well before another may acquire, counted from when it sent the renewal."""
     one = LeaseCandidate("one").record_renewal(record("one", 1), 50.0)
     assert one.is_leader(50.0 + LEASE_RENEW_DEADLINE_S - 0.1)
     assert not one.is_leader(50.0 + LEASE_RENEW_DEADLINE_S)
@@ -49,7 +49,7 @@ def test_a_leader_acts_only_for_so_long() -> None:
 
 @dataclass
 class World:
-    """A server and candidates; `offsets` is how far each one's clock is ahead."""
+    """A server and candidates; `offsets` are the candidates' clock errors."""
 
     offsets: dict[str, float]
     record: LeaseRecord | None = None
@@ -60,7 +60,7 @@ class World:
         self.candidates = {name: LeaseCandidate(name) for name in self.offsets}
 
     def step(self, name: str, now: float, *, lost: bool, late: float) -> None:
-        """Let one candidate look, and take the lease; its answer may be lost, or come late."""
+        """Let one candidate read and acquire the lease; its answer may be lost or late."""
         clock = now + self.offsets[name]
         one = self.candidates[name].observe_record(self.record, clock)
         if one.can_acquire(clock):
@@ -88,7 +88,7 @@ class World:
 def test_never_two_leaders(
     steps: list[tuple[str, float, bool, float]], offsets: tuple[float, float, float]
 ) -> None:
-    """Whoever looks when, whatever their clocks say and whichever answers are lost: one leads."""
+    """With any schedule, any clocks and any lost answers there is one leader."""
     world = World(dict(zip(("one", "two", "three"), offsets, strict=True)))
     now = 0.0
     for name, pause, lost, late in steps:

@@ -1,4 +1,4 @@
-"""A sidecar that does not lead, and one that stops leading on the way."""
+"""A sidecar that does not lead, and one that loses the lead during an iteration."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ PARTITION = TopicPartition("t", 0)
 
 @dataclass
 class Elected:
-    """Leads as a test says; `steps` is how many questions are still answered with yes."""
+    """Leads as a test says; `steps` is how many checks still succeed."""
 
     steps: float = 0.0
 
@@ -44,7 +44,7 @@ class Elected:
 
 @dataclass
 class World:
-    """A group without members, its topics, and what was published."""
+    """A group without members, its topics, and the published values."""
 
     published: list[GroupPlan] = field(default_factory=list)
     read: int = 0
@@ -83,18 +83,18 @@ def loop(
     return ControlLoop(settings(), parts, Ticking())
 
 
-def test_who_does_not_lead_changes_nothing() -> None:
-    """It measures, says who leads, and neither reads the plan nor publishes nor starts anything."""
+def test_a_standby_changes_nothing() -> None:
+    """It measures and names the leader, and neither reads the plan nor publishes nor starts anything."""
     world, target = World(), InMemoryTarget()
-    verdict = loop(world, Elected(), target).run_iteration()
-    assert verdict.action is ScalingAction.HOLD
-    assert verdict.reasons == ("standing by: other leads",)
+    decision = loop(world, Elected(), target).run_iteration()
+    assert decision.action is ScalingAction.HOLD
+    assert decision.reasons == ("standing by: other leads",)
     assert (world.published, world.read, target.list_replicas()) == ([], 0, ())
     assert world.reports[0].is_group_known
 
 
-def test_who_takes_over_reads_the_plan_first() -> None:
-    """What the other one published meanwhile is what it goes on from."""
+def test_a_new_leader_reads_the_plan_first() -> None:
+    """It continues from the plan that the other one published meanwhile."""
     world, elected, target = World(), Elected(float("inf")), InMemoryTarget()
     one = loop(world, elected, target)
     one.run_iteration()
@@ -108,17 +108,17 @@ def test_who_takes_over_reads_the_plan_first() -> None:
     assert [plan.epoch for plan in world.published][-1] == 7
 
 
-def test_who_stops_leading_on_the_way_stops_there() -> None:
-    """A lease that ends during a turn ends it: nothing more is published or started."""
+def test_a_lease_that_ends_stops_the_iteration() -> None:
+    """After it nothing more is published or started."""
     world, target = World(), InMemoryTarget()
-    verdict = loop(world, Elected(1), target).run_iteration()
-    assert verdict.action is ScalingAction.ANNOUNCE
-    assert "lease" in verdict.failure
+    decision = loop(world, Elected(1), target).run_iteration()
+    assert decision.action is ScalingAction.ANNOUNCE
+    assert "lease" in decision.failure
     assert world.published == []
 
 
-def test_a_standby_looks_often() -> None:
-    """It turns every 2 s whatever the interval, so that it takes over quickly."""
+def test_a_standby_iterates_often() -> None:
+    """It iterates every 2 s whatever the interval, to take over quickly."""
     waits: list[float] = []
 
     def wait(seconds: float) -> bool:
@@ -129,8 +129,8 @@ def test_a_standby_looks_often() -> None:
     assert waits == [0.0, 2.0]
 
 
-def test_what_the_target_refuses_is_said() -> None:
-    """The verdict tells why it could not be carried out; the loop goes on."""
+def test_a_rejected_scaling_is_reported() -> None:
+    """The decision says why it was not executed; the loop continues."""
 
     class Waits(InMemoryTarget):
         def add_replicas(self, count: int) -> tuple[str, ...]:
@@ -139,24 +139,24 @@ def test_what_the_target_refuses_is_said() -> None:
     world = World()
     one = loop(world, Elected(float("inf")), Waits())
     one.run_iteration()
-    verdict = one.run_iteration()
-    assert verdict.action is ScalingAction.REPLACE
-    assert verdict.failure == "1 must wait"
+    decision = one.run_iteration()
+    assert decision.action is ScalingAction.REPLACE
+    assert decision.failure == "1 must wait"
 
 
-def test_what_others_asked_is_seen() -> None:
-    """A count that somebody set at the target is in the next verdict, and its trouble as well."""
+def test_external_counts_are_observed() -> None:
+    """A count set at the target, and the target's trouble, appear in the next decision."""
     world, target = World(), InMemoryTarget(lambda: 1.7e9)
     target.add_replicas(1)
-    asked = RequestedReplicas(2, "kubectl", 1.7e9 + 2_000, is_ours=False)
-    one = loop(world, Elected(float("inf")), target, ExternalScaling(asked, trouble=("no image",)))
+    requested = RequestedReplicas(2, "kubectl", 1.7e9 + 2_000, is_ours=False)
+    one = loop(world, Elected(float("inf")), target, ExternalScaling(requested, trouble=("no image",)))
     one.run_iteration()
     assert one.run_iteration().action is ScalingAction.ADOPT_EXTERNAL
     assert world.reports[-1].trouble == ("no image",)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"workload": None}, "target=kubernetes needs workload"),
         ({"workload": "lake"}, "workload"),
@@ -164,7 +164,7 @@ def test_what_others_asked_is_seen() -> None:
         ({"target": "none"}, "a workload is given, but target=none"),
     ],
 )
-def test_contradictions_are_named(given: dict[str, object], said: str) -> None:
-    """A workload that is missing, malformed or of no use is refused."""
-    with pytest.raises(SettingError, match=said):
+def test_contradicting_settings_are_rejected(given: dict[str, object], message: str) -> None:
+    """A workload that is missing, malformed or unused is rejected."""
+    with pytest.raises(SettingError, match=message):
         settings(**given)

@@ -1,4 +1,4 @@
-"""Racks in the sidecar: it places as the leader would, and tells what crosses, or must."""
+"""Racks in the sidecar: it places as the leader does, and reports cross-rack traffic."""
 
 import json
 from dataclasses import replace
@@ -46,12 +46,12 @@ NEAR: dict[TopicPartition, tuple[str | None, ...]] = {
 }
 """Two replicas of each partition, in three racks."""
 
-SPEEDS = {p: PartitionLoad(10.0 + p.partition) for p in P}
+LOADS = {p: PartitionLoad(10.0 + p.partition) for p in P}
 HEURISTICS = ("rack-aware", "rack-aware:balance_subtopology", "steady:rack_cost=2")
 
 
 def readers(*racks: str | None) -> tuple[ObservedMember, ...]:
-    """Members w0, w1, … in these racks, with as many partitions each, so that some cross."""
+    """Return members w0, w1, … in these racks with equal numbers of partitions."""
     held = (frozenset(P[n * 3 : n * 3 + 3]) for n in range(len(racks)))
     return tuple(ObservedMember(f"id{n}", f"w{n}", next(held), rack) for n, rack in enumerate(racks))
 
@@ -60,18 +60,18 @@ def observed(heuristic: str, there: tuple[ObservedMember, ...]) -> Observation:
     plan = GroupPlan("g", 1, 0.0, len(there), heuristic, 100.0)
     replicas = tuple(ReplicaInstance(r.instance, alive=True, started_at=0.0) for r in there)
     group = ObservedGroup(GroupState.STABLE, there)
-    return Observation(SPEEDS, group, replicas, plan, replica_racks=NEAR)
+    return Observation(LOADS, group, replicas, plan, replica_racks=NEAR)
 
 
-def judged(heuristic: str, there: tuple[ObservedMember, ...]) -> ScalingDecision:
+def decide_in_racks(heuristic: str, there: tuple[ObservedMember, ...]) -> ScalingDecision:
     policy = AutoscalingPolicy(PlacementPolicy(heuristic, 100.0, consolidate=True))
     return make_decision(observed(heuristic, there), policy, DecisionMemory(), NOW)[0]
 
 
 @pytest.mark.parametrize("heuristic", HEURISTICS)
 @pytest.mark.parametrize("racks", ["abc", "aab", "zzz"])
-def test_it_places_as_the_leader_would(heuristic: str, racks: str) -> None:
-    """Members' racks and replicas' racks are in its placement, as they are in a rebalance."""
+def test_the_sidecar_places_as_the_leader_does(heuristic: str, racks: str) -> None:
+    """Racks of members and replicas enter its placement as they enter a rebalance."""
     there = readers(*racks)
     policy = PlacementPolicy(heuristic, 100.0, consolidate=True)
     seen = observed(heuristic, there)
@@ -81,7 +81,7 @@ def test_it_places_as_the_leader_would(heuristic: str, racks: str) -> None:
     joined = [
         JoinedMember(r.instance, frozenset({"t"}), data[r.instance], r.owned_partitions, 1) for r in there
     ]
-    load = Load({p: s.weight for p, s in SPEEDS.items()})
+    load = Load({p: s.weight for p, s in LOADS.items()})
     view = LeaderView(load, seen.plan, lambda universe: ReplicaRacks.from_partitions(universe, NEAR))
     theirs = assignments(assign_by_name(joined, P, view, policy))
     assert {name: frozenset(mine) for name, mine in ours.assignment.items()} == {
@@ -93,39 +93,42 @@ def test_it_places_as_the_leader_would(heuristic: str, racks: str) -> None:
     assert (racks == "zzz") == (blind.assignment == ours.assignment)
 
 
-def test_what_crosses_is_a_figure_of_the_verdict() -> None:
-    """Load, partitions that must cross, racks without a consumer: whatever decides."""
-    verdict = judged("steady", readers("a", "a", "a"))
-    crossing = sum(SPEEDS[p].weight or 0.0 for p in P if "a" not in NEAR[p])
-    assert verdict.metrics.cross_rack_rate == pytest.approx(crossing)
-    assert (verdict.metrics.partitions_without_local_replica, verdict.metrics.racks_without_consumer) == (
+def test_cross_rack_traffic_is_a_metric_of_the_decision() -> None:
+    """Traffic, partitions without a local replica and racks without a consumer, with every heuristic."""
+    decision = decide_in_racks("steady", readers("a", "a", "a"))
+    crossing = sum(LOADS[p].weight or 0.0 for p in P if "a" not in NEAR[p])
+    assert decision.metrics.cross_rack_rate == pytest.approx(crossing)
+    assert (decision.metrics.partitions_without_local_replica, decision.metrics.racks_without_consumer) == (
         3,
         2,
     )
-    assert f"{crossing:.0f} B/s across racks" in verdict.format_line()
-    assert not any("rack" in reason for reason in verdict.reasons)
+    assert f"{crossing:.0f} B/s across racks" in decision.format_line()
+    assert not any("rack" in reason for reason in decision.reasons)
 
 
-def test_a_heuristic_that_weighs_racks_says_what_cannot_be_helped() -> None:
-    """A rack without a member, partitions near nobody, and whose rack is not known."""
-    said = judged("rack-aware", readers("a", "a", "a")).reasons
-    assert "replicas are in b, c, but no member is" in said
-    assert "no member is in a rack with a replica of t-1, t-4, t-7" in said
-    said = judged("rack-aware", readers("a", None, "q")).reasons
-    assert "unknown rack of w1 (client.rack): their reads do not count as cross-rack" in said
-    assert any(s.startswith("no replica is in the rack of w2 (q): all they") for s in said)
+def test_a_rack_aware_heuristic_reports_unavoidable_traffic() -> None:
+    """A rack without a member, partitions without a local replica, and members of unknown rack."""
+    reasons = decide_in_racks("rack-aware", readers("a", "a", "a")).reasons
+    assert "replicas are in b, c, but no member is" in reasons
+    assert "no member is in a rack with a replica of t-1, t-4, t-7" in reasons
+    reasons = decide_in_racks("rack-aware", readers("a", None, "q")).reasons
+    assert "unknown rack of w1 (client.rack): their reads do not count as cross-rack" in reasons
+    assert any(s.startswith("no replica is in the rack of w2 (q): all they") for s in reasons)
 
 
-def test_where_nobody_says_a_rack_nothing_is_told() -> None:
-    """No figure, rather than none that crosses."""
-    verdict = judged("steady", readers(None, None, None))
-    assert (verdict.metrics.cross_rack_rate, verdict.metrics.partitions_without_local_replica) == (None, None)
-    assert "across racks" not in verdict.format_line()
-    assert compute_cross_rack_traffic(readers(None), SPEEDS, NEAR) is None
+def test_without_racks_no_traffic_is_reported() -> None:
+    """The metric is unknown then, not zero."""
+    decision = decide_in_racks("steady", readers(None, None, None))
+    assert (decision.metrics.cross_rack_rate, decision.metrics.partitions_without_local_replica) == (
+        None,
+        None,
+    )
+    assert "across racks" not in decision.format_line()
+    assert compute_cross_rack_traffic(readers(None), LOADS, NEAR) is None
 
 
 def subscription(user_data: bytes, rack: str | None) -> bytes:
-    """A JoinGroup's metadata as kafka-python sends it."""
+    """Return the JoinGroup metadata as kafka-python sends it."""
     sent = ConsumerProtocolSubscription(
         version=3, topics=["t"], user_data=user_data, owned_partitions=[], generation_id=-1,
         rack_id=rack,
@@ -147,24 +150,24 @@ def subscription(user_data: bytes, rack: str | None) -> bytes:
     ],
 )
 def test_a_members_rack_is_read(metadata: bytes | None, rack: str | None) -> None:
-    """From the subscription (KIP-881) or our user data; what is not understood says none."""
+    """It comes from the subscription (KIP-881) or our user data; undecodable data gives none."""
     assert _parse_member_rack(metadata, SubscriptionDecoder()) == rack
 
 
-def test_top_has_it_in_the_heading_and_below() -> None:
-    """What crosses is live, and the notes say why it does."""
+def test_top_shows_cross_rack_traffic() -> None:
+    """The heading has the live traffic, and the notes explain it."""
     group = ObservedGroup(GroupState.STABLE, readers("a", "b", None))
-    made = build_group_status(LiveGroupSnapshot(NOW, group, SPEEDS, "given", replica_racks=NEAR))
+    made = build_group_status(LiveGroupSnapshot(NOW, group, LOADS, "given", replica_racks=NEAR))
     assert made.cross_rack_traffic is not None
     assert made.cross_rack_traffic.racks_without_members == ("c",)
     assert made.cross_rack_traffic.notes[0].startswith("unknown rack of w2")
 
 
-def test_explain_tells_what_crosses() -> None:
-    """With the placement, in figures of the last verdict."""
-    verdict = judged("steady", readers("a", "a", "a"))
+def test_explain_shows_cross_rack_traffic() -> None:
+    """It shows the placement with the figures of the last decision."""
+    decision = decide_in_racks("steady", readers("a", "a", "a"))
     record = build_decision_record(
-        IterationReport(NOW, verdict, SPEEDS, 1, True, 0.0, 0.0),  # noqa: FBT003 - as above
+        IterationReport(NOW, decision, LOADS, 1, True, 0.0, 0.0),  # noqa: FBT003 - as above
         RecordTerms("g", 10.0, 100.0, 1.0),
     )
     found = build_explanation([DecisionRecord.decode(record.encode())], None, 0)
@@ -177,11 +180,11 @@ def test_explain_tells_what_crosses() -> None:
 
 
 def survey(*racks: str | None) -> GroupBaseline:
-    return GroupBaseline(ObservedGroup(GroupState.STABLE, readers(*racks)), SPEEDS, "given", None, NEAR)
+    return GroupBaseline(ObservedGroup(GroupState.STABLE, readers(*racks)), LOADS, "given", None, NEAR)
 
 
-def test_plan_compares_what_would_cross() -> None:
-    """Of those, too, that do not weigh it."""
+def test_plan_compares_cross_rack_traffic() -> None:
+    """Heuristics that do not weigh racks are compared, too."""
     policy = PlacementPolicy("steady", 100.0)
     blind, aware = evaluate_heuristics(survey("b", "c", "a"), ["steady", "rack-aware"], policy, 3)
     assert blind.cross_rack_bytes_per_s is not None
@@ -194,7 +197,7 @@ def test_plan_compares_what_would_cross() -> None:
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Call `trimtab plan` on a group in racks; gives what it prints."""
+    """Run `trimtab plan` on a group with racks and return its output."""
 
     def call(group: GroupBaseline, *words: str) -> str:
         monkeypatch.setattr("trimtab.cli.plan.run.measure_baseline", lambda *_, **__: group)
@@ -206,19 +209,19 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return call
 
 
-def test_plan_prints_what_crosses(plan: Any) -> None:
-    """A column where somebody says a rack, and the notes below."""
-    told = plan(survey("a", "a", "a"), "--heuristic", "sticky", "rack-aware")
-    assert "across racks" in told
-    assert "replicas are in b, c, but no member is" in told
+def test_plan_prints_cross_rack_traffic(plan: Any) -> None:
+    """A column appears if a member reports its rack, with notes below."""
+    output = plan(survey("a", "a", "a"), "--heuristic", "sticky", "rack-aware")
+    assert "across racks" in output
+    assert "replicas are in b, c, but no member is" in output
     assert "across racks" not in plan(survey(None, None, None), "--heuristic", "sticky")
     body = json.loads(plan(survey("b", "c", "a"), "--heuristic", "rack-aware", "--format", "json"))
     assert body["cross_rack_bytes_per_s"] > 0
     assert body["heuristics"]["rack-aware"]["cross_rack_bytes_per_s"] == 0
 
 
-def test_plan_goes_without_what_is_not_installed(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where OR-tools is missing, rack-aware is left out unless it is asked for by name."""
+def test_plan_works_without_the_solver(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without OR-tools, rack-aware is left out unless it is requested by name."""
     assert "rack-aware" in json.loads(plan(survey("a"), "--format", "json"))["heuristics"]
     monkeypatch.setattr(registry, "find_spec", lambda _: None)
     assert "rack-aware" not in json.loads(plan(survey("a"), "--format", "json"))["heuristics"]
@@ -227,8 +230,8 @@ def test_plan_goes_without_what_is_not_installed(plan: Any, monkeypatch: pytest.
 FAR = CrossRackTraffic(30.0, 2, 1, ("c",), ("replicas are in c, but no member is",))
 
 
-def test_the_doctor_judges_racks() -> None:
-    """Nothing where nobody asks; wrong where a heuristic weighs what nobody says."""
+def test_the_doctor_checks_racks() -> None:
+    """It checks nothing without racks, and fails if the heuristic weighs racks that no member reports."""
     assert not list(check_racks(None, is_rack_aware=False))
     (found,) = check_racks(None, is_rack_aware=True)
     assert (found.level, found.remedy[:15]) == (FindingLevel.FAILED, "set client.rack")
@@ -248,10 +251,10 @@ def test_the_doctor_judges_racks() -> None:
         ({1: "x", 2: None}, True, FindingLevel.NOTE),
     ],
 )
-def test_the_doctor_asks_brokers_for_their_selector(
+def test_the_doctor_checks_the_brokers_replica_selector(
     selectors: dict[int, str | None],
     weighed: bool,  # noqa: FBT001 - a value of the cases
     level: FindingLevel,
 ) -> None:
-    """Without one consumers read from leaders, and racks save nothing."""
+    """Without a replica selector consumers read from leaders, and racks save nothing."""
     assert check_replica_selectors(selectors, is_rack_aware=weighed).level is level

@@ -1,4 +1,4 @@
-"""A look at the brokers: when what it reads counts as read."""
+"""The group monitor: at which time a reading counts as taken."""
 
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -17,10 +17,7 @@ A = TopicPartition("t", 0)
 
 
 class Slow(Ticking):
-    """Brokers of one partition, written at 10 records/s, whose answers take their time.
-
-    It is the clock too: an offset is read in the middle of its answer.
-    """
+    """Brokers of one partition, written at 10 records/s, that answer slowly."""
 
     others = 0.0  # seconds of every answer but that of the end offsets
     read = frozenset[TopicPartition]()
@@ -69,16 +66,16 @@ def monitor(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> GroupMonitor:
     return monitor
 
 
-def test_what_is_read_but_not_shown_is_unknown(slow: Slow, monitor: GroupMonitor) -> None:
-    """A right that was taken away makes no partition vanish: nobody is taken away for it."""
+def test_a_partition_without_metadata_is_unknown(slow: Slow, monitor: GroupMonitor) -> None:
+    """A revoked right does not make an owned partition vanish, so no consumer is removed for it."""
     slow.read = frozenset({A, TopicPartition("hidden", 3)})
     found = monitor.measure()
     assert found.write_rates[TopicPartition("hidden", 3)].bytes_per_s is None
     assert not is_idle(found.write_rates)
 
 
-def test_a_slow_answer_makes_no_speed(slow: Slow, monitor: GroupMonitor) -> None:
-    """End offsets count as read when they were, whatever else takes long in that turn."""
+def test_a_slow_answer_does_not_distort_the_write_rate(slow: Slow, monitor: GroupMonitor) -> None:
+    """End offsets count at the time of their own request, however long the others take."""
     monitor.measure()
     for slow.others in (8.0, 0.0, 6.0):
         found = monitor.measure()

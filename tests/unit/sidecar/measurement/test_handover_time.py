@@ -1,4 +1,4 @@
-"""Handovers and moves: each is counted once, whatever stands in the commits' metadata."""
+"""Handovers and moves: each counts once, whatever the metadata of commits contains."""
 
 import json
 
@@ -16,7 +16,7 @@ def note(seconds: float, at: float) -> str:
 
 
 def test_a_handover_counts_once() -> None:
-    """The same note is not counted again, the next one is, and those from before never are."""
+    """A handover is counted once, the next one again, and those before the start never."""
     ledger = HandoverTracker(since=100.0)
     fresh, ledger = ledger.collect_handovers({A: note(0.5, 101), B: note(0.7, 99)})
     assert fresh == (0.5,)
@@ -26,13 +26,13 @@ def test_a_handover_counts_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"released": 5}', "[1]", '{"handover": null}'])
-def test_other_notes_are_left_alone(text: str) -> None:
-    """Metadata of others, or of a release, is no handover and no error."""
+def test_other_commit_metadata_is_ignored(text: str) -> None:
+    """Metadata of other clients or releases is no handover and no error."""
     assert HandoverTracker(0.0).collect_handovers({A: text})[0] == ()
 
 
-def test_moves_are_changes_of_reader() -> None:
-    """A partition that comes back to its last reader did not move, nor did one that is new."""
+def test_moves_are_changes_of_the_owner() -> None:
+    """A partition that returns to its last owner did not move, nor did a new one."""
     ledger = HandoverTracker(0.0)
     moved, ledger = ledger.collect_moves([ObservedMember("1", "a", frozenset({A, B}))])
     assert moved == ()

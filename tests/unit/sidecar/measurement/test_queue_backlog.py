@@ -1,4 +1,4 @@
-"""A queue's workers, scaled: what counts as backlog, and what is decided of it."""
+"""Queues: their backlog, and the decisions made from it."""
 
 from dataclasses import replace
 from typing import Any
@@ -62,11 +62,11 @@ def shared(
     draining: tuple[str, ...] = (),
     state: GroupState = GroupState.STABLE,
 ) -> Observation:
-    """A share group on a topic of one partition, with the plan of as many as are not to go."""
+    """Return a share group on one partition, with the plan for its replicas that are not draining."""
     names = [f"w{number}" for number in range(workers)]
-    speed = PartitionLoad(rate, rate, float(waiting or 0), waiting, rate)
+    load = PartitionLoad(rate, rate, float(waiting or 0), waiting, rate)
     return Observation(
-        {P: speed},
+        {P: load},
         ObservedGroup(state, tuple(ObservedMember(f"id-{n}", n) for n in names), is_share_group=True),
         tuple(ReplicaInstance(n, alive=True, started_at=float(i)) for i, n in enumerate(names)),
         GroupPlan("g", 7, NOW - 500, workers - len(draining), "steady", 100.0, 1.0, draining),
@@ -74,7 +74,7 @@ def shared(
     )
 
 
-def judge(seen: Observation, memory: DecisionMemory | None = None) -> ScalingDecision:
+def decide(seen: Observation, memory: DecisionMemory | None = None) -> ScalingDecision:
     settled = DecisionMemory(
         (TimestampedRecommendation(NOW - 50, len(seen.replicas or ())),), last_change=NOW - 500
     )
@@ -82,46 +82,46 @@ def judge(seen: Observation, memory: DecisionMemory | None = None) -> ScalingDec
 
 
 @pytest.mark.parametrize(("rate", "count"), [(40.0, 1), (101.0, 2), (500.0, 5), (5000.0, 8)])
-def test_a_share_group_has_as_many_workers_as_its_load_needs(rate: float, count: int) -> None:
-    """One partition may have many: the load divided by what one worker may be filled with."""
-    verdict = judge(shared(rate, 0, waiting=5))
-    assert (verdict.action, verdict.replicas_to_start, verdict.metrics.desired_replicas) == (
+def test_a_share_group_gets_the_workers_its_load_needs(rate: float, count: int) -> None:
+    """One partition can have many workers: load / usable capacity of a worker."""
+    decision = decide(shared(rate, 0, waiting=5))
+    assert (decision.action, decision.replicas_to_start, decision.metrics.desired_replicas) == (
         ScalingAction.SCALE_UP,
         count,
         count,
     )
-    assert verdict.expected_moves == ()
+    assert decision.expected_moves == ()
 
 
-def test_the_newest_worker_of_a_share_group_goes_and_is_stopped_at_once() -> None:
-    """Nothing is handed over, so nobody waits for it, whatever state the group is in."""
-    verdict = judge(shared(150.0, 4, waiting=5))
-    assert verdict.action is ScalingAction.DRAIN
-    assert verdict.plan is not None
-    assert verdict.plan.draining == ("w3", "w2")
-    assert verdict.plan.epoch == 7
+def test_the_newest_worker_of_a_share_group_stops_at_once() -> None:
+    """Nothing is handed over, so it stops in any state of the group."""
+    decision = decide(shared(150.0, 4, waiting=5))
+    assert decision.action is ScalingAction.DRAIN
+    assert decision.plan is not None
+    assert decision.plan.draining == ("w3", "w2")
+    assert decision.plan.epoch == 7
     rebalancing = shared(150.0, 4, draining=("w3", "w2"), state=GroupState.REBALANCING)
-    assert judge(rebalancing).replicas_to_stop == ("w2", "w3")
+    assert decide(rebalancing).replicas_to_stop == ("w2", "w3")
 
 
-def test_the_last_worker_of_a_share_group_goes_when_all_is_known_to_be_over() -> None:
-    """Nothing waits and nothing is in work, for `idle_after`; and still so when it is stopped."""
+def test_the_last_worker_of_a_share_group_stops_when_idle() -> None:
+    """No message waits or is in flight for `idle_after`, and still none when it stops."""
     quiet = DecisionMemory(
         (TimestampedRecommendation(NOW - 50, 1),), last_change=NOW - 500, idle_since=NOW - 61
     )
-    last = judge(shared(0.0, 1), quiet)
+    last = decide(shared(0.0, 1), quiet)
     assert last.plan is not None
     assert (last.action, last.plan.replicas) == (ScalingAction.DRAIN, 0)
-    assert judge(shared(0.0, 1, waiting=1), quiet).action is ScalingAction.HOLD
-    assert judge(shared(0.0, 1, waiting=None), quiet).action is ScalingAction.HOLD
-    assert judge(shared(0.0, 1, draining=("w0",))).replicas_to_stop == ("w0",)
-    assert judge(shared(0.0, 1, draining=("w0",), waiting=None)).replicas_to_stop == ()
-    assert judge(shared(0.0, 1, draining=("w0",), waiting=3)).action is ScalingAction.CANCEL_DRAIN
+    assert decide(shared(0.0, 1, waiting=1), quiet).action is ScalingAction.HOLD
+    assert decide(shared(0.0, 1, waiting=None), quiet).action is ScalingAction.HOLD
+    assert decide(shared(0.0, 1, draining=("w0",))).replicas_to_stop == ("w0",)
+    assert decide(shared(0.0, 1, draining=("w0",), waiting=None)).replicas_to_stop == ()
+    assert decide(shared(0.0, 1, draining=("w0",), waiting=3)).action is ScalingAction.CANCEL_DRAIN
 
 
-def test_a_share_group_of_which_no_speed_is_known_keeps_its_count() -> None:
+def test_a_share_group_with_unknown_load_keeps_its_count() -> None:
     """Unknown is never zero."""
-    assert judge(shared(None, 3)).reasons == ("no write rate is known",)
+    assert decide(shared(None, 3)).reasons == ("no write rate is known",)
 
 
 @pytest.mark.parametrize(
@@ -135,21 +135,21 @@ def test_a_share_group_of_which_no_speed_is_known_keeps_its_count() -> None:
         (OpenMessages(4, 0, 0).encode(), None, InFlightMessages(OpenMessages(4, 0, 0))),
     ],
 )
-def test_a_trackers_word_is_sure_if_no_marker_came_after_it(
+def test_tracker_data_is_exact_without_unread_markers(
     note: str | None, end: int | None, found: InFlightMessages
 ) -> None:
-    """A marker that the tracker had not read may say that a message was handed out."""
+    """An unread marker may record a delivered message."""
     assert decode_in_flight(note, end) == found
 
 
 @pytest.mark.parametrize("note", ["", "\0", "[]", '{"read":1}', '{"read":"1"}', "null"])
-def test_other_notes_tell_nothing(note: str) -> None:
-    """What the consumer itself writes beside a commit is no word about messages."""
+def test_other_metadata_says_nothing_about_messages(note: str) -> None:
+    """The consumer's own commit metadata has no message counts."""
     assert decode_open_messages(note) is None
 
 
-def test_a_note_reads_as_it_was_written() -> None:
-    """Also with the NUL that a commit adds."""
+def test_tracker_metadata_round_trips() -> None:
+    """It also decodes with the NUL that a commit appends."""
     assert decode_open_messages(OpenMessages(12, 3, 4).encode() + "\0") == OpenMessages(12, 3, 4)
 
 
@@ -167,55 +167,53 @@ def test_a_note_reads_as_it_was_written() -> None:
         (InFlightMessages(), None),
     ],
 )
-def test_what_is_in_work_is_backlog_and_unknown_is_not_nothing(
-    work: InFlightMessages, records: int | None
-) -> None:
-    """Nothing behind the offset is nothing to do only if nothing is in work, for sure."""
+def test_in_flight_messages_are_backlog(work: InFlightMessages, records: int | None) -> None:
+    """An empty backlog is known only if the in-flight count is exact."""
     meter, readings = (
         WriteRateMeter(SlidingWindow(10, 5)),
         OffsetReadings((P,), {P: 8}, {P: 0}, {P: 8}, in_flight={P: work}),
     )
     for time in (0.0, 6.0):
         meter = meter.add_readings(time, readings)
-    speeds = meter.measure_partitions(readings)
-    assert speeds[P].backlog_records == records
-    assert is_idle(speeds) is (records == 0)
-    assert is_active(speeds) is bool(records)
+    loads = meter.measure_partitions(readings)
+    assert loads[P].backlog_records == records
+    assert is_idle(loads) is (records == 0)
+    assert is_active(loads) is bool(records)
 
 
-def test_messages_in_words() -> None:
-    """What waits, what is in work and what was given back; what is not known is "?"."""
-    speeds = {P: PartitionLoad(backlog_records=5)}
+def test_the_backlog_as_text() -> None:
+    """It has the messages waiting, in flight and awaiting redelivery, with "?" for unknown."""
+    loads = {P: PartitionLoad(backlog_records=5)}
     known = compute_queue_backlog(
-        QueueKind.KMQ, speeds, {P: InFlightMessages(OpenMessages(1, 2, 3), is_exact=True)}
+        QueueKind.KMQ, loads, {P: InFlightMessages(OpenMessages(1, 2, 3), is_exact=True)}
     )
     assert str(known) == "3 messages waiting, 2 in flight, 3 awaiting redelivery"
     assert (
-        str(compute_queue_backlog(QueueKind.KMQ, speeds, {P: InFlightMessages()}))
+        str(compute_queue_backlog(QueueKind.KMQ, loads, {P: InFlightMessages()}))
         == "? messages waiting, ? in flight"
     )
-    assert str(compute_queue_backlog(QueueKind.SHARE, speeds)) == "5 messages waiting or in flight"
+    assert str(compute_queue_backlog(QueueKind.SHARE, loads)) == "5 messages waiting or in flight"
     numbers = compute_totals(replace(shared(1.0, 1), queue=known))
     assert numbers.queue_summary == str(known)
-    assert f", {known}" in replace(judge(shared(1.0, 1)), metrics=numbers).format_line()
+    assert f", {known}" in replace(decide(shared(1.0, 1)), metrics=numbers).format_line()
 
 
-def test_a_queue_of_a_consumer_group_is_bounded_by_its_partitions_and_says_so() -> None:
-    """More workers than partitions would have nothing to read."""
+def test_a_queue_on_a_consumer_group_reports_its_partition_limit() -> None:
+    """A worker beyond the number of partitions would read nothing."""
     readers = (ObservedMember("1", "w0", frozenset({P})),)
     seen = replace(
         shared(90.0, 1, waiting=5),
         group=ObservedGroup(GroupState.STABLE, readers),
         queue=QueueBacklog(QueueKind.KMQ, 5, 0, 0),
     )
-    (said,) = [r for r in judge(seen).reasons if "partition" in r]
-    assert said.startswith("kmq allows one worker per partition, and the topic has 1")
+    (reason,) = [r for r in decide(seen).reasons if "partition" in r]
+    assert reason.startswith("kmq allows one worker per partition, and the topic has 1")
 
 
 def test_a_share_group_has_no_placement_to_explain() -> None:
-    """Whoever asks why is told what there is to do, and that the broker hands it out."""
-    verdict = judge(shared(150.0, 2, waiting=5))
-    report = IterationReport(NOW, verdict, {}, 7, True, 0.0, 0.0)  # noqa: FBT003 - reachable
+    """`explain` shows the messages to handle, and that the broker distributes them."""
+    decision = decide(shared(150.0, 2, waiting=5))
+    report = IterationReport(NOW, decision, {}, 7, True, 0.0, 0.0)  # noqa: FBT003 - reachable
     record = build_decision_record(report, RecordTerms("g", 10.0, 100.0, 1.0))
     found = build_explanation([DecisionRecord.decode(record.encode())], None, 0)
     assert found is not None
@@ -225,8 +223,8 @@ def test_a_share_group_has_no_placement_to_explain() -> None:
     )
 
 
-def test_every_worker_of_a_share_group_is_shown_with_its_part() -> None:
-    """None owns a partition, and none is unread."""
+def test_top_shows_each_worker_of_a_share_group() -> None:
+    """No worker owns a partition, and no partition counts as unowned."""
     seen = shared(90.0, 3)
     made = build_group_status(LiveGroupSnapshot(NOW, seen.group, seen.write_rates, "given", seen.plan))
     assert made.unowned_partitions == 0
@@ -244,14 +242,14 @@ def test_every_worker_of_a_share_group_is_shown_with_its_part() -> None:
         ({"queue": "sqs", "topics": "a"}, "'kmq', 'ordered' or 'share'"),
     ],
 )
-def test_settings_of_queues_that_cannot_be(given: dict[str, Any], says: str) -> None:
-    """Each is named, with what to write instead."""
+def test_contradicting_queue_settings_are_rejected(given: dict[str, Any], says: str) -> None:
+    """Each error names the setting and its correction."""
     with pytest.raises(SettingError, match=says):
         load_settings(None, {**GIVEN, **given})
 
 
 @pytest.mark.parametrize(("kind", "reset"), [("kmq", "earliest"), ("share", "latest")])
-def test_where_a_queue_begins(kind: str, reset: str) -> None:
-    """As `open_queue` has it: kmq at the earliest message, share as the broker's group has it."""
+def test_the_start_offset_of_a_queue(kind: str, reset: str) -> None:
+    """As in `open_queue`, kmq starts at the earliest message, share at the broker's group setting."""
     assert load_settings(None, {**GIVEN, "queue": kind, "topics": "a"}).offset_reset == reset
     assert load_settings(None, {**GIVEN, "queue": kind, "topics": "a"}).markers_topic == "a.billing.markers"

@@ -1,4 +1,4 @@
-"""From readings to speeds: what is known, what is not, and how a backlog counts."""
+"""From readings to write rates: known and unknown values, and the backlog."""
 
 from dataclasses import replace
 
@@ -45,25 +45,25 @@ def window(*readings: tuple[float, int | None], length: float = 30.0, least: flo
     ],
 )
 def test_rate(readings: list[tuple[float, int | None]], rate: float | None) -> None:
-    """A rate is known of an unbroken, growing, long enough run; else it is unknown, never 0."""
+    """A rate needs an unbroken, growing and long enough run; else it is unknown, never 0."""
     assert window(*readings).compute_rates([A, B]) == {A: rate, B: None}
 
 
 def test_window_slides() -> None:
-    """Readings older than the window no longer count."""
+    """Readings older than the window are dropped."""
     readings = [(t, 1000 if t < 40 else 1000 + 100 * (t - 40)) for t in range(0, 80, 2)]
     assert window(*readings).compute_rates([A])[A] == 100.0
 
 
-def test_a_slow_turn_leaves_speeds_known() -> None:
-    """Longer than the window between two readings: the speed is that of the time between them."""
+def test_a_slow_iteration_keeps_rates_known() -> None:
+    """With readings further apart than the window, the rate is over the time between them."""
     assert window((0, 0), (10, 900), (50, 1300)).compute_rates([A])[A] == 10.0
     assert window((10, 900), (50, 1300), (51, 1310)).compute_rates([A])[A] == 10.0
     assert window((10, 900), (50, 1300), (51, 1310), (54, 1460)).compute_rates([A])[A] == 40.0
 
 
-def test_a_window_with_a_grain_stays_small() -> None:
-    """Of readings each second one in ten is kept besides the newest, and the rate is the same."""
+def test_a_window_with_spacing_stays_small() -> None:
+    """Of readings each second, every tenth and the newest are kept, with the same rate."""
     filled = SlidingWindow(120, 60, min_spacing_s=10)
     for second in range(300):
         filled = filled.add_sample(CounterSample(float(second), {A: 7 * second}))
@@ -74,7 +74,7 @@ def test_a_window_with_a_grain_stays_small() -> None:
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=40), st.integers(1, 50))
 def test_rate_of_a_growing_log(growth: list[int], step: int) -> None:
-    """Of a log that only grows, the rate lies between the slowest and the fastest step."""
+    """The rate of a growing log lies between its slowest and its fastest step."""
     total, filled = 0, SlidingWindow(1e9, 0.5)
     for tick, more in enumerate(growth):
         total += more
@@ -86,7 +86,7 @@ def test_rate_of_a_growing_log(growth: list[int], step: int) -> None:
 
 
 def test_sizes_are_weighted_means() -> None:
-    """Newer samples pull the mean, and an unseen partition takes its topic's."""
+    """Newer samples weigh more, and an unsampled partition takes its topic's mean."""
     sizes = RecordSizes(smoothing_factor=0.5).update_means({A: [100, 300]}).update_means({A: [400], B: []})
     other = TopicPartition("clicks", 0)
     assert sizes.estimate_sizes([A, B, other]) == {A: 300.0, B: 300.0}
@@ -117,12 +117,12 @@ def readings(**given: object) -> OffsetReadings:
     ],
 )
 def test_backlog(given: dict[str, object], records: int | None) -> None:
-    """Backlog is end - committed; without a commit it goes by auto.offset.reset."""
+    """The backlog is end - committed; without a commit it follows auto.offset.reset."""
     assert compute_backlog(readings(**given), A) == records
 
 
 def test_offsets_need_a_size_only_for_records() -> None:
-    """No records are no bytes; records of an unseen size are unknown bytes."""
+    """0 records are 0 bytes; records of unknown size are unknown bytes."""
     meter = WriteRateMeter(SlidingWindow(30, 1))
     still = meter.add_readings(0, readings()).add_readings(2, readings())
     assert still.measure_partitions(readings(committed_offsets={A: 100}))[A] == PartitionLoad(0.0, 0.0, 0, 0)
@@ -132,8 +132,8 @@ def test_offsets_need_a_size_only_for_records() -> None:
     assert (measured.backlog_bytes, measured.backlog_records) == (None, 130)
 
 
-def test_log_dirs_measure_bytes_by_themselves() -> None:
-    """Of log directories bytes/s are the files' growth, and a record's size follows from them."""
+def test_log_dirs_measure_bytes() -> None:
+    """With log-dirs, bytes/s are the growth of files, and record sizes follow from them."""
     meter = WriteRateMeter(SlidingWindow(30, 1), log_size_window=SlidingWindow(30, 1))
     first, last = readings(log_sizes={A: 6000}), readings(end_offsets={A: 120}, log_sizes={A: 8000})
     measured = meter.add_readings(0, first).add_readings(10, last).measure_partitions(last)[A]
@@ -142,7 +142,7 @@ def test_log_dirs_measure_bytes_by_themselves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("speed", "rate"),
+    ("load", "rate"),
     [
         (PartitionLoad(None, None, 1e6, 10), None),
         (PartitionLoad(100.0, 1.0, None, None), 100.0),
@@ -152,10 +152,10 @@ def test_log_dirs_measure_bytes_by_themselves() -> None:
         (PartitionLoad(800.0, 1.0, 1e9, 10), 800.0),  # larger than a consumer already
     ],
 )
-def test_needed(speed: PartitionLoad, rate: float | None) -> None:
-    """What a consumer must sustain is the write speed and its share of what is really late."""
+def test_needed_rate(load: PartitionLoad, rate: float | None) -> None:
+    """The needed rate is the write rate plus the overdue backlog / catch-up time."""
     found = add_needed_rates(
-        {A: speed}, CatchUpPolicy(catch_up_time=100, backlog_grace=10), usable_capacity=500.0
+        {A: load}, CatchUpPolicy(catch_up_time=100, backlog_grace=10), usable_capacity=500.0
     )[A]
     assert found.required_bytes_per_s == rate
     assert found.weight == rate
@@ -167,7 +167,7 @@ def look(end: int, committed: int | None) -> OffsetReadings:
 
 
 def metered(*looks: tuple[int, int | None]) -> tuple[WriteRateMeter, OffsetReadings]:
-    """A meter of 10-byte records after looks ten seconds apart: end and commit."""
+    """Return a meter of 10-byte records after readings ten seconds apart: end and commit."""
     meter = WriteRateMeter(
         SlidingWindow(30, 10), commit_window=SlidingWindow(60, 30), record_sizes=RecordSizes(means={A: 10.0})
     )
@@ -176,8 +176,8 @@ def metered(*looks: tuple[int, int | None]) -> tuple[WriteRateMeter, OffsetReadi
     return meter, look(*looks[-1])
 
 
-def test_false_lag_of_expired_offsets_is_unknown_not_the_whole_log() -> None:
-    """A commit that was there and is gone makes the backlog unknown, until there is one again."""
+def test_expired_offsets_make_the_backlog_unknown() -> None:
+    """A commit that vanished makes the backlog unknown until the next one."""
     known = [(10_000 + 10 * n, 9_990 + 10 * n) for n in range(4)]
     meter, last = metered(*known)
     assert meter.measure_partitions(last)[A].backlog_records == 10
@@ -189,26 +189,26 @@ def test_false_lag_of_expired_offsets_is_unknown_not_the_whole_log() -> None:
 
 
 def test_a_new_group_has_the_whole_log_to_read() -> None:
-    """Without any commit, ever, the whole log is what "earliest" makes of it."""
+    """Without any commit so far, "earliest" makes the whole log the backlog."""
     meter, last = metered((500, None), (500, None))
     assert meter.measure_partitions(last)[A].backlog_records == 500
 
 
-def test_a_topic_made_anew_has_no_backlog_from_its_past() -> None:
+def test_a_recreated_topic_has_no_backlog() -> None:
     """A commit beyond the end of the log is no backlog."""
     meter, last = metered((10_000, 9_000), (40, 9_000))
     assert meter.measure_partitions(last)[A].backlog_records == 0
 
 
-def test_offsets_set_back_on_purpose_are_a_backlog() -> None:
-    """Those records will be read again, whoever set the offsets back."""
+def test_rewound_offsets_are_a_backlog() -> None:
+    """Those records will be read again, whatever rewound the offsets."""
     meter, last = metered((10_000, 9_990), (10_000, 0))
     assert meter.measure_partitions(last)[A].backlog_records == 10_000
     assert meter.compute_consumption_rates(last) == {}
 
 
 def test_consumption_is_the_growth_of_the_commits() -> None:
-    """Batches are committed now and then; a window that holds several of them tells the rate."""
+    """A window with several commits gives the rate."""
     meter, last = metered(*((9_000, done) for done in (0, 0, 300, 300, 600, 600)))
     assert meter.compute_consumption_rates(last) == {A: pytest.approx(120.0)}
     assert metered((9_000, 0), (9_000, 100))[0].compute_consumption_rates(last) == {}

@@ -1,4 +1,4 @@
-"""What KEDA is answered after which turns, and which triggers are refused."""
+"""KEDA's answers after iterations of the loop, and rejected triggers."""
 
 from dataclasses import replace
 
@@ -28,13 +28,13 @@ UNKNOWN = PartitionLoad()
 STEERED = ScaledGroup("a:9092,b:9092", "lake", ("orders", "clicks"), "earliest")
 
 
-def report(speed: PartitionLoad = BUSY, *, running: int | None = 2, leading: bool = True) -> IterationReport:
-    """A turn; `running` of None is one that was blind."""
-    verdict = ScalingDecision(ScalingAction.HOLD, ("so it is",), DecisionMetrics(running_replicas=running))
+def report(load: PartitionLoad = BUSY, *, running: int | None = 2, leading: bool = True) -> IterationReport:
+    """Return the report of an iteration; `running` None means a blind one."""
+    decision = ScalingDecision(ScalingAction.HOLD, ("so it is",), DecisionMetrics(running_replicas=running))
     return IterationReport(
         time=0.0,
-        decision=verdict,
-        write_rates={TopicPartition("t", 0): speed},
+        decision=decision,
+        write_rates={TopicPartition("t", 0): load},
         epoch=1,
         is_group_known=running is not None,
         decision_seconds=0.0,
@@ -43,50 +43,50 @@ def report(speed: PartitionLoad = BUSY, *, running: int | None = 2, leading: boo
     )
 
 
-def turned(*reports: IterationReport, told: int | None = 2, at: float = 0.0) -> ScalerState:
-    """What turns ten seconds apart leave, the first at a time; each finds `told` asked for."""
-    standing = ScalerState(replicas=told, last_iteration_at=at)
+def state_after(*reports: IterationReport, requested: int | None = 2, at: float = 0.0) -> ScalerState:
+    """Return the state after iterations ten seconds apart, each with `requested` as the requested count."""
+    standing = ScalerState(replicas=requested, last_iteration_at=at)
     for number, one in enumerate(reports):
         standing = apply_report(standing, one, PATIENCE, at + 10.0 * number)
     return standing
 
 
-def test_the_count_is_what_the_target_was_asked_for() -> None:
-    """After a turn that knew everything KEDA gets the count, the load being known or not."""
-    assert require_replica_count(turned(report(), told=4), PATIENCE, 1.0) == 4
-    assert require_replica_count(turned(report(UNKNOWN), told=4), PATIENCE, 1.0) == 4
+def test_the_count_is_the_requested_one() -> None:
+    """After an iteration with plan, pods and group KEDA gets the count, with known load or not."""
+    assert require_replica_count(state_after(report(), requested=4), PATIENCE, 1.0) == 4
+    assert require_replica_count(state_after(report(UNKNOWN), requested=4), PATIENCE, 1.0) == 4
 
 
 @pytest.mark.parametrize(
-    "standing", [turned(), turned(report(running=None))], ids=["no turn", "only a blind one"]
+    "standing", [state_after(), state_after(report(running=None))], ids=["no turn", "only a blind one"]
 )
-def test_nothing_is_answered_at_first(standing: ScalerState) -> None:
-    """Before a turn has known everything there is no answer, whatever count was found."""
+def test_the_count_is_unavailable_at_first(standing: ScalerState) -> None:
+    """Before the first complete iteration the count is UNAVAILABLE, even if one was adopted."""
     with pytest.raises(ReplicaCountUnavailableError, match="has no replica count yet"):
         require_replica_count(standing, PATIENCE, 1.0)
 
 
-def test_blind_turns_leave_the_count_for_a_while() -> None:
-    """Two blind turns change nothing; the third in a row ends the answers and says why."""
+def test_blind_iterations_keep_the_count_for_a_while() -> None:
+    """Two blind iterations change nothing; the third in a row makes the count UNAVAILABLE with the reason."""
     blind = report(running=None)
-    assert require_replica_count(turned(report(), blind, blind), PATIENCE, 21.0) == 2
-    assert require_replica_count(turned(report(), blind, blind, report(), blind), PATIENCE, 41.0) == 2
+    assert require_replica_count(state_after(report(), blind, blind), PATIENCE, 21.0) == 2
+    assert require_replica_count(state_after(report(), blind, blind, report(), blind), PATIENCE, 41.0) == 2
     with pytest.raises(ReplicaCountUnavailableError, match="so it is"):
-        require_replica_count(turned(report(), blind, blind, blind), PATIENCE, 31.0)
+        require_replica_count(state_after(report(), blind, blind, blind), PATIENCE, 31.0)
 
 
-def test_zero_is_answered_only_where_idleness_is_known() -> None:
-    """Nothing written and nothing waiting, known of every partition: else never zero."""
-    assert require_replica_count(turned(report(QUIET), told=0), PATIENCE, 1.0) == 0
-    for speed in (UNKNOWN, BUSY, PartitionLoad(bytes_per_s=0.0)):
-        standing = replace(turned(report(speed)), replicas=0)
+def test_zero_needs_a_known_idle_group() -> None:
+    """Zero needs every partition to be known without writes and backlog."""
+    assert require_replica_count(state_after(report(QUIET), requested=0), PATIENCE, 1.0) == 0
+    for load in (UNKNOWN, BUSY, PartitionLoad(bytes_per_s=0.0)):
+        standing = replace(state_after(report(load)), replicas=0)
         with pytest.raises(ReplicaCountUnavailableError, match="may have records to read"):
             require_replica_count(standing, PATIENCE, 1.0)
 
 
-def test_a_loop_that_stands_still_is_no_answer() -> None:
-    """A count grows old: without a turn for longer than the patience it is not told."""
-    standing = turned(report())
+def test_a_stopped_loop_makes_the_count_unavailable() -> None:
+    """Without an iteration for too long the count is not reported."""
+    standing = state_after(report())
     assert require_replica_count(standing, PATIENCE, 60.0) == 2
     with pytest.raises(ReplicaCountUnavailableError, match="no iteration for 61 s"):
         require_replica_count(standing, PATIENCE, 61.0)
@@ -95,21 +95,21 @@ def test_a_loop_that_stands_still_is_no_answer() -> None:
 @pytest.mark.parametrize(
     "standing",
     [
-        turned(report(), *[report(running=None)] * 3),
-        turned(report(), report(running=None, leading=False)),
-        apply_report(turned(report()), report(), PATIENCE, 100.0),
-        turned(report(UNKNOWN), told=0),
+        state_after(report(), *[report(running=None)] * 3),
+        state_after(report(), report(running=None, leading=False)),
+        apply_report(state_after(report()), report(), PATIENCE, 100.0),
+        state_after(report(UNKNOWN), requested=0),
     ],
     ids=["blind", "standing by", "stood still", "zero in the dark"],
 )
-def test_after_no_answer_the_count_is_looked_up_anew(standing: ScalerState) -> None:
-    """KEDA may have fallen back meanwhile: what was told before is forgotten."""
+def test_the_count_is_adopted_anew_after_an_outage(standing: ScalerState) -> None:
+    """KEDA may have applied its fallback meanwhile, so the last count is dropped."""
     assert standing.replicas is None
 
 
-def test_another_leader_is_no_answer() -> None:
-    """One that stands by says so, and does not vouch for what it said as a leader."""
-    standing = replace(turned(report(), report(running=None, leading=False)), replicas=5)
+def test_a_standby_makes_the_count_unavailable() -> None:
+    """A standby says so, and does not repeat a count from when it led."""
+    standing = replace(state_after(report(), report(running=None, leading=False)), replicas=5)
     with pytest.raises(ReplicaCountUnavailableError):
         require_replica_count(standing, PATIENCE, 11.0)
 
@@ -123,13 +123,13 @@ def test_another_leader_is_no_answer() -> None:
         {"bootstrapServersFromEnv": "a:9092,b:9092", "offsetResetPolicy": "earliest"},
     ],
 )
-def test_triggers_that_mean_this_group(metadata: dict[str, str]) -> None:
-    """KEDA's own names may be given, in any order, and by the workload's environment."""
+def test_triggers_of_this_group_are_accepted(metadata: dict[str, str]) -> None:
+    """KEDA's names are accepted in any order, and from the workload's environment."""
     check_trigger_metadata(metadata, STEERED)
 
 
 @pytest.mark.parametrize(
-    ("metadata", "said"),
+    ("metadata", "message"),
     [
         ({"consumerGroup": "sea"}, "consumerGroup is 'sea', but this sidecar has 'lake'"),
         ({"topic": "orders"}, "topic is 'orders'"),
@@ -142,14 +142,14 @@ def test_triggers_that_mean_this_group(metadata: dict[str, str]) -> None:
         ({"topic": "a", "consumerGroup": "b"}, "consumerGroup is 'b'.*; topic is 'a'"),
     ],
 )
-def test_other_triggers_are_refused_by_name(metadata: dict[str, str], said: str) -> None:
-    """Each name that differs, means nothing or is not known is told, all at once."""
-    with pytest.raises(TriggerMismatchError, match=said):
+def test_other_triggers_are_rejected(metadata: dict[str, str], message: str) -> None:
+    """All differing, useless and unknown keys are named at once."""
+    with pytest.raises(TriggerMismatchError, match=message):
         check_trigger_metadata(metadata, STEERED)
 
 
-def test_what_the_sidecar_was_not_told_is_not_compared() -> None:
-    """Without topics in its settings it takes what the group reads, so any will do."""
+def test_unset_settings_are_not_compared() -> None:
+    """Without topics in its settings the sidecar accepts any topic."""
     given = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s", "target": "keda"}
     steered = ScaledGroup.from_settings(load_settings(None, {**given, "workload": "deployment/lake"}))
     assert steered == ScaledGroup("b:1", "g", (), "latest")
@@ -157,9 +157,9 @@ def test_what_the_sidecar_was_not_told_is_not_compared() -> None:
 
 
 def found(kind: WorkloadKind, replicas: int, marks: str) -> WorkloadSnapshot:
-    """A workload that asks for so many, and its live pods: x has our mark, o has not."""
-    asked = RequestedReplicas(replicas, "KEDA", 0.0, is_ours=False)
-    workload = Workload(kind, "w", "u", "1", replicas, asked)
+    """Return a workload with a requested count and live pods: x is marked, o is not."""
+    request = RequestedReplicas(replicas, "KEDA", 0.0, is_ours=False)
+    workload = Workload(kind, "w", "u", "1", replicas, request)
     pods = tuple(
         Pod(
             f"w-{n}",
@@ -176,7 +176,7 @@ def found(kind: WorkloadKind, replicas: int, marks: str) -> WorkloadSnapshot:
 
 
 @pytest.mark.parametrize(
-    ("seen", "told", "owing"),
+    ("seen", "requested", "owing"),
     [
         (found(WorkloadKind.DEPLOYMENT, 3, "oox"), 2, 2),
         (found(WorkloadKind.DEPLOYMENT, 1, "o"), 3, 3),
@@ -187,6 +187,8 @@ def found(kind: WorkloadKind, replicas: int, marks: str) -> WorkloadSnapshot:
     ],
     ids=["draining", "growing", "others made more", "rollout", "the last one", "statefulset"],
 )
-def test_no_pod_that_stays_is_told_away(seen: WorkloadSnapshot, told: int, owing: int) -> None:
-    """The count is at least that of the pods that nobody has drained."""
-    assert compute_reported_replicas(seen, told) == owing
+def test_the_reported_count_covers_all_unmarked_pods(
+    seen: WorkloadSnapshot, requested: int, owing: int
+) -> None:
+    """The reported count is at least the number of pods that are not draining."""
+    assert compute_reported_replicas(seen, requested) == owing

@@ -1,4 +1,4 @@
-"""By what a cluster is told from another one that has the same address."""
+"""The identifier of a Kubernetes cluster."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ ADDRESS = "https://10.96.0.1:443"
 
 
 def told(folder: Path, authority: Path | None = None) -> str:
-    """Return what a connection tells of its cluster; nothing is asked of it."""
+    """Return the identifier of a client's cluster, without a request."""
     cluster = {"server": ADDRESS}
     if authority is not None:
         cluster["certificate-authority"] = str(authority)
@@ -33,8 +33,8 @@ def told(folder: Path, authority: Path | None = None) -> str:
         api.close()
 
 
-def test_two_clusters_with_one_address_are_told_apart(tmp_path: Path) -> None:
-    """By the authority that signs for them; without one the address is all there is."""
+def test_clusters_with_one_address_have_different_ids(tmp_path: Path) -> None:
+    """The CA certificate identifies a cluster; without one, its address does."""
     for name in ("blue", "green"):
         keys.signed(tmp_path, name, f"{name}-ca", "server")
     blue, green = (told(tmp_path, tmp_path / f"{name}-ca.crt") for name in ("blue", "green"))

@@ -1,4 +1,4 @@
-"""What a sidecar does when it starts beside an API server that does not let it look."""
+"""Start of a sidecar beside an API server that answers with errors."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -13,14 +13,14 @@ from trimtab.sidecar.targets.kubernetes.factory import connect_workload_target
 
 
 class Refusing:
-    """An API server that answers every look with an error."""
+    """An API server that answers every call with an error."""
 
     def __init__(self, scale_target: ScaleTargetRef, error: Exception) -> None:
         self.scale_target = scale_target
         self.error = error
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing."""
 
     def fetch_snapshot(self) -> None:
         raise self.error
@@ -45,15 +45,15 @@ def start(error: Exception) -> Any:
         KubernetesUnavailableError("no answer"),
     ],
 )
-def test_what_may_be_mended_is_waited_for(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """A right that is missing, as a server that is away: said, and each turn asks again."""
+def test_a_transient_error_does_not_end_the_start(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """A missing right or an unavailable server is logged, and each iteration retries."""
     steering = start(error)
     assert str(error) in caplog.text
     with pytest.raises(type(error)):
         steering.target.list_replicas()
 
 
-def test_a_workload_that_is_not_there_ends_the_start() -> None:
-    """A wrong name is for a person to mend."""
+def test_a_missing_workload_ends_the_start() -> None:
+    """A wrong name needs a person."""
     with pytest.raises(KubernetesRejectedError, match="is not in namespace"):
         start(KubernetesRejectedError("deployment lake is not in namespace default", 404))

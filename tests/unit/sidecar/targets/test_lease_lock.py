@@ -1,4 +1,4 @@
-"""The lease's thread, step by step: a loop that hangs, and what nobody expected."""
+"""The renewal thread of the lease, step by step: a hanging loop and unexpected errors."""
 
 import logging
 from collections.abc import Callable
@@ -24,10 +24,10 @@ class Server:
     def __init__(self) -> None:
         self.body: dict[str, Any] | None = None
         self.fails: Exception | None = None
-        self.asked = 0
+        self.calls = 0
 
     def read_lease(self, _: str) -> dict[str, Any] | None:
-        self.asked += 1
+        self.calls += 1
         if self.fails is not None:
             raise self.fails
         return self.body
@@ -52,8 +52,8 @@ def election(server: Server, me: str, clock: Ticking) -> LeaseElection:
     return LeaseElection(cast("KubernetesApi", server), "lease", me, clock, PATIENCE)
 
 
-def test_a_loop_that_hangs_loses_its_lease() -> None:
-    """It is given up, not taken again, and taken when the loop goes on and it is free."""
+def test_a_hanging_loop_loses_its_lease() -> None:
+    """It is released, not acquired again, and acquired once the loop runs and it is free."""
     server, clock = Server(), Ticking()
     one, two = election(server, "one", clock), election(server, "two", clock)
     one._acquire_or_renew()
@@ -78,10 +78,10 @@ def test_a_loop_that_hangs_loses_its_lease() -> None:
     assert (one.is_leader(), server.holder) == (True, "one")
 
 
-def test_what_nobody_expected_ends_no_election(
+def test_an_unexpected_error_does_not_end_the_election(
     eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It costs the lead at once, is logged once with its trace, and the thread tries again."""
+    """It costs the lead at once, is logged once with its traceback, and the thread retries."""
     server, clock = Server(), Ticking()
     one = election(server, "one", clock)
     one._acquire_or_renew()
@@ -90,11 +90,11 @@ def test_what_nobody_expected_ends_no_election(
     with caplog.at_level(logging.ERROR):
         one.start()
         try:
-            eventually(lambda: server.asked >= 3)
+            eventually(lambda: server.calls >= 3)
             assert not one.is_leader()
             server.fails = None
             eventually(one.is_leader)
         finally:
             one.close()
-    (told,) = [record for record in caplog.records if "unexpected" in record.message]
-    assert told.exc_info is not None
+    (logged,) = [record for record in caplog.records if "unexpected" in record.message]
+    assert logged.exc_info is not None

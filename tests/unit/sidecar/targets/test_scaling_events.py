@@ -1,4 +1,4 @@
-"""Which verdicts become Events on the workload."""
+"""Decisions that become Events on the workload."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from trimtab.sidecar.targets.kubernetes.scaling_events import KubernetesEventRep
 
 @dataclass
 class Told:
-    """An API that takes note."""
+    """An API client that records events."""
 
     events: list[tuple[str, str, bool]] = field(default_factory=list)
     refuses: bool = False
@@ -31,16 +31,16 @@ class Told:
 
 
 def turn(events: KubernetesEventReporter, action: ScalingAction, *reasons: str, failure: str = "") -> None:
-    verdict = ScalingDecision(action, reasons, DecisionMetrics(), failure=failure)
+    decision = ScalingDecision(action, reasons, DecisionMetrics(), failure=failure)
     events(
         IterationReport(
-            1.7e9, verdict, {}, 1, is_group_known=True, decision_seconds=0.0, iteration_seconds=0.0
+            1.7e9, decision, {}, 1, is_group_known=True, decision_seconds=0.0, iteration_seconds=0.0
         )
     )
 
 
-def test_scalings_are_told() -> None:
-    """A scaling is an event with its reasons; a turn that holds is none."""
+def test_scalings_create_events() -> None:
+    """A scaling creates an event with its reasons; a hold creates none."""
     api = Told()
     events = KubernetesEventReporter(cast("KubernetesApi", api))
     turn(events, ScalingAction.HOLD, "2 is right")
@@ -48,8 +48,8 @@ def test_scalings_are_told() -> None:
     assert api.events == [("ScaledUp", "1 -> 2; started a", False)]
 
 
-def test_a_failure_is_told_once() -> None:
-    """What cannot be done is a warning, once while it fails for the same reason."""
+def test_a_repeated_failure_creates_one_event() -> None:
+    """A failed scaling is a warning, once while it fails for the same reason."""
     api = Told()
     events = KubernetesEventReporter(cast("KubernetesApi", api))
     for needed in ("needed 1 B/s", "needed 2 B/s"):
@@ -59,8 +59,8 @@ def test_a_failure_is_told_once() -> None:
     assert [wrong for _, _, wrong in api.events] == [True, True, False]
 
 
-def test_who_may_not_tell_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    """An event that is refused is logged."""
+def test_a_rejected_event_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A rejected event is logged, and scaling continues."""
     events = KubernetesEventReporter(cast("KubernetesApi", Told(refuses=True)))
     turn(events, ScalingAction.STOP, "nothing is left")
     assert "not allowed to create events" in caplog.text
