@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -173,21 +174,18 @@ class DeadLetterReplay:
     def _send_chunk(self, rows: Sequence[DeadLetterRow]) -> list[DeadLetterRow]:
         delivered: list[DeadLetterRow] = []
         for row in rows:
-            self._produce_row(row, self._delivery_callback(row, delivered))
+            self._produce_row(row, partial(self._record_delivery, delivered, row))
             self.producer.poll(0)  # serves the delivery callbacks
         self.producer.flush()
         return delivered
 
-    def _delivery_callback(
-        self, row: DeadLetterRow, delivered: list[DeadLetterRow]
-    ) -> Callable[[Any, Any], None]:
-        def confirm(error: Any, _message: Any) -> None:
-            if error is None:
-                delivered.append(row)
-            else:
-                self._failed.append(str(error))
-
-        return confirm
+    def _record_delivery(
+        self, delivered: list[DeadLetterRow], row: DeadLetterRow, error: Any, _message: Any
+    ) -> None:
+        if error is None:
+            delivered.append(row)
+        else:
+            self._failed.append(str(error))
 
     def _produce_row(self, row: DeadLetterRow, on_delivery: Callable[[Any, Any], None]) -> None:
         topic = self.target_topic or row.topic

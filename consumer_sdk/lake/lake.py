@@ -1,14 +1,20 @@
-"""Base of the lakes of all table formats: a Spark session, table inspection."""
+"""Base of the lakes of all table formats: a Spark session, creation of tables, their inspection."""
 
+import logging
 from abc import ABC, abstractmethod
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
+from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
+from trimtab.consumer_sdk.lake.schema.column_mapping import spark_schema_of
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec, check_partition_columns
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.session import stop_session
+
+log = logging.getLogger("trimtab.lake")
 
 
 class StoredTable(LakeTable, Protocol):
@@ -33,9 +39,31 @@ class SparkLake(ABC):
     def open_table(self, name: str) -> StoredTable | None:
         """Return a table, None if it does not exist. Raises LakeUnavailableError."""
 
-    @abstractmethod
     def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> StoredTable:
-        """Return the table; create it with the frame's columns if it does not exist."""
+        """Return the table; create it with the frame's columns if it does not exist. Raises SettingError."""
+        if (table := self.open_table(name)) is not None:
+            return table
+        rows = spark_schema_of(frame)
+        check_partition_columns(name, partition_spec, rows.names)
+        try:
+            self._create_table(name, rows, partition_spec)
+            log.info("%s: created with %s", name, rows.simpleString())
+        except jvm_errors.JVM_ERRORS as error:
+            if not self._is_creation_race(name, error):
+                raise jvm_errors.to_trimtab_error(error, f"table {name} cannot be created") from error
+        if (table := self.open_table(name)) is not None:
+            return table
+        raise LakeUnavailableError(
+            f"table {name} does not exist yet: another writer is creating it, or dropped it. If this "
+            "lasts, find out what drops it; remove its folder if it is empty"
+        )
+
+    @abstractmethod
+    def _create_table(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None: ...
+
+    # Whether another writer has just created the table, or is creating it.
+    @abstractmethod
+    def _is_creation_race(self, name: str, error: BaseException) -> bool: ...
 
     @abstractmethod
     def create_scratch_table(self, folder: str, frame: Frame) -> StoredTable:

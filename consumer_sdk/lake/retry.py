@@ -69,12 +69,14 @@ class RetryBackoff:
 
     def wait_after_race(self, attempt: int) -> None:
         """Wait after a lost race. Raises FlushAbandonedError."""
-        self.cancelled.wait(backoff_seconds(RACE_BACKOFF_MIN_S, RACE_BACKOFF_MAX_S, attempt, self.rng))
-        self.raise_if_cancelled()
+        self._wait(RACE_BACKOFF_MIN_S, RACE_BACKOFF_MAX_S, attempt)
 
     def wait_after_outage(self, attempt: int) -> float:
         """Wait after an outage; return the delay in seconds. Raises FlushAbandonedError."""
-        seconds = backoff_seconds(OUTAGE_BACKOFF_MIN_S, OUTAGE_BACKOFF_MAX_S, attempt, self.rng)
+        return self._wait(OUTAGE_BACKOFF_MIN_S, OUTAGE_BACKOFF_MAX_S, attempt)
+
+    def _wait(self, shortest: float, longest: float, attempt: int) -> float:
+        seconds = backoff_seconds(shortest, longest, attempt, self.rng)
         self.cancelled.wait(seconds)
         self.raise_if_cancelled()
         return seconds

@@ -1,6 +1,6 @@
 """Settings of the lake writer: `lake.*`, `batch.*`, `spark.*` and those of the schema registry.
 
-`LakeOptions` lists and validates what people write. `parse_lake_config` validates a flat
+`LakeWriterSettings` lists and validates what people write. `parse_lake_config` validates a flat
 configuration and then resolves it: it imports the transform and makes the warehouse path absolute.
 Settings of the consumer in the same mapping are ignored.
 """
@@ -71,7 +71,7 @@ def _parse_text_mapping(value: Any) -> dict[str, str]:
     return {str(key): str(text) for key, text in value.items()}
 
 
-class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
+class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
     """Settings that the lake writer reads, under the names that people write."""
 
     lake_format: Annotated[str, _choice(*TABLE_FORMATS)] = setting(
@@ -164,7 +164,7 @@ class LakeOptions(SettingsModel, owner="the lake writer", separator="."):
 
 
 # Of `lake.catalog.*` only `name` is ours: the others are Iceberg's.
-LAKE_SETTING_NAMES: Final = frozenset(one.name for one in list_settings(LakeOptions))
+LAKE_SETTING_NAMES: Final = frozenset(one.name for one in list_settings(LakeWriterSettings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def is_lake_setting(name: str) -> bool:
     )
 
 
-def _validate_options(config: Mapping[str, Any]) -> LakeOptions:
+def _validate_options(config: Mapping[str, Any]) -> LakeWriterSettings:
     own = {
         name: value
         for name, value in config.items()
@@ -258,10 +258,10 @@ def _validate_options(config: Mapping[str, Any]) -> LakeOptions:
         and (name in LAKE_SETTING_NAMES or not name.startswith(CATALOG_PREFIX))
         and value is not None
     }
-    return validate_settings(LakeOptions, own)
+    return validate_settings(LakeWriterSettings, own)
 
 
-def _build_session_config(options: LakeOptions, config: Mapping[str, Any]) -> SessionConfig:
+def _build_session_config(options: LakeWriterSettings, config: Mapping[str, Any]) -> SessionConfig:
     catalog = {
         name.removeprefix(CATALOG_PREFIX): str(value)
         for name, value in config.items()
@@ -288,7 +288,7 @@ def _build_session_config(options: LakeOptions, config: Mapping[str, Any]) -> Se
     )
 
 
-def _parse_registry(options: LakeOptions, config: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_registry(options: LakeWriterSettings, config: Mapping[str, Any]) -> dict[str, Any]:
     if options.lake_decoder not in REGISTRY_DECODERS:
         return {}
     registry = schema_registry.extract_registry_settings(config)

@@ -26,7 +26,6 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import (
     CommitConflictError,
     CommittedOffsetsLostError,
-    LakeUnavailableError,
     TableSchemaMismatchError,
 )
 from trimtab.consumer_sdk.lake.formats.delta import arrow_files, link_log_store
@@ -36,7 +35,7 @@ from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGa
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.ports import Frame, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.schema.column_mapping import explain_mismatch, spark_schema_of
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec, check_partition_columns
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_changes
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.session import java_frame, java_session
@@ -76,28 +75,14 @@ class DeltaLake(SparkLake):
             self._register_in_spark(name)
             return table
 
-    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> "DeltaTable":
-        """Return the table; create it with the frame's columns if it does not exist. Raises SettingError."""
-        if (table := self.open_table(name)) is not None:
-            return table
-        rows = spark_schema_of(frame)
-        check_partition_columns(name, partition_spec, rows.names)
-        try:
-            self._create_at_path(self._table_path(name), rows, partition_spec)
-            log.info("%s: created with %s", name, rows.simpleString())
-        except jvm_errors.JVM_ERRORS as error:
-            translated = jvm_errors.to_trimtab_error(error, f"table {name} cannot be created")
-            raced = isinstance(translated, CommitConflictError)  # another writer has just created it
-            # Its empty _delta_log may be visible before its first commit: the caller retries.
-            if not raced and not (_is_folder_occupied(error) and self._holds_only_log(name)):
-                raise translated from error
-        table = self.open_table(name)
-        if table is None:
-            raise LakeUnavailableError(
-                f"table {name} does not exist yet: another writer is creating it, or dropped it. If this "
-                "lasts, inspect its folder, and remove it if it is empty"
-            )
-        return table
+    def _create_table(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None:
+        self._create_at_path(self._table_path(name), rows, partition_spec)
+
+    def _is_creation_race(self, name: str, error: BaseException) -> bool:
+        if isinstance(jvm_errors.to_trimtab_error(error, name), CommitConflictError):
+            return True
+        # The other writer's empty _delta_log may be visible before its first commit.
+        return _is_folder_occupied(error) and self._holds_only_log(name)
 
     def create_scratch_table(self, folder: str, frame: Frame) -> "DeltaTable":
         """Return a table with the frame's columns in a local folder, without a name in SQL."""

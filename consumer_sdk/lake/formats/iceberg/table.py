@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, LakeUnavailableError
+from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
 from trimtab.consumer_sdk.lake.lake import SparkLake
@@ -37,11 +37,7 @@ from trimtab.consumer_sdk.lake.schema.column_mapping import (
     spark_schema_of,
     to_nullable_schema,
 )
-from trimtab.consumer_sdk.lake.schema.partition_spec import (
-    PARTITION_SETTING,
-    PartitionSpec,
-    check_partition_columns,
-)
+from trimtab.consumer_sdk.lake.schema.partition_spec import PARTITION_SETTING, PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange, find_column_changes
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
@@ -83,21 +79,9 @@ class IcebergLake(SparkLake):
                 return None
             raise jvm_errors.to_trimtab_error(error, f"table {name}") from error
 
-    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> "IcebergTable":
-        """Return the table; create it with the frame's columns if it does not exist. Raises SettingError."""
-        if (table := self.open_table(name)) is not None:
-            return table
-        try:
-            self._create_in_catalog(name, spark_schema_of(frame), partition_spec)
-            log.info("%s: created with %s", name, spark_schema_of(frame).simpleString())
-        except jvm_errors.JVM_ERRORS as error:
-            # Another writer may create the table first.
-            if not any("AlreadyExists" in cause for cause, _ in jvm_errors.java_causes(error)):
-                raise jvm_errors.to_trimtab_error(error, f"table {name} cannot be created") from error
-        table = self.open_table(name)
-        if table is None:
-            raise LakeUnavailableError(f"table {name} was dropped after its creation; find out what drops it")
-        return table
+    def _is_creation_race(self, name: str, error: BaseException) -> bool:
+        del name
+        return any("AlreadyExists" in cause for cause, _ in jvm_errors.java_causes(error))
 
     def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
@@ -113,8 +97,7 @@ class IcebergLake(SparkLake):
             schema = self._to_iceberg_schema(spark_schema_of(frame))
             return IcebergTable(folder, tables.create(schema, folder), self._staging_writer)
 
-    def _create_in_catalog(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None:
-        check_partition_columns(name, partition_spec, rows.names)
+    def _create_table(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None:
         schema = self._to_iceberg_schema(rows)
         spec = self._build_partition_spec(name, schema, partition_spec)
         namespace = name.rpartition(".")[0]
