@@ -51,7 +51,6 @@ class JavaNotFoundError(CallerError):
 
     def __init__(self, searched: str) -> None:
         super().__init__(f"{searched}; {JAVA_ADVICE}")
-        self.searched = searched
 
 
 class UnsupportedJavaError(CallerError):
@@ -68,8 +67,6 @@ class MissingExtraError(CallerError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed and this needs it: pip install 'trimtab[{extra}]'")
-        self.package = package
-        self.extra = extra
 
 
 class ConsumerClosedError(CallerError):
@@ -87,7 +84,6 @@ class BrokerUnreachableError(PeerError):
             f"no Kafka broker answers at {bootstrap}{details}: is it running, and is the address "
             "(bootstrap.servers), security.protocol and firewall right?"
         )
-        self.bootstrap = bootstrap
 
 
 class JarsUnavailableError(PeerError):
@@ -127,7 +123,6 @@ class InvalidDelayError(CallerError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"{seconds!r} is no time to wait: give seconds, 0 or more, and finite")
-        self.seconds = seconds
 
 
 class MarkerWriteError(PeerError):

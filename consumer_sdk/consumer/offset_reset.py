@@ -72,11 +72,8 @@ class OffsetReset:
 
     def __str__(self) -> str:
         if self.truncated:
-            read = (
-                "the records read so far"
-                if self.requested_offset is None
-                else f"offset {self.requested_offset}"
-            )
+            requested = self.requested_offset
+            read = "the records read so far" if requested is None else f"offset {requested}"
             return (
                 f"{self.partition}: its log was truncated below {read}, and holds "
                 f"{self.log_start_offset} to {self.log_end_offset - 1} now: records that were read "

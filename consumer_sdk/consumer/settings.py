@@ -105,6 +105,7 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
         """Yield contradictions between settings."""
         del given
+        beat, session, poll = self.heartbeat_interval_ms, self.session_timeout_ms, self.max_poll_interval_ms
         for name, value in (("bootstrap.servers", self.bootstrap_servers), ("group.id", self.group_id)):
             if not value:
                 yield f"{name!r} is missing; every consumer needs it"
@@ -121,16 +122,11 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
                 f"group.protocol={self.group_protocol!r} (KIP-848) has assignors in the broker "
                 "only; leave it out: Trimtab uses the classic protocol, which Kafka 4 serves"
             )
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            yield (
-                f"heartbeat.interval.ms={self.heartbeat_interval_ms} must be below "
-                f"session.timeout.ms={self.session_timeout_ms}"
-            )
-        if self.session_timeout_ms > self.max_poll_interval_ms:
-            yield (
-                f"session.timeout.ms={self.session_timeout_ms} must not exceed "
-                f"max.poll.interval.ms={self.max_poll_interval_ms}"
-            )
+        if beat >= session:
+            yield f"heartbeat.interval.ms={beat} must be below session.timeout.ms={session}"
+        # The lease of a rebalance lasts max.poll.interval.ms (`membership.lease`).
+        if session > poll:
+            yield f"session.timeout.ms={session} must not exceed max.poll.interval.ms={poll}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class DownloadCounter:
 @contextmanager
 def show_download_progress(
     name: str, folder: Path, progress: Callable[[str], None] | None
-) -> Generator[DownloadCounter, None, None]:
+) -> Generator[DownloadCounter]:
     """Yield a counter shown by `progress`, by a bar on a terminal, or by one line."""
     console = Console(stderr=True)
     if progress is not None:
@@ -49,7 +49,7 @@ def show_download_progress(
 
 
 @contextmanager
-def _show_progress_bar(console: Console, name: str) -> Generator[Callable[[int, int], None], None, None]:
+def _show_progress_bar(console: Console, name: str) -> Generator[Callable[[int, int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"downloading the JARs of {name} (once)", total=None)

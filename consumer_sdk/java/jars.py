@@ -47,6 +47,7 @@ class _JarRequest:
     coordinates: tuple[str, ...]
     excludes: tuple[str, ...]
     jars_folder: Path  # parent of the folders of all requests
+    progress: ProgressCallback | None
 
     @property
     def target_folder(self) -> Path:
@@ -64,23 +65,19 @@ def fetch_jars(
 ) -> tuple[Path, ...]:
     """Return the JARs of `coordinates` and their dependencies, sorted; download them if needed.
 
-    `coordinates` are "organisation:module:version", `excludes` "organisation:module". `cache` is
-    Trimtab's cache folder ($TRIMTAB_CACHE, else the user's). `progress` gets a line per JAR; by
-    default a bar is shown on standard error. Raises JarsUnavailableError, JavaNotFoundError,
-    UnsupportedJavaError, and MissingExtraError without pyspark.
+    `coordinates` are "organisation:module:version", `excludes` "organisation:module". `progress` gets
+    a line per JAR; by default a bar is shown on standard error. Raises JarsUnavailableError,
+    JavaNotFoundError, UnsupportedJavaError, and MissingExtraError without pyspark.
     """
     home = (cache or cache_folder()) / "jars"
-    request = _JarRequest(name, tuple(coordinates), tuple(excludes), home)
-    jars = _find_complete_jars(request.target_folder)
-    if jars is None:
-        try:
-            jars = _fetch_missing(request, progress)
-        except OSError as error:
-            raise JarsUnavailableError(
-                f"the JARs of {name} cannot be stored in {home}: {error}; "
-                "set TRIMTAB_CACHE to a writable folder with free space"
-            ) from error
-    return jars
+    request = _JarRequest(name, tuple(coordinates), tuple(excludes), home, progress)
+    try:
+        return _find_complete(request.target_folder) or _fetch_missing(request)
+    except OSError as error:
+        raise JarsUnavailableError(
+            f"the JARs of {name} cannot be stored in {home}: {error}; "
+            "set TRIMTAB_CACHE to a writable folder with free space"
+        ) from error
 
 
 def cache_folder() -> Path:
@@ -89,50 +86,48 @@ def cache_folder() -> Path:
     return Path(folder) if folder else platformdirs.user_cache_path("trimtab")
 
 
-def _find_complete_jars(folder: Path) -> tuple[Path, ...] | None:
-    """Return the JARs if each has its full size, else None."""
+def _find_complete(folder: Path) -> tuple[Path, ...]:
     try:
         sizes: dict[str, int] = json.loads((folder / COMPLETION_MARKER).read_text())
+        # By size: a hash would read all of them at each start.
         complete = all((folder / jar).stat().st_size == size for jar, size in sizes.items())
     except (OSError, ValueError):
-        return None
-    return tuple(folder / jar for jar in sorted(sizes)) if sizes and complete else None
+        return ()
+    return tuple(folder / jar for jar in sorted(sizes)) if complete else ()
 
 
-def _fetch_missing(request: _JarRequest, progress: ProgressCallback | None) -> tuple[Path, ...]:
+def _fetch_missing(request: _JarRequest) -> tuple[Path, ...]:
     request.jars_folder.mkdir(parents=True, exist_ok=True)
-    with _lock_folder(request.target_folder.with_suffix(".lock"), request.name, progress) as lock:
+    with _lock_folder(request) as lock:
         # Another process may have downloaded them during the wait for the lock.
-        jars = _find_complete_jars(request.target_folder)
-        if jars is None:
-            _download_jars(request, lock, progress)
-            jars = _find_complete_jars(request.target_folder)
-    if jars is None:
+        jars = _find_complete(request.target_folder)
+        if not jars:
+            _download(request, lock)
+            jars = _find_complete(request.target_folder)
+    if not jars:
         raise JarsUnavailableError(f"{request.target_folder} was changed during the download; try again")
     return jars
 
 
 @contextmanager
-def _lock_folder(
-    path: Path, name: str, progress: ProgressCallback | None
-) -> Generator[IO[bytes], None, None]:
-    with path.open("ab") as lock:
+def _lock_folder(request: _JarRequest) -> Generator[IO[bytes]]:
+    with request.target_folder.with_suffix(".lock").open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if progress:
-                progress(f"{name}: waiting for another process that is downloading the JARs")
+            if request.progress:
+                request.progress(f"{request.name}: waiting for another process that is downloading the JARs")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
 
-def _download_jars(request: _JarRequest, lock: IO[bytes], progress: ProgressCallback | None) -> None:
+def _download(request: _JarRequest, lock: IO[bytes]) -> None:
     # The lock is ours, so these belong to processes that were killed.
     for leftover in request.jars_folder.glob(f".{request.target_folder.name}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix=f".{request.target_folder.name}-", dir=request.jars_folder))
     try:
-        _run_ivy_retrieve(request, work, lock, progress)
+        _retrieve(request, work, lock)
         downloaded = work / "lib"
         sizes = {jar.name: jar.stat().st_size for jar in sorted(downloaded.glob("*.jar"))}
         # Written before the rename: a folder without it never appears (rule 1).
@@ -143,9 +138,7 @@ def _download_jars(request: _JarRequest, lock: IO[bytes], progress: ProgressCall
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _run_ivy_retrieve(
-    request: _JarRequest, work: Path, lock: IO[bytes], progress: ProgressCallback | None
-) -> None:
+def _retrieve(request: _JarRequest, work: Path, lock: IO[bytes]) -> None:
     (work / "ivy.xml").write_text(_render_ivy_module(request))
     command = [
         *(str(require_java()), "-jar", str(_find_ivy_jar())),
@@ -153,27 +146,25 @@ def _run_ivy_retrieve(
         *("-retrieve", str(work / "lib" / "[artifact]-[revision].[ext]")),
     ]
     output = ""
-    with show_download_progress(request.name, request.jars_folder, progress) as counter:
+    with show_download_progress(request.name, request.jars_folder, request.progress) as counter:
         for _ in range(IVY_ATTEMPTS):
             code, output = _run_ivy(command, lock, counter)
             if code == 0:
                 return
     raise JarsUnavailableError(
-        f"the JARs of {request.name} cannot be downloaded; is the internet reachable (behind a "
-        "proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...)? Ivy's output:\n"
-        f"{_summarize_failure(output)}"
+        f"the JARs of {request.name} cannot be downloaded; is the internet reachable (behind a proxy: "
+        f"JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...)? Ivy's output:\n{_summarize(output)}"
     )
 
 
 def _run_ivy(command: Sequence[str], lock: IO[bytes], counter: DownloadCounter) -> tuple[int, str]:
-    """Run Ivy and return its exit code and output; an error in here kills it."""
     output: list[str] = []
     with subprocess.Popen(  # noqa: S603 - a command of our own making
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pass_fds=[lock.fileno()],
+        pass_fds=[lock.fileno()],  # Ivy inherits the lock (rule 3)
     ) as ivy:
         assert ivy.stdout is not None
         try:
@@ -187,7 +178,6 @@ def _run_ivy(command: Sequence[str], lock: IO[bytes], counter: DownloadCounter) 
 
 
 def _read_output(pipe: int) -> Iterator[str]:
-    """Yield output as it arrives. Raises JarsUnavailableError after a long silence."""
     # A download prints dots, so silence means a dead network.
     while select.select([pipe], [], [], IVY_SILENCE_TIMEOUT_S)[0]:
         data = os.read(pipe, 1 << 16)
@@ -197,7 +187,7 @@ def _read_output(pipe: int) -> Iterator[str]:
     raise JarsUnavailableError(f"Ivy printed nothing for {IVY_SILENCE_TIMEOUT_S:.0f} s: is the network up?")
 
 
-def _summarize_failure(output: str) -> str:
+def _summarize(output: str) -> str:
     failure_words = ("unresolved", "not found", "exception", "error", "failed", "refused")
     lines = [line.strip() for line in output.splitlines()]
     failures = [line for line in lines if any(word in line.lower() for word in failure_words)]
@@ -205,11 +195,8 @@ def _summarize_failure(output: str) -> str:
 
 
 def _render_ivy_module(request: _JarRequest) -> str:
-    """Return the ivy.xml of a request."""
-    excluded = "".join(
-        f"<exclude org={quoteattr(org)} module={quoteattr(module)}/>"
-        for org, module in (exclude.split(":") for exclude in request.excludes)
-    )
+    excludes = (exclude.split(":") for exclude in request.excludes)
+    excluded = "".join(f"<exclude org={quoteattr(org)} module={quoteattr(m)}/>" for org, m in excludes)
     dependencies = "".join(
         f"<dependency org={quoteattr(org)} name={quoteattr(module)} rev={quoteattr(version)} "
         f'conf="default->runtime,master">{excluded}</dependency>'

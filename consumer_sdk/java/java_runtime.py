@@ -43,18 +43,13 @@ def _find_java() -> Path:
 
 
 def _read_java_version(java: Path) -> int:
+    command, timeout = [str(java), "-version"], _JAVA_VERSION_TIMEOUT_S
     try:
-        result = subprocess.run(  # noqa: S603 - the path was found above, the arguments are fixed
-            [java, "-version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_JAVA_VERSION_TIMEOUT_S,
-            check=False,
-        )
+        result = subprocess.run(command, capture_output=True, timeout=timeout, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaNotFoundError(f"{java} does not run ({error})") from error
-    text = result.stderr + result.stdout  # java -version prints to standard error
+    # java -version prints to standard error.
+    text = (result.stderr + result.stdout).decode(errors="replace")
     match = _JAVA_VERSION_PATTERN.search(text)
     if match is None:
         raise JavaNotFoundError(f"{java} printed no version, but: {text.strip()[:200]!r}")

@@ -397,10 +397,8 @@ def _to_membership_error(error: Exception, settings: ConsumerSettings) -> GroupM
     if isinstance(error, GroupAuthorizationFailedError):
         return MissingAclError(f"{member}: no permission to join; grant Read on group {settings.group}")
     if isinstance(error, TopicAuthorizationFailedError):
-        denied = ", ".join(sorted(map(str, error.args[0] if error.args else ())))
-        return MissingAclError(
-            f"{member}: no permission to read topic {denied}; grant Read on topic {denied}"
-        )
+        denied = f"topic {', '.join(sorted(map(str, error.args[0] if error.args else ())))}"
+        return MissingAclError(f"{member}: no permission to read {denied}; grant Read on {denied}")
     hint = ""
     if isinstance(error, FencedInstanceIdError):
         hint = "; another consumer of this group uses the same group.instance.id: give each consumer its own"

@@ -52,7 +52,6 @@ def open_queue(kind: str, topic: str, config: Mapping[str, Any]) -> MessageQueue
     `config` holds consumer settings and `trimtab.queue.*` (docs/queues.md). Raises SettingError
     and the errors of the kind's class.
     """
-    queue_class = QUEUE_KINDS.get(kind)
-    if queue_class is None:
+    if kind not in QUEUE_KINDS:
         raise SettingError(f"unknown queue kind {kind!r}; use one of {', '.join(QUEUE_KINDS)}")
-    return queue_class(topic, config)
+    return QUEUE_KINDS[kind](topic, config)

@@ -26,12 +26,13 @@ class AsyncQueue:
         self._cancelled_calls: deque[Future[Sequence[QueueMessage]]] = deque()
 
     async def receive(self, max: int = 100, wait: float = 1.0) -> Sequence[QueueMessage]:  # noqa: A002
-        """Return up to `max` messages once any is available, none after `wait` seconds."""
+        """Do the same as `MessageQueue.receive`."""
         if max and self._cancelled_calls:
             call = self._cancelled_calls.popleft()
         else:
             call = self._executor.submit(self._queue.receive, max, wait)
         try:
+            # Shielded: cancelling the future would lose the messages of a running call.
             messages = await asyncio.shield(asyncio.wrap_future(call))
         except asyncio.CancelledError:
             self._cancelled_calls.append(call)
@@ -44,7 +45,7 @@ class AsyncQueue:
         return messages
 
     async def flush(self, timeout: float = 30.0) -> bool:  # noqa: ASYNC109 - the queue's own
-        """Wait until the broker has stored all settlements; return False if it has not."""
+        """Do the same as `MessageQueue.flush`."""
         return await self.run_on_queue(lambda queue: queue.flush(timeout))
 
     async def run_on_queue(self, function: Callable[[MessageQueue], ResultT]) -> ResultT:

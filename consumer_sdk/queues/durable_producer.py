@@ -12,21 +12,13 @@ from trimtab.common.clock import Clock
 
 log = logging.getLogger("trimtab.queues")
 
-QUIET_LOG_LEVEL: Final = 2
-"""librdkafka's log level without connection attempts, which Trimtab logs once itself."""
-
-RECEIPT_POLL_S: Final = 0.002
-"""Seconds of one poll for delivery reports."""
-
-BUFFER_FULL_WAIT_S: Final = 0.1
-"""Seconds of one poll while the client's own queue is full."""
-
+QUIET_LOG_LEVEL: Final = 2  # hides connection attempts, which Trimtab logs once itself
+RECEIPT_POLL_S: Final = 0.002  # short, since a start marker's report gates the delivery of its messages
+BUFFER_FULL_WAIT_S: Final = 0.1  # polls make room in the client's queue
+# Librdkafka's highest message.max.bytes: only the broker limits the size.
 MAX_MESSAGE_BYTES: Final = 1_000_000_000
-"""librdkafka's highest `message.max.bytes`, so that only the broker limits the size."""
-
+# Also of every other record in its batch.
 TOO_LARGE_REASON: Final = "larger than the topic's max.message.bytes"
-"""Failure of a record that the topic never accepts, and of every record in its batch."""
-
 _TOO_LARGE_CODES: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 
@@ -41,8 +33,8 @@ class ProducerRecord:
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
+# Gets the record and "" when it is stored, else the reason of the failure.
 DeliveryCallback: TypeAlias = Callable[[ProducerRecord, str], None]
-"""Called with the record and "" when it is stored, else with the reason of the failure."""
 
 
 class DurableProducer:
@@ -55,27 +47,21 @@ class DurableProducer:
 
     def send_async(self, record: ProducerRecord, on_delivery: DeliveryCallback) -> None:
         """Write a record in the background; `poll` and `flush` call `on_delivery`."""
-        try:
-            self._produce_record(record, partial(_report_delivery, record, on_delivery))
-        except KafkaException as error:
-            on_delivery(record, _describe_failure(error.args[0]))
+        self._produce(record, partial(on_delivery, record))
 
     def write_and_wait(self, records: Sequence[ProducerRecord], timeout: float) -> dict[int, str]:
         """Write records and wait `timeout` seconds; return the failures: index → reason.
 
         A record without a delivery report counts as failed, although it may be stored later.
         """
-        # Any thread that polls may run the callbacks: appending to a list is atomic.
-        reports: list[tuple[int, str]] = []
+        # Any thread that polls may run the callbacks: setting an item is atomic.
+        reports: dict[int, str] = {}
         for index, record in enumerate(records):
-            try:
-                self._produce_record(record, partial(_collect_report, reports, index))
-            except KafkaException as error:
-                reports.append((index, _describe_failure(error.args[0])))
+            self._produce(record, partial(reports.__setitem__, index))
         deadline = self._clock.monotonic() + timeout
         while len(reports) < len(records) and self._clock.monotonic() < deadline:
             self._producer.poll(RECEIPT_POLL_S)
-        outcomes = {**dict.fromkeys(range(len(records)), "no answer in time"), **dict(reports)}
+        outcomes = {**dict.fromkeys(range(len(records)), "no answer in time"), **reports}
         return {index: reason for index, reason in outcomes.items() if reason}
 
     def poll(self) -> None:
@@ -86,36 +72,26 @@ class DurableProducer:
         """Wait until every record is stored or has failed; return False on timeout."""
         return not self._producer.flush(timeout)
 
-    def _produce_record(
-        self, record: ProducerRecord, on_report: Callable[[KafkaError | None, Message], None]
-    ) -> None:
+    def _produce(self, record: ProducerRecord, on_result: Callable[[str], None]) -> None:
+        """Write a record; `on_result` gets the reason of the failure, "" if it is stored."""
+        to = record.topic, record.value, record.key, record.partition
         while True:
             try:
-                self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    record.partition,
-                    on_report,
-                    headers=list(record.headers) or None,
-                )
+                self._producer.produce(*to, partial(_report, on_result), headers=list(record.headers) or None)
             except BufferError:
                 self._producer.poll(BUFFER_FULL_WAIT_S)
+            except KafkaException as error:
+                on_result(_describe(error.args[0]))
+                return
             else:
                 return
 
 
-def _collect_report(reports: list[tuple[int, str]], index: int, error: KafkaError | None, _: Message) -> None:
-    reports.append((index, "" if error is None else _describe_failure(error)))
+def _report(on_result: Callable[[str], None], error: KafkaError | None, _: Message) -> None:
+    on_result("" if error is None else _describe(error))
 
 
-def _report_delivery(
-    record: ProducerRecord, on_delivery: DeliveryCallback, error: KafkaError | None, _: Message
-) -> None:
-    on_delivery(record, "" if error is None else _describe_failure(error))
-
-
-def _describe_failure(error: KafkaError) -> str:
+def _describe(error: KafkaError) -> str:
     return TOO_LARGE_REASON if error.code() in _TOO_LARGE_CODES else str(error.str())
 
 
@@ -124,10 +100,7 @@ def write_or_shorten(
     records: Sequence[ProducerRecord],
     shorten: Callable[[int], ProducerRecord],
 ) -> tuple[list[ProducerRecord], dict[int, str]]:
-    """Write records; replace a record that is too large by `shorten(index)`.
-
-    Returns the records as written, and the failures: index → reason.
-    """
+    """Write records, `shorten(index)` if one is too large; return the written ones, and index → failure."""
     written, failed = list(records), write(records)
     for index in [index for index, reason in failed.items() if reason == TOO_LARGE_REASON]:
         # Alone first: the broker refuses a whole batch for its size.
@@ -137,7 +110,7 @@ def write_or_shorten(
             retried = write([written[index]])
         if retried:
             failed[index] = retried[0]
-            break  # the broker is away: a timeout for each of the others would take too long
+            break  # no broker answers: a timeout for each of the others would take too long
         del failed[index]
     return written, failed
 

@@ -15,40 +15,34 @@ log = logging.getLogger("trimtab.queues")
 
 
 class Closable(Protocol):
-    """An object with `close`."""
+    """A client or queue."""
 
     def close(self) -> None:
         """Release all resources."""
-        ...
 
 
-TRANSIENT_ERRORS: Final = frozenset(
-    {
-        KafkaError._TRANSPORT,  # noqa: SLF001 - the names they are documented by
-        KafkaError._TIMED_OUT,  # noqa: SLF001 - as above
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
-        KafkaError._RESOLVE,  # noqa: SLF001 - as above
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
+# A broker is down or starting; librdkafka does not mark all of these as retriable.
+TRANSIENT_ERRORS: Final = (
+    KafkaError._TRANSPORT,  # noqa: SLF001 - the names they are documented by
+    KafkaError._TIMED_OUT,  # noqa: SLF001 - as above
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
+    KafkaError._RESOLVE,  # noqa: SLF001 - as above
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.LEADER_NOT_AVAILABLE,
 )
-"""A broker is down or starting; librdkafka does not mark all of these as retriable."""
 
-
-LOST_MEMBERSHIP_ERRORS: Final = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001 - its public name
-    }
+# The member is out of the group: the next owner reads the uncommitted messages.
+LOST_MEMBERSHIP_ERRORS: Final = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001 - its public name
 )
-"""The member is out of the group: the next owner reads the uncommitted messages."""
 
 
 def commit_if_member(topic: str, commit: Callable[[], object]) -> bool:
@@ -64,7 +58,7 @@ def commit_if_member(topic: str, commit: Callable[[], object]) -> bool:
 
 
 @contextmanager
-def convert_transient_errors(bootstrap: str) -> Generator[None, None, None]:
+def convert_transient_errors(bootstrap: str) -> Generator[None]:
     """Raise BrokerUnreachableError for a transient KafkaException."""
     try:
         yield
@@ -76,8 +70,8 @@ def convert_transient_errors(bootstrap: str) -> Generator[None, None, None]:
 
 
 @contextmanager
-def close_on_error(resource: Closable) -> Generator[None, None, None]:
-    """Close a resource if the body raises, when the last step of opening it fails."""
+def close_on_error(resource: Closable) -> Generator[None]:
+    """Close a resource if the body, the last step of opening it, raises."""
     try:
         yield
     except BaseException:
@@ -110,14 +104,12 @@ def fetch_messages(consumer: Consumer, max_messages: int, wait: float) -> list[M
 def rewind_messages(consumer: Consumer, raw_messages: Iterable[Message]) -> None:
     """Seek back to the first of these messages in each partition that is still assigned."""
     first: dict[int, RawPartition] = {}
-    for raw in raw_messages:
+    for raw in raw_messages:  # in order within a partition
         if raw.error() is None:
             position = RawPartition(str(raw.topic()), int(raw.partition() or 0), int(raw.offset() or 0))
             first.setdefault(position.partition, position)
-    assigned = _assigned_partitions(consumer)
-    for partition, position in first.items():
-        if partition in assigned:
-            consumer.seek(position)
+    for partition in sorted(first.keys() & _assigned_partitions(consumer)):
+        consumer.seek(first[partition])
 
 
 def _assigned_partitions(consumer: Consumer) -> set[int]:

@@ -1,6 +1,6 @@
 """Headers that Trimtab adds to redelivered messages and dead letters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 from confluent_kafka import Message
@@ -8,40 +8,27 @@ from confluent_kafka import Message
 MessageHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 HEADER_PREFIX: Final = "trimtab."
-GROUP_HEADER: Final = "trimtab.group"
-"""Group of the message: the queues of other groups on the topic skip it."""
-
+GROUP_HEADER: Final = "trimtab.group"  # the queues of other groups on the topic skip the message
+# Of this delivery, from 1; of a dead letter the number of deliveries.
 DELIVERY_HEADER: Final = "trimtab.delivery"
-"""Number of this delivery, from 1; of a dead letter the number of deliveries."""
-
-ORIGIN_HEADER: Final = "trimtab.origin"
-"""topic/partition/offset of the first delivery."""
-
-WRITTEN_AT_HEADER: Final = "trimtab.written"
-"""Timestamp of the first delivery, in ms."""
-
-DUE_AT_HEADER: Final = "trimtab.due"
-"""Deadline of the previous delivery in the broker's time, in ms."""
-
-REASON_HEADER: Final = "trimtab.reason"
-"""Reason of a dead letter."""
+ORIGIN_HEADER: Final = "trimtab.origin"  # topic/partition/offset of the first delivery
+WRITTEN_AT_HEADER: Final = "trimtab.written"  # timestamp of the first delivery, in ms
+DUE_AT_HEADER: Final = "trimtab.due"  # deadline of the previous delivery in the broker's time, in ms
+REASON_HEADER: Final = "trimtab.reason"  # of dead letters
 
 
 def read_trimtab_headers(raw: Message) -> dict[str, str]:
     """Return the Trimtab headers of a message, decoded."""
-    return {
-        name: value.decode("utf-8", "replace")
-        for name, value in _all_headers(raw)
-        if name.startswith(HEADER_PREFIX) and value
-    }
+    own = [(name, value) for name, value in _all(raw) if name.startswith(HEADER_PREFIX) and value]
+    return {name: value.decode("utf-8", "replace") for name, value in own}
 
 
 def application_headers(raw: Message) -> MessageHeaders:
     """Return the headers of a message that Trimtab did not write."""
-    return [(name, value) for name, value in _all_headers(raw) if not name.startswith(HEADER_PREFIX)]
+    return [(name, value) for name, value in _all(raw) if not name.startswith(HEADER_PREFIX)]
 
 
-def _all_headers(raw: Message) -> MessageHeaders:
+def _all(raw: Message) -> MessageHeaders:
     return cast("MessageHeaders", raw.headers() or ())
 
 
@@ -56,15 +43,9 @@ def message_origin(raw: Message) -> str:
     return read_trimtab_headers(raw).get(ORIGIN_HEADER) or f"{raw.topic()}/{raw.partition()}/{raw.offset()}"
 
 
-def build_forwarded_headers(raw: Message, more: dict[str, str | int]) -> MessageHeaders:
+def build_forwarded_headers(raw: Message, more: Mapping[str, str | int]) -> MessageHeaders:
     """Return the headers of a message's next copy: the application's, ours and `more`."""
     _, timestamp_ms = raw.timestamp()
-    trimtab_headers: dict[str, str | int] = {
-        ORIGIN_HEADER: message_origin(raw),
-        WRITTEN_AT_HEADER: read_trimtab_headers(raw).get(WRITTEN_AT_HEADER) or timestamp_ms,
-        **more,
-    }
-    return [
-        *application_headers(raw),
-        *((name, str(value).encode()) for name, value in trimtab_headers.items()),
-    ]
+    written_at = read_trimtab_headers(raw).get(WRITTEN_AT_HEADER) or timestamp_ms
+    own = {ORIGIN_HEADER: message_origin(raw), WRITTEN_AT_HEADER: written_at, **more}
+    return [*application_headers(raw), *((name, str(value).encode()) for name, value in own.items())]

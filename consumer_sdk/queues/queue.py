@@ -27,11 +27,7 @@ class MessageSettler(Protocol):
         ...
 
     def settle(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
-        """Record a settlement without waiting.
-
-        Raises UnsupportedQueueOperationError if the queue kind does not support the request.
-        """
-        ...
+        """Record a settlement without waiting. Raises UnsupportedQueueOperationError."""
 
 
 class MessageQueue(Protocol):
@@ -50,8 +46,9 @@ class MessageQueue(Protocol):
 
     def close(self) -> None:
         """Flush and leave the group; messages in flight can be settled until then."""
-        ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()

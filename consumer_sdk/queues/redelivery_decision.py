@@ -66,11 +66,9 @@ def too_large_reason(due: DueMessage, settings: QueueSettings) -> str:
 def build_lost_letter(
     due: DueMessage, partition: int, settings: QueueSettings, reason: str
 ) -> ProducerRecord:
-    """Return the dead letter, without key and value, of a message that cannot be written.
-
-    Its origin header is the due offset, where the value stays until retention deletes it.
-    """
+    """Return the dead letter, without key and value, of a message that cannot be written."""
     values: dict[str, str | int] = {
+        # The value stays at this offset until retention deletes it.
         ORIGIN_HEADER: f"{settings.topic}/{partition}/{due.offset}",
         GROUP_HEADER: settings.group,
         DELIVERY_HEADER: due.delivery,

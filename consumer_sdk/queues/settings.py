@@ -69,20 +69,17 @@ DEAD_LETTER_SETTING: Final = QueueOptions.get_setting_name("dead_letter")
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Validated settings of one group's queue on one topic; `timeout` is in seconds.
-
-    `consumer_config` goes to the consumer, `client_config` to producers and admin clients.
-    """
+    """Validated settings of one group's queue on one topic."""
 
     topic: str
     group: str
-    timeout: float
+    timeout: float  # in seconds
     max_deliveries: int
     markers_topic: str
     dead_letter_topic: str
     at_most_once: bool
     consumer_config: Mapping[str, Any]
-    client_config: Mapping[str, Any]
+    client_config: Mapping[str, Any]  # of producers and admin clients
 
     def __repr__(self) -> str:
         """Leave out the dictionaries, which contain secrets."""
@@ -105,9 +102,9 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
         raise SettingError(f"{topic!r} is not the name of a topic; a queue needs exactly one")
     own = {name: value for name, value in config.items() if name.startswith(QUEUE_PREFIX)}
     options = validate_settings(QueueOptions, own)
-    consumer = {name: value for name, value in config.items() if name not in own}
+    rest = {name: value for name, value in config.items() if name not in own}
     # "latest" would skip the messages that wait when the group starts.
-    consumer = {"auto.offset.reset": "earliest", **consumer, "enable.auto.commit": False}
+    consumer = {"auto.offset.reset": "earliest", **rest, "enable.auto.commit": False}
     checked = parse_consumer_settings(consumer)
     group = checked.group
     markers = options.markers or markers_topic(topic, group)

@@ -12,10 +12,8 @@ class SettlementResult(StrEnum):
     """Result of an `ack`, `retry`, `reject` or `extend`."""
 
     DONE = "done"
-    LATE = "late"
-    """After the deadline: the message may have been redelivered; harmless, and logged."""
-    REPEATED = "repeated"
-    """The message was settled before; the call had no effect."""
+    LATE = "late"  # after the deadline: it may have been redelivered; harmless, and logged
+    REPEATED = "repeated"  # settled before; the call had no effect
 
 
 class SettlementAction(Enum):
@@ -52,7 +50,7 @@ def reason_to_text(reason: object) -> str:
     return str(reason).encode(errors="replace").decode()
 
 
+# States of a message in a `bytearray` that its batch shares: one byte for each message.
 UNSETTLED: Final = 0
 ACKNOWLEDGED: Final = 1
 SETTLED_OTHERWISE: Final = 2
-"""States of a message in a `bytearray` that a batch shares: one byte for each message."""

@@ -22,15 +22,13 @@ from trimtab.consumer_sdk.queues.settings import DEAD_LETTER_SETTING, QueueSetti
 log = logging.getLogger("trimtab.queues")
 
 TOPIC_ADMIN_TIMEOUT_S: Final = 30.0
-FIRST_ANSWER_TIMEOUT_S: Final = 3.0
-"""Seconds without an answer after which the log names the cause of the wait."""
-
+FIRST_ANSWER_TIMEOUT_S: Final = 3.0  # then the log names the cause of the wait
 NO_ANSWER_ERRORS: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})  # noqa: SLF001 - public
 TOPIC_POLL_INTERVAL_S: Final = 0.05
-TOPIC_TIMESTAMP_TYPE_CONFIG: Final = "message.timestamp.type"
+TIMESTAMP_TYPE_CONFIG: Final = "message.timestamp.type"
 LOG_APPEND_TIME: Final = "LogAppendTime"
 MARKERS_TOPIC_CONFIG: Final[Mapping[str, str]] = {
-    TOPIC_TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME,
+    TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME,
     "cleanup.policy": "delete",
     "retention.ms": "-1",  # trackers delete settled markers by offset
     "retention.bytes": "-1",
@@ -53,8 +51,7 @@ def prepare_queue_topics(
 ) -> int:
     """Create or check a queue's topics; return the number of partitions.
 
-    Raises QueueTopicMismatchError if the topics do not match, MissingAclError,
-    BrokerUnreachableError, TlsHandshakeError.
+    Raises QueueTopicMismatchError, MissingAclError, BrokerUnreachableError, TlsHandshakeError.
     """
     partitions, replicas = require_topic(client, settings)
     if not settings.dead_letter_topic:
@@ -62,25 +59,23 @@ def prepare_queue_topics(
             f"{DEAD_LETTER_SETTING} is empty, which only queues of kind 'share' support: name a "
             "dead-letter topic or omit the setting"
         )
-    _create_missing_topic(client, settings, NewTopic(settings.dead_letter_topic, partitions, replicas))
+    _create_if_missing(client, settings, NewTopic(settings.dead_letter_topic, partitions, replicas))
     _check_dead_letters(client, settings, partitions)
     if with_markers:
         config = dict(MARKERS_TOPIC_CONFIG)
-        _create_missing_topic(
-            client, settings, NewTopic(settings.markers_topic, partitions, replicas, config=config)
-        )
-        _wait_for_markers_topic(client, settings, clock)
-        _check_markers_topic(client, settings, partitions)
+        markers = NewTopic(settings.markers_topic, partitions, replicas, config=config)
+        _create_if_missing(client, settings, markers)
+        _wait_for_markers(client, settings, clock)
+        _check_markers(client, settings, partitions)
     return partitions
 
 
 def is_unknown_group(client: AdminClient, group: str) -> bool:
     """Return whether the brokers report that a group has neither members nor offsets."""
+    timeout = TOPIC_ADMIN_TIMEOUT_S
     try:
-        description: Any = client.describe_consumer_groups([group], request_timeout=TOPIC_ADMIN_TIMEOUT_S)[
-            group
-        ]
-        return bool(description.result(TOPIC_ADMIN_TIMEOUT_S).state is ConsumerGroupState.DEAD)
+        description: Any = client.describe_consumer_groups([group], request_timeout=timeout)[group]
+        return bool(description.result(timeout).state is ConsumerGroupState.DEAD)
     except KafkaException as error:  # without Describe on the group the answer is unknown
         return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
 
@@ -90,9 +85,9 @@ def require_topic(client: AdminClient, settings: QueueSettings) -> tuple[int, in
 
     Raises QueueTopicMismatchError if it does not exist, MissingAclError, BrokerUnreachableError.
     """
-    partitions, replicas = _read_topic_shape(client, settings, settings.topic)
+    partitions, replicas = _read_shape(client, settings, settings.topic)
     if not partitions:
-        _check_topic_visible(client, settings, settings.topic, "Read")
+        _check_visible(client, settings, settings.topic, "Read")
         raise QueueTopicMismatchError(
             f"topic {settings.topic!r} does not exist at {settings.bootstrap}: create it with as "
             "many partitions as the largest number of workers"
@@ -100,16 +95,16 @@ def require_topic(client: AdminClient, settings: QueueSettings) -> tuple[int, in
     return partitions, replicas
 
 
-def _wait_for_markers_topic(client: AdminClient, settings: QueueSettings, clock: Clock) -> None:
-    """Wait until the brokers list a newly created markers topic. Raises MissingAclError."""
-    deadline = clock.monotonic() + TOPIC_ADMIN_TIMEOUT_S
-    while not _read_topic_shape(client, settings, settings.markers_topic)[0] and clock.monotonic() < deadline:
-        _check_topic_visible(client, settings, settings.markers_topic, "Write")
+def _wait_for_markers(client: AdminClient, settings: QueueSettings, clock: Clock) -> None:
+    # A created topic reaches the metadata of all brokers later than the answer.
+    topic, deadline = settings.markers_topic, clock.monotonic() + TOPIC_ADMIN_TIMEOUT_S
+    while not _read_shape(client, settings, topic)[0] and clock.monotonic() < deadline:
+        _check_visible(client, settings, topic, "Write")
         clock.sleep(TOPIC_POLL_INTERVAL_S)
 
 
-def _check_markers_topic(client: AdminClient, settings: QueueSettings, partitions: int) -> None:
-    actual, _ = _read_topic_shape(client, settings, settings.markers_topic)
+def _check_markers(client: AdminClient, settings: QueueSettings, partitions: int) -> None:
+    actual, _ = _read_shape(client, settings, settings.markers_topic)
     if actual != partitions:
         raise QueueTopicMismatchError(
             f"markers topic {settings.markers_topic!r} has {actual} partitions and "
@@ -117,21 +112,20 @@ def _check_markers_topic(client: AdminClient, settings: QueueSettings, partition
             "partitions to the messages add them to the markers "
             f"(kafka-topics.sh --alter --partitions {partitions})"
         )
-    topic = _TOPIC_CONFIG_API.ConfigResource(
-        _TOPIC_CONFIG_API.ConfigResource.Type.TOPIC, settings.markers_topic
-    )
+    resource = _TOPIC_CONFIG_API.ConfigResource
+    topic = resource(resource.Type.TOPIC, settings.markers_topic)
     (answer,) = client.describe_configs([topic], request_timeout=TOPIC_ADMIN_TIMEOUT_S).values()
-    timestamp_type = answer.result(TOPIC_ADMIN_TIMEOUT_S)[TOPIC_TIMESTAMP_TYPE_CONFIG].value
+    timestamp_type = answer.result(TOPIC_ADMIN_TIMEOUT_S)[TIMESTAMP_TYPE_CONFIG].value
     if timestamp_type != LOG_APPEND_TIME:
         raise QueueTopicMismatchError(
             f"markers topic {settings.markers_topic!r} has "
-            f"{TOPIC_TIMESTAMP_TYPE_CONFIG}={timestamp_type}; set it to {LOG_APPEND_TIME}: "
+            f"{TIMESTAMP_TYPE_CONFIG}={timestamp_type}; set it to {LOG_APPEND_TIME}: "
             "otherwise the workers' clocks decide when a message is redelivered"
         )
 
 
 def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions: int) -> None:
-    actual, _ = _read_topic_shape(client, settings, settings.dead_letter_topic)
+    actual, _ = _read_shape(client, settings, settings.dead_letter_topic)
     if 0 < actual < partitions:  # 0: just created, not yet in the brokers' metadata
         raise QueueTopicMismatchError(
             f"dead-letter topic {settings.dead_letter_topic!r} has {actual} partitions and "
@@ -140,41 +134,37 @@ def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions
         )
 
 
-def _check_topic_visible(client: AdminClient, settings: QueueSettings, topic: str, right: str) -> None:
-    """Raise MissingAclError for a topic that this user may not describe."""
-    error = _read_topic_metadata(client, settings, topic).error
+def _check_visible(client: AdminClient, settings: QueueSettings, topic: str, right: str) -> None:
+    # A topic that this user may not describe has this error instead of partitions.
+    error = _read_metadata(client, settings, topic).error
     if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise MissingAclError(f"topic {topic!r} at {settings.bootstrap}: grant {right} on it")
 
 
-def _read_topic_shape(client: AdminClient, settings: QueueSettings, topic: str) -> tuple[int, int]:
-    """Return a topic's number of partitions and replicas, (0, 0) if it does not exist."""
-    metadata = _read_topic_metadata(client, settings, topic)
+def _read_shape(client: AdminClient, settings: QueueSettings, topic: str) -> tuple[int, int]:
+    metadata = _read_metadata(client, settings, topic)
     if metadata.error is not None or not metadata.partitions:
-        return 0, 0
+        return 0, 0  # it does not exist
     return len(metadata.partitions), len(metadata.partitions[0].replicas)
 
 
-def _read_topic_metadata(client: AdminClient, settings: QueueSettings, topic: str) -> Any:
-    """Return a topic's metadata. Raises BrokerUnreachableError, TlsHandshakeError."""
+def _read_metadata(client: AdminClient, settings: QueueSettings, topic: str) -> Any:
+    address, timeout = settings.bootstrap, TOPIC_ADMIN_TIMEOUT_S
     try:
         try:
             return client.list_topics(topic, timeout=FIRST_ANSWER_TIMEOUT_S).topics[topic]
         except KafkaException as error:
             if error.args[0].code() not in NO_ANSWER_ERRORS:
                 raise
-        log.warning(
-            "no broker answers at %s yet; waiting %.0f s more", settings.bootstrap, TOPIC_ADMIN_TIMEOUT_S
-        )
-        return client.list_topics(topic, timeout=TOPIC_ADMIN_TIMEOUT_S).topics[topic]
+        log.warning("no broker answers at %s yet; waiting %.0f s more", address, timeout)
+        return client.list_topics(topic, timeout=timeout).topics[topic]
     except KafkaException as error:
         diagnose_connection(settings.client_config)
-        raise BrokerUnreachableError(settings.bootstrap) from error
+        raise BrokerUnreachableError(address) from error
 
 
-def _create_missing_topic(client: AdminClient, settings: QueueSettings, topic: NewTopic) -> None:
-    """Create a topic unless it exists. Raises QueueTopicMismatchError."""
-    if _read_topic_shape(client, settings, topic.topic)[0]:
+def _create_if_missing(client: AdminClient, settings: QueueSettings, topic: NewTopic) -> None:
+    if _read_shape(client, settings, topic.topic)[0]:
         return
     (answer,) = client.create_topics([topic], request_timeout=TOPIC_ADMIN_TIMEOUT_S).values()
     try:

@@ -43,15 +43,10 @@ from trimtab.consumer_sdk.queues.settlement import check_delay
 
 log = logging.getLogger("trimtab.queues")
 
-MessageHandler: TypeAlias = (
-    Callable[[QueueMessage], None] | Callable[[QueueMessage], Coroutine[Any, Any, None]]
-)
+MessageHandler: TypeAlias = Callable[[QueueMessage], Coroutine[Any, Any, None] | None]
 
-IDLE_WAIT_S: Final = 0.2
-"""Seconds of one wait for messages without running handlers; also the latency of `stop`."""
-
-BUSY_WAIT_S: Final = 0.02
-"""Seconds of one wait for messages while handlers run."""
+IDLE_WAIT_S: Final = 0.2  # also the latency of `stop`
+BUSY_WAIT_S: Final = 0.02  # also the delay of the next message when a handler is done
 
 
 class Retry(Exception):
@@ -100,7 +95,7 @@ class QueueWorker:
             deadline = self._clock.monotonic() + stop_timeout
             while running and self._clock.monotonic() < deadline:
                 running = wait(running, BUSY_WAIT_S).not_done
-                _receive_messages(queue, 0, 0)
+                _receive(queue, 0, 0)  # keeps the membership
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
         queue.flush()
@@ -114,16 +109,14 @@ class QueueWorker:
                 free = self._count_free_slots(len(running))
                 if not free:
                     await asyncio.wait(running, timeout=BUSY_WAIT_S, return_when=FIRST_COMPLETED)
-                receive = partial(
-                    _receive_messages, max_messages=free, wait=_receive_wait_s(free, len(running))
-                )
+                receive = partial(_receive, limit=free, wait=_receive_wait_s(free, len(running)))
                 for message in await calls.run_on_queue(receive):
-                    running.add(asyncio.create_task(self._handle_message_async(message, slots, expired)))
+                    running.add(asyncio.create_task(self._handle_async(message, slots, expired)))
                 running = {task for task in running if not task.done()}
             deadline = self._clock.monotonic() + stop_timeout
             while running and self._clock.monotonic() < deadline:
                 _, running = await asyncio.wait(running, timeout=BUSY_WAIT_S)
-                await calls.run_on_queue(partial(_receive_messages, max_messages=0, wait=0))
+                await calls.run_on_queue(partial(_receive, limit=0, wait=0))  # keeps the membership
             expired.set()
             for task in running:
                 task.cancel()
@@ -135,17 +128,16 @@ class QueueWorker:
         free = self._count_free_slots(len(running))
         if not free:
             running = wait(running, BUSY_WAIT_S, FIRST_COMPLETED).not_done
-        for message in _receive_messages(queue, free, _receive_wait_s(free, len(running))):
-            running.add(pool.submit(self._handle_message, message))
+        for message in _receive(queue, free, _receive_wait_s(free, len(running))):
+            running.add(pool.submit(self._handle, message))
         return {future for future in running if not future.done()}
 
     def _count_free_slots(self, running: int) -> int:
-        """Return the number of messages to fetch; 0 until half of the slots are free."""
         free = self._max_in_flight - running
-        # A `receive` costs the same for one message as for many.
+        # 0 until half of the slots are free: a `receive` costs the same for one message as for many.
         return free if free * 2 >= self._max_in_flight else 0
 
-    def _handle_message(self, message: QueueMessage) -> None:
+    def _handle(self, message: QueueMessage) -> None:
         try:
             self._handler(message)
         except BaseException as error:  # noqa: BLE001 - the message must be settled
@@ -153,9 +145,7 @@ class QueueWorker:
         else:
             _ack_unsettled(message)
 
-    async def _handle_message_async(
-        self, message: QueueMessage, slots: asyncio.Semaphore, expired: Event
-    ) -> None:
+    async def _handle_async(self, message: QueueMessage, slots: asyncio.Semaphore, expired: Event) -> None:
         async with slots:
             try:
                 returned: Awaitable[None] | None = self._handler(message)
@@ -199,18 +189,16 @@ def queue_worker(
 
 
 def _receive_wait_s(free: int, running: int) -> float:
-    """Return the seconds to wait for messages; 0 without a free slot."""
     if not free:
         return 0.0
     return BUSY_WAIT_S if running else IDLE_WAIT_S
 
 
-def _receive_messages(queue: MessageQueue, max_messages: int, wait: float) -> Sequence[QueueMessage]:
-    """Receive messages; log a transient failure and return none (rule 4)."""
+def _receive(queue: MessageQueue, limit: int, wait: float) -> Sequence[QueueMessage]:
     try:
-        return queue.receive(max_messages, wait)
+        return queue.receive(limit, wait)
     except TrimtabError as error:
-        if not error.retryable:
+        if not error.retryable:  # else the next call tries again (rule 4)
             raise
         log.warning("%s", error)
         return []
@@ -222,8 +210,7 @@ def _ack_unsettled(message: QueueMessage) -> None:
 
 
 def _retry_message(message: QueueMessage, delay: float) -> None:
-    """Retry a message; without delay if the queue kind does not support delays."""
-    with suppress(UnsupportedQueueOperationError):
+    with suppress(UnsupportedQueueOperationError):  # `share` has no delays
         message.retry(delay)
     if not message.settled:
         message.retry()

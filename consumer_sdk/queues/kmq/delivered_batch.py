@@ -26,9 +26,7 @@ from trimtab.consumer_sdk.queues.settlement import (
     SettlementRequest,
 )
 
-END_MARKER_PENDING: Final = 3
-"""State beside those of `settlement`: acknowledged, and collected for an end marker."""
-
+END_MARKER_PENDING: Final = 3  # beside the states of `settlement`: collected for an end marker
 _ACKNOWLEDGED_RUN: Final = re.compile(b"%c+" % ACKNOWLEDGED)
 
 
@@ -41,11 +39,9 @@ class SettlementListener(Protocol):
 
     def on_acknowledged(self, batch: "DeliveredBatch") -> None:
         """Note that messages of a batch were settled."""
-        ...
 
     def on_settled(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
         """Note any settlement but an acknowledgement before the deadline."""
-        ...
 
 
 class DeliveredBatch(Sequence[QueueMessage]):
@@ -67,7 +63,7 @@ class DeliveredBatch(Sequence[QueueMessage]):
         self._extended_deadlines: dict[int, float] = {}
         self._states = bytearray(len(raw_messages))
         self._offsets = [raw.offset() or 0 for raw in raw_messages]
-        self._partition_runs = list(_split_by_partition([raw.partition() or 0 for raw in raw_messages]))
+        self._partition_runs = list(_split_runs([raw.partition() or 0 for raw in raw_messages]))
 
     def __len__(self) -> int:
         return len(self._raw_messages)
@@ -104,11 +100,8 @@ class DeliveredBatch(Sequence[QueueMessage]):
         """Return the offsets of all messages, by partition and delivery number."""
         groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for partition, begin, end in self._partition_runs:
-            start = begin
-            for delivery, run in groupby(self._deliveries[begin:end]):
-                stop = start + sum(1 for _ in run)
-                groups[partition, delivery] += self._offsets[start:stop]
-                start = stop
+            for delivery, start, stop in _split_runs(self._deliveries[begin:end]):
+                groups[partition, delivery] += self._offsets[begin + start : begin + stop]
         return {group: to_ranges(offsets) for group, offsets in groups.items()}
 
     def pop_acknowledged(self) -> Mapping[int, OffsetRanges]:
@@ -125,10 +118,10 @@ class DeliveredBatch(Sequence[QueueMessage]):
         return {partition: to_ranges(offsets) for partition, offsets in acknowledged.items()}
 
 
-def _split_by_partition(partitions: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of equal partitions as (partition, begin index, end index)."""
+def _split_runs(values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield runs of equal values as (value, begin index, end index)."""
     begin = 0
-    for partition, run in groupby(partitions):
+    for value, run in groupby(values):
         end = begin + sum(1 for _ in run)
-        yield partition, begin, end
+        yield value, begin, end
         begin = end

@@ -16,7 +16,7 @@ The rules of a worker:
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from confluent_kafka import Message
 from confluent_kafka import TopicPartition as RawPartition
@@ -24,7 +24,7 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.errors import MarkerWriteError
-from trimtab.consumer_sdk.queues import message_headers, topics
+from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.durable_producer import DurableProducer, ProducerRecord
 from trimtab.consumer_sdk.queues.kmq.delivered_batch import DeliveredBatch
 from trimtab.consumer_sdk.queues.kmq.marker_writer import MARKER_LINGER_S, MarkerWriter
@@ -37,15 +37,20 @@ from trimtab.consumer_sdk.queues.message_fetch import (
     fetch_messages,
     rewind_messages,
 )
+from trimtab.consumer_sdk.queues.message_headers import (
+    GROUP_HEADER,
+    parse_delivery_count,
+    read_trimtab_headers,
+)
+from trimtab.consumer_sdk.queues.queue import MessageQueue
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 log = logging.getLogger("trimtab.queues")
 
-KMQ_WRITE_TIMEOUT_S: Final = 10.0
-"""Seconds for the broker to store start markers."""
+KMQ_WRITE_TIMEOUT_S: Final = 10.0  # for the broker to store start markers
 
 
-class KmqQueue:
+class KmqQueue(MessageQueue):
     """Worker of a `kmq` queue; a redelivery tracker (`trimtab redeliver`) must run, too.
 
     Raises SettingError, QueueTopicMismatchError, MissingAclError, BrokerUnreachableError.
@@ -54,9 +59,8 @@ class KmqQueue:
     def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
-        topics.prepare_queue_topics(
-            topics.create_admin_client(self._settings), self._settings, self._clock, with_markers=True
-        )
+        client = topics.create_admin_client(self._settings)
+        topics.prepare_queue_topics(client, self._settings, self._clock, with_markers=True)
         self._consumer = Consumer(self._settings.consumer_config, clock=self._clock)
         self._producer = DurableProducer(self._settings.client_config, self._clock)
         self._marker_writer = MarkerWriter(self._settings.markers_topic, self._producer, self._clock)
@@ -88,28 +92,15 @@ class KmqQueue:
         finally:
             self._marker_writer.close()
             if not self._marker_writer.flush(KMQ_WRITE_TIMEOUT_S):
-                log.warning(
-                    "%s: the last markers are not stored; their messages are redelivered",
-                    self._settings.topic,
-                )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+                topic = self._settings.topic
+                log.warning("%s: the last markers are not stored; their messages are redelivered", topic)
 
     def _count_deliveries(self, raws: Sequence[Message]) -> list[int]:
-        """Return the delivery number of each message, 0 for a redelivery to another group."""
         if not any([raw.headers() for raw in raws]):  # noqa: C419 - faster; mostly no headers
             return [1] * len(raws)
-        group = self._settings.group
-        return [
-            message_headers.parse_delivery_count(headers)
-            if headers.get(message_headers.GROUP_HEADER, group) == group
-            else 0
-            for headers in map(message_headers.read_trimtab_headers, raws)
-        ]
+        group, headers = self._settings.group, map(read_trimtab_headers, raws)
+        # 0: a redelivery to another group on the topic, which this one skips.
+        return [parse_delivery_count(h) if h.get(GROUP_HEADER, group) == group else 0 for h in headers]
 
     def _deliver_messages(self, raws: Sequence[Message]) -> Sequence[QueueMessage]:
         deliveries = self._count_deliveries(raws)
@@ -127,26 +118,19 @@ class KmqQueue:
         return batch
 
     def _write_start_markers(self, batch: DeliveredBatch) -> None:
+        topic = self._settings.markers_topic
         delay_ms = round((self._settings.timeout + MARKER_LINGER_S) * 1000)  # rule 3
-        failed = self._producer.write_and_wait(
-            [
-                ProducerRecord(
-                    self._settings.markers_topic,
-                    partition,
-                    Marker(MarkerKind.START, ranges, delay_ms, delivery).encode(),
-                )
-                for (partition, delivery), ranges in batch.group_offsets().items()
-            ],
-            KMQ_WRITE_TIMEOUT_S,
-        )
-        if failed:
+        records = [
+            ProducerRecord(topic, partition, Marker(MarkerKind.START, ranges, delay_ms, delivery).encode())
+            for (partition, delivery), ranges in batch.group_offsets().items()
+        ]
+        if failed := self._producer.write_and_wait(records, KMQ_WRITE_TIMEOUT_S):
             raise MarkerWriteError(
-                f"{len(failed)} start markers were not stored in {self._settings.markers_topic!r}: "
+                f"{len(failed)} start markers were not stored in {topic!r}: "
                 f"{next(iter(failed.values()))}; no message was delivered, call receive() again"
             )
 
     def _commit_offsets(self, last_offsets: Mapping[int, int]) -> bool:
-        """Commit after the last offset of each partition; return False if out of the group."""
         topic = self._settings.topic
         offsets = [RawPartition(topic, p, offset + 1) for p, offset in last_offsets.items()]
         return commit_if_member(topic, lambda: self._consumer.commit(offsets=offsets, asynchronous=False))

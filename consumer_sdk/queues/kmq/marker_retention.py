@@ -17,11 +17,8 @@ from trimtab.common.clock import Clock
 
 log = logging.getLogger("trimtab.queues")
 
-MARKER_DELETION_INTERVAL_S: Final = 10.0
-"""Seconds between two deletions."""
-
-MARKER_DELETION_TIMEOUT_S: Final = 10.0
-"""Seconds after which librdkafka reports an unanswered request as failed."""
+MARKER_DELETION_INTERVAL_S: Final = 10.0  # brokers free whole segments only, so more often gains nothing
+MARKER_DELETION_TIMEOUT_S: Final = 10.0  # then librdkafka reports the request as failed
 
 
 class MarkerRetention:
@@ -42,14 +39,11 @@ class MarkerRetention:
         if not self._allowed or self._clock.monotonic() < self._next_deletion_at:
             return
         self._next_deletion_at = self._clock.monotonic() + MARKER_DELETION_INTERVAL_S
-        advanced = {
-            p: offset
-            for p, offset in below.items()
-            if offset > max(0, self._deleted_below.get(p, 0)) and p not in self._pending
-        }
-        if not advanced:
+        advanced = {p: offset for p, offset in below.items() if offset > self._deleted_below.get(p, 0)}
+        topic = self._markers_topic
+        offsets = [RawPartition(topic, p, o) for p, o in advanced.items() if p not in self._pending]
+        if not offsets:
             return
-        offsets = [RawPartition(self._markers_topic, p, offset) for p, offset in advanced.items()]
         answers = self._client.delete_records(offsets, request_timeout=MARKER_DELETION_TIMEOUT_S)
         for deleted, answer in answers.items():
             self._pending[deleted.partition] = (advanced[deleted.partition], answer)
@@ -65,13 +59,13 @@ class MarkerRetention:
                 self._on_deletion_failed(error)
 
     def _on_deletion_failed(self, error: KafkaException) -> None:
-        if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            log.info("settled markers of %s were not deleted: %s", self._markers_topic, error.args[0].str())
+        topic, cause = self._markers_topic, error.args[0]
+        if cause.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            log.info("settled markers of %s were not deleted: %s", topic, cause.str())
         elif self._allowed:  # log it once, not for each partition
             self._allowed = False
-            log.warning(
-                "not authorized to delete settled markers of %s: grant DELETE on the topic, or set "
-                "its retention.ms to twice the longest timeout; then a tracker must run within "
-                "that time",
-                self._markers_topic,
+            advice = (
+                "grant DELETE on the topic, or set its retention.ms to twice the longest timeout; "
+                "then a tracker must run within that time"
             )
+            log.warning("not authorized to delete settled markers of %s: %s", topic, advice)

@@ -1,13 +1,12 @@
 """Writes settlements to the markers topic in the background, many messages per marker.
 
-Any thread may call `on_acknowledged` and `on_settled`, which never wait. The writer thread writes
-all settlements of `MARKER_LINGER_S` together. If a marker is not stored, its messages are
-redelivered.
+Any thread may call `on_acknowledged` and `on_settled`, which never wait. If a marker is not stored,
+its messages are redelivered.
 """
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Event, Lock, Thread
 from typing import Final, TypeAlias, TypeVar
 
@@ -22,21 +21,11 @@ ItemT = TypeVar("ItemT")
 
 log = logging.getLogger("trimtab.queues")
 
-MARKER_LINGER_S: Final = 0.1
-"""Seconds that settlements wait to share a marker: each costs worker, broker and tracker CPU."""
-
+MARKER_LINGER_S: Final = 0.1  # settlements share a marker: each costs worker, broker and tracker CPU
 MAX_REASON_CHARS: Final = 1000
-"""Maximum of characters stored of a reason."""
-
-MARKER_KINDS: Final = {
-    SettlementAction.RETRY: MarkerKind.RETRY,
-    SettlementAction.REJECT: MarkerKind.REJECT,
-    SettlementAction.EXTEND: MarkerKind.EXTEND,
-}
 
 
-RecordedSettlement: TypeAlias = tuple[QueueMessage, SettlementRequest, bool]
-"""A message, the request, and whether it was after the deadline."""
+RecordedSettlement: TypeAlias = tuple[QueueMessage, SettlementRequest, bool]  # the bool: after the deadline
 
 
 class MarkerWriter:
@@ -101,15 +90,14 @@ class MarkerWriter:
 
     def _send_marker(self, partition: int, marker: Marker) -> None:
         try:
-            self._producer.send_async(
-                ProducerRecord(self._markers_topic, partition, marker.encode()), self._on_written
-            )
+            record = ProducerRecord(self._markers_topic, partition, marker.encode())
+            self._producer.send_async(record, self._on_written)
         except Exception:  # redelivers one marker's messages; a dead thread would redeliver all
             log.exception("a marker for partition %d of %s is lost", partition, self._markers_topic)
 
 
 def _pop_all(items: deque[ItemT]) -> list[ItemT]:
-    """Remove and return the present items, leaving those that other threads add meanwhile."""
+    # Not until it is empty: other threads add items meanwhile.
     return [items.popleft() for _ in range(len(items))]
 
 
@@ -126,34 +114,21 @@ def build_markers(
         for partition, ranges in batch.items():
             ended[partition] += ranges
     return [
-        *(
-            (
-                partition,
-                Marker(
-                    MARKER_KINDS[request.action],
-                    to_ranges(set(offsets)),
-                    _delay_ms(request),
-                    reason=request.reason[:MAX_REASON_CHARS],
-                ),
-            )
-            for (partition, request), offsets in groups.items()
-        ),
+        *((partition, _build_marker(request, offsets)) for (partition, request), offsets in groups.items()),
         *((partition, Marker(MarkerKind.END, merge_ranges(ranges))) for partition, ranges in ended.items()),
     ]
 
 
-def _delay_ms(request: SettlementRequest) -> int:
+def _build_marker(request: SettlementRequest, offsets: Sequence[int]) -> Marker:
+    kind = MarkerKind(request.action.value)  # retry, reject and extend have the same names in both
     # An acknowledgement before an extended deadline reaches the topic that much later.
     linger = MARKER_LINGER_S if request.action is SettlementAction.EXTEND else 0.0
-    return round((request.seconds + linger) * 1000)
+    delay_ms, reason = round((request.seconds + linger) * 1000), request.reason[:MAX_REASON_CHARS]
+    return Marker(kind, to_ranges(set(offsets)), delay_ms, reason=reason)
 
 
 def _log_late_messages(late: list[QueueMessage]) -> None:
     if late:
-        log.warning(
-            "%d messages were settled after their deadline, the first at offset %d of partition "
-            "%d; they may be redelivered: raise trimtab.queue.timeout, or extend() them",
-            len(late),
-            late[0].offset,
-            late[0].partition,
-        )
+        text = "%d messages were settled after their deadline, the first at offset %d of partition %d; %s"
+        advice = "they may be redelivered: raise trimtab.queue.timeout, or extend() them"
+        log.warning(text, len(late), late[0].offset, late[0].partition, advice)

@@ -15,8 +15,8 @@ from trimtab.common.errors import InvalidPayloadError
 
 MARKER_VERSION: Final = 1
 
+# First and last offset, both included; disjoint and ascending.
 OffsetRanges: TypeAlias = tuple[tuple[int, int], ...]
-"""First and last offset of each range, both included; disjoint and ascending."""
 
 
 class MarkerKind(StrEnum):
@@ -32,17 +32,14 @@ class MarkerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A marker; `delay_ms` is the time from its append to the messages' deadline.
-
-    `tracker_token` identifies the tracker that wrote a tick.
-    """
+    """A marker."""
 
     kind: MarkerKind
     ranges: OffsetRanges = ()
-    delay_ms: int = 0
+    delay_ms: int = 0  # from its append to the messages' deadline
     delivery: int = 0
     reason: str = ""
-    tracker_token: str = ""
+    tracker_token: str = ""  # of the tracker that wrote a tick
 
     def encode(self) -> bytes:
         """Return the record's value, without empty fields."""

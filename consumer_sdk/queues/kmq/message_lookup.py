@@ -20,18 +20,11 @@ from trimtab.common.clock import Clock
 
 log = logging.getLogger("trimtab.queues")
 
-MAX_READ_GAP: Final = 1000
-"""Largest gap between two offsets that is read through, which is cheaper than a seek."""
-
-LOOKUP_TIMEOUT_S: Final = 10.0
-"""Seconds of one lookup; missing messages are looked up again."""
-
+MAX_READ_GAP: Final = 1000  # offsets that are read through, which is cheaper than a seek
+LOOKUP_TIMEOUT_S: Final = 10.0  # messages not read by then are looked up again
 END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 OFFSET_OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - its public name
-"""librdkafka's codes for the end of a partition, and for an offset outside the log."""
-
-RACK_SETTING: Final = "client.rack"
-"""Setting that lets followers answer fetches (KIP-392)."""
+RACK_SETTING: Final = "client.rack"  # lets followers answer fetches (KIP-392), whose high watermark lags
 
 
 @dataclass(slots=True)
@@ -49,16 +42,14 @@ class MessageLookup:
         self._topic = topic
         self._clock = clock
         self._logged_beyond_end: dict[int, set[int]] = {}  # by partition
-        self._client = DataConsumer(
-            {
-                **{name: value for name, value in config.items() if name != RACK_SETTING},
-                "group.id": "trimtab-message-lookup",  # librdkafka requires one; never joined
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 50,
-            }
-        )
+        fixed = {
+            "group.id": "trimtab-message-lookup",  # librdkafka requires one; never joined
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 50,  # a lookup at the log's end waits for it
+        }
+        self._client = DataConsumer({**{n: v for n, v in config.items() if n != RACK_SETTING}, **fixed})
 
     def read_messages(self, partition: int, offsets: Sequence[int]) -> LookupResult:
         """Return the messages at these ascending offsets, and the deleted offsets.
@@ -66,9 +57,8 @@ class MessageLookup:
         An offset in neither part of the result is unknown for now. Raises KafkaException if the
         broker does not answer.
         """
-        low, high = self._client.get_watermark_offsets(
-            RawPartition(self._topic, partition), timeout=LOOKUP_TIMEOUT_S
-        )
+        raw = RawPartition(self._topic, partition)
+        low, high = self._client.get_watermark_offsets(raw, timeout=LOOKUP_TIMEOUT_S)
         deleted, present, beyond = split_by_log_range(offsets, low, high)
         self._log_beyond_end(partition, beyond, high)
         result = LookupResult(deleted=set(deleted))
@@ -97,7 +87,7 @@ class MessageLookup:
                     return
                 if code not in {None, END_OF_PARTITION}:
                     raise KafkaException(error)
-                passed = {offset for offset in missing if offset < position}
+                passed = {offset for offset in missing if offset < position}  # proof: the log is in order
                 result.deleted |= passed
                 missing -= passed
                 if code == END_OF_PARTITION:
@@ -107,22 +97,15 @@ class MessageLookup:
                     missing.discard(position)
 
     def _log_beyond_end(self, partition: int, beyond: Sequence[int], high: int) -> None:
-        """Log offsets beyond the end of the log, each once."""
         logged = {offset for offset in self._logged_beyond_end.get(partition, ()) if offset >= high}
         self._logged_beyond_end[partition] = logged.union(beyond)
-        if not logged.issuperset(beyond):
-            log.warning(
-                "%s-%d: %d messages, the first at offset %d, lie beyond the log's end (%d) and "
-                "wait: their broker has not replicated them yet, or the topic was recreated",
-                self._topic,
-                partition,
-                len(beyond),
-                beyond[0],
-                high,
-            )
+        if not logged.issuperset(beyond):  # each offset once
+            text = "%s-%d: %d messages, the first at offset %d, lie beyond the log's end (%d) and wait: %s"
+            cause = "their broker has not replicated them yet, or the topic was recreated"
+            log.warning(text, self._topic, partition, len(beyond), beyond[0], high, cause)
 
     def _consume_available(self) -> list[Message]:
-        """Return the messages available, waiting for one: `consume(n)` would wait for n."""
+        # `consume(n)` waits until it has n messages: wait for one, then take the buffered ones.
         return [*self._client.consume(1, timeout=0.1), *self._client.consume(500, timeout=0)]
 
 

@@ -20,29 +20,28 @@ The rules:
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, TypeAlias
 
 from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, OffsetRanges, count_offsets
 from trimtab.consumer_sdk.queues.kmq.offset_ranges import OffsetRangeMap
 
-TIMEOUT_REASON: Final = "timeout"
-"""Reason of a message that was not settled before its deadline."""
+TIMEOUT_REASON: Final = "timeout"  # not settled before the deadline
 
 
 @dataclass(frozen=True, slots=True)
 class DueMessage:
-    """A message to redeliver or dead-letter; `deadline_ms` is in the broker's milliseconds."""
+    """A message to redeliver or dead-letter."""
 
     offset: int
     delivery: int
     kind: MarkerKind
     reason: str
-    deadline_ms: int
+    deadline_ms: int  # in the broker's time
 
 
 @dataclass(slots=True, eq=False)
 class _OpenMessages:
-    """Messages with the same start marker, deadline and kind; `open_count` are still open."""
+    """Messages with the same start marker, deadline and kind."""
 
     start_marker_offset: int
     deadline_ms: int
@@ -50,23 +49,24 @@ class _OpenMessages:
     kind: MarkerKind
     reason: str
     ranges: OffsetRanges
-    open_count: int = 0
+    open_count: int = 0  # of `ranges`, which also hold closed and moved messages
+
+
+_Deadline: TypeAlias = tuple[int, int, _OpenMessages]  # the second breaks ties: _OpenMessages has no order
 
 
 @dataclass(slots=True)
 class RedeliveryState:
-    """The open messages of one partition; `next_offset` is that of the next marker to read."""
+    """The open messages of one partition."""
 
     broker_time_ms: int = 0
-    next_offset: int = 0
+    next_offset: int = 0  # of the next marker to read
     returned_count: int = 0  # open messages that were retried or rejected, so not in flight
     _open_ranges: OffsetRangeMap[_OpenMessages] = field(default_factory=OffsetRangeMap[_OpenMessages])
-    _deadlines: list[tuple[int, int, _OpenMessages]] = field(
-        default_factory=list[tuple[int, int, _OpenMessages]]
-    )
+    _deadlines: list[_Deadline] = field(default_factory=list[_Deadline])
     # Start marker's offset → number of open messages, ascending since markers are read in order.
     _open_by_start_marker: dict[int, int] = field(default_factory=dict[int, int])
-    _heap_sequence: int = 0  # breaks ties, since _OpenMessages has no order
+    _heap_sequence: int = 0
 
     def __len__(self) -> int:
         """Return the number of open messages."""
@@ -92,18 +92,17 @@ class RedeliveryState:
         ranges, deadline = marker.ranges, self.broker_time_ms + marker.delay_ms
         match marker.kind:
             case MarkerKind.START:
-                self._close_ranges(ranges)
+                self._close(ranges)
                 if ranges:
                     self._open_by_start_marker[offset] = count_offsets(ranges)
-                self._add_open(
-                    _OpenMessages(offset, deadline, marker.delivery, MarkerKind.START, TIMEOUT_REASON, ranges)
-                )
+                kind = MarkerKind.START
+                self._open(_OpenMessages(offset, deadline, marker.delivery, kind, TIMEOUT_REASON, ranges))
             case MarkerKind.EXTEND:
-                self._move_deadline(ranges, deadline, MarkerKind.START, TIMEOUT_REASON)
+                self._move(ranges, deadline, MarkerKind.START, TIMEOUT_REASON)
             case MarkerKind.RETRY | MarkerKind.REJECT:
-                self._move_deadline(ranges, deadline, marker.kind, marker.reason or marker.kind.value)
+                self._move(ranges, deadline, marker.kind, marker.reason or marker.kind.value)
             case MarkerKind.END:
-                self._close_ranges(ranges)
+                self._close(ranges)
             case MarkerKind.TICK:
                 pass
 
@@ -113,67 +112,61 @@ class RedeliveryState:
         The caller gives messages that it could not write to `postpone_due`.
         """
         due: list[DueMessage] = []
-        while (
-            len(due) < max_messages
-            and self.next_deadline_ms is not None
-            and self.next_deadline_ms <= self.broker_time_ms
-        ):
+        while len(due) < max_messages and self._any_due():
             _, _, group = heappop(self._deadlines)
             due += (
                 DueMessage(offset, group.delivery, group.kind, group.reason, group.deadline_ms)
                 for begin, end in group.ranges
                 for first, last, owner in self._open_ranges.find_owned(begin, end)
-                if owner is group
+                if owner is group  # else closed, or moved to another deadline
                 for offset in range(first, last + 1)
             )
         return due
 
+    def _any_due(self) -> bool:
+        deadline = self.next_deadline_ms
+        return deadline is not None and deadline <= self.broker_time_ms
+
     def postpone_due(self, messages: Iterable[DueMessage], delay_ms: int) -> None:
         """Make messages of `pop_due` due again `delay_ms` later, as far as they are open."""
-        groups = {
-            id(group): group
-            for message in messages
-            for _, _, group in self._open_ranges.find_owned(message.offset, message.offset)
-        }
+        owned = (self._open_ranges.find_owned(message.offset, message.offset) for message in messages)
+        groups = {id(group): group for ((_, _, group),) in filter(None, owned)}
         for group in groups.values():
-            self._schedule_deadline(group, self.broker_time_ms + delay_ms)
+            self._schedule(group, self.broker_time_ms + delay_ms)
 
-    def _add_open(self, opened: _OpenMessages) -> None:
+    def _open(self, opened: _OpenMessages) -> None:
         opened.open_count = count_offsets(opened.ranges)
         self.returned_count += opened.open_count * (opened.kind is not MarkerKind.START)
         for first, last in opened.ranges:
             self._open_ranges.assign_range(first, last, opened)
         if opened.open_count:
-            self._schedule_deadline(opened, opened.deadline_ms)
+            self._schedule(opened, opened.deadline_ms)
 
-    def _schedule_deadline(self, opened: _OpenMessages, deadline_ms: int) -> None:
+    def _schedule(self, opened: _OpenMessages, deadline_ms: int) -> None:
         self._heap_sequence += 1
         heappush(self._deadlines, (deadline_ms, self._heap_sequence, opened))
 
-    def _move_deadline(self, ranges: OffsetRanges, deadline_ms: int, kind: MarkerKind, reason: str) -> None:
-        """Move the deadline of open messages; an extension skips retried and rejected ones."""
+    def _move(self, ranges: OffsetRanges, deadline_ms: int, kind: MarkerKind, reason: str) -> None:
         groups: dict[int, tuple[_OpenMessages, list[tuple[int, int]]]] = {}
         for begin, end in ranges:
             for first, last, group in self._open_ranges.find_owned(begin, end):
+                # An extension of a retried or rejected message came too late.
                 if group.kind is MarkerKind.START or kind is not MarkerKind.START:
                     groups.setdefault(id(group), (group, []))[1].append((first, last))
         for group, moved in groups.values():
-            self._subtract_open(group, count_offsets(moved))
-            self._add_open(
-                _OpenMessages(
-                    group.start_marker_offset, deadline_ms, group.delivery, kind, reason, tuple(moved)
-                )
-            )
+            self._subtract(group, count_offsets(moved))
+            start = group.start_marker_offset
+            self._open(_OpenMessages(start, deadline_ms, group.delivery, kind, reason, tuple(moved)))
 
-    def _close_ranges(self, ranges: OffsetRanges) -> None:
+    def _close(self, ranges: OffsetRanges) -> None:
         for begin, end in ranges:
             for first, last, group in self._open_ranges.remove_range(begin, end):
                 count = last - first + 1
-                self._subtract_open(group, count)
+                self._subtract(group, count)
                 self._open_by_start_marker[group.start_marker_offset] -= count
                 if not self._open_by_start_marker[group.start_marker_offset]:
                     del self._open_by_start_marker[group.start_marker_offset]
 
-    def _subtract_open(self, opened: _OpenMessages, count: int) -> None:
+    def _subtract(self, opened: _OpenMessages, count: int) -> None:
         opened.open_count -= count
         self.returned_count -= count * (opened.kind is not MarkerKind.START)

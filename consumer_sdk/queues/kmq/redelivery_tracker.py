@@ -16,20 +16,20 @@ Several trackers form a group and share the markers topic's partitions. The rule
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from threading import Event
 from typing import Final
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.kmq_offset_metadata import OpenMessages
 from trimtab.consumer_sdk.consumer.consumer import Consumer
-from trimtab.consumer_sdk.queues import redelivery_decision, topics
+from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.durable_producer import (
     DurableProducer,
     ProducerRecord,
@@ -41,33 +41,25 @@ from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, decode_m
 from trimtab.consumer_sdk.queues.kmq.message_lookup import MessageLookup
 from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage, RedeliveryState
 from trimtab.consumer_sdk.queues.message_fetch import LOST_MEMBERSHIP_ERRORS
+from trimtab.consumer_sdk.queues.redelivery_decision import (
+    EXPIRED_REASON,
+    build_lost_letter,
+    build_redelivery,
+    too_large_reason,
+)
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 
 log = logging.getLogger("trimtab.queues")
 
 MARKER_POLL_TIMEOUT_S: Final = 0.05
-"""Seconds of one wait for markers."""
-
-MAX_MARKERS_PER_POLL: Final = 2000
-"""Maximum of markers taken at once."""
-
+MAX_MARKERS_PER_POLL: Final = 2000  # bounds the delay of the ticks and redeliveries that follow
+# A fetch response costs the broker as much as hundreds of markers.
 MARKER_FETCH_CONFIG: Final = {"fetch.wait.max.ms": 100, "fetch.min.bytes": 20_000}
-"""Batches markers at the broker: a fetch response costs it as much as hundreds of markers."""
-
-MAX_REDELIVERIES_PER_WRITE: Final = 1000
-"""Maximum of messages redelivered in one write."""
-
-TICK_INTERVAL_S: Final = 0.1
-"""Seconds between two ticks in a partition with a passed deadline."""
-
-REDELIVERY_RETRY_MS: Final = 1000
-"""Milliseconds until a failed redelivery is retried."""
-
-TRACKER_COMMIT_INTERVAL_S: Final = 1.0
-"""Seconds between two commits."""
-
-TRACKER_WRITE_TIMEOUT_S: Final = 10.0
-"""Seconds for the broker to store redeliveries."""
+MAX_REDELIVERIES_PER_WRITE: Final = 1000  # bounds the memory of a backlog of due messages
+TICK_INTERVAL_S: Final = 0.1  # in a partition with a passed deadline
+REDELIVERY_RETRY_MS: Final = 1000  # after a failed lookup or write
+TRACKER_COMMIT_INTERVAL_S: Final = 1.0  # a crash repeats the reading of this much
+TRACKER_WRITE_TIMEOUT_S: Final = 10.0  # for the broker to store redeliveries
 
 
 @dataclass(slots=True)
@@ -81,9 +73,9 @@ class RedeliveryCounts:
 
 @dataclass(slots=True)
 class _TrackedPartition:
-    """An assigned partition; times are of the monotonic clock, `tick_token` marks its own ticks."""
+    """An assigned partition; times are of the monotonic clock."""
 
-    tick_token: str
+    tick_token: str  # marks its own ticks
     redelivery: RedeliveryState = field(default_factory=RedeliveryState)
     caught_up: bool = False  # its own tick has been read (rule 1)
     read_at: float = 0.0
@@ -93,8 +85,8 @@ class _TrackedPartition:
 
     @property
     def commit_metadata(self) -> str:
-        """Numbers of open messages, encoded; empty before all of them are known."""
-        if not self.caught_up:
+        """Numbers of open messages, encoded."""
+        if not self.caught_up:  # not all of them are known
             return ""
         returned = self.redelivery.returned_count
         return OpenMessages(self.redelivery.next_offset, len(self.redelivery) - returned, returned).encode()
@@ -115,11 +107,8 @@ class RedeliveryTracker:
         client = topics.create_admin_client(settings)
         topics.prepare_queue_topics(client, settings, self._clock, with_markers=True)
         if topics.is_unknown_group(client, settings.group):
-            log.warning(
-                "group %r does not exist yet; if workers run, their group.id is another one and "
-                "their messages are not redelivered",
-                settings.group,
-            )
+            advice = "if workers run, their group.id is another one and their messages are not redelivered"
+            log.warning("group %r does not exist yet; %s", settings.group, advice)
         self._marker_retention = MarkerRetention(client, settings.markers_topic, self._clock)
         self._message_lookup = MessageLookup(settings.topic, settings.client_config, self._clock)
         self._producer = DurableProducer(settings.client_config, self._clock)
@@ -131,18 +120,11 @@ class RedeliveryTracker:
 
         Raises GroupMembershipError, and KafkaException for errors that are not transient.
         """
-        settings = self._settings
-        log.info(
-            "tracking messages of topic %s in flight in group %s, by %s as group %s",
-            settings.topic,
-            settings.group,
-            settings.markers_topic,
-            settings.tracker_group,
-        )
+        settings, markers = self._settings, self._settings.markers_topic
+        names = (settings.topic, settings.group, markers, settings.tracker_group)
+        log.info("tracking messages of topic %s in flight in group %s, by %s as group %s", *names)
         try:
-            self._consumer.subscribe(
-                [settings.markers_topic], self._on_assign, self._on_revoke, self._on_lost
-            )
+            self._consumer.subscribe([markers], self._on_assign, self._on_revoke, self._on_lost)
             while not stop.is_set():
                 self.run_iteration()
         finally:
@@ -159,10 +141,10 @@ class RedeliveryTracker:
         self._producer.poll()
         if self._clock.monotonic() >= self._next_commit_at:
             self._next_commit_at = self._clock.monotonic() + TRACKER_COMMIT_INTERVAL_S
-            self._commit_safe_offsets(list(self._tracked))
-            self._marker_retention.delete_markers(
-                {p: tracked.committed_offset for p, tracked in self._tracked.items()}
-            )
+            self._commit_safe_offsets(self._tracked)
+            # Below the committed offset only: after a crash the next tracker reads from there.
+            committed = {p: tracked.committed_offset for p, tracked in self._tracked.items()}
+            self._marker_retention.delete_markers(committed)
 
     def close(self) -> None:
         """Commit, leave the group, close all clients."""
@@ -188,48 +170,38 @@ class RedeliveryTracker:
         for partition in partitions:
             self._tracked.pop(partition.partition, None)
 
-    def _commit_safe_offsets(self, partitions: Sequence[int]) -> None:
-        safe = {
-            p: tracked.redelivery.safe_offset
-            for p in partitions
-            if (tracked := self._tracked.get(p)) is not None
-        }
-        metadata = {p: self._tracked[p].commit_metadata for p in safe}
-        changed = {
-            p: offset
-            for p, offset in safe.items()
-            if offset > max(0, self._tracked[p].committed_offset)
-            or metadata[p] != self._tracked[p].committed_metadata
-        }
+    def _commit_safe_offsets(self, partitions: Iterable[int]) -> None:
+        changed: dict[int, tuple[int, str]] = {}
+        for partition in sorted(self._tracked.keys() & partitions):
+            tracked = self._tracked[partition]
+            offset, metadata = tracked.redelivery.safe_offset, tracked.commit_metadata
+            if offset > max(0, tracked.committed_offset) or metadata != tracked.committed_metadata:
+                changed[partition] = offset, metadata
         if not changed:
             return
         topic = self._settings.markers_topic
-        offsets = [RawPartition(topic, p, offset, metadata[p]) for p, offset in changed.items()]
         try:
+            offsets = [RawPartition(topic, p, *position) for p, position in changed.items()]
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            transient = error.args[0].code() in LOST_MEMBERSHIP_ERRORS or error.args[0].retriable()
-            log.log(
-                logging.DEBUG if transient else logging.WARNING,
-                "the offsets of %s were not committed: %s",
-                topic,
-                error.args[0].str(),
-            )
+            cause: KafkaError = error.args[0]
+            # The next commit, or the partition's next tracker, repeats it.
+            transient = cause.code() in LOST_MEMBERSHIP_ERRORS or cause.retriable()
+            level = logging.DEBUG if transient else logging.WARNING
+            log.log(level, "the offsets of %s were not committed: %s", topic, cause.str())
             return
-        for partition, offset in changed.items():
+        for partition, (offset, metadata) in changed.items():
             self._tracked[partition].committed_offset = offset
-            self._tracked[partition].committed_metadata = metadata[partition]
+            self._tracked[partition].committed_metadata = metadata
 
     # -- reading ----------------------------------------------------------------------------------
 
     def _apply_markers(self, raws: Sequence[Message]) -> None:
         for raw in raws:
-            error = raw.error()
+            error, tracked = raw.error(), self._tracked.get(int(raw.partition() or 0))
             if error is not None:
                 log.warning("%s: %s", self._settings.markers_topic, error.str())
-                continue
-            tracked = self._tracked.get(int(raw.partition() or 0))
-            if tracked is not None:
+            elif tracked is not None:
                 self._apply_marker(tracked, raw)
 
     def _apply_marker(self, tracked: _TrackedPartition, raw: Message) -> None:
@@ -246,94 +218,82 @@ class RedeliveryTracker:
             tracked.caught_up = True
 
     def _send_tick_if_due(self, partition: int, tracked: _TrackedPartition) -> None:
-        """Write a tick after an assignment and when a deadline has passed (rules 1 and 2)."""
         now, state = self._clock.monotonic(), tracked.redelivery
         if now < tracked.ticked_at + (TICK_INTERVAL_S if tracked.caught_up else TRACKER_COMMIT_INTERVAL_S):
             return
-        if tracked.caught_up:
-            if state.next_deadline_ms is None or state.next_deadline_ms <= state.broker_time_ms:
+        if tracked.caught_up:  # else it needs its own tick (rule 1)
+            deadline = state.next_deadline_ms
+            if deadline is None or deadline <= state.broker_time_ms:
                 return
-            if now < tracked.read_at + (state.next_deadline_ms - state.broker_time_ms) / 1000:
+            # A newer marker tells the broker's time as well (rule 2).
+            if now < tracked.read_at + (deadline - state.broker_time_ms) / 1000:
                 return
         tracked.ticked_at = now
         tick = Marker(MarkerKind.TICK, tracker_token=tracked.tick_token).encode()
-        self._producer.send_async(
-            ProducerRecord(self._settings.markers_topic, partition, tick), log_unwritten_marker
-        )
+        record = ProducerRecord(self._settings.markers_topic, partition, tick)
+        self._producer.send_async(record, log_unwritten_marker)
 
     # -- writing ----------------------------------------------------------------------------------
 
     def _redeliver_due(self, partition: int, tracked: _TrackedPartition) -> None:
-        due = sorted(tracked.redelivery.pop_due(MAX_REDELIVERIES_PER_WRITE), key=attrgetter("offset"))
+        state = tracked.redelivery
+        # In the order of the log, so that neighbours are read without a seek.
+        due = sorted(state.pop_due(MAX_REDELIVERIES_PER_WRITE), key=attrgetter("offset"))
         if not due:
             return
         try:
             result = self._message_lookup.read_messages(partition, [message.offset for message in due])
         except KafkaException as error:
             log.warning("%s-%d: %s; retrying", self._settings.topic, partition, error)
-            tracked.redelivery.postpone_due(due, REDELIVERY_RETRY_MS)
+            state.postpone_due(due, REDELIVERY_RETRY_MS)
             return
-        readable = [message for message in due if message.offset in result.messages]
-        deleted = [message for message in due if message.offset in result.deleted]
-        self._write_redeliveries(
-            partition, tracked, readable, lambda m: self._build_redelivery(m, partition, result.messages)
-        )
-        self._write_redeliveries(
-            partition,
-            tracked,
-            deleted,
-            lambda m: self._build_lost_letter(m, partition, redelivery_decision.EXPIRED_REASON),
-        )
+        readable = [m for m in due if m.offset in result.messages]
+        found, settings = result.messages, self._settings
+        records = [build_redelivery(m, found[m.offset], partition, settings) for m in readable]
+        self._write_redeliveries(partition, state, readable, records)
+        deleted = [m for m in due if m.offset in result.deleted]
+        letters = [self._build_lost_letter(m, partition, EXPIRED_REASON) for m in deleted]
+        self._write_redeliveries(partition, state, deleted, letters)
         known = result.messages.keys() | result.deleted
-        tracked.redelivery.postpone_due([m for m in due if m.offset not in known], REDELIVERY_RETRY_MS)
-
-    def _build_redelivery(
-        self, due: DueMessage, partition: int, messages: Mapping[int, Message]
-    ) -> ProducerRecord:
-        return redelivery_decision.build_redelivery(due, messages[due.offset], partition, self._settings)
+        state.postpone_due([m for m in due if m.offset not in known], REDELIVERY_RETRY_MS)
 
     def _build_lost_letter(self, due: DueMessage, partition: int, reason: str) -> ProducerRecord:
         log.error("%s-%d, offset %d: %s", self._settings.topic, partition, due.offset, reason)
-        return redelivery_decision.build_lost_letter(due, partition, self._settings, reason)
-
-    def _build_shortened_letter(self, due: DueMessage, partition: int) -> ProducerRecord:
-        return self._build_lost_letter(
-            due, partition, redelivery_decision.too_large_reason(due, self._settings)
-        )
+        return build_lost_letter(due, partition, self._settings, reason)
 
     def _write_redeliveries(
         self,
         partition: int,
-        tracked: _TrackedPartition,
+        state: RedeliveryState,
         messages: Sequence[DueMessage],
-        build_record: Callable[[DueMessage], ProducerRecord],
+        records: Sequence[ProducerRecord],
     ) -> None:
-        """Write redeliveries, then the end markers of those that are stored (rule 3)."""
+        def shorten(index: int) -> ProducerRecord:
+            message = messages[index]
+            return self._build_lost_letter(message, partition, too_large_reason(message, self._settings))
+
         if not messages:
             return
-        records, failed = write_or_shorten(
-            lambda records: self._producer.write_and_wait(records, TRACKER_WRITE_TIMEOUT_S),
-            [build_record(message) for message in messages],
-            lambda index: self._build_shortened_letter(messages[index], partition),
-        )
+        written, failed = write_or_shorten(self._write, records, shorten)
         if failed:
             self.counts.failed += len(failed)
             reason = next(iter(failed.values()))
             log.warning("%d messages were not redelivered: %s; retrying", len(failed), reason)
-            tracked.redelivery.postpone_due([messages[index] for index in failed], REDELIVERY_RETRY_MS)
-        stored = [index for index in range(len(records)) if index not in failed]
-        redelivered = sum(records[index].topic == self._settings.topic for index in stored)
+            state.postpone_due([messages[index] for index in failed], REDELIVERY_RETRY_MS)
+        stored = [index for index in range(len(written)) if index not in failed]
+        redelivered = sum(written[index].topic == self._settings.topic for index in stored)
         self.counts.redelivered += redelivered
         self.counts.dead_lettered += len(stored) - redelivered
-        self._write_end_marker(partition, tracked, [messages[index] for index in stored])
+        self._write_end_marker(partition, state, [messages[index] for index in stored])
 
     def _write_end_marker(
-        self, partition: int, tracked: _TrackedPartition, messages: Sequence[DueMessage]
+        self, partition: int, state: RedeliveryState, messages: Sequence[DueMessage]
     ) -> None:
         if not messages:
             return
         end = Marker(MarkerKind.END, to_ranges(message.offset for message in messages)).encode()
-        if self._producer.write_and_wait(
-            [ProducerRecord(self._settings.markers_topic, partition, end)], TRACKER_WRITE_TIMEOUT_S
-        ):
-            tracked.redelivery.postpone_due(messages, REDELIVERY_RETRY_MS)
+        if self._write([ProducerRecord(self._settings.markers_topic, partition, end)]):
+            state.postpone_due(messages, REDELIVERY_RETRY_MS)  # a duplicate, no loss (rule 3)
+
+    def _write(self, records: Sequence[ProducerRecord]) -> dict[int, str]:
+        return self._producer.write_and_wait(records, TRACKER_WRITE_TIMEOUT_S)

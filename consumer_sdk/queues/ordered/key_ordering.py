@@ -12,9 +12,10 @@ The rules:
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 MessageT = TypeVar("MessageT")
+Key: TypeAlias = bytes | None
 
 
 @dataclass(slots=True, eq=False)
@@ -23,19 +24,19 @@ class KeyOrdering(Generic[MessageT]):
 
     strict: bool = False
     end_offset: int = 0
-    _unfinished: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
-    _ready: deque[tuple[int, bytes | None, MessageT]] = field(
-        default_factory=deque[tuple[int, bytes | None, MessageT]]
-    )
-    _waiting_by_key: dict[bytes, deque[tuple[int, MessageT]]] = field(
+    _unfinished: dict[int, Key] = field(default_factory=dict[int, Key])  # ascending: read in order
+    _ready: deque[tuple[int, Key, MessageT]] = field(default_factory=deque[tuple[int, Key, MessageT]])
+    # A key is present while one of its messages is ready or in flight.
+    _waiting: dict[bytes, deque[tuple[int, MessageT]]] = field(
         default_factory=dict[bytes, deque[tuple[int, MessageT]]]
     )
-    _in_flight: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
+    _in_flight: dict[int, Key] = field(default_factory=dict[int, Key])
     _busy_keys: set[bytes] = field(default_factory=set[bytes])
 
     def __len__(self) -> int:
         """Return the number of messages that wait or are in flight."""
-        return len(self._unfinished) if not self.strict else len(self._ready) + len(self._in_flight)
+        # `strict` counts a delivered message as finished.
+        return len(self._ready) + len(self._in_flight) if self.strict else len(self._unfinished)
 
     @property
     def in_flight_count(self) -> int:
@@ -47,16 +48,16 @@ class KeyOrdering(Generic[MessageT]):
         """Offset to commit (rule 2)."""
         return next(iter(self._unfinished), self.end_offset)
 
-    def add_message(self, offset: int, key: bytes | None, message: MessageT) -> None:
+    def add_message(self, offset: int, key: Key, message: MessageT) -> None:
         """Add the next message of the log."""
         self.end_offset = offset + 1
         self._unfinished[offset] = key
         if self.strict or key is None:
             self._ready.append((offset, key, message))
-        elif key in self._waiting_by_key:
-            self._waiting_by_key[key].append((offset, message))
+        elif key in self._waiting:
+            self._waiting[key].append((offset, message))
         else:
-            self._waiting_by_key[key] = deque()
+            self._waiting[key] = deque()
             self._ready.append((offset, key, message))
 
     def release_ready(self, max_messages: int) -> list[MessageT]:
@@ -82,12 +83,12 @@ class KeyOrdering(Generic[MessageT]):
         if key is None:
             return
         self._busy_keys.discard(key)
-        waiting = self._waiting_by_key.get(key)
+        waiting = self._waiting.get(key)
         if waiting:
             next_offset, message = waiting.popleft()
             self._ready.append((next_offset, key, message))
         elif waiting is not None:
-            del self._waiting_by_key[key]
+            del self._waiting[key]
 
     def undo_release(self, offsets: Collection[int]) -> None:
         """Undo the last `release_ready` if `strict`: the log is read again from these offsets."""
@@ -102,4 +103,4 @@ class KeyOrdering(Generic[MessageT]):
     def discard_waiting(self) -> None:
         """Discard messages not in flight: the partition's next owner reads them."""
         self._ready.clear()
-        self._waiting_by_key.clear()
+        self._waiting.clear()

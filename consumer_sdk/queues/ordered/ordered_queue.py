@@ -17,14 +17,14 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.consumer_sdk.consumer.consumer import Consumer
-from trimtab.consumer_sdk.queues import message_headers, topics
+from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.durable_producer import (
     TOO_LARGE_REASON,
     DurableProducer,
@@ -40,27 +40,25 @@ from trimtab.consumer_sdk.queues.message_fetch import (
     fetch_messages,
     rewind_messages,
 )
+from trimtab.consumer_sdk.queues.message_headers import (
+    DELIVERY_HEADER,
+    GROUP_HEADER,
+    REASON_HEADER,
+    build_forwarded_headers,
+)
 from trimtab.consumer_sdk.queues.ordered.key_ordering import KeyOrdering
+from trimtab.consumer_sdk.queues.queue import MessageQueue
 from trimtab.consumer_sdk.queues.redelivery_decision import strip_value
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
-from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
+from trimtab.consumer_sdk.queues.settlement import ACK_REQUEST, SettlementAction, SettlementRequest
 
 log = logging.getLogger("trimtab.queues")
 
-PARTITION_WINDOW: Final = 5000
-"""Maximum of messages held of one partition."""
-
-HANDOVER_TIMEOUT_S: Final = 5.0
-"""Maximum seconds that a revocation waits for messages in flight."""
-
-ORDERED_COMMIT_INTERVAL_S: Final = 1.0
-"""Seconds between two commits."""
-
-IN_FLIGHT_POLL_SLICE_S: Final = 0.005
-"""Seconds of one wait while messages in flight hold back others: other threads settle them."""
-
-DEAD_LETTER_RETRY_S: Final = 1.0
-"""Seconds until a dead letter that is not stored is written again."""
+PARTITION_WINDOW: Final = 5000  # bounds memory while the messages of a slow key wait
+HANDOVER_TIMEOUT_S: Final = 5.0  # a revocation blocks the rebalance of the whole group
+ORDERED_COMMIT_INTERVAL_S: Final = 1.0  # a crash repeats this much
+IN_FLIGHT_POLL_SLICE_S: Final = 0.005  # settlements of other threads may make held messages deliverable
+DEAD_LETTER_RETRY_S: Final = 1.0  # until a dead letter that is not stored is written again
 
 
 class _PendingSettlement(NamedTuple):
@@ -68,7 +66,7 @@ class _PendingSettlement(NamedTuple):
     request: SettlementRequest
 
 
-class OrderedQueue:
+class OrderedQueue(MessageQueue):
     """Worker of an `ordered` queue.
 
     Raises SettingError, QueueTopicMismatchError, MissingAclError, BrokerUnreachableError.
@@ -79,9 +77,8 @@ class OrderedQueue:
     def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
-        topics.prepare_queue_topics(
-            topics.create_admin_client(self._settings), self._settings, self._clock, with_markers=False
-        )
+        client = topics.create_admin_client(self._settings)
+        topics.prepare_queue_topics(client, self._settings, self._clock, with_markers=False)
         self._producer = DurableProducer(self._settings.client_config, self._clock)
         self._orderings: dict[int, KeyOrdering[Message]] = {}
         self._in_flight: dict[QueueMessage, KeyOrdering[Message]] = {}
@@ -128,11 +125,8 @@ class OrderedQueue:
             self._process_settlements()
             self._committed_offsets.clear()  # an asynchronous commit may have failed
             committed = self._commit_sync()
-        return (
-            stored
-            and committed
-            and all(settlement.request.action is SettlementAction.RETRY for *_, settlement in self._scheduled)
-        )
+        scheduled = {settlement.request.action for *_, settlement in self._scheduled}
+        return stored and committed and scheduled <= {SettlementAction.RETRY}  # else a dead letter is open
 
     def close(self) -> None:
         """Wait `HANDOVER_TIMEOUT_S` for messages in flight, commit, leave the group. Idempotent."""
@@ -140,12 +134,6 @@ class OrderedQueue:
             return
         self._closed = True
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -170,11 +158,9 @@ class OrderedQueue:
     def _pause_full_partitions(self) -> None:
         topic = self._settings.topic
         full = {p for p, held in self._orderings.items() if len(held) >= PARTITION_WINDOW}
-        drained = {
-            p
-            for p in self._paused_partitions
-            if p in self._orderings and len(self._orderings[p]) < PARTITION_WINDOW // 2
-        }
+        # At half of the window, so that a partition is not paused and resumed for each message.
+        low = {p for p, held in self._orderings.items() if len(held) < PARTITION_WINDOW // 2}
+        drained = self._paused_partitions & low
         if full - self._paused_partitions:
             self._consumer.pause([RawPartition(topic, p) for p in full - self._paused_partitions])
         if drained:
@@ -194,10 +180,6 @@ class OrderedQueue:
         return messages
 
     def _commit_before_delivery(self, messages: Sequence[QueueMessage]) -> bool:
-        """Commit before delivery if at most once; return False if out of the group.
-
-        Raises KafkaException for other failures. In both cases the delivery is undone.
-        """
         if not self._settings.at_most_once:
             return True
         try:
@@ -205,16 +187,15 @@ class OrderedQueue:
         except KafkaException:
             self._undo_delivery(messages)
             raise
-        if not committed:
+        if not committed:  # out of the group
             self._undo_delivery(messages)
         return committed
 
     def _undo_delivery(self, undelivered: Sequence[QueueMessage]) -> None:
-        """Undo a delivery before the application sees it: read new messages again."""
         new: defaultdict[int, list[QueueMessage]] = defaultdict(list)
         for message in reversed(undelivered):
             ordering = self._in_flight.pop(message)
-            if message.delivery == 1:
+            if message.delivery == 1:  # read again
                 new[message.partition].insert(0, message)
             else:
                 # The offset of a retry was committed before its first delivery: keep it here.
@@ -228,7 +209,6 @@ class OrderedQueue:
     # -- settling ---------------------------------------------------------------------------------
 
     def _process_settlements(self) -> None:
-        """Apply settlements, collect due retries, commit once per interval."""
         self._producer.poll()
         while self._oversized:
             self._write_shortened(*self._oversized.popleft())
@@ -250,66 +230,44 @@ class OrderedQueue:
     def _apply_settlement(self, settlement: _PendingSettlement) -> None:
         message, request = settlement
         if request.action is SettlementAction.ACK:
-            self._finish_message(message)
+            self._in_flight.pop(message).finish_message(message.offset)
         elif request.action is SettlementAction.REJECT:
             self._send_dead_letter(message, request.reason or request.action.value)
         elif message.delivery >= self._settings.max_deliveries:
-            self._send_dead_letter(
-                message, f"delivered {message.delivery} times, the last delivery ended by retry"
-            )
+            reason = f"delivered {message.delivery} times, the last delivery ended by retry"
+            self._send_dead_letter(message, reason)
         else:
-            self._schedule_settlement(settlement, request.seconds)
+            self._schedule(settlement, request.seconds)
 
-    def _schedule_settlement(self, settlement: _PendingSettlement, seconds: float) -> None:
+    def _schedule(self, settlement: _PendingSettlement, seconds: float) -> None:
         self._heap_sequence += 1
         heappush(self._scheduled, (self._clock.monotonic() + seconds, self._heap_sequence, settlement))
 
-    def _finish_message(self, message: QueueMessage) -> None:
-        self._in_flight.pop(message).finish_message(message.offset)
-
     def _send_dead_letter(self, message: QueueMessage, reason: str) -> None:
-        more: dict[str, str | int] = {
-            message_headers.GROUP_HEADER: self._settings.group,
-            message_headers.DELIVERY_HEADER: message.delivery,
-            message_headers.REASON_HEADER: reason,
-        }
-        record = ProducerRecord(
-            self._settings.dead_letter_topic,
-            message.partition,
-            message.value,
-            message.key,
-            message_headers.build_forwarded_headers(message.raw, more),
-        )
+        topic, group = self._settings.dead_letter_topic, self._settings.group
+        delivery = str(message.delivery)
+        more = {GROUP_HEADER: group, DELIVERY_HEADER: delivery, REASON_HEADER: reason}
+        headers = build_forwarded_headers(message.raw, more)
+        record = ProducerRecord(topic, message.partition, message.value, message.key, headers)
         self._producer.send_async(record, partial(self._on_dead_letter, message, reason))
 
     def _on_dead_letter(
         self, message: QueueMessage, reason: str, record: ProducerRecord, failure: str
     ) -> None:
         if not failure:
-            self._settlements.append(_PendingSettlement(message, SettlementRequest(SettlementAction.ACK)))
+            self._settlements.append(_PendingSettlement(message, ACK_REQUEST))
         elif failure == TOO_LARGE_REASON:
             # A delivery report's callback must not write and wait: `_process_settlements` does.
             self._oversized.append((message, reason, record))
         else:
-            self._retry_dead_letter(message, reason, failure)
-
-    def _retry_dead_letter(self, message: QueueMessage, reason: str, failure: str) -> None:
-        log.warning("%r: dead letter not stored: %s; retrying", message, failure)
-        self._schedule_settlement(
-            _PendingSettlement(message, SettlementRequest(SettlementAction.REJECT, reason=reason)),
-            DEAD_LETTER_RETRY_S,
-        )
+            log.warning("%r: dead letter not stored: %s; retrying", message, failure)
+            request = SettlementRequest(SettlementAction.REJECT, reason=reason)
+            self._schedule(_PendingSettlement(message, request), DEAD_LETTER_RETRY_S)
 
     def _write_shortened(self, message: QueueMessage, reason: str, record: ProducerRecord) -> None:
-        """Write a dead letter that was refused for its or its batch's size, if need be shortened.
-
-        Otherwise it would be retried for ever, and block the commit of its partition.
-        """
-        _, failed = write_or_shorten(
-            lambda records: self._producer.write_and_wait(records, KMQ_WRITE_TIMEOUT_S),
-            [record],
-            lambda _: strip_value(record),
-        )
+        # Its batch may have been too large instead. Retried as it is, it would block the partition's commit.
+        write = partial(self._producer.write_and_wait, timeout=KMQ_WRITE_TIMEOUT_S)
+        _, failed = write_or_shorten(write, [record], lambda _: strip_value(record))
         self._on_dead_letter(message, reason, record, failed.get(0, ""))
 
     # -- the group --------------------------------------------------------------------------------
@@ -323,10 +281,7 @@ class OrderedQueue:
         for ordering in revoked.values():
             ordering.discard_waiting()
         deadline = self._clock.monotonic() + HANDOVER_TIMEOUT_S
-        while (
-            any(ordering.in_flight_count for ordering in revoked.values())
-            and self._clock.monotonic() < deadline
-        ):
+        while any(o.in_flight_count for o in revoked.values()) and self._clock.monotonic() < deadline:
             self._process_settlements()
             self._clock.sleep(IN_FLIGHT_POLL_SLICE_S)
         self._process_settlements()
@@ -335,11 +290,8 @@ class OrderedQueue:
         try:
             self._commit_finished(revoked, wait=True)
         except KafkaException as error:
-            log.warning(
-                "%s: final commit failed: %s; the next owner reads the messages again",
-                self._settings.topic,
-                error.args[0].str(),
-            )
+            topic, reason = self._settings.topic, error.args[0].str()
+            log.warning("%s: final commit failed: %s; the next owner reads the messages again", topic, reason)
         self._drop_partitions(partitions)
 
     def _on_lost(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
@@ -350,9 +302,7 @@ class OrderedQueue:
         for p in partitions:
             self._committed_offsets.pop(p.partition, None)
             self._paused_partitions.discard(p.partition)
-        self._in_flight = {
-            message: ordering for message, ordering in self._in_flight.items() if ordering not in dropped
-        }
+        self._in_flight = {m: ordering for m, ordering in self._in_flight.items() if ordering not in dropped}
         self._due_retries = deque(m for m in self._due_retries if m in self._in_flight)
 
     def _on_commit(self, error: KafkaError | None, offsets: Sequence[RawPartition]) -> None:
@@ -364,18 +314,15 @@ class OrderedQueue:
             application_callback(error, offsets)
 
     def _commit_sync(self) -> bool:
-        """Commit and wait; return False if out of the group. Raises KafkaException."""
-        return commit_if_member(
-            self._settings.topic, lambda: self._commit_finished(self._orderings, wait=True)
-        )
+        commit = partial(self._commit_finished, self._orderings, wait=True)
+        return commit_if_member(self._settings.topic, commit)
 
     def _commit_finished(self, partitions: Iterable[int], *, wait: bool = False) -> None:
         committable = {p: self._orderings[p].committable_offset for p in partitions}
-        advanced = {
-            p: offset for p, offset in committable.items() if offset > self._committed_offsets.get(p, 0)
-        }
+        committed = self._committed_offsets
+        advanced = {p: offset for p, offset in committable.items() if offset > committed.get(p, 0)}
         if not advanced:
             return
         offsets = [RawPartition(self._settings.topic, p, offset) for p, offset in advanced.items()]
         self._consumer.commit(offsets=offsets, asynchronous=not wait)
-        self._committed_offsets.update(advanced)
+        committed.update(advanced)

@@ -1,6 +1,7 @@
 """Checks the brokers' support of share groups by their feature versions (KIP-584)."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
@@ -11,9 +12,7 @@ from trimtab.common.kafka_security import connection
 from trimtab.common.share_group_support import SHARE_VERSION_FEATURE, explain_missing_share_groups
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
 
-DEAD_LETTER_SHARE_VERSION: Final = 2
-"""First `share.version` whose brokers write dead letters of share groups (KIP-1191)."""
-
+DEAD_LETTER_SHARE_VERSION: Final = 2  # brokers with it write dead letters of share groups (KIP-1191)
 _ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
 
 
@@ -25,19 +24,15 @@ def require_share_groups(config: Mapping[str, Any]) -> int:
     """
     bootstrap = str(config["bootstrap.servers"])
     options = {"bootstrap_servers": bootstrap.split(","), **connection.to_kafka_python_config(config)}
+    features: Mapping[str, Mapping[str, Any]]
     try:
-        client = _ADMIN_CLIENT(**options)
-        try:
-            features: Mapping[str, Mapping[str, Any]] = client.describe_features()
-        finally:
-            client.close()
+        with closing(_ADMIN_CLIENT(**options)) as client:
+            features = client.describe_features()
     except (IncompatibleBrokerVersion, UnsupportedVersionError):  # brokers older than features
         features = {}
     except AuthorizationError as error:
-        raise MissingAclError(
-            f"not authorized to read the features of the brokers at {bootstrap}; grant Describe on "
-            "the cluster"
-        ) from error
+        denied = f"not authorized to read the features of the brokers at {bootstrap}"
+        raise MissingAclError(f"{denied}; grant Describe on the cluster") from error
     except KafkaError as error:
         if not error.retriable:
             raise

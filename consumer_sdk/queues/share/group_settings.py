@@ -42,20 +42,16 @@ DEAD_LETTER_COPY_CONFIG: Final = "errors.deadletterqueue.copy.record.enable"
 DEAD_LETTER_PREFIX_CONFIG: Final = "errors.deadletterqueue.topic.name.prefix"
 DEAD_LETTER_ENABLE_CONFIG: Final = "errors.deadletterqueue.group.enable"
 
-AUTHORIZATION_ERRORS: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
+AUTHORIZATION_ERRORS: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
-UNSUPPORTED_ERRORS: Final = frozenset(
-    {
-        KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - the name it is documented by
-        KafkaError.UNSUPPORTED_VERSION,
-        KafkaError.INVALID_CONFIG,
-        KafkaError.INVALID_REQUEST,
-    }
+UNSUPPORTED_ERRORS: Final = (
+    KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - the name it is documented by
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_REQUEST,
 )
 
 _GROUP_CONFIG_API: Any = admin  # documented, but not in the package's __all__
@@ -67,25 +63,20 @@ def configure_share_group(
 ) -> float:
     """Set the given settings on the group; return its lock duration in seconds.
 
-    `version` is the brokers' `share.version`. Raises UnsupportedQueueOperationError for a
-    dead-letter topic if the brokers write no dead letters, QueueTopicMismatchError,
-    MissingAclError, ShareGroupsUnsupportedError, BrokerUnreachableError.
+    `version` is the brokers' `share.version`. Raises UnsupportedQueueOperationError for a dead-letter topic
+    if the brokers write no dead letters, QueueTopicMismatchError, and the errors of rule 1.
     """
     current = _describe_configs(client, settings, _RESOURCE_TYPE.GROUP, settings.group)
+    named = names.DEAD_LETTER_SETTING in given
     desired = {
         LOCK_DURATION_CONFIG: round(settings.timeout * 1000) if names.TIMEOUT_SETTING in given else None,
         DELIVERY_LIMIT_CONFIG: given.get(names.MAX_DELIVERIES_SETTING),
         SHARE_OFFSET_RESET_CONFIG: given.get("auto.offset.reset"),
-        **_prepare_dead_letters(
-            client, settings, names.DEAD_LETTER_SETTING in given, version, current, clock
-        ),
+        **_prepare_dead_letters(client, settings, named, version, current, clock),
     }
-    changed = {
-        name: str(value)
-        for name, value in desired.items()
-        if value is not None and str(value) != current.get(name)
-    }
-    if changed:
+    texts = {name: str(value) for name, value in desired.items() if value is not None}
+    changed = {name: value for name, value in texts.items() if value != current.get(name)}
+    if changed:  # without a change no worker needs the right to alter the group
         _alter_group_configs(client, settings, changed)
         current = {**current, **changed}
     return int(current[LOCK_DURATION_CONFIG]) / 1000
@@ -100,8 +91,9 @@ def require_group_access(client: AdminClient, settings: QueueSettings) -> None:
         answer.result(SHARE_ADMIN_TIMEOUT_S + 1)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            group = settings.group
             raise MissingAclError(
-                f"not authorized to join share group {settings.group!r}: grant Read on group {settings.group}"
+                f"not authorized to join share group {group!r}: grant Read on group {group}"
             ) from error
 
 
@@ -129,7 +121,6 @@ def _prepare_dead_letters(
     current: Mapping[str, str],
     clock: Clock,
 ) -> dict[str, str]:
-    """Create or check the dead-letter topic; return the group's settings for it."""
     if version < DEAD_LETTER_SHARE_VERSION:
         if given and settings.dead_letter_topic:
             raise UnsupportedQueueOperationError(
@@ -153,13 +144,11 @@ def _prepare_dead_letters(
 def _read_topic_prefix(client: AdminClient, settings: QueueSettings) -> str:
     with convert_transient_errors(settings.bootstrap):
         broker = min(client.list_topics(settings.topic, timeout=SHARE_ADMIN_TIMEOUT_S).brokers)
-    return _describe_configs(client, settings, _RESOURCE_TYPE.BROKER, str(broker)).get(
-        DEAD_LETTER_PREFIX_CONFIG, ""
-    )
+    configs = _describe_configs(client, settings, _RESOURCE_TYPE.BROKER, str(broker))
+    return configs.get(DEAD_LETTER_PREFIX_CONFIG, "")
 
 
 def _ensure_dead_letter_topic(client: AdminClient, settings: QueueSettings, name: str) -> None:
-    """Create a topic that accepts dead letters of share groups, or check an existing one."""
     try:
         current = _describe_configs(client, settings, _RESOURCE_TYPE.TOPIC, name)
     except KafkaException as error:
@@ -188,44 +177,37 @@ def _create_dead_letter_topic(client: AdminClient, settings: QueueSettings, name
 
 
 def _describe_configs(client: AdminClient, settings: QueueSettings, kind: Any, name: str) -> dict[str, str]:
+    # Kafka checks broker configs against the cluster's ACLs.
     on = "the cluster" if kind is _RESOURCE_TYPE.BROKER else f"{kind.name.lower()} {name!r}"
+    resource, timeout = _GROUP_CONFIG_API.ConfigResource(kind, name), SHARE_ADMIN_TIMEOUT_S
     with _convert_admin_errors(settings, f"DescribeConfigs on {on}"):
-        (answer,) = client.describe_configs(
-            [_GROUP_CONFIG_API.ConfigResource(kind, name)], request_timeout=SHARE_ADMIN_TIMEOUT_S
-        ).values()
-        return {name: entry.value for name, entry in answer.result(SHARE_ADMIN_TIMEOUT_S).items()}
+        (answer,) = client.describe_configs([resource], request_timeout=timeout).values()
+        return {name: entry.value for name, entry in answer.result(timeout).items()}
 
 
 def _alter_group_configs(client: AdminClient, settings: QueueSettings, changed: Mapping[str, str]) -> None:
-    operation = _GROUP_CONFIG_API.AlterConfigOpType.SET
-    entries = [
-        _GROUP_CONFIG_API.ConfigEntry(name, value, incremental_operation=operation)
-        for name, value in changed.items()
-    ]
-    resource = _GROUP_CONFIG_API.ConfigResource(
-        _RESOURCE_TYPE.GROUP, settings.group, incremental_configs=entries
-    )
-    with _convert_admin_errors(settings, f"AlterConfigs on group {settings.group!r}"):
-        (answer,) = client.incremental_alter_configs(
-            [resource], request_timeout=SHARE_ADMIN_TIMEOUT_S
-        ).values()
-        answer.result(SHARE_ADMIN_TIMEOUT_S)
+    api, group, timeout = _GROUP_CONFIG_API, settings.group, SHARE_ADMIN_TIMEOUT_S
+    # Incremental: settings of the group that are not given stay.
+    operation = api.AlterConfigOpType.SET
+    entries = [api.ConfigEntry(name, v, incremental_operation=operation) for name, v in changed.items()]
+    resource = api.ConfigResource(_RESOURCE_TYPE.GROUP, group, incremental_configs=entries)
+    with _convert_admin_errors(settings, f"AlterConfigs on group {group!r}"):
+        (answer,) = client.incremental_alter_configs([resource], request_timeout=timeout).values()
+        answer.result(timeout)
 
 
 @contextmanager
-def _convert_admin_errors(settings: QueueSettings, right: str) -> Generator[None, None, None]:
-    """Convert errors of admin requests that need `right` (rule 1)."""
+def _convert_admin_errors(settings: QueueSettings, right: str) -> Generator[None]:
+    group = f"share group {settings.group!r}"
     try:
         with convert_transient_errors(settings.bootstrap):
             yield
     except KafkaException as error:
         cause: KafkaError = error.args[0]
         if cause.code() in AUTHORIZATION_ERRORS:
-            raise MissingAclError(
-                f"share group {settings.group!r} cannot be configured: grant {right}"
-            ) from error
+            raise MissingAclError(f"{group} cannot be configured: grant {right}") from error
         if cause.code() in UNSUPPORTED_ERRORS:
             raise ShareGroupsUnsupportedError(
-                f"the broker does not accept settings of share group {settings.group!r}: {cause.str()}"
+                f"the broker does not accept settings of {group}: {cause.str()}"
             ) from error
         raise

@@ -22,7 +22,7 @@ The rules:
 import logging
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -32,7 +32,8 @@ from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.message import QueueMessage
-from trimtab.consumer_sdk.queues.message_fetch import convert_transient_errors
+from trimtab.consumer_sdk.queues.message_fetch import close_on_error, convert_transient_errors
+from trimtab.consumer_sdk.queues.queue import MessageQueue
 from trimtab.consumer_sdk.queues.settings import QueueSettings, parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
 from trimtab.consumer_sdk.queues.share.broker_features import require_share_groups
@@ -44,14 +45,9 @@ from trimtab.consumer_sdk.queues.share.group_settings import (
 
 log = logging.getLogger("trimtab.queues")
 
-MAX_POLL_RECORDS: Final = 500
-"""Maximum of messages per fetch, librdkafka's own default."""
-
-SHARE_COMMIT_TIMEOUT_S: Final = 5.0
-"""Seconds for the broker's answer to acknowledgements."""
-
-LOCK_POLL_SLICE_S: Final = 0.005
-"""Seconds of one wait while messages in flight block the next batch (rule 2)."""
+MAX_POLL_RECORDS: Final = 500  # librdkafka's own default
+SHARE_COMMIT_TIMEOUT_S: Final = 5.0  # delays `receive`, which commits first (rule 4)
+LOCK_POLL_SLICE_S: Final = 0.005  # while messages in flight block the next batch (rule 2)
 
 
 class _QueuedSettlement(NamedTuple):
@@ -59,16 +55,15 @@ class _QueuedSettlement(NamedTuple):
     request: SettlementRequest
 
 
-class ShareQueue:
+class ShareQueue(MessageQueue):
     """Worker of a `share` queue.
 
     Sets `trimtab.queue.timeout`, `max.deliveries`, `dead.letter` and `auto.offset.reset`, if
-    given, as the group's settings on the broker. Raises SettingError, QueueTopicMismatchError,
-    ShareGroupsUnsupportedError, MissingAclError, BrokerUnreachableError, and
-    UnsupportedQueueOperationError for a dead-letter topic if the broker writes no dead letters.
+    given, as the group's settings on the broker. Raises SettingError, and the errors of
+    `configure_share_group`.
     """
 
-    notify_on_ack = True
+    notify_on_ack = True  # librdkafka must get each acknowledgement
 
     def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -95,7 +90,7 @@ class ShareQueue:
         """
         with convert_transient_errors(self._settings.bootstrap):
             if self._consumer is None and max:
-                self._consumer = self._create_subscribed_consumer(min(max, MAX_POLL_RECORDS))
+                self._consumer = self._subscribe(min(max, MAX_POLL_RECORDS))
             return self._receive_batch(max, wait)
 
     def now(self) -> float:
@@ -139,24 +134,15 @@ class ShareQueue:
         try:
             self._apply_settlements()
             for raw in [*(m.raw for m in self._in_flight), *self._undelivered]:
-                self._acknowledge_message(raw, _RELEASE_TYPE)
+                self._acknowledge(raw, _RELEASE_TYPE)
         finally:
             self._consumer.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _create_subscribed_consumer(self, max_messages: int) -> Any:
+    def _subscribe(self, max_messages: int) -> Any:
         consumer = _create_share_consumer(self._settings, max_messages)
-        try:
+        with close_on_error(consumer):
             consumer.set_acknowledgement_commit_callback(_log_commit_errors)
             consumer.subscribe([self._settings.topic])
-        except BaseException:
-            consumer.close()
-            raise
         return consumer
 
     def _receive_batch(self, max_messages: int, wait: float) -> list[QueueMessage]:
@@ -179,46 +165,44 @@ class ShareQueue:
             self._commit_acknowledgements(SHARE_COMMIT_TIMEOUT_S)
 
     def _commit_acknowledgements(self, timeout: float) -> bool:
-        """Send acknowledgements and wait (rule 4); return False if any is refused."""
-        answers = self._consumer.commit_sync(timeout)
+        answers = self._consumer.commit_sync(timeout)  # one at a time (rule 4)
         refused = {partition: error for partition, error in answers.items() if error is not None}
         for partition, error in refused.items():
             log.warning("%s-%s: not settled: %s", partition.topic, partition.partition, error)
         return not refused
 
     def _release_expired(self) -> bool:
-        """Release the batch if its lock has expired (rule 5); return whether it had messages."""
         batch = [*(message.raw for message in self._in_flight), *self._undelivered]
         if not batch or self._clock.monotonic() <= self._locked_at + self._lock_duration_s:
             return False
         self._in_flight.clear()
         self._undelivered.clear()
-        for raw in batch:
-            self._acknowledge_message(raw, _RELEASE_TYPE)
+        for raw in batch:  # librdkafka delivers no further batch before (rules 2 and 5)
+            self._acknowledge(raw, _RELEASE_TYPE)
+        topic, first = self._settings.topic, min(int(raw.offset() or 0) for raw in batch)
         log.warning(
             "%s: %d messages were not settled before their lock expired, the first at offset %s: "
             "they are redelivered; raise %s if the work takes longer",
-            self._settings.topic,
+            topic,
             len(batch),
-            min(int(raw.offset() or 0) for raw in batch),
+            first,
             LOCK_DURATION_CONFIG,
         )
         return True
 
     def _apply_settlements(self) -> bool:
-        """Pass queued settlements to librdkafka; return whether there were any."""
         any_queued = bool(self._settlements)
         while self._settlements:
             message, request = self._settlements.popleft()
             if message in self._in_flight:  # else its lock has expired (rule 5)
                 self._in_flight.discard(message)
-                self._acknowledge_message(message.raw, _ACKNOWLEDGE_TYPES[request.action])
+                self._acknowledge(message.raw, _ACKNOWLEDGE_TYPES[request.action])
         return any_queued
 
-    def _acknowledge_message(self, raw: Message, acknowledge_type: Any) -> None:
+    def _acknowledge(self, raw: Message, acknowledge_type: int) -> None:
         try:
             self._consumer.acknowledge(raw, acknowledge_type)
-        except KafkaException as error:
+        except KafkaException as error:  # the broker redelivers it
             log.warning("%s-%s@%s: %s", raw.topic(), raw.partition(), raw.offset(), error)
 
     def _fetch_batch(self, wait: float) -> None:
@@ -242,20 +226,14 @@ class ShareQueue:
 
 
 def _log_commit_errors(offsets: Mapping[Any, set[int]], error: KafkaException | None) -> None:
-    """Log settlements that the broker refused: it redelivers the messages."""
     if error is not None:
-        for partition, refused in offsets.items():
-            log.warning(
-                "%s-%s: %d messages were not settled: %s",
-                partition.topic,
-                partition.partition,
-                len(refused),
-                error.args[0].str(),
-            )
+        for at, refused in offsets.items():  # the broker redelivers the messages
+            reason = error.args[0].str()
+            name = f"{at.topic}-{at.partition}"
+            log.warning("%s: %d messages were not settled: %s", name, len(refused), reason)
 
 
 def _require_share_consumer() -> Any:
-    """Return confluent-kafka's ShareConsumer. Raises ShareGroupsUnsupportedError without one."""
     consumer_class = getattr(confluent_kafka, "ShareConsumer", None)
     if consumer_class is None:
         raise ShareGroupsUnsupportedError(
@@ -267,9 +245,8 @@ def _require_share_consumer() -> Any:
 
 def _create_share_consumer(settings: QueueSettings, max_messages: int) -> Any:
     fixed = {"group.id": settings.group, "share.acknowledgement.mode": "explicit"}
-    return _require_share_consumer()(
-        {"log_level": 3, "max.poll.records": max_messages, **settings.client_config, **fixed}
-    )
+    config = {"log_level": 3, "max.poll.records": max_messages, **settings.client_config, **fixed}
+    return _require_share_consumer()(config)
 
 
 _RELEASE_TYPE: Final = 2
