@@ -7,8 +7,8 @@
    With A(t) bytes written and S(t) bytes read up to t, that is S(t) < A(t - L).
 4. An absent partition is not written and loses its backlog.
 
-A tick is divided into at least `_MIN_PIECES` pieces, also at the end of the pause and at L. Within
-a piece S is linear.
+A tick is divided into at least six pieces, also at the end of the pause and at L. Within a piece S
+is linear.
 """
 
 from itertools import pairwise
@@ -20,20 +20,20 @@ from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray
 from trimtab.assignor.packing import CAPACITY_TOLERANCE
 
-_MIN_PIECES: Final = 6
+_MIN_PIECES: Final = 6  # of a tick
 
 
 class PartitionBacklogs:
-    """Backlogs of P partitions; `speeds` (N, P) are the rates of a `WriteRateStream`."""
+    """Backlogs of P partitions; `rates` (N, P) are those of a `WriteRateStream`."""
 
-    def __init__(self, speeds: FloatArray, setup: SimulationSetup) -> None:
+    def __init__(self, rates: FloatArray, setup: SimulationSetup) -> None:
         self._setup = setup
-        self._away: BoolArray = np.isnan(speeds)
-        self._rate: FloatArray = np.where(self._away, 0.0, speeds)
+        self._away: BoolArray = np.isnan(rates)
+        self._rate: FloatArray = np.where(self._away, 0.0, rates)
         written = self._rate * setup.tick
         written[0] = 0.0  # the first decision comes at the end of the first tick
         self._written: FloatArray = np.cumsum(written, axis=0)  # at the end of each tick
-        self._read: FloatArray = np.zeros(speeds.shape[1])
+        self._read: FloatArray = np.zeros(rates.shape[1])
         self._now = 0  # tick
         self._pieces = _split_tick(setup)
 
@@ -68,7 +68,7 @@ class PartitionBacklogs:
         """
         self._now += 1
         away = self._away[self._now]
-        self._read = np.where(away, self._written[self._now], self._read)
+        self._read = np.where(away, self._written[self._now], self._read)  # its backlog is lost
         rate, late = self._rate[self._now], np.zeros_like(self._read)
         begin = (self._now - 1) * self._setup.tick
         behind = self._read - self._written_at(begin - self._setup.late)
@@ -81,7 +81,6 @@ class PartitionBacklogs:
         return late
 
     def _read_partitions(self, owner: IntArray, open_: BoolArray, at: float, seconds: float) -> None:
-        """Read the open partitions for `seconds`, at most the bytes written until `at`."""
         if open_.any():
             unread = np.maximum(self._written_at(at)[open_] - self._read[open_], 0.0)
             self._read[open_] += share_capacity(owner[open_], unread, self._setup.capacity * seconds)
@@ -123,6 +122,7 @@ def share_capacity(owner: IntArray, demand: FloatArray, capacity: float) -> Floa
 
 def _fraction_below_zero(before: FloatArray, after: FloatArray, scale: FloatArray) -> FloatArray:
     """Return the fraction of a piece in which the line from `before` to `after` is below 0."""
+    # Sums of floats that should cancel leave noise of either sign.
     before = np.where(np.abs(before) <= CAPACITY_TOLERANCE * scale, 0.0, before)
     after = np.where(np.abs(after) <= CAPACITY_TOLERANCE * scale, 0.0, after)
     low, high = np.minimum(before, after), np.maximum(before, after)
@@ -132,7 +132,6 @@ def _fraction_below_zero(before: FloatArray, after: FloatArray, scale: FloatArra
 
 
 def _split_tick(setup: SimulationSetup) -> tuple[tuple[float, float], ...]:
-    """Return the start and end of each piece of a tick, in seconds."""
     borders = {setup.tick * n / _MIN_PIECES for n in range(_MIN_PIECES + 1)}
     borders |= {min(setup.pause, setup.tick), setup.late % setup.tick}
     ordered = sorted(borders)

@@ -21,31 +21,26 @@ from trimtab.assignor.score import find_moved
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationRun:
-    """Figures of each of N ticks, all of shape (N,).
-
-    A decision's own figures stand at its tick. Its effects stand at the next: `arrived` and `late`
-    (bytes), `overloaded` (consumers with more arriving than their capacity), `mean_lag` (seconds,
-    weighted by arriving bytes) and `worst_lag` (seconds) cover the time up to the tick.
-    """
+    """Figures of each of N ticks, all of shape (N,)."""
 
     name: str
     packs_by_capacity: bool
+    # Of the tick's decision.
     consumers: IntArray
     r_score: FloatArray
     moved: IntArray
     rebalanced: BoolArray
     started: IntArray
     stopped: IntArray
-    arrived: FloatArray
-    late: FloatArray
-    overloaded: IntArray
-    mean_lag: FloatArray
-    worst_lag: FloatArray
+    # Of the time up to the tick: effects of the decision before.
+    arrived: FloatArray  # bytes
+    late: FloatArray  # bytes
+    overloaded: IntArray  # consumers with more arriving than their capacity
+    mean_lag: FloatArray  # seconds, weighted by arriving bytes
+    worst_lag: FloatArray  # seconds
 
 
-class _DecisionEffects(NamedTuple):
-    """Figures of a decision."""
-
+class _DecisionEffects(NamedTuple):  # the first fields of SimulationRun
     consumers: int
     r_score: float
     moved: int
@@ -54,9 +49,7 @@ class _DecisionEffects(NamedTuple):
     stopped: int
 
 
-class _TickEffects(NamedTuple):
-    """Figures of the time up to a tick."""
-
+class _TickEffects(NamedTuple):  # the last fields of SimulationRun
     arrived: float = 0.0
     late: float = 0.0
     overloaded: int = 0
@@ -66,28 +59,22 @@ class _TickEffects(NamedTuple):
 
 def run_simulation(contender: Contender, stream: WriteRateStream, setup: SimulationSetup) -> SimulationRun:
     """Simulate a contender on a stream. Raises BrokenHeuristicError for a broken heuristic."""
-    queues = PartitionBacklogs(stream.rates, setup)
+    queues, rates = PartitionBacklogs(stream.rates, setup), np.nan_to_num(stream.rates, nan=0.0)
     decided: list[_DecisionEffects] = []
     passed = [_TickEffects()]
-    before = _empty_decision(len(stream.partitions))
+    unowned = np.full(len(stream.partitions), UNASSIGNED, dtype=np.int32)
+    before = SimulatedDecision(unowned, np.empty(0, dtype=np.int32))
     decisions = contender.iter_decisions(stream, setup, lambda: queues.backlog)
     for tick, after in enumerate(decisions):
-        speeds = np.nan_to_num(stream.rates[tick], nan=0.0)
         changed = find_moved(before.owner, after.owner) & (after.owner != UNASSIGNED)
-        decided.append(_measure_decision(before, after, changed, speeds / setup.capacity, first=tick == 0))
-        if tick + 1 < len(stream.rates):
+        share = rates[tick] / setup.capacity
+        decided.append(_measure_decision(before, after, changed, share, first=tick == 0))
+        if tick + 1 < len(rates):
             paused = np.full_like(changed, decided[-1].rebalanced) if contender.eager else changed
-            following = np.nan_to_num(stream.rates[tick + 1], nan=0.0)
-            passed.append(_advance_backlogs(queues, after, paused, following, setup))
+            passed.append(_advance_backlogs(queues, after, paused, rates[tick + 1], setup))
         before = after
     columns = zip(*(d + p for d, p in zip(decided, passed, strict=True)), strict=True)
-    return SimulationRun(
-        contender.name, contender.packs_by_capacity, *(np.array(column) for column in columns)
-    )
-
-
-def _empty_decision(partitions: int) -> SimulatedDecision:
-    return SimulatedDecision(np.full(partitions, UNASSIGNED, dtype=np.int32), np.empty(0, dtype=np.int32))
+    return SimulationRun(contender.name, contender.packs_by_capacity, *map(np.array, columns))
 
 
 def _measure_decision(
@@ -111,18 +98,18 @@ def _advance_backlogs(
     queues: PartitionBacklogs,
     decision: SimulatedDecision,
     paused: BoolArray,
-    speeds: FloatArray,
+    rate: FloatArray,
     setup: SimulationSetup,
 ) -> _TickEffects:
-    """Advance by one tick with the write rates `speeds` (P,) and return its figures."""
+    """Advance by one tick with the write rates `rate` (P,) and return its figures."""
     late = queues.advance_tick(decision.owner, paused)
     members = int(decision.members.max(initial=UNASSIGNED)) + 1
-    load = sum_loads(decision.owner, speeds, members)
-    total, ages = float(speeds.sum()), queues.oldest_ages
+    load = sum_loads(decision.owner, rate, members)
+    total, ages = float(rate.sum()), queues.oldest_ages
     return _TickEffects(
         arrived=total * setup.tick,
         late=float(late.sum()),
         overloaded=int(np.count_nonzero(load > setup.capacity * (1 + CAPACITY_TOLERANCE))),
-        mean_lag=float(ages @ speeds) / total if total else 0.0,
+        mean_lag=float(ages @ rate) / total if total else 0.0,
         worst_lag=float(ages.max(initial=0.0)),
     )

@@ -12,18 +12,13 @@ from trimtab.assignor.score import cardinal_bin_score
 
 @dataclass(frozen=True, slots=True)
 class PairComparison:
-    """One contender against a baseline on the same streams.
-
-    `r_ratio` is mean R ÷ the baseline's, None if the baseline moves nothing. `cbs_no_higher` counts
-    the streams with no higher CBS, `better_streams` those of them with less R; both are None if
-    either has no CBS.
-    """
+    """One contender against a baseline on the same streams."""
 
     name: str
     baseline: str
-    r_ratio: float | None
-    cbs_no_higher: int | None
-    better_streams: int | None
+    r_ratio: float | None  # mean R ÷ the baseline's; None if the baseline moves nothing
+    cbs_no_higher: int | None  # streams with no higher CBS; None if either has no CBS
+    better_streams: int | None  # those of them with less R
     streams: int
 
 

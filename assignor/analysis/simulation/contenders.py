@@ -57,7 +57,7 @@ class Contender:
     @property
     def is_trimtab_setting(self) -> bool:
         """Whether Trimtab can be set to it."""
-        return not self.autoscaled and self.heuristic is not RANGE_ASSIGNOR
+        return not (self.autoscaled or self.eager)
 
     @property
     def eager(self) -> bool:
@@ -89,12 +89,11 @@ def parse_contender(name: str) -> Contender:
 
 
 def _lookup_heuristic(name: str) -> Heuristic:
-    """Return a heuristic. Raises UnknownHeuristicError with the names of all contenders."""
     try:
         return get_heuristic(name)
     except UnknownHeuristicError as error:
         if name.partition(":")[0] in list_heuristics():
-            raise
+            raise  # its preset or setting is unknown: other contenders are no help
         others = (RANGE_ASSIGNOR.name, KEDA_CONTENDER, f"{KEDA_CONTENDER}:sticky", ALL_CONTENDERS)
         raise UnknownHeuristicError(f"{error}, {', '.join(others)}") from None
 
@@ -116,11 +115,8 @@ def parse_contenders(requested: Iterable[str]) -> tuple[Contender, ...]:
     """
     names = tuple(requested) or default_contender_names()
     if ALL_CONTENDERS in names:
-        others = tuple(
-            n
-            for n in list_heuristics()
-            if not get_heuristic(n).packs_by_capacity and is_installed(get_heuristic(n))
-        )
+        entries = map(get_heuristic, list_heuristics())
+        others = (e.name for e in entries if not e.packs_by_capacity and is_installed(e))
         names = (*default_contender_names(), *others, RANGE_ASSIGNOR.name, "keda:range", "keda:sticky")
     return tuple(parse_contender(name) for name in dict.fromkeys(names))
 
@@ -128,7 +124,6 @@ def parse_contenders(requested: Iterable[str]) -> tuple[Contender, ...]:
 def _iter_autoscaled_decisions(
     heuristic: Heuristic, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
 ) -> Iterator[SimulatedDecision]:
-    """Yield the autoscaler's decisions; it reassigns only if members or partitions change."""
     topics = {name: n for n, name in enumerate(sorted({p.topic for p in stream.partitions}))}
     topic = np.array([topics[p.topic] for p in stream.partitions], dtype=np.int32)
     owner: IntArray = np.full(len(topic), UNASSIGNED, dtype=np.int32)
@@ -139,10 +134,12 @@ def _iter_autoscaled_decisions(
         max_replicas=max(1, len(topic)),
     )
     present = 0
-    for number, speeds in enumerate(stream.rates):
-        there: BoolArray = ~np.isnan(speeds)
-        committed = lags()[there].sum() + float(speeds[there].sum()) * setup.commit / 2
+    for number, rates in enumerate(stream.rates):
+        there: BoolArray = ~np.isnan(rates)
+        # The scaler sees committed offsets, which trail by half a commit interval on average.
+        committed = lags()[there].sum() + float(rates[there].sum()) * setup.commit / 2
         replicas = scaler.decide_replicas(number * setup.tick, committed)
+        # Kafka reassigns only if members or partitions change.
         if replicas != present or ((owner != UNASSIGNED) != there).any():
             owner = _assign_partitions(heuristic, owner, topic, there, replicas)
             present = replicas
@@ -152,8 +149,7 @@ def _iter_autoscaled_decisions(
 def _assign_partitions(
     heuristic: Heuristic, owner: IntArray, topic: IntArray, there: BoolArray, replicas: int
 ) -> IntArray:
-    """Return the owners among members 0 to `replicas` - 1; a scale-in removes the last ones."""
-    before = np.where(owner[there] < replicas, owner[there], UNASSIGNED)
+    before = np.where(owner[there] < replicas, owner[there], UNASSIGNED)  # the last replicas stop
     weight = np.ones(int(there.sum()))
     topics = int(topic.max(initial=-1)) + 1
     problem = PackingProblem(

@@ -14,21 +14,16 @@ SIMULATED_HOUR_S: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """Figures of a run, or means of several.
+    """Figures of a run, or means of several."""
 
-    `cbs_percent` and `over_l2_percent` are None for contenders that do not pack by capacity. Rates
-    per hour count from the second tick on, since the group starts empty. `overload_percent` is the
-    share of consumers with more arriving at the next tick than their capacity; lags are in seconds.
-    """
-
-    cbs_percent: float | None
+    cbs_percent: float | None  # None for contenders that do not pack by capacity, as `over_l2_percent`
     mean_r: float
     moves_per_tick: float
     mean_consumers: float
     over_l2_percent: float | None
     consumer_hours: float
     late_percent: float
-    overload_percent: float
+    overload_percent: float  # consumers with more arriving at the next tick than their capacity
     moves_per_hour: float
     rebalances_per_hour: float
     starts_stops_per_hour: float
@@ -45,7 +40,7 @@ def summarize_run(
 ) -> RunSummary:
     """Return a run's summary; `bounds` (N,) are L2's, `cbs` is the cardinal bin score, a share."""
     ticks = len(run.consumers)
-    hours = (ticks - 1) * setup.tick / SIMULATED_HOUR_S
+    hours = (ticks - 1) * setup.tick / SIMULATED_HOUR_S  # the first tick moves nothing: no owners yet
     return RunSummary(
         cbs_percent=None if cbs is None else 100 * cbs,
         mean_r=float(run.r_score.mean()),

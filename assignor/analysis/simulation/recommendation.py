@@ -8,8 +8,7 @@ from trimtab.assignor.analysis.simulation.metrics import RunSummary
 from trimtab.common.choices import DEFAULT_HEURISTIC
 
 CANDIDATE_HEADROOMS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
-# Relative difference below which consumer-hours tie; then late traffic decides.
-COST_TIE_TOLERANCE: Final = 0.01
+COST_TIE_TOLERANCE: Final = 0.01  # of consumer-hours; in a tie late traffic decides
 
 # The default setting, which wins a full tie.
 DEFAULT_SETTING_NAMES: Final = (DEFAULT_HEURISTIC, f"{DEFAULT_HEURISTIC}:balanced")
@@ -45,10 +44,9 @@ def recommend_setting(candidates: Sequence[SettingCandidate], limit: float) -> S
         return _recommend_least_late(candidates, limit)
     least = min(c.summary.consumer_hours for c in fit)
     alike = [c for c in fit if c.summary.consumer_hours <= least * (1 + COST_TIE_TOLERANCE)]
-    chosen = min(alike, key=_candidate_rank)
-    return SettingRecommendation(
-        chosen, within_limit=True, reason=_explain_choice(chosen, candidates, fit, limit)
-    )
+    chosen = min(alike, key=_rank)
+    reason = _explain_choice(chosen, candidates, fit, limit)
+    return SettingRecommendation(chosen, within_limit=True, reason=reason)
 
 
 def consumer_hour_decimals(hours: float) -> int:
@@ -56,13 +54,13 @@ def consumer_hour_decimals(hours: float) -> int:
     return 1 if hours >= 10 else 2 if hours >= 1 else 3  # noqa: PLR2004 - digits
 
 
-def _candidate_rank(one: SettingCandidate) -> tuple[float, float, bool]:
+def _rank(one: SettingCandidate) -> tuple[float, float, bool]:
     return (one.summary.late_percent, one.summary.consumer_hours, one.name not in DEFAULT_SETTING_NAMES)
 
 
 def _recommend_least_late(candidates: Sequence[SettingCandidate], limit: float) -> SettingRecommendation:
-    chosen = min(candidates, key=_candidate_rank)
-    late, hours = chosen.summary.late_percent, _format_consumer_hours(chosen)
+    chosen = min(candidates, key=_rank)
+    late, hours = chosen.summary.late_percent, _format_hours(chosen)
     if len(candidates) == 1:
         reason = (
             f"the one simulated setting does not keep late traffic at {limit:g} % or less: "
@@ -92,18 +90,18 @@ def _explain_choice(
             f"it costs least, give or take {100 * COST_TIE_TOLERANCE:g} %, of the {len(fit)} of "
             f"{len(candidates)} simulated settings that keep {kept}"
         )
-    reason += f": {_format_consumer_hours(chosen)}, {chosen.summary.late_percent:.2f} % late"
-    cheaper = [c for c in candidates if c.summary.consumer_hours < chosen.summary.consumer_hours]
-    missed = [c for c in cheaper if c not in fit]
+    reason += f": {_format_hours(chosen)}, {chosen.summary.late_percent:.2f} % late"
+    hours = chosen.summary.consumer_hours
+    missed = [c for c in candidates if c.summary.consumer_hours < hours and c not in fit]
     if not missed:
         return reason
     runner_up = max(missed, key=lambda c: c.summary.consumer_hours)
     return (
         f"{reason}; the next cheaper, {runner_up.name} at headroom {runner_up.headroom:g}, takes "
-        f"{_format_consumer_hours(runner_up)}, but {runner_up.summary.late_percent:.2f} % is late"
+        f"{_format_hours(runner_up)}, but {runner_up.summary.late_percent:.2f} % is late"
     )
 
 
-def _format_consumer_hours(one: SettingCandidate) -> str:
+def _format_hours(one: SettingCandidate) -> str:
     hours = one.summary.consumer_hours
     return f"{hours:.{consumer_hour_decimals(hours)}f} consumer-hours"

@@ -8,25 +8,15 @@ from trimtab.common.errors import InvalidProblemError
 
 @dataclass(frozen=True, slots=True)
 class SimulationSetup:
-    """Settings of one simulation; all consumers are alike.
+    """Settings of one simulation; all consumers are alike. Times are in seconds."""
 
-    `capacity` is a consumer's in bytes/s; a heuristic fills the fraction `headroom` of it, in
-    (0, 1]. A tick lasts `tick` seconds. A moved partition is not read for `pause` seconds, at most
-    one tick. A byte is late if it arrives while the oldest unread byte of its partition has waited
-    longer than `late` seconds.
-
-    For the lag-threshold autoscaler, `threshold` is the target lag of a replica in seconds of its
-    capacity, and `commit` the client's auto-commit interval in seconds: the committed lag trails
-    the real one by half of it.
-    """
-
-    capacity: float = 100.0
-    headroom: float = 1.0
+    capacity: float = 100.0  # of a consumer, bytes/s
+    headroom: float = 1.0  # fraction of it to fill, in (0, 1]
     tick: float = 30.0
-    pause: float = 3.0
-    late: float = 10.0
-    threshold: float = 5.0
-    commit: float = 5.0
+    pause: float = 3.0  # a moved partition is not read for it, at most one tick
+    late: float = 10.0  # a byte is late if its partition's oldest unread byte has waited longer
+    threshold: float = 5.0  # of the lag autoscaler: target lag of a replica ÷ its capacity
+    commit: float = 5.0  # the clients' auto-commit interval, which the lag autoscaler sees
 
     def __post_init__(self) -> None:
         """Raise InvalidProblemError for invalid figures."""
