@@ -1,4 +1,4 @@
-"""The error trees that are drawn are the ones that are raised."""
+"""The error trees in the docstrings match the classes."""
 
 import importlib
 import re
@@ -9,32 +9,32 @@ import pytest
 from trimtab.common.errors import CallerError, PeerError, TrimtabError
 
 MODULES = ("common.errors", "cli.errors", "consumer_sdk.errors", "sidecar.errors")
-LINE = re.compile(r"(?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:  +(?P<says>\S.*))?")
+LINE = re.compile(r"(?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:  +(?P<note>\S.*))?")
 
 
-class Drawn(NamedTuple):
-    """One line of a drawing."""
+class TreeLine(NamedTuple):
+    """One line of a tree."""
 
     parent: str | None
-    says: str
+    note: str
 
 
-def drawing(text: str) -> dict[str, Drawn]:
+def parse_tree(text: str) -> dict[str, TreeLine]:
     """Read a tree: each level is four columns deep."""
-    found: dict[str, Drawn] = {}
+    lines: dict[str, TreeLine] = {}
     path: list[str] = []
     for line in text.splitlines()[2:]:
         match = LINE.fullmatch(line)
         if match is None:
             break
         del path[len(match["branch"]) // 4 :]
-        found[match["name"]] = Drawn(path[-1] if path else None, match["says"] or "")
+        lines[match["name"]] = TreeLine(path[-1] if path else None, match["note"] or "")
         path.append(match["name"])
-    return found
+    return lines
 
 
-def classes(module: str) -> dict[str, type[TrimtabError]]:
-    """Errors that a module defines."""
+def list_classes(module: str) -> dict[str, type[TrimtabError]]:
+    """Return the errors that a module defines."""
     loaded = importlib.import_module(f"trimtab.{module}")
     return {
         name: value
@@ -44,10 +44,10 @@ def classes(module: str) -> dict[str, type[TrimtabError]]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_drawing_shows_each_class_under_its_base(module: str) -> None:
-    """Every class is drawn, and below the class that it derives from."""
-    drawn = drawing(importlib.import_module(f"trimtab.{module}").__doc__ or "")
-    defined = classes(module)
+def test_the_tree_shows_each_class_under_its_base(module: str) -> None:
+    """Every class stands below its base class."""
+    drawn = parse_tree(importlib.import_module(f"trimtab.{module}").__doc__ or "")
+    defined = list_classes(module)
     assert {name: drawn[name].parent for name in defined if name in drawn} == {
         name: value.__bases__[0].__name__ if value is not TrimtabError else None
         for name, value in defined.items()
@@ -55,26 +55,26 @@ def test_drawing_shows_each_class_under_its_base(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_nothing_else_is_drawn(module: str) -> None:
-    """A drawing holds the module's own errors and the branches that they hang on."""
-    drawn = drawing(importlib.import_module(f"trimtab.{module}").__doc__ or "")
+def test_the_tree_holds_no_other_class(module: str) -> None:
+    """A tree holds the module's own errors and the branches above them."""
+    drawn = parse_tree(importlib.import_module(f"trimtab.{module}").__doc__ or "")
     branches = {"CallerError", "PeerError", "SettingError"}
-    assert drawn.keys() - classes(module).keys() <= branches
+    assert drawn.keys() - list_classes(module).keys() <= branches
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_drawing_says_which_may_be_retried(module: str) -> None:
-    """ "(retryable)" stands beside exactly those errors that are."""
-    drawn = drawing(importlib.import_module(f"trimtab.{module}").__doc__ or "")
-    defined = classes(module)
-    said = {name for name in defined if "(retryable)" in drawn[name].says}
-    assert said == {name for name, value in defined.items() if value.retryable}
+def test_the_tree_marks_retryable_errors(module: str) -> None:
+    """ "(retryable)" stands beside exactly the retryable errors."""
+    drawn = parse_tree(importlib.import_module(f"trimtab.{module}").__doc__ or "")
+    defined = list_classes(module)
+    marked = {name for name in defined if "(retryable)" in drawn[name].note}
+    assert marked == {name for name, value in defined.items() if value.retryable}
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_each_error_says_whose_fault_it_is(module: str) -> None:
-    """Every leaf hangs on one of the two branches, and usage errors exit with 2."""
-    for value in classes(module).values():
+def test_each_error_is_on_one_branch(module: str) -> None:
+    """Every class derives from CallerError or PeerError; exit codes are 1 and 2."""
+    for value in list_classes(module).values():
         if value is not TrimtabError:
             assert issubclass(value, CallerError) != issubclass(value, PeerError)
         assert value.exit_code in {1, 2}

@@ -1,4 +1,4 @@
-"""What is installed is what stands in the folders."""
+"""The wheel and `trimtab/` hold what the folders hold."""
 
 import os
 import shutil
@@ -15,15 +15,15 @@ PARTS = ("assignor", "cli", "common", "consumer_sdk", "sidecar")
 
 
 def repository_files() -> list[Path]:
-    """Files that are, or are about to be, in the repository."""
-    asked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    said = subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [Path(name) for name in said.split("\0") if name and (ROOT / name).is_file()]
+    """Files of the repository, uncommitted ones included."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [Path(name) for name in names.split("\0") if name and (ROOT / name).is_file()]
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository without anything built, so that no leftover gets into the wheel."""
+    """A copy of the repository without build output, which could get into the wheel."""
     folder = tmp_path_factory.mktemp("copy")
     for file in repository_files():
         target = folder / file
@@ -33,20 +33,20 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_every_module_and_nothing_else(copy: Path, tmp_path: Path) -> None:
-    """Each module is in the wheel under its installed name, the compiled ones compiled."""
+    """The wheel has each module under its installed name; Cython modules are compiled."""
     build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
     quick = {**os.environ, "CFLAGS": "-O0 -g0"}  # the names in the wheel count here, not their speed
     subprocess.run([sys.executable, *build, str(copy)], check=True, capture_output=True, env=quick)
     (wheel,) = tmp_path.glob("*.whl")
     inside = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    wanted = {
+    expected = {
         str("trimtab" / file.relative_to(copy)).replace(".pyx", suffix)
         for part in PARTS
         for file in (copy / part).rglob("*")
         if file.suffix in {".java", ".json", ".py", ".pyi", ".pyx"} or file.name == "py.typed"
     }
-    assert inside == wanted
+    assert inside == expected
 
 
 def test_source_tree_shows_the_installed_names() -> None:

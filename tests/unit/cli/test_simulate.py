@@ -1,4 +1,4 @@
-"""`trimtab simulate` and `trimtab heuristics`, called as functions of the command line."""
+"""`trimtab simulate` and `trimtab heuristics`, run as commands."""
 
 import json
 from pathlib import Path
@@ -31,15 +31,15 @@ def stream(tmp_path: Path) -> str:
 
 
 def test_heuristics_prints_a_table() -> None:
-    """Each heuristic is a row with its name and summary; long ones are not cut."""
+    """Each heuristic is a row with its name and its whole summary."""
     output = call("heuristics").output
     rows = [line.split("│") for line in output.splitlines() if line.startswith("│")]
     assert [row[1].strip() for row in rows] == list(list_heuristics())
     assert all(row[2].strip() and "…" not in row[2] for row in rows)
 
 
-def test_heuristics_can_say_more() -> None:
-    """--verbose adds what each does, and its source."""
+def test_verbose_heuristics_have_their_source() -> None:
+    """--verbose adds the source of each heuristic."""
     output = call("heuristics", "--verbose").output
     assert "KAFKA-5337" in output
     assert "mbfp" in output
@@ -53,19 +53,19 @@ def test_heuristics_can_say_more() -> None:
         ("--heuristic", "mbf,sticky"),
     ],
 )
-def test_simulate_prints_json_for_machines(stream: str, words: tuple[str, ...]) -> None:
-    """The three lists per heuristic, one entry a tick, however the heuristics are listed."""
+def test_simulate_prints_json(stream: str, words: tuple[str, ...]) -> None:
+    """Each heuristic has three lists with an entry per tick, however the names are given."""
     result = call("simulate", "--stream", stream, "--capacity", "100", *words, "--format", "json")
-    told = json.loads(result.stdout)["heuristics"]
+    results = json.loads(result.stdout)["heuristics"]
     lists = {"consumers": [2, 1], "rscore": [0.0, 0.4], "moved": [0, 1]}
-    assert {name: {key: found[key] for key in lists} for name, found in told.items()} == {
+    assert {name: {key: series[key] for key in lists} for name, series in results.items()} == {
         "mbf": lists,
         "sticky": lists,
     }
 
 
-def test_simulate_prints_a_table_for_people() -> None:
-    """By default a row for every heuristic that can count."""
+def test_simulate_prints_a_table() -> None:
+    """By default each heuristic that recommends a replica count has a row."""
     output = call("simulate", "--random-walk", "5", "--ticks", "3", "--partitions", "9").output
     assert "CBS %" in output
     assert "over L2 %" in output
@@ -77,8 +77,8 @@ SMALL = ("--ticks", "12", "--partitions", "12")
 
 
 @pytest.mark.parametrize("words", [("--zipf",), ("--flash-crowd",), ("--oversize",)])
-def test_the_last_line_is_for_machines(words: tuple[str, ...]) -> None:
-    """A table ends with RESULT and figures in stated units, one object a heuristic."""
+def test_the_last_line_is_the_result(words: tuple[str, ...]) -> None:
+    """RESULT has an object for each heuristic, whose figures name their units."""
     names = ("--heuristic", "mbf", "keda", "range")
     lines = call("simulate", *words, *SMALL, *names).output.splitlines()
     assert lines[-1].startswith("RESULT {")
@@ -91,7 +91,7 @@ def test_the_last_line_is_for_machines(words: tuple[str, ...]) -> None:
 
 
 def test_shapes_reach_the_generator() -> None:
-    """--shape changes what is made up, and is checked."""
+    """--shape changes the generated stream, and is validated."""
     words = ("simulate", "--zipf", *SMALL, "--heuristic", "mbf", "--format", "json")
     flat = call(*words, "--shape", "exponent=0", "--shape", "wave=2").stdout
     assert json.loads(flat)["heuristics"] != json.loads(call(*words).stdout)["heuristics"]
@@ -100,18 +100,18 @@ def test_shapes_reach_the_generator() -> None:
 
 
 def test_several_seeds_are_compared() -> None:
-    """Several streams give means, each stream's lists, and who is better in how many of them."""
+    """Several streams have means, lists for each stream, and a comparison of the heuristics."""
     words = ("--random-walk", "15", *SMALL, "--seeds", "3", "--heuristic", "mwf", "bfd")
-    told = json.loads(call("simulate", *words, "--format", "json").stdout)
-    assert told["streams"] == len(told["heuristics"]["mwf"]["streams"]) == 3
-    (found,) = told["against"]
-    assert (found["heuristic"], found["against"]) == ("bfd", "mwf")
-    assert 0 <= found["better"] <= found["cbs_no_higher"] <= 3
+    body = json.loads(call("simulate", *words, "--format", "json").stdout)
+    assert body["streams"] == len(body["heuristics"]["mwf"]["streams"]) == 3
+    (pair,) = body["against"]
+    assert (pair["heuristic"], pair["against"]) == ("bfd", "mwf")
+    assert 0 <= pair["better"] <= pair["cbs_no_higher"] <= 3
     assert "3 of 3" in call("simulate", *words).output
 
 
 def test_a_recommendation_tries_headrooms() -> None:
-    """--recommend goes through seven headrooms and says which lines to write."""
+    """--recommend tries seven headrooms and prints the settings to write."""
     words = ("--random-walk", "15", *SMALL, "--heuristic", "mwf", "keda", "--recommend")
     output = call("simulate", *words, "--late-limit", "100", "--capacity", "2 MB/s").output
     assert "7 simulated settings" in output
@@ -120,14 +120,14 @@ def test_a_recommendation_tries_headrooms() -> None:
     assert "Nearest to the limit: none of" in call("simulate", *crowd, "--late-limit", "0").output
 
 
-def test_partitions_beyond_a_consumer_are_told() -> None:
-    """No placement cures a partition that writes more than a consumer sustains; it is said."""
+def test_oversized_partitions_are_reported() -> None:
+    """The output names partitions that write more than one consumer sustains."""
     output = call("simulate", "--oversize", *SMALL, "--heuristic", "mbf").output
     assert "more than one consumer sustains" in output
 
 
-def test_the_report_stands_alone(tmp_path: Path) -> None:
-    """The HTML holds its plots, takes nothing from elsewhere, and follows the reader's theme."""
+def test_the_report_is_self_contained(tmp_path: Path) -> None:
+    """The HTML holds its plots, loads nothing, and follows the reader's theme."""
     file = tmp_path / "report.html"
     names = ("--heuristic", "mbf", "mwf", "sticky", "keda")
     assert call("simulate", "--zipf", *SMALL, *names, "--html", str(file)).exit_code == 0
@@ -141,8 +141,8 @@ def test_the_report_stands_alone(tmp_path: Path) -> None:
     assert '<th scope="row">sticky' in page
 
 
-def test_a_saved_walk_replays_to_the_same_end(tmp_path: Path) -> None:
-    """--save writes the stream that --stream reads back."""
+def test_a_saved_stream_replays_to_the_same_result(tmp_path: Path) -> None:
+    """--stream reads the file that --save writes."""
     file = str(tmp_path / "walk.json")
     words = ("--heuristic", "mwf", "--format", "json")
     walk = ("--random-walk", "15", "--ticks", "5", "--capacity", "2 MB/s")
@@ -154,7 +154,7 @@ def test_a_saved_walk_replays_to_the_same_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         ((), "no stream is given; say where the speeds come from"),
         (("--stream", "x", "--random-walk", "5"), "--stream and --random-walk are given"),
@@ -177,15 +177,15 @@ def test_a_saved_walk_replays_to_the_same_end(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_simulate_refuses_bad_settings(words: tuple[str, ...], said: str) -> None:
-    """A setting that is missing, contradictory or malformed is named."""
+def test_simulate_rejects_invalid_settings(words: tuple[str, ...], text: str) -> None:
+    """The error names a setting that is missing, contradictory or malformed."""
     error = call("simulate", *words).exception
     assert isinstance(error, SettingError)
-    assert said in str(error)
+    assert text in str(error)
 
 
-def test_simulate_names_unknown_heuristics_and_bad_streams(tmp_path: Path) -> None:
-    """Errors of the assignor reach the command's one error printer unchanged."""
+def test_simulate_rejects_unknown_heuristics_and_invalid_streams(tmp_path: Path) -> None:
+    """The assignor's errors reach the command unchanged."""
     file = tmp_path / "bad.json"
     file.write_text("{}")
     assert isinstance(call("simulate", "--random-walk", "-5").exception, InvalidStreamError)
@@ -193,9 +193,9 @@ def test_simulate_names_unknown_heuristics_and_bad_streams(tmp_path: Path) -> No
         call("simulate", "--stream", str(file), "--capacity", "1").exception, InvalidStreamError
     )
     file.write_text("[{}]")
-    nobody = call("simulate", "--stream", str(file), "--capacity", "1").exception
-    assert isinstance(nobody, InvalidStreamError)
-    assert "names no partition" in str(nobody)
+    empty = call("simulate", "--stream", str(file), "--capacity", "1").exception
+    assert isinstance(empty, InvalidStreamError)
+    assert "names no partition" in str(empty)
     file.write_text("[" * 100_000)
     deep = call("simulate", "--stream", str(file), "--capacity", "1").exception
     assert isinstance(deep, InvalidStreamError)
@@ -217,30 +217,30 @@ def test_a_stream_may_come_from_a_pipe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (("--random-walk", "5", "--ticks", "3"), "lasts 60 s, too short to tell what would be"),
         (("--zipf", "--heuristic", "keda", "range"), "none of those simulated is a setting"),
     ],
 )
-def test_what_tells_nothing_is_no_reason_to_recommend(words: tuple[str, ...], said: str) -> None:
-    """A stream that is short or silent, or a run without a setting of ours, has no advice."""
+def test_no_recommendation_without_evidence(words: tuple[str, ...], text: str) -> None:
+    """A short stream, or a run without a setting of Trimtab, yields no recommendation."""
     output = call("simulate", "--ticks", "12", "--partitions", "9", *words).output
     assert "No recommendation: " in output
-    assert said in output
+    assert text in output
     assert '"recommended": null' in output
 
 
-def test_those_who_are_no_settings_are_named() -> None:
-    """Beside a recommendation it is said who was not considered."""
+def test_the_recommendation_names_excluded_contenders() -> None:
+    """The recommendation lists the contenders that are not settings of Trimtab."""
     names = ("--heuristic", "range,keda,sticky")
     output = call("simulate", "--random-walk", "15", *SMALL, *names).output
     assert "the one simulated setting" in output
     assert "Not to be set in Trimtab, so not considered: range, keda." in output
 
 
-def test_what_has_no_cbs_is_not_compared() -> None:
-    """Against somebody who does not pack by capacity only R is compared."""
+def test_a_heuristic_without_cbs_is_compared_by_r() -> None:
+    """Against a heuristic that does not pack by capacity only R is compared."""
     words = ("--random-walk", "15", *SMALL, "--heuristic", "mbf", "--against", "lag-aware")
     output = call("simulate", *words).output
     assert '"cbs_no_higher": null, "better": null' in output

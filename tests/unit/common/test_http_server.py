@@ -43,7 +43,7 @@ IMAGES = (Path(__file__).parents[3] / "deploy" / "Dockerfile").read_text()
 
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with certificates of a server and of clients, and a token."""
+    """A folder with the certificates of a server and its clients, and a token."""
     folder = tmp_path_factory.mktemp("pem")
     keys.signed(folder, "server", "ca", "server", ["localhost", "127.0.0.1"])
     keys.signed(folder, "client", "ca-clients", "client")
@@ -51,7 +51,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def asked(port: int, path: str, token: str | None = None, authority: Path | None = None) -> int:
+def get(port: int, path: str, token: str | None = None, authority: Path | None = None) -> int:
     """Return the status of a GET."""
     if authority is None:
         connection = HTTPConnection("127.0.0.1", port, timeout=10)
@@ -70,36 +70,36 @@ def asked(port: int, path: str, token: str | None = None, authority: Path | None
 
 def test_the_web_page_requires_its_token_except_for_probes(pem: Path) -> None:
     """Health and readiness are public, other paths return 401 without the token."""
-    page = SidecarWebServer("g", SystemClock(), 30.0)
-    port = page.start("127.0.0.1", 0, load_access_policy(None, None, pem / "token"))
+    server = SidecarWebServer("g", SystemClock(), 30.0)
+    port = server.start("127.0.0.1", 0, load_access_policy(None, None, pem / "token"))
     try:
-        assert asked(port, "/healthz") == 200
-        assert asked(port, "/readyz") == 503
+        assert get(port, "/healthz") == 200
+        assert get(port, "/readyz") == 503
         for path in ("/metrics", "/decisions", "/certificate", "/nothing"):
-            assert asked(port, path) == 401
-            assert asked(port, path, "hunter3") == 401
-        assert asked(port, "/metrics", TOKEN) == 200
+            assert get(port, path) == 401
+            assert get(port, path, "hunter3") == 401
+        assert get(port, "/metrics", TOKEN) == 200
     finally:
-        page.stop()
+        server.stop()
 
 
 def test_the_web_page_serves_tls(pem: Path) -> None:
-    """With a certificate plain text gets no answer, and a silent client blocks no other."""
-    page = SidecarWebServer("g", SystemClock(), 30.0)
-    port = page.start("127.0.0.1", 0, load_access_policy(pem / "server.crt", pem / "server.key", None))
+    """Plain HTTP gets no answer, and a silent client blocks no other."""
+    server = SidecarWebServer("g", SystemClock(), 30.0)
+    port = server.start("127.0.0.1", 0, load_access_policy(pem / "server.crt", pem / "server.key", None))
     silent = HTTPConnection("127.0.0.1", port, timeout=10)
     silent.connect()
     try:
-        assert asked(port, "/metrics", authority=pem / "ca.crt") == 200
+        assert get(port, "/metrics", authority=pem / "ca.crt") == 200
         with pytest.raises(OSError, match=r".*"):
-            asked(port, "/metrics")
+            get(port, "/metrics")
     finally:
         silent.close()
-        page.stop()
+        server.stop()
 
 
 def test_consumer_metrics_require_tls_and_token(pem: Path) -> None:
-    """Configured by the settings of ingest."""
+    """The settings of ingest configure the endpoint's TLS and token."""
     config = ingest.parse_ingest_settings(
         {
             "group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1",
@@ -112,10 +112,10 @@ def test_consumer_metrics_require_tls_and_token(pem: Path) -> None:
     with serve_metrics(LakeMetrics(), "127.0.0.1", 0, config.metrics_access) as url:
         assert url.startswith("https://127.0.0.1:")
         port = int(url.split(":")[2].split("/")[0])
-        assert asked(port, "/metrics", authority=pem / "ca.crt") == 401
-        assert asked(port, "/metrics", TOKEN, pem / "ca.crt") == 200
-        assert asked(port, "/", TOKEN, pem / "ca.crt") == 404
-        assert asked(port, "/healthz", authority=pem / "ca.crt") == 200
+        assert get(port, "/metrics", authority=pem / "ca.crt") == 401
+        assert get(port, "/metrics", TOKEN, pem / "ca.crt") == 200
+        assert get(port, "/", TOKEN, pem / "ca.crt") == 404
+        assert get(port, "/healthz", authority=pem / "ca.crt") == 200
     assert TOKEN not in repr(config) + repr(config.metrics_access)
 
 
@@ -133,7 +133,7 @@ def test_a_token_needs_the_bearer_scheme(pem: Path, header: str | None, may: boo
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "text"),
     [
         (("server.crt", None, None), "belong together"),
         (("server.crt", "client.key", None), "cannot be used: key values mismatch"),
@@ -142,10 +142,10 @@ def test_a_token_needs_the_bearer_scheme(pem: Path, header: str | None, may: boo
         ((None, None, "empty"), "is empty"),
     ],
 )
-def test_invalid_access_files_are_refused(pem: Path, files: tuple[str | None, ...], said: str) -> None:
-    """Before anything is served."""
+def test_invalid_access_files_are_rejected(pem: Path, files: tuple[str | None, ...], text: str) -> None:
+    """The error names the file, before the endpoint serves."""
     (pem / "empty").write_text("\n")
-    with pytest.raises(SettingError, match=said):
+    with pytest.raises(SettingError, match=text):
         load_access_policy(*(None if name is None else pem / name for name in files))
 
 
@@ -157,10 +157,10 @@ def test_invalid_access_files_are_refused(pem: Path, files: tuple[str | None, ..
         ("192.0.2.1", True, False),
     ],
 )  # fmt: skip
-def test_an_exposed_endpoint_is_warned_of(pem: Path, host: str, token: bool, warns: bool) -> None:  # noqa: FBT001 - a case
+def test_an_exposed_endpoint_has_a_warning(pem: Path, host: str, token: bool, warns: bool) -> None:  # noqa: FBT001 - a case
     """An address beyond loopback without TLS and token gives a warning; loopback is the default."""
-    guarded = load_access_policy(None, None, pem / "token" if token else None)
-    assert (guarded.exposure_warning("the page", host) is not None) is warns
+    access_policy = load_access_policy(None, None, pem / "token" if token else None)
+    assert (access_policy.exposure_warning("the page", host) is not None) is warns
     settings = load_settings(None, GOOD)
     assert (settings.host, settings.grpc_host) == ("127.0.0.1", "127.0.0.1")
 
@@ -184,19 +184,19 @@ def test_ipv6_is_served() -> None:
 
 
 @contextmanager
-def scaler(given: Any) -> Iterator[int]:
-    """Run KEDA's service with credentials; gives its port."""
+def scaler(credentials: Any) -> Iterator[int]:
+    """Run the external scaler with credentials; yield its port."""
     settings = load_settings(None, GOOD)
     service = ExternalScalerService(
         KedaReplicaCount(StalenessLimits(3, 30.0), SystemClock()), ScaledGroup.from_settings(settings)
     )
     try:
-        yield service.start("127.0.0.1", 0, given)
+        yield service.start("127.0.0.1", 0, credentials)
     finally:
         service.stop()
 
 
-def said(port: int, channel_credentials: grpc.ChannelCredentials) -> str:
+def call_scaler(port: int, channel_credentials: grpc.ChannelCredentials) -> str:
     """Return the error details of a call by KEDA."""
     with grpc.secure_channel(f"127.0.0.1:{port}", channel_credentials) as channel:
         call = channel.unary_unary(
@@ -211,27 +211,27 @@ def said(port: int, channel_credentials: grpc.ChannelCredentials) -> str:
 def test_keda_connects_by_tls_and_client_certificate(pem: Path) -> None:
     """With a client CA, a client without its certificate does not reach the service."""
     ca, crt, key = ((pem / n).read_bytes() for n in ("ca.crt", "client.crt", "client.key"))
-    anybody = grpc.ssl_channel_credentials(ca)
+    anonymous = grpc.ssl_channel_credentials(ca)
     keda = grpc.ssl_channel_credentials(ca, key, crt)
     files = (pem / "server.crt", pem / "server.key")
-    answered = "the sidecar has not completed an iteration yet"
+    answer = "the sidecar has not completed an iteration yet"
     with scaler(make_server_credentials(*files, None)) as port:
-        assert said(port, anybody) == answered
+        assert call_scaler(port, anonymous) == answer
     with scaler(make_server_credentials(*files, pem / "ca-clients.crt")) as port:
-        assert said(port, keda) == answered
-        assert said(port, anybody) != answered
+        assert call_scaler(port, keda) == answer
+        assert call_scaler(port, anonymous) != answer
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "text"),
     [
         ({"grpc-client-ca": "ca.crt"}, "grpc-client-ca needs grpc-tls-certificate"),
         ({"grpc-tls-key": "server.key"}, "belong together"),
     ],
 )
-def test_half_of_tls_for_keda_is_refused(pem: Path, given: dict[str, str], said: str) -> None:
+def test_incomplete_tls_for_keda_is_rejected(pem: Path, given: dict[str, str], text: str) -> None:
     """A client CA without TLS, or a key without a certificate, is refused."""
-    with pytest.raises(SettingError, match=said):
+    with pytest.raises(SettingError, match=text):
         load_settings(None, {**KEDA, **{name: pem / file for name, file in given.items()}})
 
 
@@ -252,13 +252,13 @@ def test_the_images_health_check_needs_no_token(pem: Path, name: str, *, encrypt
     (command,) = re.findall(rf" AS {name}\n(?:(?!FROM).*\n)*HEALTHCHECK .* CMD (.*)", IMAGES)
     files = (pem / "server.crt", pem / "server.key") if encrypted else (None, None)
     with serve_metrics(LakeMetrics(), "127.0.0.1", 0, load_access_policy(*files, pem / "token")) as url:
-        assert checked(json.loads(command), url.replace("metrics", "healthz")) == 0
-        assert checked(json.loads(command), url) == 1
-    assert checked(json.loads(command), url) == 1
+        assert run_health_check(json.loads(command), url.replace("metrics", "healthz")) == 0
+        assert run_health_check(json.loads(command), url) == 1
+    assert run_health_check(json.loads(command), url) == 1
 
 
-def checked(command: list[str], url: str) -> int:
-    """Run a health check as an image does; return its exit code."""
+def run_health_check(command: list[str], url: str) -> int:
+    """Return the exit code of an image's health check."""
     environment = {**os.environ, "TRIMTAB_HEALTH": url}
     return subprocess.run(
         [sys.executable, *command[1:]], env=environment, capture_output=True, check=False

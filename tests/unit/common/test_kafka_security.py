@@ -30,7 +30,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("config", "text"),
     [
         ({"sasl.password": "hunter2"}, "no client would log in; write security.protocol=SASL_SSL"),
         ({"security.protocol": "SSL", "oauth_cb": "a:b"}, "oauth_cb given, but"),
@@ -58,10 +58,10 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({**SASL, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "no.such:thing"}, 'write "module:function"'),
     ],
 )
-def test_ignored_settings_are_refused(wrong: dict[str, Any], said: str) -> None:
-    """Each setting that a client would ignore is named with its replacement."""
-    with pytest.raises(SettingError, match=said.replace("(", "[(]")) as caught:
-        connection.check_settings(wrong)
+def test_ignored_settings_are_rejected(config: dict[str, Any], text: str) -> None:
+    """The error names each setting that a client would ignore, and its replacement."""
+    with pytest.raises(SettingError, match=text.replace("(", "[(]")) as caught:
+        connection.check_settings(config)
     assert "hunter2" not in str(caught.value)
 
 
@@ -76,23 +76,23 @@ def test_references_are_resolved_everywhere(tmp_path: Path) -> None:
         "topics": ["$a", "${b}"],
         "port": 1,
     }
-    found = resolve_secrets(given, {"PASS": "word"})
-    assert found["sasl.password"] == "hunter2"
-    assert found["basic.auth.user.info"] == "me:word"
-    assert found["kafka"] == {"ssl.key.password": "word"}
-    assert found["topics"] == ["$a", "${b}"]
+    resolved = resolve_secrets(given, {"PASS": "word"})
+    assert resolved["sasl.password"] == "hunter2"
+    assert resolved["basic.auth.user.info"] == "me:word"
+    assert resolved["kafka"] == {"ssl.key.password": "word"}
+    assert resolved["topics"] == ["$a", "${b}"]
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "text"),
     [
         ("${env:NOT_SET}", "sasl.password: the environment has no NOT_SET"),
         ("${file:/no/such}", "sasl.password: /no/such cannot be read: No such file"),
     ],
 )
-def test_a_missing_secret_is_named(reference: str, said: str) -> None:
-    """The error shows the setting and the reference."""
-    with pytest.raises(SettingError, match=said):
+def test_a_missing_secret_is_named(reference: str, text: str) -> None:
+    """The error shows the setting and the source of the secret."""
+    with pytest.raises(SettingError, match=text):
         resolve_secrets({"sasl.password": reference}, {})
 
 
@@ -106,16 +106,16 @@ def test_a_missing_secret_is_named(reference: str, said: str) -> None:
         ["ingest", "-c", "CONFIG", "--set", "sasl.password:hunter2"],
     ],
 )
-def test_no_secret_on_a_command_line(
+def test_a_secret_on_the_command_line_is_rejected(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A literal secret exits with 2 and a remedy, without showing the secret."""
+    """A literal secret exits with 2 and a remedy that does not show the secret."""
     config = tmp_path / "ingest.yaml"
     config.write_text("group.id: g\n")
     assert main([str(config) if word == "CONFIG" else word for word in words]) == 2
-    said = capsys.readouterr()
-    assert "hunter2" not in said.out + said.err
-    assert "${file:PATH}" in said.err or "needs name=value" in said.err
+    printed = capsys.readouterr()
+    assert "hunter2" not in printed.out + printed.err
+    assert "${file:PATH}" in printed.err or "needs name=value" in printed.err
 
 
 def test_pem_texts_become_a_context(pem: Path) -> None:
@@ -148,50 +148,50 @@ def test_verification_can_be_disabled() -> None:
 def test_a_token_is_cached_until_shortly_before_expiry() -> None:
     """The callback may be slow; it is called again shortly before the token expires."""
     clock = Ticking()
-    asked: list[str] = []
+    calls: list[str] = []
 
-    def ask(config: str) -> tuple[str, float, str, dict[str, str]]:
-        asked.append(config)
-        return f"token-{len(asked)}", clock.wall() + 100, "me", {"tenant": "blue"}
+    def create_token(config: str) -> tuple[str, float, str, dict[str, str]]:
+        calls.append(config)
+        return f"token-{len(calls)}", clock.wall() + 100, "me", {"tenant": "blue"}
 
-    tokens = CachedTokenProvider(ask, "scope=x", clock)
+    tokens = CachedTokenProvider(create_token, "scope=x", clock)
     assert [tokens.token(), tokens.token()] == ["token-1", "token-1"]
     assert tokens.extensions() == {"tenant": "blue"}
     clock.now += 71
     assert tokens.token() == "token-2"
-    assert asked == ["scope=x"] * 2
+    assert calls == ["scope=x"] * 2
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "text"),
     [(ValueError("hunter2"), "gives no token .ValueError"), (("t", 5.0), "ended 995 s ago")],
 )
-def test_a_failed_callback_is_named(answer: Any, said: str) -> None:
+def test_a_failed_callback_is_named(answer: Any, text: str) -> None:
     """The error names the exception type only: its text may hold credentials."""
 
-    def ask(_: str) -> tuple[str, float]:
+    def create_token(_: str) -> tuple[str, float]:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    with pytest.raises(SaslAuthenticationError, match=said) as caught:
-        CachedTokenProvider(ask, "", Ticking(epoch=0.0)).token()
+    with pytest.raises(SaslAuthenticationError, match=text) as caught:
+        CachedTokenProvider(create_token, "", Ticking(epoch=0.0)).token()
     assert "hunter2" not in str(caught.value)
 
 
 def test_one_bad_certificate_does_not_block_other_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first broker's error is raised only if every reachable broker fails the handshake."""
-    there: set[str] = {"good"}
+    trusted = {"good"}
 
     def connect(_: object, address: tuple[str, int], *__: object) -> bool:
-        if address[0] not in there:
+        if address[0] not in trusted:
             raise TlsHandshakeError(f"{address[0]} is not trusted")
         return True
 
     monkeypatch.setattr(preflight, "_connect_with_retries", connect)
     config = {"bootstrap.servers": "bad:1,good:1,worse:1", "security.protocol": "SSL"}
     preflight.check_connection(config)
-    there.clear()
+    trusted.clear()
     with pytest.raises(TlsHandshakeError, match="bad"):
         preflight.check_connection(config)
 
@@ -199,10 +199,10 @@ def test_one_bad_certificate_does_not_block_other_brokers(monkeypatch: pytest.Mo
 class Broker:
     """TLS server that echoes requests, but closes the first connections."""
 
-    def __init__(self, folder: Path, hangs_up: int) -> None:
+    def __init__(self, folder: Path, closings: int) -> None:
         keys.signed(folder, "broker", "ca", "broker", ["127.0.0.1"])
-        self.met = 0
-        self._hangs_up = hangs_up
+        self.connections = 0
+        self._closings = closings
         self._context = tls.create_server_context(folder / "broker.crt", folder / "broker.key")
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = Thread(target=self._serve)
@@ -218,23 +218,23 @@ class Broker:
         self._listener.close()
 
     def _serve(self) -> None:
-        with suppress(OSError):  # it is closed
+        with suppress(OSError):  # close() ends accept()
             while True:
                 plain, _ = self._listener.accept()
-                self.met += 1
+                self.connections += 1
                 with plain:
-                    if self.met > self._hangs_up:
+                    if self.connections > self._closings:
                         self._answer(plain)
 
     def _answer(self, plain: socket.socket) -> None:
-        with self._context.wrap_socket(plain, server_side=True) as spoken:
-            spoken.sendall(spoken.recv(64))
+        with self._context.wrap_socket(plain, server_side=True) as encrypted:
+            encrypted.sendall(encrypted.recv(64))
 
 
-@pytest.mark.parametrize("hangs_up", [0, 2, 3])
-def test_a_closed_connection_is_retried(tmp_path: Path, hangs_up: int) -> None:
+@pytest.mark.parametrize("closings", [0, 2, 3])
+def test_a_closed_connection_is_retried(tmp_path: Path, closings: int) -> None:
     """The broker may be starting; if it always closes, the error suggests a port without TLS."""
-    broker, clock = Broker(tmp_path, hangs_up), Ticking()
+    broker, clock = Broker(tmp_path, closings), Ticking()
     config = {
         "bootstrap.servers": broker.address,
         "security.protocol": "SSL",
@@ -242,8 +242,8 @@ def test_a_closed_connection_is_retried(tmp_path: Path, hangs_up: int) -> None:
     }
     refusal = pytest.raises(TlsHandshakeError, match=r"closed the connection 3 times.*write PLAINTEXT")
     try:
-        with refusal if hangs_up == preflight.HANDSHAKE_ATTEMPTS else nullcontext():
+        with refusal if closings == preflight.HANDSHAKE_ATTEMPTS else nullcontext():
             preflight.check_connection(config, clock=clock)
     finally:
         broker.close()
-    assert broker.met == min(hangs_up + 1, preflight.HANDSHAKE_ATTEMPTS)
+    assert broker.connections == min(closings + 1, preflight.HANDSHAKE_ATTEMPTS)

@@ -23,7 +23,7 @@ from trimtab.common.settings_model import (
 
 
 class Pair(SettingsModel):
-    """A setting of two parts."""
+    """A setting with a part."""
 
     in_: float = setting("One.", default=0.1)
 
@@ -40,7 +40,7 @@ class Example(SettingsModel, owner="an example", prefix="x.", separator="."):
     login: dict[str, str | int] = setting("Login.", default_factory=dict, secret=True)
 
     def find_problems(self, given: Collection[str]) -> Iterator[str]:
-        """Refuse an old b."""
+        """Reject an age with kind b."""
         if self.kind == "b" and "batch.max.age" in given:
             yield "x.kind=b has no age"
 
@@ -49,14 +49,14 @@ GOOD: dict[str, Any] = {"x.rate": "2 MB/s"}
 
 
 def test_values_are_parsed_by_their_written_names() -> None:
-    """Prefix, separator and own names; units; models are frozen and show no secret."""
-    made = validate_settings(
+    """Names have prefix and separator or are overridden, values have units; secrets are not shown."""
+    valid = validate_settings(
         Example, {**GOOD, "batch.max.age": "1 min", "x.topics": "a, b", "x.login": {"p": "hunter2"}}
     )
-    assert (made.rate, made.max_age, made.topics) == (2e6, 60.0, ("a", "b"))
-    assert "hunter2" not in repr(made)
+    assert (valid.rate, valid.max_age, valid.topics) == (2e6, 60.0, ("a", "b"))
+    assert "hunter2" not in repr(valid)
     with pytest.raises(AttributeError):
-        made.rate = 1.0  # type: ignore[misc]
+        valid.rate = 1.0  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_values_are_parsed_by_their_written_names() -> None:
     ],
 )
 def test_errors_name_setting_and_remedy(given: dict[str, Any], text: str) -> None:
-    """All that is wrong is one error, and no secret is in it."""
+    """One error has all problems, and no secret."""
     with pytest.raises(SettingError) as caught:
         validate_settings(Example, {**GOOD, **given})
     assert text in str(caught.value) or re.search(text, str(caught.value))
@@ -80,13 +80,13 @@ def test_errors_name_setting_and_remedy(given: dict[str, Any], text: str) -> Non
 
 
 def test_a_missing_setting_is_described() -> None:
-    """Its description says what it is for."""
+    """The error has its description."""
     with pytest.raises(SettingError, match=r"x\.rate is missing; an example needs it: Needed\."):
         validate_settings(Example, {})
 
 
 def test_the_table_has_names_defaults_and_descriptions() -> None:
-    """Defaults stand as people write them."""
+    """Defaults are in their written form."""
     rows = render_settings_table(Example).splitlines()[2:]
     assert rows[:5] == [
         "| `x.rate` | required | Needed. |",
