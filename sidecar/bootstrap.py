@@ -95,9 +95,8 @@ def _build_leadership(
     feed = ControlTopicStore(settings, monitor.brokers.admin)
     leadership = PeerAwareLeadership(author, feed, clock, connected.leadership, take_over=settings.take_over)
     # the recorder's thread has a store of its own: a slow decision topic delays no iteration
-    recorder = DecisionRecorder(
-        settings, ControlTopicStore(settings, monitor.brokers.admin), leadership.get_author
-    )
+    archive = ControlTopicStore(settings, monitor.brokers.admin)
+    recorder = DecisionRecorder(settings, archive, leadership.get_author)
     stack.callback(recorder.close)
     return leadership, (recorder,)
 
@@ -117,9 +116,15 @@ def _connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -
     if settings.target == "none" or settings.dry_run:
         return ConnectedTarget(AdvisoryTarget())
     if settings.target == "kubernetes":
-        return _connect_kubernetes(settings, clock, stack)
+        _require_extra("kubernetes", "kubernetes")
+        from trimtab.sidecar.targets.kubernetes.factory import connect_workload_target  # noqa: PLC0415 - as above
+
+        return connect_workload_target(settings, clock, stack)
     if settings.target == "keda":
-        return _connect_keda(settings, clock, stack)
+        _require_extra("keda", "grpc", "kubernetes")
+        from trimtab.sidecar.targets.keda.factory import connect_keda_target  # noqa: PLC0415 - as above
+
+        return connect_keda_target(settings, clock, stack)
     state_dir = settings.state_dir
     assert state_dir is not None, "settings check that target=process has a state folder"
     processes = ProcessTarget(settings.worker_argv, state_dir, clock, settings.worker_stop_timeout)
@@ -127,17 +132,6 @@ def _connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -
     return ConnectedTarget(processes, processes.read_external_scaling)
 
 
-def _connect_kubernetes(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
-    if find_spec("kubernetes") is None:
-        raise StartupError("target=kubernetes needs an extra: pip install 'trimtab[kubernetes]'")
-    from trimtab.sidecar.targets.kubernetes.factory import connect_workload_target  # noqa: PLC0415 - it needs an extra
-
-    return connect_workload_target(settings, clock, stack)
-
-
-def _connect_keda(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
-    if any(find_spec(name) is None for name in ("grpc", "kubernetes")):
-        raise StartupError("target=keda needs an extra: pip install 'trimtab[keda]'")
-    from trimtab.sidecar.targets.keda.factory import connect_keda_target  # noqa: PLC0415 - it needs an extra
-
-    return connect_keda_target(settings, clock, stack)
+def _require_extra(extra: str, *modules: str) -> None:
+    if any(find_spec(name) is None for name in modules):
+        raise StartupError(f"target={extra} needs an extra: pip install 'trimtab[{extra}]'")

@@ -103,10 +103,7 @@ class GroupCommits:
 
 
 class BrokerClient:
-    """Client of the cluster and one group.
-
-    Raises SidecarSettingError, SaslAuthenticationError, TlsHandshakeError.
-    """
+    """Client of one group. Raises SidecarSettingError, SaslAuthenticationError, TlsHandshakeError."""
 
     def __init__(
         self, client: Mapping[str, Any], group: str, timeout: float, clock: Clock | None = None

@@ -27,7 +27,7 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
-T = TypeVar("T")
+T = TypeVar("T", GroupPlan, TopicWriteRates, DecisionRecord)
 
 COMPACTED_TOPIC_CONFIG: Final = {"cleanup.policy": "compact", "compression.type": "zstd"}
 DECISION_TOPIC_CONFIG: Final = {
@@ -69,42 +69,30 @@ class ControlTopicStore:
 
     def read_plan(self) -> GroupPlan | None:
         """Return the group's newest plan; None without one. Raises BrokerTimeoutError."""
-        newest: GroupPlan | None = None
-        for value in self._read_values(self._settings.plan_topic):
-            plan = _decode(GroupPlan.decode, value)
-            if plan is not None and plan.group == self._settings.group:
-                newest = plan
-        return newest
+        plans = self._decode_own(GroupPlan.decode, self._read_messages(self._settings.plan_topic, {}))
+        return next(reversed([*plans]), None)
 
     def read_write_rates(self) -> dict[str, TopicWriteRates]:
         """Return the group's newest write rates by topic. Raises BrokerTimeoutError."""
-        newest: dict[str, TopicWriteRates] = {}
-        for value in self._read_values(self._settings.write_rate_topic):
-            rates = _decode(TopicWriteRates.decode, value)
-            if rates is not None and rates.group == self._settings.group:
-                newest[rates.topic] = rates
-        return newest
+        messages = self._read_messages(self._settings.write_rate_topic, {})
+        return {rates.topic: rates for rates in self._decode_own(TopicWriteRates.decode, messages)}
 
     def read_decisions(self) -> tuple[DecisionRecord, ...]:
         """Return the group's stored decisions, the newest last. Raises BrokerTimeoutError."""
-        newest: dict[int, DecisionRecord] = {}
-        for value in self._read_values(self._settings.decision_topic):
-            record = _decode(DecisionRecord.decode, value)
-            if record is not None and record.group == self._settings.group:
-                newest[record.number % RECORD_SLOTS] = record  # before compaction older ones are there, too
+        messages = self._read_messages(self._settings.decision_topic, {})
+        # until the topic is compacted it has several records of a slot: the last one is in force
+        newest = {r.number % RECORD_SLOTS: r for r in self._decode_own(DecisionRecord.decode, messages)}
         return tuple(sorted(newest.values(), key=lambda r: r.number))
 
     def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
         """Return the group's decisions since the last call, in order. Raises BrokerTimeoutError."""
         if self._decisions_denied:
             return ()
-        records: list[DecisionRecord] = []
+        messages: list[Message] = []
         try:
             for message in self._read_messages(self._settings.decision_topic, self._next_decision_offsets):
                 self._next_decision_offsets[message.partition() or 0] = (message.offset() or 0) + 1
-                record = _decode(DecisionRecord.decode, message.value() or b"")
-                if record is not None and record.group == self._settings.group:
-                    records.append(record)
+                messages.append(message)
         except BrokerTimeoutError as error:
             cause = error.__cause__
             if not isinstance(cause, KafkaException) or not is_authorization_error(cause):
@@ -112,7 +100,7 @@ class ControlTopicStore:
             # a missing right is not an outage: the sidecar works on, without peer detection
             self._decisions_denied = True
             log.warning("other sidecars of this group cannot be detected: %s", error)
-        return tuple(records)
+        return tuple(self._decode_own(DecisionRecord.decode, messages))
 
     def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
         """Write and wait for the acknowledgements. Raises BrokerTimeoutError."""
@@ -184,9 +172,18 @@ class ControlTopicStore:
         is_decision_topic = topic == self._settings.decision_topic
         return dict(DECISION_TOPIC_CONFIG if is_decision_topic else COMPACTED_TOPIC_CONFIG)
 
-    def _read_values(self, topic: str) -> Iterator[bytes]:
-        # None is a tombstone
-        return (v for m in self._read_messages(topic, {}) if (v := m.value()) is not None)
+    def _decode_own(self, decode: Callable[[bytes], T], messages: Iterable[Message]) -> Iterator[T]:
+        for message in messages:
+            value = message.value()
+            if value is None:
+                continue  # a tombstone
+            try:
+                decoded = decode(value)
+            except InvalidPayloadError as error:
+                log.warning("skipped a value of topic %s: %s", message.topic(), error)
+                continue
+            if decoded.group == self._settings.group:
+                yield decoded
 
     def _read_messages(self, topic: str, offsets: Mapping[int, int]) -> Iterator[Message]:
         """Yield the messages from these offsets (else all) up to the end; none without the topic."""
@@ -241,14 +238,6 @@ def _is_partition_end(message: Message) -> bool:
     if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the name it is documented by
         raise KafkaException(error)
     return True
-
-
-def _decode(decode: Callable[[bytes], T], value: bytes) -> T | None:
-    try:
-        return decode(value)
-    except InvalidPayloadError as error:
-        log.warning("skipped a value of a control topic: %s", error)
-        return None
 
 
 def _is_topic_exists_error(error: Any) -> bool:

@@ -41,7 +41,7 @@ class KmqProgressReader:
     marker_topic: str
     tracker_client: BrokerClient
     clock: Clock
-    _last_commits: dict[TopicPartition, _TrackerCommit] = field(
+    _commits: dict[TopicPartition, _TrackerCommit] = field(
         default_factory=dict[TopicPartition, _TrackerCommit]
     )
 
@@ -88,13 +88,12 @@ class KmqProgressReader:
     ) -> list[TopicPartition]:
         now = self.clock.monotonic()
         for partition, current in metadata.items():
-            last = self._last_commits.setdefault(partition, _TrackerCommit(current, now))
+            last = self._commits.setdefault(partition, _TrackerCommit(current, now))
             # an exact count means that no marker is unread: then silence is idleness
             if last.metadata != current or in_flight[partition].is_exact:
                 last.metadata, last.unchanged_since = current, now
-        return sorted(
-            p for p in in_flight if now - self._last_commits[p].unchanged_since >= TRACKER_SILENCE_TIMEOUT_S
-        )
+        unchanged = ((p, now - self._commits[p].unchanged_since) for p in in_flight)
+        return sorted(p for p, seconds in unchanged if seconds >= TRACKER_SILENCE_TIMEOUT_S)
 
     def _format_silence_warning(self, silent: list[TopicPartition]) -> tuple[str, ...]:
         if not silent:

@@ -59,9 +59,8 @@ class DecisionCertifier:
         if all(load.weight is None for load in loads.values()):
             return False
         # the solver releases the GIL, so the loop goes on beside it
-        self._thread = Thread(
-            target=self._certify, args=(observation, plan), name="trimtab-certify", daemon=True
-        )
+        args = (observation, plan)
+        self._thread = Thread(target=self._certify, args=args, name="trimtab-certify", daemon=True)
         self._thread.start()
         return True
 

@@ -47,17 +47,9 @@ GROUP_GAUGES: Final[GaugeRows] = (  # of DecisionMetrics
     ("consumption_rate", "trimtab_consumed_bytes_per_second", "Rate at which all consumers together read"),
     ("queue_waiting", "trimtab_queue_waiting_messages", "Messages of a queue waiting for delivery"),
     ("queue_in_flight", "trimtab_queue_in_flight_messages", "Messages of a queue in flight at a worker"),
-    (
-        "queue_awaiting_redelivery",
-        "trimtab_queue_awaiting_redelivery_messages",
-        "Messages of a queue waiting for redelivery",
-    ),
+    ("queue_awaiting_redelivery", "trimtab_queue_awaiting_redelivery_messages", "Messages to redeliver"),
     ("overdue_backlog_bytes", "trimtab_overdue_backlog_bytes", "Backlog older than backlog-grace"),
-    (
-        "p99_freshness_s",
-        "trimtab_estimated_freshness_seconds",
-        "Estimated p99 of the time from produce to commit",
-    ),
+    ("p99_freshness_s", "trimtab_estimated_freshness_seconds", "Estimated p99 from produce to commit"),
     ("max_batch_s", "trimtab_max_batch_seconds", "Longest batch that keeps freshness-slo"),
     ("max_fill", "trimtab_fullest_consumer_ratio", "Needed rate / capacity of the fullest consumer"),
     ("r_score", "trimtab_r_score", "Expected R-score of the last decision"),
@@ -95,19 +87,17 @@ class SidecarMetrics(Collector):
         self._last_report: IterationReport | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
-        registry = self.registry
-        self._moves = Counter(
-            "trimtab_moves", "Partitions that changed their owner", ["group"], registry=registry
-        )
-        self._decisions = Counter(
-            "trimtab_decisions", "Decisions by action", ["group", "action"], registry=registry
-        )
+        self._moves = self._build_counter("trimtab_moves", "Partitions that changed their owner", "group")
+        self._decisions = self._build_counter("trimtab_decisions", "Decisions by action", "group", "action")
         text = "Time from the last record of the old owner to the first commit of the new one"
         self._handover_seconds = self._build_histogram("trimtab_handover_seconds", text, HANDOVER_BUCKETS)
         text = "Duration of a decision"
         self._decision_seconds = self._build_histogram("trimtab_decision_seconds", text, DECISION_BUCKETS)
         text = "Duration of an iteration, with measurement and action"
         self._iteration_seconds = self._build_histogram("trimtab_iteration_seconds", text)
+
+    def _build_counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
 
     def _build_histogram(
         self, name: str, text: str, buckets: Sequence[float] = Histogram.DEFAULT_BUCKETS

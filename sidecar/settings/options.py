@@ -56,9 +56,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         'Throughput that one consumer sustains end to end, like "2.3 MB/s"; bytes/s without a unit.'
     )
     headroom: float = setting("Fraction of the capacity to fill.", default=0.9)
-    heuristic: str = setting(
-        "Placement heuristic; `trimtab heuristics` lists them.", default=DEFAULT_HEURISTIC
-    )
+    heuristic: str = setting("Placement heuristic; see `trimtab heuristics`.", default=DEFAULT_HEURISTIC)
     move_cost: Duration | None = setting(
         "Tunes steady: how long to keep one more consumer rather than move one consumer's load; "
         '"15 s" equals steady:balanced. See [placement](placement.md).',
@@ -126,11 +124,9 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     )
     learn_capacity: bool = setting("Learn each consumer's capacity under load.", default=False)
     learned_capacity_min: float = setting(
-        "Lower bound of a learned capacity, as a fraction of `capacity`.", default=0.5
+        "Least capacity to learn, as a fraction of `capacity`.", default=0.5
     )
-    learned_capacity_max: float = setting(
-        "Upper bound of a learned capacity, as a multiple of `capacity`.", default=2.0
-    )
+    learned_capacity_max: float = setting("Most capacity to learn, as a multiple of `capacity`.", default=2.0)
     freshness_slo: FreshnessSlo | None = setting(
         'Freshness objective, like "p99-freshness 30 s"; replaces `catch-up-time` and `backlog-grace`.',
         default=None,
@@ -140,21 +136,15 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     drain_retry: Duration = setting("Time after which a drain is requested again.", default=60.0)
     startup_timeout: Duration = setting("Longest start of a replica.", default=120.0)
 
-    certify: bool = setting(
-        "Bound each decision's distance from the [optimum](optimality.md).", default=False
-    )
-    certify_timeout: Duration = setting(
-        "Longest computation of a bound, in a thread beside the decisions.", default=10.0
-    )
+    certify: bool = setting("Bound each decision's distance to the [optimum](optimality.md).", default=False)
+    certify_timeout: Duration = setting("Longest computation of a bound, in a separate thread.", default=10.0)
 
     target: Literal["none", "process", "kubernetes", "keda"] = setting(
         "Replica target: none publishes plans only, process runs local workers, kubernetes scales "
         "a workload, keda lets KEDA scale it. See [Kubernetes](kubernetes.md).",
         default="none",
     )
-    workload: WorkloadRef | None = setting(
-        "Workload to scale, as deployment/NAME or statefulset/NAME.", default=None
-    )
+    workload: WorkloadRef | None = setting("Workload: deployment/NAME or statefulset/NAME.", default=None)
     namespace: str | None = setting(
         "Namespace of the workload.", default=None, default_text="the pod's, else the kubeconfig's"
     )
@@ -171,9 +161,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     grpc_client_ca: Path | None = setting(
         "PEM certificate authority that KEDA's client certificate must be signed by.", default=None
     )
-    worker_config: Path | None = setting(
-        "Settings file of `trimtab ingest`, for target process.", default=None
-    )
+    worker_config: Path | None = setting("Settings file of `trimtab ingest` (target process).", default=None)
     worker_command: tuple[str, ...] = setting(
         "Command of a worker, instead of `worker-config`; `{instance}` becomes the worker's name.",
         default=(),

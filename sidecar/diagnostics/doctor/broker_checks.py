@@ -77,14 +77,11 @@ class BrokerChecks:
         self._control_topics = ControlTopicStore(settings, brokers.admin)
 
     def run_checks(self) -> list[Finding]:
-        """Run all checks; only the first if no broker responds.
-
-        Raises SaslAuthenticationError, TlsHandshakeError.
-        """
+        """Run all checks, or only the first. Raises SaslAuthenticationError, TlsHandshakeError."""
         s = self._settings
         try:
             cluster: Any = self._await(self._admin.describe_cluster(request_timeout=s.timeout))
-        except KafkaException as error:
+        except KafkaException as error:  # without a broker every further check would time out
             diagnose_connection(s.client_config, timeout=s.timeout)
             return _report_unreachable(
                 f"no broker responds at {s.bootstrap}: {format_kafka_error(error)}",
