@@ -139,7 +139,7 @@ def config(namespace: str, warehouse: Path) -> Callable[..., LakeConfig]:
             "lake.warehouse": str(warehouse),
             "lake.table": namespace + ".{topic}",
             "batch.max.age": 0,
-            "lake.flush.timeout": "120 s",  # on a machine that does other work too
+            "lake.flush.timeout": "120 s",  # a shared machine may be slow
         }
         return parse_lake_config(base | {name.replace("_", "."): value for name, value in changes.items()})
 

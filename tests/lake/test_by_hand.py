@@ -14,7 +14,7 @@ from trimtab.consumer_sdk.lake.lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
-SLOW = {"lake_flush_timeout": "120 s"}  # on a machine that does other work too
+SLOW = {"lake_flush_timeout": "120 s"}  # a shared machine may be slow
 pytestmark = pytest.mark.spark
 
 Make = Callable[..., Any]

@@ -152,7 +152,7 @@ def test_a_replay_runs_beside_a_writer(
     recommit, seen = dead_letters.recommit_offsets, []
 
     def slow(found: Any) -> None:
-        if not seen:  # a writer commits between looking and committing
+        if not seen:  # a writer commits between the read and the commit
             seen.append(found)
             other = lake.open_table(table)
             assert other is not None

@@ -92,7 +92,7 @@ def test_one_of_several_processes_gets_a_commits_name(tmp_path: Path, racers: li
     assert sum(len(line.split(",")) for line in outputs) == ROUNDS
     held = {int(file.stem): file.read_text() for file in log.glob("*.json")}
     assert held == {turn: f"racer {number}\n" for turn, number in won.items()}
-    assert len(list(log.iterdir())) == ROUNDS  # no draft stays behind
+    assert len(list(log.iterdir())) == ROUNDS  # and no temporary files
 
 
 def test_delta_uses_our_log_store(delta: DeltaLake, table: DeltaTable) -> None:

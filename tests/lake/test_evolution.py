@@ -20,7 +20,7 @@ Make = Callable[..., Any]
 
 def json(schema: str, **more: Any) -> dict[str, Any]:
     """Return settings for JSON values with these columns."""
-    slow = "120 s"  # on a machine that does other work too
+    slow = "120 s"  # a shared machine may be slow
     return {"lake_decoder": "json", "lake_schema": schema, "lake_flush_timeout": slow} | more
 
 

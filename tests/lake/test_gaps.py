@@ -62,7 +62,7 @@ class Rig:
             "lake.warehouse": str(self.warehouse),
             "lake.tables": {self.topic: self.table()},
             "batch.max.age": 0,
-            "lake.flush.timeout": "120 s",  # on a machine that does other work too
+            "lake.flush.timeout": "120 s",  # a shared machine may be slow
             **{k: v for k, v in changes.items() if k.startswith(("lake.", "batch."))},
         }
         consumer = Consumer(config)
@@ -93,7 +93,7 @@ class Rig:
             writer.write(consumer.consume(most, timeout=0.2))
             if done():
                 return
-        pytest.fail("the loop did not get there")
+        pytest.fail("the condition did not hold within 300 rounds")
 
     def table(self, name: str = "own") -> str:
         return f"{self.namespace}.{name}"

@@ -300,7 +300,7 @@ def test_staging_is_retried_while_the_disk_is_full(
     soft, hard = resource.prlimit(java, resource.RLIMIT_FSIZE)
     consumer, writer = writers({P0: [b"%0400d" % n for n in range(500)]})
     consumer.assign(writer, P0)
-    writer.write(consumer.consume(1))  # the table is there already: what fails is the staging
+    writer.write(consumer.consume(1))  # the table exists: only the staging fails
     writer.flush()
     told = threading.Event()
 

@@ -139,7 +139,7 @@ def command(
 ) -> Callable[..., tuple[int, str]]:
     """Run `trimtab tables …` on the run's lake; return exit code and output."""
     monkeypatch.setattr(writer, "open_lake", lambda _: lake)
-    monkeypatch.setattr(verify, "_use_all_cores", lambda *_: None)  # the session is the run's
+    monkeypatch.setattr(verify, "_use_all_cores", lambda *_: None)  # all tests share the session
     monkeypatch.setenv("COLUMNS", "200")
     file = tmp_path / "ingest.yaml"
     kind = TABLE_FORMATS[type(lake).__name__.startswith("Delta")]

@@ -252,7 +252,7 @@ def test_slow_storage_limits_memory_and_serves_callbacks(writers: Make, rows: Re
     gate = Gate("staged")
     consumer, writer = writers({P0: values(2000, 100)}, crash=gate, batch_bytes=100_000)
     consumer.assign(writer, P0)
-    consumer.callbacks.append(gate.open.set)  # runs when write() serves callbacks: not before
+    consumer.callbacks.append(gate.open.set)  # runs only when write() serves callbacks
     for _ in range(4):
         callbacks, consumer.callbacks = consumer.callbacks, type(consumer.callbacks)()
         messages = consumer.consume(500)
@@ -272,7 +272,7 @@ def test_a_recreated_topic_halts_its_partition(writers: Make, rows: Read, namesp
     writer.close()
     consumer, writer = writers({P0: values(3), P1: values(2)})
     consumer.assign(writer, P0, P1)
-    consumer.positions[P0] = 0  # as a consumer would that goes on without a word
+    consumer.positions[P0] = 0  # like a consumer that continues silently
     writer.write(consumer.consume(10))
     assert consumer.positions == {P1: 2}
     with pytest.raises(OffsetRegressionError, match="created anew"):

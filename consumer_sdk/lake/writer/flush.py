@@ -89,10 +89,11 @@ class BatchFlusher:
 
         Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError.
         """
+        flush = _BatchFlush(self, batch, backoff)
         try:
-            return _BatchFlush(self, batch, backoff).run()
+            return flush.run()
         except FlushAbandonedError:
-            return BatchRefused(batch, {p: span.expected for p, span in batch.spans.items()})
+            return flush.refuse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class _BatchFlush:
         flusher.on_step("begun")
         table, offsets = self._open_with_offsets(batch.table)
         if conflicts := offsets.find_conflicts(flusher.group, batch.spans):
-            return self._refuse(conflicts)
+            return self.refuse(conflicts)
         projected = self._project(batch.records)
         frame = projected.topic_table
         if table is None:
@@ -129,7 +130,7 @@ class _BatchFlush:
             raise
         answer = self._commit_or_delete(topic_table, staged, self.batch.spans)
         if not isinstance(answer, CommitSucceeded):
-            return self._refuse(answer.conflicts)
+            return self.refuse(answer.conflicts)
         self.flusher.on_step("committed")
         writes.append(TableWrite(topic_table.name, staged.rows, staged.bytes))
         return BatchCommitted(self.batch, tuple(write for write in writes if write is not None))
@@ -206,7 +207,6 @@ class _BatchFlush:
         # A new id for each try: files of a failed one may be left behind under its id.
         return retry(f"staging for {table.name}", lambda: table.stage_rows(frame, attempt_id()))
 
-    def _refuse(self, conflicts: tuple[OffsetConflict, ...]) -> BatchRefused:
+    def refuse(self, conflicts: tuple[OffsetConflict, ...] = ()) -> BatchRefused:
         offsets = {p: span.expected for p, span in self.batch.spans.items()}
-        offsets.update({conflict.partition: conflict.actual for conflict in conflicts})
-        return BatchRefused(self.batch, offsets, conflicts)
+        return BatchRefused(self.batch, offsets | {c.partition: c.actual for c in conflicts}, conflicts)

@@ -88,7 +88,7 @@ class LakeWriter:
         self._lake = open_lake(self._config.session, warm_up=True) if lake is None else lake
         self._owns_lake = lake is None
         self._decoders = TopicDecoders(self._config)
-        self._clock, self._metrics = clock or SystemClock(), metrics or LakeMetrics()
+        self._clock = clock or SystemClock()
         self._tables_by_topic: dict[str, str] = {}
         self._positions = PositionTracker()
         self._buffer = BatchBuffer(self._config.limits)
@@ -107,7 +107,7 @@ class LakeWriter:
             self._config.partitioning,
             self._config.evolves_schema,
         )
-        flush = with_flush_metrics(flusher.flush_batch, self._metrics, self._clock)
+        flush = with_flush_metrics(flusher.flush_batch, metrics or LakeMetrics(), self._clock)
         self._flush_thread = FlushThread(flush, random.Random())  # noqa: S311 - jitter
 
     # -- the loop ---------------------------------------------------------------------------------

@@ -81,8 +81,9 @@ class DeltaLake(SparkLake):
     def _is_creation_race(self, name: str, error: BaseException) -> bool:
         if isinstance(jvm_errors.to_trimtab_error(error, name), CommitConflictError):
             return True
+        occupied = any(_NOT_A_TABLE.search(message) for _, message in jvm_errors.java_causes(error))
         # The other writer's empty _delta_log may be visible before its first commit.
-        return _is_folder_occupied(error) and self._holds_only_log(name)
+        return occupied and self._holds_only_log(name)
 
     def create_scratch_table(self, folder: str, frame: Frame) -> "DeltaTable":
         """Return a table with the frame's columns in a local folder, without a name in SQL."""
@@ -348,10 +349,6 @@ class DeltaTable:
 
 def _is_table_dropped(error: BaseException) -> bool:
     return any("_delta_log does not exist" in message for _, message in jvm_errors.java_causes(error))
-
-
-def _is_folder_occupied(error: BaseException) -> bool:
-    return any(_NOT_A_TABLE.search(message) for _, message in jvm_errors.java_causes(error))
 
 
 def transaction_app_id(group: str, where: TopicPartition) -> str:
