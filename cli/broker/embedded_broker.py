@@ -57,18 +57,14 @@ class EmbeddedBroker:
         self._requested_port = port
         self._cluster_id = config.generate_cluster_id()
         self._joined_broker: EmbeddedBroker | None = None
-        self._data = data
-        self._keeps_data = keep or data is not None
-        self._listeners = listeners
-        self._properties = properties
+        self._data, self._keeps_data = data, keep or data is not None
+        self._listeners, self._properties = listeners, properties
         self._clock = clock or SystemClock()
         self._process: SupervisedProcess | None = None
 
     def create_peer(self, properties: Mapping[str, str]) -> "EmbeddedBroker":
-        """Return another broker of this cluster; start it later and stop it earlier than this one.
-
-        `properties` must set a node.id above 1.
-        """
+        """Return another broker of this cluster, whose `properties` set a node.id above 1."""
+        # this one is the only controller: start the other one later, and stop it earlier
         other = EmbeddedBroker(properties=properties, clock=self._clock)
         other._cluster_id, other._joined_broker = self._cluster_id, self
         return other
@@ -177,10 +173,7 @@ class EmbeddedBroker:
             return probe.connect_ex((config.BROKER_HOST, self.port)) == 0
 
     def _check_running(self, seconds: float) -> None:
-        """Wait for a status change.
-
-        Raises PortInUseError, BrokerDataInUseError, EmbeddedBrokerError if the broker has ended.
-        """
+        """Wait for a status change. Raises the errors of `_diagnose` if the broker has ended."""
         assert self._process is not None
         self._process.read_status(seconds)
         self.pid = self._process.pid

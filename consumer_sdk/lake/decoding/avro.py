@@ -28,15 +28,6 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
 
 AvroSchema: TypeAlias = Any  # parsed: a name, a list (union) or a mapping
 
-
-def _nanos_to_micros(nanos: int) -> int:
-    return nanos // 1000
-
-
-def _millis_to_micros(millis: int) -> int:
-    return millis * 1000  # an overflow of 64 bits makes the record a dead letter, in Arrow
-
-
 _ROOT_NAME: Final = "$root"
 _PRIMITIVE_TYPES: Final = {
     "boolean": pa.bool_(),
@@ -50,14 +41,16 @@ _PRIMITIVE_TYPES: Final = {
     "enum": pa.string(),
     "fixed": pa.binary(),
 }
-_LOGICAL_TYPES: Final = {
-    ("int", "date"): DecodedColumn(pa.date32()),
-    ("long", "timestamp-millis"): DecodedColumn(TIMESTAMP_TYPE, _millis_to_micros),
-    ("long", "timestamp-micros"): DecodedColumn(TIMESTAMP_TYPE),
-    ("long", "timestamp-nanos"): DecodedColumn(TIMESTAMP_TYPE, _nanos_to_micros),
-    ("long", "local-timestamp-millis"): DecodedColumn(pa.timestamp("us"), _millis_to_micros),
-    ("long", "local-timestamp-micros"): DecodedColumn(pa.timestamp("us")),
-    ("long", "local-timestamp-nanos"): DecodedColumn(pa.timestamp("us"), _nanos_to_micros),
+_MICROS_CONVERTERS: Final[Mapping[str, ValueConverter | None]] = {
+    "millis": lambda millis: millis * 1000,  # beyond 64 bits Arrow refuses it: a dead letter
+    "micros": None,
+    "nanos": lambda nanos: nanos // 1000,
+}
+_TIME_TYPES: Final = {"timestamp": TIMESTAMP_TYPE, "local-timestamp": pa.timestamp("us")}
+_LOGICAL_TYPES: Final = {("int", "date"): DecodedColumn(pa.date32())} | {
+    ("long", f"{name}-{unit}"): DecodedColumn(kind, convert)
+    for name, kind in _TIME_TYPES.items()
+    for unit, convert in _MICROS_CONVERTERS.items()
 }
 _WIDENED_UNIONS: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 _MAX_DECIMAL_DIGITS: Final = 38  # of Spark and Iceberg

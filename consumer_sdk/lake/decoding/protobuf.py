@@ -15,7 +15,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import FieldDescriptor as _Field
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import MessageToJson
@@ -27,7 +28,6 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
     DecodedColumn,
     DecodedRow,
     UnusableSchemaError,
-    ValueConverter,
     ValueReader,
     keep_value,
 )
@@ -39,21 +39,16 @@ _GOOGLE_FILES: Final = {
     for module in (import_module(f"google.protobuf.{name}_pb2") for name in _GOOGLE_MODULES.split())
 }
 _SCALAR_TYPES: Final = {
-    FieldDescriptor.TYPE_BOOL: pa.bool_(),
-    FieldDescriptor.TYPE_BYTES: pa.binary(),
-    FieldDescriptor.TYPE_DOUBLE: pa.float64(),
-    FieldDescriptor.TYPE_FIXED32: pa.int64(),
-    FieldDescriptor.TYPE_FIXED64: pa.decimal128(20, 0),  # SQL has no unsigned number of 64 bits
-    FieldDescriptor.TYPE_FLOAT: pa.float32(),
-    FieldDescriptor.TYPE_INT32: pa.int32(),
-    FieldDescriptor.TYPE_INT64: pa.int64(),
-    FieldDescriptor.TYPE_SFIXED32: pa.int32(),
-    FieldDescriptor.TYPE_SFIXED64: pa.int64(),
-    FieldDescriptor.TYPE_SINT32: pa.int32(),
-    FieldDescriptor.TYPE_SINT64: pa.int64(),
-    FieldDescriptor.TYPE_STRING: pa.string(),
-    FieldDescriptor.TYPE_UINT32: pa.int64(),
-    FieldDescriptor.TYPE_UINT64: pa.decimal128(20, 0),
+    _Field.TYPE_BOOL: pa.bool_(),
+    _Field.TYPE_BYTES: pa.binary(),
+    _Field.TYPE_DOUBLE: pa.float64(),
+    _Field.TYPE_FLOAT: pa.float32(),
+    _Field.TYPE_STRING: pa.string(),
+    **dict.fromkeys((_Field.TYPE_INT32, _Field.TYPE_SINT32, _Field.TYPE_SFIXED32), pa.int32()),
+    **dict.fromkeys((_Field.TYPE_INT64, _Field.TYPE_SINT64, _Field.TYPE_SFIXED64), pa.int64()),
+    # SQL has no unsigned numbers: the next longer type holds them
+    **dict.fromkeys((_Field.TYPE_UINT32, _Field.TYPE_FIXED32), pa.int64()),
+    **dict.fromkeys((_Field.TYPE_UINT64, _Field.TYPE_FIXED64), pa.decimal128(20, 0)),
 }
 _WRAPPER_MESSAGES: Final = frozenset(
     message.full_name
@@ -149,25 +144,31 @@ def _message_column(kind: Descriptor, enclosing: frozenset[str]) -> DecodedColum
     return DecodedColumn(pa.struct([(name, column.type) for name, column in columns.items()]), row)
 
 
-def _field_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:
+def _field_column(field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
     # its `convert` takes the message of the field, unlike that of _value_column
-    name = field.name
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return _map_column(field, enclosing)
-    value = _value_column(field, enclosing)
+    value, get = _value_column(field, enclosing), attrgetter(field.name)
     convert = value.convert or keep_value
-    if field.is_repeated and value.convert is None:
-        return DecodedColumn(pa.list_(value.type), lambda message: list(getattr(message, name)))
+
+    def read_all(message: Any) -> list[Any]:
+        values = get(message)
+        return list(values) if value.convert is None else [convert(v) for v in values]
+
+    def read_present(message: Any) -> Any:
+        return convert(get(message)) if message.HasField(field.name) else None
+
+    def read(message: Any) -> Any:
+        return convert(get(message))
+
     if field.is_repeated:
-        return DecodedColumn(pa.list_(value.type), lambda message: [*map(convert, getattr(message, name))])
+        return DecodedColumn(pa.list_(value.type), read_all)
     if field.has_presence:
-        return DecodedColumn(value.type, _optional_converter(name, convert))
-    if value.convert is None:
-        return DecodedColumn(value.type, attrgetter(name))  # runs in C
-    return DecodedColumn(value.type, lambda message: convert(getattr(message, name)))
+        return DecodedColumn(value.type, read_present)
+    return DecodedColumn(value.type, get if value.convert is None else read)
 
 
-def _map_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:
+def _map_column(field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
     assert field.message_type is not None
     name, entry = field.name, field.message_type.fields_by_name
     key, value = _value_column(entry["key"], enclosing), _value_column(entry["value"], enclosing)
@@ -179,14 +180,7 @@ def _map_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedCol
     return DecodedColumn(pa.map_(key.type, value.type), pairs)
 
 
-def _optional_converter(name: str, convert: ValueConverter) -> ValueConverter:
-    def optional(message: Any) -> Any:
-        return convert(getattr(message, name)) if message.HasField(name) else None
-
-    return optional
-
-
-def _value_column(field: FieldDescriptor, enclosing: frozenset[str]) -> DecodedColumn:
+def _value_column(field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
     if field.message_type is not None:
         return _message_column(field.message_type, enclosing)
     if field.enum_type is not None:

@@ -111,18 +111,19 @@ class _DecodingChunk:
 
     def decode(self) -> tuple[RecordBatch, RecordBatch | None]:
         values = self.records.column("value").to_pylist()
-        rows: list[DecodedRow | None] = []
+        rows: list[DecodedRow | None] = [None] * len(values)
         errors: dict[int, str] = {}
         for at, value in enumerate(values):
             try:
-                rows.append(None if value is None else self._read_row(value))
+                rows[at] = self._read(value)
             except Exception as error:  # noqa: BLE001 - corrupt data raises any error in the decoders
                 errors[at] = _describe_failure(error)
-                rows.append(None)
         struct = self._build_struct(rows, errors)
         return self._build_rows(struct, errors), self._build_dead_letters(errors)
 
-    def _read_row(self, value: bytes) -> DecodedRow:
+    def _read(self, value: bytes | None) -> DecodedRow | None:
+        if value is None:
+            return None
         prefix = self.read_prefix(value)
         reader = self.readers[prefix]
         if isinstance(reader, UnusableSchemaError):
@@ -147,9 +148,7 @@ class _DecodingChunk:
         columns = [*self.records.columns, *struct.flatten()]
         decoded = [column.with_name(column_name(column.name)) for column in self.schema]
         whole = pa.RecordBatch.from_arrays(columns, schema=pa.schema([*self.records.schema, *decoded]))
-        if not errors:
-            return whole
-        return whole.filter(pa.array([at not in errors for at in range(whole.num_rows)]))
+        return whole.filter(pa.array([at not in errors for at in range(whole.num_rows)])) if errors else whole
 
     def _build_dead_letters(self, errors: dict[int, str]) -> RecordBatch | None:
         if not errors:

@@ -24,11 +24,9 @@ class TopicDecoders:
         for ddl in config.schemas.values():
             parse_json_schema(ddl)  # before the join: a bad one must not cost the group a rebalance
         self._config = config
-        self._registry_decoder = (
-            RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
-            if config.registry_settings
-            else None
-        )
+        self._registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
+        if config.registry_settings:
+            self._registry_decoder = RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
 
     def decoder_for(self, topic: str) -> BatchDecoder:
         """Return the decoder of a topic."""

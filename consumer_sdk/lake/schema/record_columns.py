@@ -56,7 +56,7 @@ def build_record_batch(partition: TopicPartition, messages: Sequence[ConsumedMes
     columns = [
         pa.repeat(pa.scalar(partition.topic, pa.string()), count),
         pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
-        pa.array([message.offset() for message in messages], pa.int64()),
+        pa.array(message_offsets(messages), pa.int64()),
         _build_timestamps([message.timestamp() for message in messages]),
         _build_binary([message.key() for message in messages]),
         _build_binary([message.value() for message in messages]),

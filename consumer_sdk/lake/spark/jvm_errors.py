@@ -1,7 +1,7 @@
 """Translates exceptions of Spark's JVM into Trimtab's errors, by their chain of causes."""
 
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ _COMMIT_RACED: Final = re.compile(
 _COMMIT_FENCED: Final = re.compile(
     r"Snapshot ancestry validation failed|Found (new )?conflicting|Missing required files to delete"
 )
-_CONSTRAINT_VIOLATED: Final = re.compile(
+_CONSTRAINT: Final = re.compile(
     r"NOT_NULL_ASSERT_VIOLATION|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_VIOLATE_CONSTRAINT"
 )
 _OUTCOME_UNKNOWN: Final = re.compile(r"\.CommitStateUnknownException$")
@@ -48,28 +48,22 @@ _STORAGE_UNAVAILABLE: Final = re.compile(
 _JVM_GONE: Final = "the Spark JVM is gone (killed, or out of memory): restart this process; nothing is lost"
 _RESTART_ADVICE: Final = "nothing was written and no offset moved: restart this process"
 
-# predicate of class name and message, error, text; the first rule that matches any cause wins
-_ERROR_RULES: Final[tuple[tuple[Callable[[str, str], Any], type[TrimtabError], str], ...]] = (
+_NAME, _MESSAGE = 0, 1  # places in a cause
+# place, pattern, error, text; the first rule that matches any cause wins
+_ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], ...]] = (
     # before the storage's errors: a full disk is an IOException, too
-    (lambda _, message: _DISK_FULL.search(message), DiskFullError, "the storage is full, make room"),
-    (lambda name, _: _OUTCOME_UNKNOWN.search(name), LakeUnavailableError, "the outcome is unknown"),
-    (lambda name, _: _COMMIT_RACED.search(name), CommitConflictError, "another writer was faster"),
-    (lambda _, message: _COMMIT_FENCED.search(message), CommitConflictError, "another writer was faster"),
+    (_MESSAGE, _DISK_FULL, DiskFullError, "the storage is full, make room"),
+    (_NAME, _OUTCOME_UNKNOWN, LakeUnavailableError, "the outcome is unknown"),
+    (_NAME, _COMMIT_RACED, CommitConflictError, "another writer was faster"),
+    (_MESSAGE, _COMMIT_FENCED, CommitConflictError, "another writer was faster"),
     (
-        lambda _, message: _CONSTRAINT_VIOLATED.search(message),
+        _MESSAGE,
+        _CONSTRAINT,
         TableSchemaMismatchError,
-        "a row lacks a required value, or violates a constraint of the table",
+        "a row lacks a required value or violates a constraint",
     ),
-    (
-        lambda name, _: _TABLE_MISSING.search(name),
-        TableSchemaMismatchError,
-        f"the table was dropped; {_RESTART_ADVICE}",
-    ),
-    (
-        lambda name, _: _STORAGE_UNAVAILABLE.search(name),
-        LakeUnavailableError,
-        "catalog or storage do not respond",
-    ),
+    (_NAME, _TABLE_MISSING, TableSchemaMismatchError, f"the table was dropped; {_RESTART_ADVICE}"),
+    (_NAME, _STORAGE_UNAVAILABLE, LakeUnavailableError, "catalog or storage do not respond"),
 )
 
 
@@ -93,8 +87,8 @@ def to_trimtab_error(error: BaseException, where: str) -> TrimtabError:
     # without a Java throwable, the connection to the JVM failed
     if not chain and not isinstance(error, PySparkException):
         return SparkSessionError(f"{where}: {_JVM_GONE} ({detail})")
-    for matches, kind, text in _ERROR_RULES:
-        if any(matches(name, message) for name, message in chain):
+    for place, pattern, kind, text in _ERROR_RULES:
+        if any(pattern.search(cause[place]) for cause in chain):
             return kind(f"{where}: {text}: {detail}")
     if isinstance(error, AnalysisException):
         return TableSchemaMismatchError(f"{where}: the rows do not fit: {detail}")

@@ -96,9 +96,7 @@ def _create_session(settings: Mapping[str, str]) -> SparkSession:
     # pyspark passes settings as arguments of spark-submit, which any user can list
     secret = {} if running else {n: v for n, v in settings.items() if is_secret(n)}
     public = {n: v for n, v in settings.items() if n not in secret}
-    builder = SparkSession.builder
-    for name, value in public.items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.config(map={**public})
     if running:
         return builder.getOrCreate()
     with _pass_secrets_by_file(secret), _hold_startup_output() as write_fd:

@@ -309,7 +309,8 @@ class _PartitionVerifier:
             different = find_different_offsets(rows, records)
             self.result.add_fault("different", len(different), different)
             if self._request.kind.complete:
-                self._add_missing(find_absent_offsets(rows, records))
+                stored, produced = (t.column("offset").to_numpy() for t in (rows, records))
+                self._add_missing(np.setdiff1d(produced, stored).tolist())
 
     def _check_holes(self, stats: PartitionRowStats) -> None:
         end = self._offset_before or 0
@@ -389,20 +390,12 @@ def select_inside(offsets: NDArray[np.int64], gaps: Sequence[OffsetGap]) -> list
     return inside
 
 
-def find_absent_offsets(rows: Records, records: Records) -> list[int]:
-    """Return the offsets of records without a row."""
-    stored, produced = (t.column("offset").to_numpy() for t in (rows, records))
-    absent: list[int] = np.setdiff1d(produced, stored).tolist()
-    return absent
-
-
 def find_different_offsets(rows: Records, records: Records) -> list[int]:
     """Return the offsets of rows whose timestamp or key differs from the record's."""
     both = rows.join(records, "offset", right_suffix=" produced", join_type="inner")
-    different: set[int] = set()
+    offsets, different = both.column("offset").to_pylist(), set[int]()
     for name in (name for name in ("timestamp", "key") if name in rows.column_names):
         stored, produced = (_to_values(both.column(c)) for c in (name, f"{name} produced"))
-        offsets = both.column("offset").to_pylist()
         different |= {o for o, a, b in zip(offsets, stored, produced, strict=True) if a != b}
     return sorted(different)
 
