@@ -31,47 +31,38 @@ class StreamGenerator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RandomWalk:
-    """The paper's random walk: `delta` is the largest step in percent of the capacity."""
+    """The paper's random walk."""
 
-    delta: float
+    delta: float  # largest step in percent of the capacity
     partitions: int = 200
     ticks: int = 500
     capacity: float = 100.0
     clamped: bool = True
 
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
-        """Return equation 11: starts uniform in [0, C], steps in ±δ % of C.
-
-        Write rates stay in [0, C]. `clamped=False` is the printed formula, which has no upper
-        limit; the published results need one. Raises InvalidStreamError for an invalid shape.
-        """
+        """Return equation 11: starts uniform in [0, C], steps in ±δ % of C. Raises InvalidStreamError."""
         _check_shape("random walk", self, at_least_0=("delta",))
         top = np.full(self.partitions, self.capacity)
         start = rng.uniform(0, self.capacity, self.partitions)
+        # The printed formula has no upper limit; the published results need one.
         limit = top if self.clamped else np.full_like(top, math.inf)
-        return _build_stream("walk", _walk_at_random(rng, start, self.delta / 100 * top, limit, self.ticks))
+        return _build_stream("walk", _walk(rng, start, self.delta / 100 * top, limit, self.ticks))
 
 
 @dataclass(frozen=True, slots=True)
 class ZipfLoad:
-    """Zipf-distributed write rates with a daily wave.
-
-    The mean write rate of the r-th busiest partition is proportional to r^-`exponent`; ranks are
-    random. The wave has the relative amplitude `wave` and a period of `day` ticks; each partition
-    is up to `phase` of a day early or late. `noise` is the standard deviation of a tick's relative
-    change, `load` the mean of a partition in capacities before clamping.
-    """
+    """Zipf-distributed write rates with a daily wave."""
 
     partitions: int = 200
     ticks: int = 500
     capacity: float = 100.0
     clamped: bool = True
-    exponent: float = 0.5
-    wave: float = 0.5
-    day: float = 250.0
-    phase: float = 0.1
-    noise: float = 0.05
-    load: float = 0.3
+    exponent: float = 0.5  # the r-th busiest partition, ranks at random, writes r^-exponent
+    wave: float = 0.5  # relative amplitude
+    day: float = 250.0  # period in ticks
+    phase: float = 0.1  # part of a day that a partition is early or late, at most
+    noise: float = 0.05  # standard deviation of a tick's relative change
+    load: float = 0.3  # mean of a partition in capacities, before clamping
 
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
         """Return the stream. Raises InvalidStreamError for an invalid shape."""
@@ -80,56 +71,48 @@ class ZipfLoad:
         mean = rng.permutation(share / share.mean() * self.load * self.capacity)
         late = rng.uniform(-self.phase, self.phase, self.partitions)
         angle = 2 * np.pi * (np.arange(self.ticks)[:, None] / self.day - late)
-        speeds = mean * (1 + self.wave * np.sin(angle)) * _noise_factors(rng, self)
-        return _build_stream("zipf", np.clip(speeds, 0, self.capacity if self.clamped else None))
+        rates = mean * (1 + self.wave * np.sin(angle)) * _noise(rng, self)
+        return _build_stream("zipf", np.clip(rates, 0, self.capacity if self.clamped else None))
 
 
 @dataclass(frozen=True, slots=True)
 class FlashCrowd:
-    """A quiet load with flash crowds, during which some partitions write `factor` times as much.
-
-    A crowd comes every `every` ticks on average, affects a `share` of the partitions and lasts
-    `length` ticks. Without crowds a partition writes up to `quiet` of a capacity.
-    """
+    """A quiet load with flash crowds, during which some partitions write `factor` times as much."""
 
     partitions: int = 200
     ticks: int = 500
     capacity: float = 100.0
     clamped: bool = True
-    quiet: float = 0.5
+    quiet: float = 0.5  # of a capacity that a partition writes without crowds, at most
     factor: float = 3.0
-    share: float = 0.2
-    every: float = 40.0
-    length: int = 15
+    share: float = 0.2  # of the partitions
+    every: float = 40.0  # ticks between crowds on average
+    length: int = 15  # ticks
     noise: float = 0.05
 
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
         """Return the stream. Raises InvalidStreamError for an invalid shape."""
         _check_shape("flash crowd", self, at_least_0=("share", "noise"))
-        calm = rng.uniform(0, self.quiet * self.capacity, self.partitions) * _noise_factors(rng, self)
+        calm = rng.uniform(0, self.quiet * self.capacity, self.partitions) * _noise(rng, self)
         crowded = np.zeros(calm.shape, dtype=np.bool_)
         for begin in np.flatnonzero(rng.random(self.ticks) * self.every < 1).tolist():
             crowded[begin : begin + self.length] |= rng.random(self.partitions) < self.share
-        speeds = np.where(crowded, self.factor * calm, calm)
-        return _build_stream("crowd", np.clip(speeds, 0, self.capacity if self.clamped else None))
+        rates = np.where(crowded, self.factor * calm, calm)
+        return _build_stream("crowd", np.clip(rates, 0, self.capacity if self.clamped else None))
 
 
 @dataclass(frozen=True, slots=True)
 class OversizeLoad:
-    """A random walk in which a `share` of the partitions may write up to `largest` capacities.
-
-    The others stay below the share `small` of one; a step is at most `delta` percent of the
-    partition's limit.
-    """
+    """A random walk in which a `share` of the partitions may write more than a capacity."""
 
     partitions: int = 200
     ticks: int = 500
     capacity: float = 100.0
     clamped: bool = True
-    largest: float = 2.5
-    small: float = 0.5
+    largest: float = 2.5  # limit of that share in capacities
+    small: float = 0.5  # limit of the others
     share: float = 0.1
-    delta: float = 10.0
+    delta: float = 10.0  # largest step in percent of the partition's limit
 
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
         """Return the stream. Raises InvalidStreamError for an invalid shape."""
@@ -139,23 +122,20 @@ class OversizeLoad:
         top[large] = self.largest * self.capacity
         start = rng.uniform(0, top)
         limit = top if self.clamped else np.full_like(top, math.inf)
-        return _build_stream(
-            "oversize", _walk_at_random(rng, start, self.delta / 100 * top, limit, self.ticks)
-        )
+        return _build_stream("oversize", _walk(rng, start, self.delta / 100 * top, limit, self.ticks))
 
 
-def _walk_at_random(
+def _walk(
     rng: np.random.Generator, start: FloatArray, step: FloatArray, limit: FloatArray, ticks: int
 ) -> FloatArray:
-    """Return (N, P): steps uniform in ±`step`, kept in [0, `limit`]."""
-    speeds = np.empty((ticks, len(start)))
-    speeds[0] = start
+    rates = np.empty((ticks, len(start)))
+    rates[0] = start
     for tick in range(1, ticks):
-        speeds[tick] = np.clip(speeds[tick - 1] + rng.uniform(-step, step), 0, limit)
-    return speeds
+        rates[tick] = np.clip(rates[tick - 1] + rng.uniform(-step, step), 0, limit)
+    return rates
 
 
-def _noise_factors(rng: np.random.Generator, shape: "ZipfLoad | FlashCrowd") -> FloatArray:
+def _noise(rng: np.random.Generator, shape: "ZipfLoad | FlashCrowd") -> FloatArray:
     """Return factors (N, P) around 1 that change by about `shape.noise` per tick."""
     shocks = rng.normal(0.0, shape.noise, (shape.ticks, shape.partitions))
     noise = np.empty_like(shocks)
@@ -165,8 +145,8 @@ def _noise_factors(rng: np.random.Generator, shape: "ZipfLoad | FlashCrowd") -> 
     return np.exp(noise)
 
 
-def _build_stream(topic: str, speeds: FloatArray) -> WriteRateStream:
-    return WriteRateStream(tuple(TopicPartition(topic, p) for p in range(speeds.shape[1])), speeds)
+def _build_stream(topic: str, rates: FloatArray) -> WriteRateStream:
+    return WriteRateStream(tuple(TopicPartition(topic, p) for p in range(rates.shape[1])), rates)
 
 
 def _check_shape(

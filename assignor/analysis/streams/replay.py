@@ -28,10 +28,10 @@ def replay_stream(
 ) -> Iterator[ReplayTick]:
     """Yield the decision of every tick; `capacity` in bytes/s is that of every consumer.
 
-    Heuristics get a forecast from earlier ticks (`trimtab.assignor.forecast`). The group starts
-    empty, so the first tick moves nothing and scores 0. `lags` is called before each decision and
-    returns simulated backlogs (P,) in bytes; the default is one second of writes.
+    `lags` is called before each decision and returns simulated backlogs (P,) in bytes; the default
+    is one second of writes.
     """
+    # The group starts empty, so the first tick moves nothing and scores 0.
     owner: IntArray = np.full(len(stream.partitions), UNASSIGNED, dtype=np.int32)
     topics = sorted({p.topic for p in stream.partitions})
     topic = np.array([topics.index(p.topic) for p in stream.partitions], dtype=np.int32)
@@ -41,8 +41,8 @@ def replay_stream(
         changes = changes.with_measurement(rates)
         before, rate = owner[present], rates[present]
         lag = rate if lags is None else lags()[present]
-        problem = _build_tick_problem(rate, before, topic[present], lag, capacity)
         forecast = select_forecast(changes.forecast_next(rates), present)
+        problem = _build_problem(rate, before, topic[present], lag, capacity)
         after = pack_open_mode(entry, replace(problem, forecast=forecast))
         owner = np.full_like(owner, UNASSIGNED)
         owner[present] = after
@@ -59,7 +59,7 @@ def lower_bounds(stream: WriteRateStream, capacity: float) -> list[int]:
     return [lower_bound(rates[~np.isnan(rates)], capacity) for rates in stream.rates]
 
 
-def _build_tick_problem(
+def _build_problem(
     rate: FloatArray, owner: IntArray, topic: IntArray, lag: FloatArray, capacity: float
 ) -> PackingProblem:
     members = int(owner.max(initial=UNASSIGNED)) + 1

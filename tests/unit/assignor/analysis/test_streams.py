@@ -105,11 +105,11 @@ def test_an_empty_tick_needs_nobody() -> None:
         ('[{"a": [1]}]', r"tick 0, topic 'a': \[1\] must be"),
         ('[{"a": {"x": 1}}]', "tick 0, topic 'a': partition 'x' must be a number"),
         ('[{"a": {"-1": 1}}]', "tick 0, topic 'a': partition '-1' must be a number"),
-        ('[{}, {"a": {"0": -1}}]', "tick 1, a-0: speed -1 must be a finite number"),
-        ('[{"a": {"0": NaN}}]', "tick 0, a-0: speed NaN must be a finite number"),
-        ('[{"a": {"0": "7"}}]', 'tick 0, a-0: speed "7" must be a finite number'),
-        ('[{"a": {"0": 1e300}}]', r"tick 0, a-0: speed 1e\+300 is above"),
-        ('[{"a": {"0": true}}]', "tick 0, a-0: speed true must be a finite number"),
+        ('[{}, {"a": {"0": -1}}]', "tick 1, a-0: write rate -1 must be a finite number"),
+        ('[{"a": {"0": NaN}}]', "tick 0, a-0: write rate NaN must be a finite number"),
+        ('[{"a": {"0": "7"}}]', 'tick 0, a-0: write rate "7" must be a finite number'),
+        ('[{"a": {"0": 1e300}}]', r"tick 0, a-0: write rate 1e\+300 is above"),
+        ('[{"a": {"0": true}}]', "tick 0, a-0: write rate true must be a finite number"),
     ],
 )
 def test_a_bad_stream_says_where(text: str, said: str) -> None:
