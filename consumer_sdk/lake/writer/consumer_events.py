@@ -16,10 +16,7 @@ _SILENT_ERROR_CODES: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET
 
 
 def drop_error_events(messages: Iterable[ConsumedMessage]) -> Iterable[ConsumedMessage]:
-    """Yield the records; log error events.
-
-    Raises KafkaException for a fatal error, MissingAclError for a topic without read access.
-    """
+    """Yield the records; log error events. Raises KafkaException for a fatal one, MissingAclError."""
     for message in messages:
         error = message.error()
         if error is None:

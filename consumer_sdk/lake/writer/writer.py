@@ -1,12 +1,7 @@
 """Lake writer: buffers a consumer's records, flushes them, follows rebalances.
 
     with Consumer(config) as consumer, LakeWriter(consumer, config) as lake:
-        consumer.subscribe(
-            ["orders"],
-            on_assign=lake.on_assign,
-            on_revoke=lake.on_revoke,
-            on_lost=lake.on_lost,
-        )
+        consumer.subscribe(["orders"], lake.on_assign, lake.on_revoke, lake.on_lost)
         while running:
             lake.write(consumer.consume(5000, timeout=0.2))
 
@@ -204,7 +199,8 @@ class LakeWriter:
         revoked = set(map(_to_topic_partition, partitions))
         deadline = self._flush_deadline()
         try:
-            self._await_partitions(revoked, deadline)
+            if self._in_flight is not None and revoked & self._in_flight.batch.spans.keys():
+                self._await_flush(deadline)
             for table in self._buffer.find_nearly_full_tables(revoked):
                 self._await_flush(deadline)
                 self._submit_batch(table)
@@ -341,10 +337,6 @@ class LakeWriter:
         start = RawPartition(*partition, offset)
         self._consumer.incremental_unassign([start])
         self._consumer.incremental_assign([start])
-
-    def _await_partitions(self, partitions: set[TopicPartition], deadline: float) -> None:
-        if self._in_flight is not None and partitions & self._in_flight.batch.spans.keys():
-            self._await_flush(deadline)
 
     def _flush_deadline(self) -> float:
         return self._clock.monotonic() + self._config.flush_timeout_s
