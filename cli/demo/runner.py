@@ -19,17 +19,10 @@ from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient
 
-from trimtab.cli.demo import class_archive, picture, proof
+from trimtab.cli.demo import class_archive, picture, processes, proof
 from trimtab.cli.demo.broker_setup import connect_broker, create_topics
 from trimtab.cli.demo.group_watcher import DemoSnapshot, GroupWatcher
 from trimtab.cli.demo.options import DemoOptions
-from trimtab.cli.demo.processes import (
-    DemoProcesses,
-    ingest_settings,
-    kill_workers,
-    sidecar_settings,
-    table_name,
-)
 from trimtab.cli.demo.producers import DemoProducers
 from trimtab.cli.demo.scenario import KILL_AT, PARTITIONS_PER_TOPIC, RESTART_AT, DemoScenario
 from trimtab.cli.demo.screen import DemoScreen
@@ -73,7 +66,7 @@ class DemoRunner:
         self._scenario, self._out, self._stack = scenario, out, stack
         self._history, self._clock = DemoHistory(), SystemClock()
         self._screen = stack.enter_context(DemoScreen(scenario, self._history))
-        self._processes = DemoProcesses(out, self._clock)
+        self._processes = processes.DemoProcesses(out, self._clock)
         self._killed = self._restarted = False
 
     def run(self, broker_settings: Mapping[str, Any]) -> proof.DeliveryProof:
@@ -88,8 +81,8 @@ class DemoRunner:
             stack.callback(_delete_topics, admin, scenario.topics)
         group = f"{scenario.prefix}demo"
         self._processes.write_configs(
-            ingest_settings(scenario, written, group, self._out, java),
-            sidecar_settings(scenario, written, group, self._out),
+            processes.ingest_settings(scenario, written, group, self._out, java),
+            processes.sidecar_settings(scenario, written, group, self._out),
         )
         watcher = GroupWatcher(client, group, lambda: self._processes.web_address, self._clock)
         stack.callback(watcher.close)
@@ -212,7 +205,7 @@ class DemoRunner:
         ends = watcher.brokers.fetch_end_offsets(self._scenario.partitions)
         if ends.trouble:
             raise DemoFailedError(f"the broker returned no end offsets: {ends.trouble[0]}")
-        tables = [table_name(self._scenario, topic) for topic in self._scenario.topics]
+        tables = [processes.table_name(self._scenario, topic) for topic in self._scenario.topics]
         lake = proof.DemoLake(self._out / "lake", self._scenario.format, java)
         stored = proof.query_tables(lake, tables, self._out / "proof.log")
         return proof.prove_delivery(stored, ends.values, producers.tally, producers.faults)
@@ -246,7 +239,7 @@ def clear_output_folder(out: Path, clock: Clock) -> None:
             raise SettingError(f"--out: {out} has files that are not of a demo; choose an empty folder")
         (out / DEMO_MARKER_FILE).touch()
         if (out / "state").is_dir():
-            kill_workers(out / "state", clock)  # their files are the only way to find them
+            processes.kill_workers(out / "state", clock)  # their files are the only way to find them
         for name in DEMO_FILES:
             path = out / name
             if path.is_dir():

@@ -15,17 +15,8 @@ from rich.progress import Progress
 from trimtab.cli.lake_session import load_lake_settings, open_lake_session, select_tables
 from trimtab.cli.output_formats import PrintFormat, print_table
 from trimtab.cli.tables.options import BrokerComparison, VerifyOptions
+from trimtab.consumer_sdk.lake.verify import table_verification as checks
 from trimtab.consumer_sdk.lake.verify.lake_verification import LakeVerification, TableKindRules
-from trimtab.consumer_sdk.lake.verify.table_verification import (
-    FAULT_ADVICE,
-    MAX_READ_OFFSETS,
-    UNKNOWN_ADVICE,
-    PartitionVerification,
-    RangeSampler,
-    TableVerification,
-    sample_everything,
-    sample_windows,
-)
 from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog, build_reader_settings
 
 SAMPLE_WINDOWS: Final = 10  # per partition
@@ -53,12 +44,12 @@ def verify(options: VerifyOptions) -> None:
         raise typer.Exit(1)
 
 
-def _create_sampler(comparison: BrokerComparison) -> RangeSampler | None:
+def _create_sampler(comparison: BrokerComparison) -> checks.RangeSampler | None:
     if comparison is BrokerComparison.SAMPLE:
         # unseeded, so that repeated runs look at other offsets
         draw = random.Random().randrange  # noqa: S311 - not a secret
-        return sample_windows(SAMPLE_WINDOWS, SAMPLE_WINDOW_OFFSETS, draw)
-    return sample_everything(MAX_READ_OFFSETS) if comparison is BrokerComparison.ALL else None
+        return checks.sample_windows(SAMPLE_WINDOWS, SAMPLE_WINDOW_OFFSETS, draw)
+    return checks.sample_everything(checks.MAX_READ_OFFSETS) if comparison is BrokerComparison.ALL else None
 
 
 def _use_all_cores(spark: Any, config: Mapping[str, Any]) -> None:
@@ -93,7 +84,7 @@ def _show_progress() -> Generator[Callable[[str, int, int], None]]:
         yield update
 
 
-def _print_results(results: list[TableVerification]) -> None:
+def _print_results(results: list[checks.TableVerification]) -> None:
     rows: list[tuple[str, ...]] = []
     for table in results:
         for part in table.partitions:
@@ -106,20 +97,20 @@ def _print_results(results: list[TableVerification]) -> None:
     headings = ["table", "kind", "topic", "partition", "rows", "committed", "compared", "result"]
     print_table(headings, rows)
     faults = {fault for table in results for fault in table.faults}
-    for fault in (fault for fault in FAULT_ADVICE if fault in faults):
-        typer.echo(f"{fault.replace('_', ' ')}: {FAULT_ADVICE[fault]}")
+    for fault in (fault for fault in checks.FAULT_ADVICE if fault in faults):
+        typer.echo(f"{fault.replace('_', ' ')}: {checks.FAULT_ADVICE[fault]}")
     if any(part.unknown for table in results for part in table.partitions):
-        typer.echo(f"unknown: {UNKNOWN_ADVICE}")
+        typer.echo(f"unknown: {checks.UNKNOWN_ADVICE}")
 
 
-def _describe(part: PartitionVerification) -> str:
+def _describe(part: checks.PartitionVerification) -> str:
     notes = [_describe_fault(part, fault) for fault in part.faults]
     notes += [f"{part.unknown:,} unknown"] if part.unknown else []
     notes += [f"{part.recorded_gaps:,} recorded as lost to retention"] if part.recorded_gaps else []
     return "; ".join(notes) or "ok"
 
 
-def _describe_fault(part: PartitionVerification, fault: str) -> str:
+def _describe_fault(part: checks.PartitionVerification, fault: str) -> str:
     count, some = getattr(part, fault), part.examples.get(fault, [])
     more = ", …" if count > len(some) else ""
     where = f" at {', '.join(map(str, some))}{more}" if some else ""

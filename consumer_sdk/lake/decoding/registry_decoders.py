@@ -18,15 +18,9 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.decoding import wire_format
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.value_reader import DecodedRow, UnusableSchemaError, ValueReader
-from trimtab.consumer_sdk.lake.decoding.wire_format import (
-    SchemaHeader,
-    WireFormatError,
-    parse_schema_header,
-    read_avro_prefix,
-    read_protobuf_prefix,
-)
 from trimtab.consumer_sdk.lake.ports import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import RecordBatch, column_name
 
@@ -59,7 +53,9 @@ class RegistryDecoder:
 
     def decode_batch(self, records: Records) -> DecodedRecords:
         """Decode a batch. Raises SchemaRegistryUnavailableError, TableSchemaMismatchError."""
-        prefix = read_avro_prefix if self.kind == AVRO_DECODER else read_protobuf_prefix
+        prefix = (
+            wire_format.read_avro_prefix if self.kind == AVRO_DECODER else wire_format.read_protobuf_prefix
+        )
         chunks = records.to_batches(max_chunksize=DECODING_CHUNK_ROWS)
         # all schemas before the first chunk: every chunk has the columns of the whole batch
         readers = self._resolve_all({p for chunk in chunks for p in _iterate_prefixes(chunk, prefix)})
@@ -80,7 +76,7 @@ class RegistryDecoder:
     def _resolve(self, prefix: bytes, *, may_query: bool) -> ReaderOrError:
         if prefix in self._readers:
             return self._readers[prefix]
-        header = parse_schema_header(prefix)
+        header = wire_format.parse_schema_header(prefix)
         try:
             # errors are not kept: a schema may be registered before the next batch
             reader = self._readers[prefix] = self._create_reader(header, may_query=may_query)
@@ -88,7 +84,7 @@ class RegistryDecoder:
             return UnusableSchemaError(f"schema id {header.schema_id}: {error}")
         return reader
 
-    def _create_reader(self, header: SchemaHeader, *, may_query: bool) -> ValueReader:
+    def _create_reader(self, header: wire_format.SchemaHeader, *, may_query: bool) -> ValueReader:
         if not may_query:
             raise UnusableSchemaError("too many other schema ids of the batch are unknown")
         from trimtab.consumer_sdk.lake.decoding import avro, protobuf  # noqa: PLC0415 - an extra
@@ -163,7 +159,7 @@ def _iterate_prefixes(records: RecordBatch, read_prefix: Callable[[bytes], bytes
         if value is not None:
             try:
                 yield read_prefix(value)
-            except WireFormatError:
+            except wire_format.WireFormatError:
                 continue
 
 
@@ -171,7 +167,7 @@ def _unify_columns(readers: dict[bytes, ValueReader]) -> Any:
     """Return the columns of all readers (rule 1). Raises TableSchemaMismatchError."""
     # ids rise with time: the columns of the oldest schema come first, whatever the batch's order
     schemas = [readers[prefix].schema for prefix in sorted(readers)]
-    ids = ", ".join(str(parse_schema_header(prefix).schema_id) for prefix in sorted(readers))
+    ids = ", ".join(str(wire_format.parse_schema_header(prefix).schema_id) for prefix in sorted(readers))
     try:
         united = pa.unify_schemas([pa.schema([]), *schemas], promote_options="permissive")
     except (pa.ArrowException, TypeError) as error:
@@ -191,7 +187,7 @@ def _unify_columns(readers: dict[bytes, ValueReader]) -> Any:
 
 
 def _describe_failure(error: Exception) -> str:
-    if isinstance(error, WireFormatError | UnusableSchemaError):
+    if isinstance(error, wire_format.WireFormatError | UnusableSchemaError):
         return str(error)
     text = str(error) or type(error).__name__
     return f"does not fit its schema: {' '.join(text.split())[:300]}"

@@ -71,26 +71,20 @@ class _FencedCommit:
         try:
             while True:
                 self.backoff.raise_if_cancelled()
-                outcome = self._attempt_with_backoff()
-                if outcome is not None:
-                    return outcome
+                try:
+                    return self._attempt()
+                except CommitConflictError:
+                    self.lost_races += 1
+                    self.backoff.wait_after_race(self.lost_races)
+                except LakeUnavailableError as error:
+                    log.warning("%s: %s; checking the table again, no record is lost", self.table.name, error)
+                    self.outages += 1
+                    self.backoff.wait_after_outage(self.outages)
         except FlushAbandonedError as error:
             error.outcome_unknown = self.unanswered
             raise
 
-    def _attempt_with_backoff(self) -> FencedCommitOutcome | None:
-        try:
-            return self._attempt_commit()
-        except CommitConflictError:
-            self.lost_races += 1
-            self.backoff.wait_after_race(self.lost_races)
-        except LakeUnavailableError as error:
-            log.warning("%s: %s; checking the table again, no record is lost", self.table.name, error)
-            self.outages += 1
-            self.backoff.wait_after_outage(self.outages)
-        return None
-
-    def _attempt_commit(self) -> FencedCommitOutcome:
+    def _attempt(self) -> FencedCommitOutcome:
         current = self.table.read_offsets()
         conflicts = current.offsets.find_conflicts(self.group, self.spans)
         # a committed attempt has moved its own offsets: without conflicts, skip the history

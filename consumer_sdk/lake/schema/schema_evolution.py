@@ -14,25 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types
+from pyspark.sql.types import DataType, StructType
 
 ColumnPath: TypeAlias = tuple[str, ...]  # "element" and "value" lead into arrays and maps
 
-_INTEGER_TYPES: Final = (ByteType, ShortType, IntegerType, LongType)
-_FLOAT_TYPES: Final = (FloatType, DoubleType)
+_INTEGER_TYPES: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+_FLOAT_TYPES: Final = (types.FloatType, types.DoubleType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +46,7 @@ def find_column_changes(table: StructType, rows: StructType) -> tuple[ColumnChan
 
 
 def _compare_structs(path: ColumnPath, table: StructType, rows: StructType) -> Iterator[ColumnChange]:
-    have: dict[str, StructField] = {column.name.lower(): column for column in table}
+    have: dict[str, types.StructField] = {column.name.lower(): column for column in table}
     for column in rows:
         found = have.get(column.name.lower())
         if found is None:
@@ -70,9 +58,9 @@ def _compare_structs(path: ColumnPath, table: StructType, rows: StructType) -> I
 def _compare_types(path: ColumnPath, table: DataType, rows: DataType) -> Iterator[ColumnChange]:
     if isinstance(table, StructType) and isinstance(rows, StructType):
         yield from _compare_structs(path, table, rows)
-    elif isinstance(table, ArrayType) and isinstance(rows, ArrayType):
+    elif isinstance(table, types.ArrayType) and isinstance(rows, types.ArrayType):
         yield from _compare_types((*path, "element"), table.elementType, rows.elementType)
-    elif isinstance(table, MapType) and isinstance(rows, MapType):
+    elif isinstance(table, types.MapType) and isinstance(rows, types.MapType):
         yield from _compare_types((*path, "value"), table.valueType, rows.valueType)
     elif _is_wider(table, rows):
         yield ColumnChange(path, rows, widens=True)
@@ -82,7 +70,7 @@ def _is_wider(table: DataType, rows: DataType) -> bool:
     for family in (_INTEGER_TYPES, _FLOAT_TYPES):
         if isinstance(table, family) and isinstance(rows, family):
             return family.index(type(table)) < family.index(type(rows))
-    if isinstance(table, DecimalType) and isinstance(rows, DecimalType):
+    if isinstance(table, types.DecimalType) and isinstance(rows, types.DecimalType):
         # Iceberg cannot change a scale
         return table.scale == rows.scale and table.precision < rows.precision
     return False

@@ -19,11 +19,7 @@ from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.secrets import is_secret
 from trimtab.consumer_sdk.errors import SparkSessionError
 from trimtab.consumer_sdk.java.java_runtime import require_java
-from trimtab.consumer_sdk.lake.formats.table_format import (
-    SessionRequirements,
-    local_folder,
-    resolve_requirements,
-)
+from trimtab.consumer_sdk.lake.formats import table_format
 from trimtab.consumer_sdk.lake.settings import SessionConfig
 from trimtab.consumer_sdk.lake.spark.jvm_stderr import JvmStderr
 
@@ -60,7 +56,7 @@ def build_session_settings(config: SessionConfig, jars: Sequence[Path]) -> dict[
     return {
         **_SESSION_DEFAULTS,
         **(_LOCAL_DRIVER_SETTINGS if local else {}),
-        **resolve_requirements(config).settings,
+        **table_format.resolve_requirements(config).settings,
         **config.spark,
         "spark.jars": ",".join([*jars_of_user, *map(str, jars)]),
     }
@@ -76,7 +72,7 @@ def start_session(config: SessionConfig, progress: Callable[[str], None] | None 
     _create_warehouse_folder(config)
     for noisy in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)  # they log exceptions that the writer handles
-    requirements = resolve_requirements(config)
+    requirements = table_format.resolve_requirements(config)
     jars = requirements.fetch_jars(progress)
     settings = {JAVA_OPTIONS_SETTING: _build_java_options()} | build_session_settings(config, jars)
     try:
@@ -187,7 +183,7 @@ def _build_java_options() -> str:
 
 
 def _create_warehouse_folder(config: SessionConfig) -> None:
-    folder = None if config.catalog else local_folder(str(config.warehouse))
+    folder = None if config.catalog else table_format.local_folder(str(config.warehouse))
     if folder is None:
         return
     try:
@@ -196,7 +192,7 @@ def _create_warehouse_folder(config: SessionConfig) -> None:
         raise SettingError(f"lake.warehouse: the folder {folder} cannot be created: {error}") from error
 
 
-def _check_probe_class(spark: SparkSession, requirements: SessionRequirements) -> None:
+def _check_probe_class(spark: SparkSession, requirements: table_format.SessionRequirements) -> None:
     """Raise SparkSessionError if a running session lacks the classes of the format."""
     try:
         java_packages(spark).py4j.reflection.ReflectionUtil.classForName(requirements.probe_class)

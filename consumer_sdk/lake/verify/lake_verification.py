@@ -11,19 +11,8 @@ from trimtab.consumer_sdk.lake.lake import SparkLake, StoredTable
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER_SUFFIX, TableNames, dead_letter_table
-from trimtab.consumer_sdk.lake.verify import table_verification
+from trimtab.consumer_sdk.lake.verify import table_verification as checks
 from trimtab.consumer_sdk.lake.verify.table_rows import SparkTableRows, find_missing_coordinates
-from trimtab.consumer_sdk.lake.verify.table_verification import (
-    DEAD_LETTER_TABLE,
-    DERIVED_TABLE,
-    TOPIC_TABLE,
-    RangeSampler,
-    TableKind,
-    TableVerification,
-    TopicLog,
-    VerificationProgress,
-    VerificationRequest,
-)
 
 TRANSFORM_SETTING: Final = "lake.transform"
 
@@ -43,13 +32,13 @@ class TableKindRules:
         parsed = lake_config.parse_lake_config({"enable.auto.commit": False, **plain})
         return cls(parsed.table_names, config.get(TRANSFORM_SETTING) is not None)
 
-    def classify_table(self, table: str, offsets: CommittedOffsets) -> TableKind:
+    def classify_table(self, table: str, offsets: CommittedOffsets) -> checks.TableKind:
         """Return the kind of a table."""
         topics = {topic for group in offsets.groups for topic in offsets.topics_of(group)}
         if table.endswith(DEAD_LETTER_SUFFIX):
-            return DEAD_LETTER_TABLE
+            return checks.DEAD_LETTER_TABLE
         own = any(self.table_names.table_for(topic) == table for topic in topics)
-        return TOPIC_TABLE if own and not self.transformed else DERIVED_TABLE
+        return checks.TOPIC_TABLE if own and not self.transformed else checks.DERIVED_TABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +47,11 @@ class LakeVerification:
 
     lake: SparkLake
     rules: TableKindRules
-    topic_log: TopicLog | None  # None: without the broker
-    sampler: RangeSampler | None  # None: no comparison of rows
-    report_progress: VerificationProgress
+    topic_log: checks.TopicLog | None  # None: without the broker
+    sampler: checks.RangeSampler | None  # None: no comparison of rows
+    report_progress: checks.VerificationProgress
 
-    def run(self, names: Iterable[str]) -> Iterator[TableVerification]:
+    def run(self, names: Iterable[str]) -> Iterator[checks.TableVerification]:
         """Yield the result of each table. Raises LakeUnavailableError, BrokerUnreachableError."""
         for name in names:
             table = self.lake.open_table(name)
@@ -71,26 +60,28 @@ class LakeVerification:
             try:
                 yield self._verify_table(name, table)
             except CommittedOffsetsLostError as error:
-                yield TableVerification(name, "unknown", (), (str(error),), failed=True)
+                yield checks.TableVerification(name, "unknown", (), (str(error),), failed=True)
 
-    def _verify_table(self, name: str, table: StoredTable) -> TableVerification:
+    def _verify_table(self, name: str, table: StoredTable) -> checks.TableVerification:
         offsets = table.read_offsets().offsets
         if not offsets.groups:
-            return TableVerification(name, "not written by Trimtab", ())
+            return checks.TableVerification(name, "not written by Trimtab", ())
         kind = self.rules.classify_table(name, offsets)
         missing = find_missing_coordinates(self.lake.spark, name)
         if missing:  # a transform may leave them out
             note = f"no column {', '.join(missing)}: rows cannot be matched to records"
-            return TableVerification(name, kind.name, (), (note,), failed=kind is not DERIVED_TABLE)
+            return checks.TableVerification(
+                name, kind.name, (), (note,), failed=kind is not checks.DERIVED_TABLE
+            )
         letters = dead_letter_table(name)
-        has_letters = kind is TOPIC_TABLE and self.lake.open_table(letters) is not None
+        has_letters = kind is checks.TOPIC_TABLE and self.lake.open_table(letters) is not None
         gaps = table.read_gaps()
 
         def recorded(where: TopicPartition) -> Iterable[OffsetGap]:
             return [gap for group in gaps.groups for gap in gaps.missing_offsets(group, where).ranges]
 
         rows = SparkTableRows(self.lake.spark, [name, letters] if has_letters else [name])
-        request = VerificationRequest(
+        request = checks.VerificationRequest(
             name, kind, rows, offsets, lambda: table.read_offsets().offsets, recorded
         )
-        return table_verification.verify_table(request, self.topic_log, self.sampler, self.report_progress)
+        return checks.verify_table(request, self.topic_log, self.sampler, self.report_progress)
