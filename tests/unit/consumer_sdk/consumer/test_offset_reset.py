@@ -37,7 +37,7 @@ class Data:
         self.at = position
         self.silent = False
         self.reading = [RawPartition(*P)]
-        self.begun: list[int] = []
+        self.start_offsets: list[int] = []
 
     def get_watermark_offsets(self, _partition: RawPartition, **_: float) -> tuple[int, int]:
         if self.silent:
@@ -55,7 +55,7 @@ class Data:
 
     def incremental_assign(self, partitions: list[RawPartition]) -> None:
         self.reading = partitions
-        self.begun += [p.offset for p in partitions]
+        self.start_offsets += [p.offset for p in partitions]
 
 
 def event(text: str, offset: int = OFFSET_INVALID) -> Message:
@@ -76,13 +76,13 @@ def test_a_truncated_log_is_a_regression_whatever_its_watermarks(
 ) -> None:
     """With or without an offset in the event, shorter or grown again: logged in one line."""
     data = Data(high)
-    asked = resets(data, policy)
+    handler = resets(data, policy)
     to = high if first is None else first
-    assert asked.handle_reset_events([event(text, offset)]) == []
-    (reset,) = asked.pop_resets()
+    assert handler.handle_reset_events([event(text, offset)]) == []
+    (reset,) = handler.pop_resets()
     assert reset == OffsetReset(P, 100, 40, high, to, truncated=True)
     assert reset.is_regression
-    assert data.begun == [to]
+    assert data.start_offsets == [to]
     (line,) = caplog.messages
     assert "orders-0: its log was truncated below offset 100" in line
     assert "retention" not in line
@@ -91,19 +91,19 @@ def test_a_truncated_log_is_a_regression_whatever_its_watermarks(
 def test_a_group_without_an_offset_starts_silently(caplog: pytest.LogCaptureFixture) -> None:
     """Code and missing offset are those of a truncation; only the text differs."""
     data = Data(250, OFFSET_INVALID)
-    begins = resets(data, "earliest")
-    assert begins.handle_reset_events([event(NO_COMMIT)]) == []
-    (reset,) = begins.pop_resets()
+    handler = resets(data, "earliest")
+    assert handler.handle_reset_events([event(NO_COMMIT)]) == []
+    (reset,) = handler.pop_resets()
     assert (reset, reset.is_regression) == (OffsetReset(P, None, 40, 250, 40), False)
-    assert data.begun == [40]
+    assert data.start_offsets == [40]
     assert caplog.messages == []
 
 
 def test_a_truncation_is_logged_before_any_record_was_returned(caplog: pytest.LogCaptureFixture) -> None:
-    """Without an offset it is still not mistaken for a group without a commit."""
-    cut = resets(Data(250, OFFSET_INVALID), "latest")
-    cut.handle_reset_events([event(CUT)])
-    (reset,) = cut.pop_resets()
+    """Without an offset it is not mistaken for a group without a commit."""
+    handler = resets(Data(250, OFFSET_INVALID), "latest")
+    handler.handle_reset_events([event(CUT)])
+    (reset,) = handler.pop_resets()
     assert (reset.requested_offset, reset.is_regression, reset.skipped_offsets) == (None, True, 0)
     assert "its log was truncated below the records read so far" in caplog.text
 
@@ -111,37 +111,37 @@ def test_a_truncation_is_logged_before_any_record_was_returned(caplog: pytest.Lo
 def test_error_gives_a_truncation_to_the_application() -> None:
     """The event is returned, the reset is kept, and the partition is not resumed."""
     data = Data(250)
-    stops = resets(data, "error")
-    happened = event(CUT)
-    assert stops.handle_reset_events([happened]) == [happened]
-    (reset,) = stops.pop_resets()
+    handler = resets(data, "error")
+    truncation = event(CUT)
+    assert handler.handle_reset_events([truncation]) == [truncation]
+    (reset,) = handler.pop_resets()
     assert (reset.resume_offset, reset.is_regression) == (None, True)
-    assert data.begun == []
+    assert data.start_offsets == []
 
 
 def test_a_truncation_is_retried_until_the_leader_answers() -> None:
     """The partition is not resumed; the watermarks are queried again at each fetch."""
     data = Data(250)
-    waits = resets(data, "earliest")
+    handler = resets(data, "earliest")
     data.silent = True
-    assert waits.handle_reset_events([event(CUT)]) == []
-    assert waits.handle_reset_events([]) == []
-    assert (waits.pop_resets(), data.begun) == ([], [])
+    assert handler.handle_reset_events([event(CUT)]) == []
+    assert handler.handle_reset_events([]) == []
+    assert (handler.pop_resets(), data.start_offsets) == ([], [])
     data.silent = False
-    assert waits.handle_reset_events([]) == []
-    assert [reset.truncated for reset in waits.pop_resets()] == [True]
-    assert data.begun == [40]
-    assert (waits.handle_reset_events([]), waits.pop_resets()) == ([], [])
+    assert handler.handle_reset_events([]) == []
+    assert [reset.truncated for reset in handler.pop_resets()] == [True]
+    assert data.start_offsets == [40]
+    assert (handler.handle_reset_events([]), handler.pop_resets()) == ([], [])
 
 
 def test_a_truncation_of_a_released_partition_is_dropped() -> None:
     """The next owner starts at the committed offset and detects it itself."""
     data = Data(250)
-    waits = resets(data, "earliest")
+    handler = resets(data, "earliest")
     data.silent = True
-    waits.handle_reset_events([event(CUT)])
+    handler.handle_reset_events([event(CUT)])
     data.silent, data.reading = False, []
-    assert (waits.handle_reset_events([]), waits.pop_resets(), data.begun) == ([], [], [])
+    assert (handler.handle_reset_events([]), handler.pop_resets(), data.start_offsets) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_a_truncation_of_a_released_partition_is_dropped() -> None:
 def test_a_shorter_log_does_not_suggest_a_longer_retention(
     policy: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The line names what is skipped of the new log and does not mention retention."""
+    """The line names the skipped part of the new log and does not mention retention."""
     data = Data(90)
-    shorter = resets(data, policy)
+    handler = resets(data, policy)
     with caplog.at_level(logging.WARNING):
-        shorter.handle_reset_events([event("fetch failed: Broker: Offset out of range (broker 1)", 100)])
+        handler.handle_reset_events([event("fetch failed: Broker: Offset out of range (broker 1)", 100)])
     (line,) = caplog.messages
     assert words in line
     assert "offset 100 is gone, the log ends at 90" in line

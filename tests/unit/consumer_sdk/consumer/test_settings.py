@@ -12,7 +12,7 @@ GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("invalid", "message"),
     [
         ({"sesion.timeout.ms": 1}, "did you mean 'session.timeout.ms'"),
         ({"trimtab.capasity": "1 MB/s"}, "did you mean 'trimtab.capacity'"),
@@ -29,10 +29,10 @@ GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
         ({"group.id": ""}, "'group.id' is missing"),
     ],
 )
-def test_an_invalid_setting_is_named_with_a_remedy(wrong: dict[str, Any], said: str) -> None:
+def test_an_invalid_setting_is_named_with_a_remedy(invalid: dict[str, Any], message: str) -> None:
     """Unknown, malformed and contradictory settings are SettingErrors with exit code 2."""
-    with pytest.raises(SettingError, match=said) as raised:
-        parse_consumer_settings({**GOOD, **wrong})
+    with pytest.raises(SettingError, match=message) as raised:
+        parse_consumer_settings({**GOOD, **invalid})
     assert raised.value.exit_code == 2
 
 

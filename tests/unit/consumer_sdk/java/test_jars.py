@@ -51,13 +51,13 @@ class Ivy:
         (self.folder / "mode").write_text(mode)
 
     @property
-    def said(self) -> str:
+    def requests(self) -> str:
         calls = self.folder / "calls"
         return calls.read_text() if calls.exists() else ""
 
     @property
     def calls(self) -> int:
-        return self.said.splitlines().count("call")
+        return self.requests.splitlines().count("call")
 
 
 @pytest.fixture
@@ -68,12 +68,12 @@ def ivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ivy:
     return made
 
 
-def left(cache: Path) -> list[str]:
+def list_folders(cache: Path) -> list[str]:
     """Return the cache's entries, without locks."""
     return sorted(p.name for p in (cache / "jars").iterdir() if p.suffix != ".lock")
 
 
-def test_second_time_needs_neither_network_nor_java(ivy: Ivy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_cache_needs_neither_network_nor_java(ivy: Ivy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Downloaded JARs are returned without starting a process."""
     first = jars.fetch_jars("example", COORDINATES)
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
@@ -83,7 +83,7 @@ def test_second_time_needs_neither_network_nor_java(ivy: Ivy, monkeypatch: pytes
     assert ivy.calls == 1
 
 
-def test_other_coordinates_are_another_folder(ivy: Ivy) -> None:
+def test_other_coordinates_get_another_folder(ivy: Ivy) -> None:
     """Each set of coordinates has its own folder."""
     first = jars.fetch_jars("example", COORDINATES)
     second = jars.fetch_jars("example", ["org.example:one:1.1"])
@@ -91,11 +91,11 @@ def test_other_coordinates_are_another_folder(ivy: Ivy) -> None:
     assert ivy.calls == 2
 
 
-def test_asks_ivy_for_runtime_without_the_excluded(ivy: Ivy) -> None:
+def test_ivy_resolves_runtime_dependencies_without_the_excluded(ivy: Ivy) -> None:
     """Ivy resolves the runtime parts, without the excluded modules."""
     jars.fetch_jars("example", COORDINATES, excludes=["org.example:bad&ugly"])
-    assert 'org="org.example" name="one" rev="1.0" conf="default->runtime,master"' in ivy.said
-    assert '<exclude org="org.example" module="bad&amp;ugly"/>' in ivy.said
+    assert 'org="org.example" name="one" rev="1.0" conf="default->runtime,master"' in ivy.requests
+    assert '<exclude org="org.example" module="bad&amp;ugly"/>' in ivy.requests
 
 
 @pytest.mark.parametrize("damage", ["short jar", "no jar", "no marker", "torn marker", "empty"])
@@ -119,12 +119,12 @@ def test_damaged_cache_is_downloaded_again(ivy: Ivy, damage: str) -> None:
     assert ivy.calls == 2
 
 
-def test_failure_leaves_nothing(ivy: Ivy, tmp_path: Path) -> None:
+def test_a_failed_download_leaves_no_folder(ivy: Ivy, tmp_path: Path) -> None:
     """A failed download shows Ivy's output and leaves no folder behind."""
     ivy.mode("fail")
     with pytest.raises(JarsUnavailableError, match=r"unresolved dependency: org\.example#one;1\.0"):
         jars.fetch_jars("example", COORDINATES)
-    assert left(tmp_path / "cache") == []
+    assert list_folders(tmp_path / "cache") == []
 
 
 def test_a_failed_attempt_is_retried(ivy: Ivy) -> None:
@@ -135,7 +135,7 @@ def test_a_failed_attempt_is_retried(ivy: Ivy) -> None:
 
 
 @pytest.mark.usefixtures("ivy")
-def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyspark_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyspark the error gives the pip command."""
     monkeypatch.setattr(jars.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match=r"pyspark is not installed.*pip install 'trimtab\[lake"):
@@ -143,7 +143,7 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("ivy")
-def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_named(tmp_path: Path) -> None:
     """A cache folder that cannot be created is named, with a remedy."""
     (tmp_path / "cache").write_text("a file, not a folder")
     with pytest.raises(JarsUnavailableError, match="set TRIMTAB_CACHE to a writable folder"):
@@ -153,13 +153,13 @@ def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ivy")
 def test_progress_is_reported_per_jar() -> None:
     """A progress function gets the numbers of found and downloaded JARs."""
-    heard: list[str] = []
-    jars.fetch_jars("example", COORDINATES, progress=heard.append)
-    assert heard == ["example: 1 found", "example: 1 of 1 fetched"]
+    lines: list[str] = []
+    jars.fetch_jars("example", COORDINATES, progress=lines.append)
+    assert lines == ["example: 1 found", "example: 1 of 1 fetched"]
 
 
 @pytest.mark.usefixtures("ivy")
-def test_quiet_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_one_line_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     """Without a terminal one line is printed, and none if the cache is complete."""
     jars.fetch_jars("example", COORDINATES)
     cold = capfd.readouterr()
@@ -171,9 +171,9 @@ def test_quiet_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
 
 CHILD = """
 from trimtab.consumer_sdk.java import jars
-def heard(text):
+def show(text):
     print(text, flush=True)
-print(*jars.fetch_jars("example", ("org.example:one:1.0",), progress=heard))
+print(*jars.fetch_jars("example", ("org.example:one:1.0",), progress=show))
 """
 
 
@@ -183,7 +183,7 @@ def start_child() -> subprocess.Popen[str]:
     )
 
 
-def test_two_processes_fetch_once(ivy: Ivy) -> None:
+def test_two_processes_download_once(ivy: Ivy) -> None:
     """Of two processes that need the same JARs, one downloads and the other waits."""
     ivy.mode("wait")
     with start_child() as one:
@@ -197,7 +197,7 @@ def test_two_processes_fetch_once(ivy: Ivy) -> None:
     assert ivy.calls == 1
 
 
-def test_killed_in_the_middle(ivy: Ivy, tmp_path: Path) -> None:
+def test_a_killed_download_leaves_no_usable_folder(ivy: Ivy, tmp_path: Path) -> None:
     """A process killed during a download leaves no usable folder; the next one starts again."""
     ivy.mode("wait")
     with start_child() as one:
@@ -211,4 +211,4 @@ def test_killed_in_the_middle(ivy: Ivy, tmp_path: Path) -> None:
         (ivy.folder / "go").touch()
         assert two.stdout.readlines()[-1].strip().endswith("one-1.0.jar")
     assert ivy.calls == 2
-    assert len(left(tmp_path / "cache")) == 1
+    assert len(list_folders(tmp_path / "cache")) == 1

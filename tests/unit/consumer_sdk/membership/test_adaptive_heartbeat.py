@@ -13,9 +13,9 @@ from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 from trimtab.consumer_sdk.membership.coordinator import AdaptiveHeartbeat
 
 
-def beats(usual_ms: int, count: int) -> list[float]:
+def heartbeat_intervals(configured_ms: int, count: int) -> list[float]:
     """Return the heartbeat intervals (ms) after a round that another one follows."""
-    heartbeat = AdaptiveHeartbeat(Heartbeat(heartbeat_interval_ms=usual_ms, session_timeout_ms=45_000))
+    heartbeat = AdaptiveHeartbeat(Heartbeat(heartbeat_interval_ms=configured_ms, session_timeout_ms=45_000))
     heartbeat.shorten_interval()
     intervals: list[float] = []
     for _ in range(count):
@@ -26,7 +26,7 @@ def beats(usual_ms: int, count: int) -> list[float]:
 
 def test_heartbeats_start_close_together_and_spread_out() -> None:
     """The second round is noticed after at most a third of the revocation's duration."""
-    intervals = beats(250, 20)
+    intervals = heartbeat_intervals(250, 20)
     assert intervals[0] == 10
     assert intervals[-1] == 250
     for number, interval in enumerate(intervals[1:], start=1):
@@ -37,22 +37,22 @@ def test_heartbeats_start_close_together_and_spread_out() -> None:
 
 def test_a_shorter_heartbeat_interval_is_kept() -> None:
     """No interval is longer than the setting."""
-    assert beats(8, 3) == [8, 8, 8]
+    assert heartbeat_intervals(8, 3) == [8, 8, 8]
 
 
 class Data:
     """Fake of librdkafka's consumer; records the requested metadata."""
 
-    def __init__(self, *reads: str, silent: bool = False) -> None:
-        self.reads, self.silent = reads, silent
-        self.asked: list[str | None] = []
+    def __init__(self, *assigned: str, silent: bool = False) -> None:
+        self.assigned, self.silent = assigned, silent
+        self.metadata_requests: list[str | None] = []
         self.offsets: list[tuple[str, int]] = []
 
     def assignment(self) -> list[RawPartition]:
-        return [RawPartition(topic, 0) for topic in self.reads]
+        return [RawPartition(topic, 0) for topic in self.assigned]
 
     def list_topics(self, topic: str | None = None, timeout: float = 0) -> None:  # noqa: ARG002 - the interface
-        self.asked.append(topic)
+        self.metadata_requests.append(topic)
         if self.silent:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
@@ -64,26 +64,27 @@ class Data:
 
 
 @pytest.mark.parametrize(
-    ("reads", "begun", "asked"), [(("a",), ("a",), []), (("a",), ("b",), ["b"]), ((), ("a", "b"), [None])]
+    ("assigned", "started", "metadata_requests"),
+    [(("a",), ("a",), []), (("a",), ("b",), ["b"]), ((), ("a", "b"), [None])],
 )
 def test_the_leaders_of_a_new_topic_are_known_before_it_starts(
-    reads: tuple[str, ...], begun: tuple[str, ...], asked: list[str | None]
+    assigned: tuple[str, ...], started: tuple[str, ...], metadata_requests: list[str | None]
 ) -> None:
     """librdkafka would look them up to a second later; topics that it reads need no lookup."""
-    data: Any = Data(*reads)
-    resolve_start_offsets(data, PartitionState(), [TopicPartition(topic, 1) for topic in begun])
-    assert data.asked == asked
+    data: Any = Data(*assigned)
+    resolve_start_offsets(data, PartitionState(), [TopicPartition(topic, 1) for topic in started])
+    assert data.metadata_requests == metadata_requests
 
 
 def test_the_data_plane_connects_during_the_join() -> None:
-    """It requests metadata, and an offset, which looks up the coordinator."""
+    """It requests metadata, and a committed offset, which needs a connection to the coordinator."""
     data: Any = Data()
     warm_up_connections(data, ["^pattern.*", "b", "a"])
-    assert (data.asked, data.offsets) == ([None], [("a", 0)])
+    assert (data.metadata_requests, data.offsets) == ([None], [("a", 0)])
 
 
 def test_partitions_start_without_metadata() -> None:
-    """Silent brokers delay nothing."""
+    """Brokers that do not answer delay no assignment."""
     data: Any = Data(silent=True)
     warm_up_connections(data, ["a"])
     assert [p.topic for p in resolve_start_offsets(data, PartitionState(), [TopicPartition("a", 0)])] == ["a"]

@@ -59,7 +59,7 @@ def test_leaving_is_reported_before_the_request(watched: Any) -> None:
 
 
 def test_a_loss_during_a_join_makes_the_next_attempt_prepare_again(watched: Any) -> None:
-    """So that the rebalance listener gets the partitions of the old membership as lost."""
+    """The rebalance listener then gets the partitions of the old membership as lost."""
     watched.reset_generation("given-id")
     assert watched.calls == ["lost", "reset given-id"]
     assert not watched.rejoining

@@ -1,4 +1,4 @@
-"""`ordered` where brokers refuse: dead letters that are not kept, commits that fail."""
+"""`ordered` with refusals of the broker: dead letters that are not stored, commits that fail."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +16,12 @@ from trimtab.consumer_sdk.queues import OrderedQueue, QueueMessage
 from trimtab.consumer_sdk.queues.durable_producer import DeliveryCallback, ProducerRecord
 from trimtab.consumer_sdk.queues.ordered import ordered_queue
 
-Opened = Callable[[Mapping[str, Any]], OrderedQueue]
+OpenQueue = Callable[[Mapping[str, Any]], OrderedQueue]
 CONFIG = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
 
 
 class HandClock:
-    """A clock that moves when it is told to, or slept by."""
+    """Clock that only `sleep` advances."""
 
     def __init__(self) -> None:
         self.at = 100.0
@@ -37,7 +37,7 @@ class HandClock:
 
 
 class Group:
-    """A consumer of one partition, whose log is `log`; the first letter of a value is its key."""
+    """Fake consumer of one partition with the log `log`; the first letter of a value is its key."""
 
     def __init__(self, clock: HandClock) -> None:
         self.clock = clock
@@ -84,12 +84,12 @@ class Group:
 
 
 class Letters:
-    """A writer of dead letters that refuses the first `refusing`."""
+    """Producer of dead letters; the first `refusing` fail."""
 
     def __init__(self) -> None:
         self.refusing = 0
-        self.kept: list[bytes | None] = []
-        self.tried = 0
+        self.stored: list[bytes | None] = []
+        self.attempts = 0
 
     def __call__(self, client: Mapping[str, Any], clock: HandClock) -> "Letters":
         """Stand in for the class."""
@@ -97,14 +97,14 @@ class Letters:
         return self
 
     def send_async(self, record: ProducerRecord, on_delivery: DeliveryCallback) -> None:
-        self.tried += 1
-        assert self.tried < 100, "tried without end"
-        if self.tried > self.refusing:
-            self.kept.append(record.value)
-        on_delivery(record, "" if self.tried > self.refusing else "not allowed")
+        self.attempts += 1
+        assert self.attempts < 100, "endless retries"
+        if self.attempts > self.refusing:
+            self.stored.append(record.value)
+        on_delivery(record, "" if self.attempts > self.refusing else "not allowed")
 
     def poll(self) -> None:
-        """Do nothing: `send_async` has answered."""
+        """Do nothing: `send_async` has called the callback."""
 
     def flush(self, timeout: float) -> bool:
         del timeout
@@ -125,13 +125,15 @@ def group(clock: HandClock) -> Group:
 
 @pytest.fixture
 def letters() -> Letters:
-    """Return the queue's writer."""
+    """Return the queue's producer."""
     return Letters()
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch, clock: HandClock, group: Group, letters: Letters) -> Opened:
-    """Return what opens a queue on them."""
+def open_queue(
+    monkeypatch: pytest.MonkeyPatch, clock: HandClock, group: Group, letters: Letters
+) -> OpenQueue:
+    """Return a function that opens a queue on these fakes."""
     for name in ("create_admin_client", "prepare_queue_topics"):
         monkeypatch.setattr(ordered_queue.topics, name, Mock())
     monkeypatch.setattr(ordered_queue, "Consumer", group)
@@ -139,33 +141,33 @@ def opened(monkeypatch: pytest.MonkeyPatch, clock: HandClock, group: Group, lett
     return lambda more: OrderedQueue("t", {**CONFIG, **more}, clock=clock)
 
 
-def texts(messages: Sequence[QueueMessage]) -> list[tuple[bytes | None, int]]:
+def values_and_deliveries(messages: Sequence[QueueMessage]) -> list[tuple[bytes | None, int]]:
     """Return value and delivery of each."""
     return [(message.value, message.delivery) for message in messages]
 
 
-def test_a_dead_letter_that_is_refused_is_tried_again_and_holds_no_receive_up(
-    opened: Opened, group: Group, letters: Letters, clock: HandClock
+def test_a_refused_dead_letter_is_retried_and_blocks_no_receive(
+    open_queue: OpenQueue, group: Group, letters: Letters, clock: HandClock
 ) -> None:
-    """Refused at once it waits a second; the messages behind it go on meanwhile."""
+    """The retry waits a second, during which other messages are delivered."""
     group.log, letters.refusing = [b"bad", b"good"], 2
-    queue = opened({})
+    queue = open_queue({})
     queue.receive(1)[0].reject("no")
-    assert texts(queue.receive(1)) == [(b"good", 1)]
-    assert (letters.tried, queue.flush()) == (1, False)
+    assert values_and_deliveries(queue.receive(1)) == [(b"good", 1)]
+    assert (letters.attempts, queue.flush()) == (1, False)
     clock.sleep(ordered_queue.DEAD_LETTER_RETRY_S)
     assert queue.receive(0, 0) == []
-    assert (letters.tried, queue.flush()) == (2, False)
+    assert (letters.attempts, queue.flush()) == (2, False)
     clock.sleep(ordered_queue.DEAD_LETTER_RETRY_S)
     assert queue.flush()
-    assert letters.kept == [b"bad"]
+    assert letters.stored == [b"bad"]
     assert set(group.committed) == {1}
 
 
-def test_flush_waits_for_the_commit_and_tells_where_it_was_refused(opened: Opened, group: Group) -> None:
-    """A group that went on without us is no success, nor is a coordinator that is away."""
+def test_flush_waits_for_the_commit_and_reports_a_refusal(open_queue: OpenQueue, group: Group) -> None:
+    """A lost membership makes it return False; an unreachable coordinator is an error."""
     group.log = [b"done"]
-    queue = opened({})
+    queue = open_queue({})
     queue.receive(1)[0].ack()
     group.failing = [KafkaError.ILLEGAL_GENERATION]
     assert not queue.flush()
@@ -176,12 +178,12 @@ def test_flush_waits_for_the_commit_and_tells_where_it_was_refused(opened: Opene
     assert group.committed == [1]
 
 
-def test_a_commit_that_fails_in_the_background_is_made_again(
-    opened: Opened, group: Group, clock: HandClock
+def test_a_failed_asynchronous_commit_is_repeated(
+    open_queue: OpenQueue, group: Group, clock: HandClock
 ) -> None:
-    """Also where nothing more is finished; the application's own `on_commit` is called as well."""
-    group.log, told = [b"one"], Mock()
-    queue = opened({"on_commit": told})
+    """Even without newly finished messages; the application's `on_commit` is called too."""
+    group.log, on_commit = [b"one"], Mock()
+    queue = open_queue({"on_commit": on_commit})
     queue.receive(1)[0].ack()
     for _ in range(3):
         clock.sleep(ordered_queue.ORDERED_COMMIT_INTERVAL_S)
@@ -189,55 +191,55 @@ def test_a_commit_that_fails_in_the_background_is_made_again(
     assert group.committed == [1]
     failed = (KafkaError(KafkaError.NOT_COORDINATOR), [RawPartition("t", 0, 1)])
     group.config["on_commit"](*failed)
-    told.assert_called_once_with(*failed)
+    on_commit.assert_called_once_with(*failed)
     for _ in range(3):
         clock.sleep(ordered_queue.ORDERED_COMMIT_INTERVAL_S)
         queue.receive(0, 0)
     assert group.committed == [1, 1]
 
 
-def test_at_most_once_reads_only_what_is_new_again_when_its_commit_fails(
-    opened: Opened, group: Group
+def test_a_failed_commit_of_at_most_once_rereads_new_messages_only(
+    open_queue: OpenQueue, group: Group
 ) -> None:
-    """A retried message waits with its count; what was over before stays over."""
-    group.log = [b"retried", b"over", b"of the same key", b"new"]
-    queue = opened({"trimtab.queue.guarantee": "at-most-once"})
-    first, over = queue.receive(4)
+    """A retried message keeps its delivery count; a finished one stays finished."""
+    group.log = [b"retried", b"okay", b"of the same key", b"new"]
+    queue = open_queue({"trimtab.queue.guarantee": "at-most-once"})
+    first, done = queue.receive(4)
     first.retry()
-    over.ack()
+    done.ack()
     group.failing = [KafkaError.REBALANCE_IN_PROGRESS]
     assert queue.receive(4) == []
-    assert texts(queue.receive(4)) == [(b"retried", 2)]
-    assert texts(queue.receive(4)) == [(b"of the same key", 1), (b"new", 1)]
+    assert values_and_deliveries(queue.receive(4)) == [(b"retried", 2)]
+    assert values_and_deliveries(queue.receive(4)) == [(b"of the same key", 1), (b"new", 1)]
     assert group.committed == [2, 4]
 
 
 @pytest.mark.parametrize("code", [KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError._TIMED_OUT])
-def test_a_coordinator_that_is_away_is_a_named_error_that_passes(
-    code: int, opened: Opened, group: Group
+def test_an_unreachable_coordinator_is_a_retryable_error(
+    code: int, open_queue: OpenQueue, group: Group
 ) -> None:
-    """A worker waits for it; what does not pass stays KafkaException and ends the worker."""
+    """A worker retries it; a permanent failure stays a KafkaException and ends the worker."""
     group.log = [b"one"]
-    queue = opened({"trimtab.queue.guarantee": "at-most-once"})
+    queue = open_queue({"trimtab.queue.guarantee": "at-most-once"})
     group.failing = [KafkaError.GROUP_AUTHORIZATION_FAILED, code]
-    with pytest.raises(BrokerUnreachableError, match="nowhere:1") as away:
+    with pytest.raises(BrokerUnreachableError, match="nowhere:1") as raised:
         queue.receive(1)
-    assert away.value.retryable
+    assert raised.value.retryable
     with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
         queue.receive(1)
-    assert texts(queue.receive(1)) == [(b"one", 1)]
+    assert values_and_deliveries(queue.receive(1)) == [(b"one", 1)]
 
 
-def test_kafka_pythons_word_on_what_passes_is_kept() -> None:
-    """The group is kept by kafka-python, whose errors are translated."""
+def test_converted_errors_stay_retriable() -> None:
+    """Errors of kafka-python keep their `retriable` when converted to confluent-kafka's."""
     assert to_confluent_error(CoordinatorNotAvailableError()).retriable()
     assert not to_confluent_error(GroupAuthorizationFailedError()).retriable()
 
 
-def test_what_waits_to_be_tried_again_goes_with_its_partition(opened: Opened, group: Group) -> None:
-    """A retry that is due when its partition is taken away is its next owner's."""
+def test_a_due_retry_is_dropped_with_its_partition(open_queue: OpenQueue, group: Group) -> None:
+    """The next owner of the partition reads the message."""
     group.log = [b"a"]
-    queue = opened({})
+    queue = open_queue({})
     (message,) = queue.receive(1)
     message.retry()
     assert queue.receive(0, 0) == []  # it is due now

@@ -1,4 +1,4 @@
-"""`share` without a broker: errors among messages, locks that end, refusals by their codes."""
+"""`share` without a broker: errors among messages, expired locks, refusals by error code."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -30,7 +30,7 @@ CONFIG = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
 
 
 class Client(NamedTuple):
-    """A client that hands out, call by call, what stands in `polled`."""
+    """Fake of librdkafka's client; each poll returns the next entry of `polled`."""
 
     polled: list[Sequence[Any]]
     mock: Mock
@@ -38,10 +38,10 @@ class Client(NamedTuple):
 
 @pytest.fixture
 def client_(monkeypatch: pytest.MonkeyPatch) -> Client:
-    """Put a client in the place of librdkafka's."""
-    found: list[Sequence[Any]] = []
+    """Replace librdkafka's client."""
+    polled: list[Sequence[Any]] = []
     client = Mock()
-    client.poll.side_effect = found
+    client.poll.side_effect = polled
     client.commit_sync.return_value = {}
     monkeypatch.setattr(share_queue.topics, "create_admin_client", Mock())
     monkeypatch.setattr(share_queue.topics, "require_topic", Mock())
@@ -49,12 +49,12 @@ def client_(monkeypatch: pytest.MonkeyPatch) -> Client:
     monkeypatch.setattr(share_queue, "require_group_access", Mock())
     monkeypatch.setattr(share_queue, "configure_share_group", Mock(return_value=30.0))
     monkeypatch.setattr(share_queue, "_create_share_consumer", Mock(return_value=client))
-    return Client(found, client)
+    return Client(polled, client)
 
 
 @pytest.fixture
 def polled(client_: Client) -> list[Sequence[Any]]:
-    """Return what the client hands out, call by call."""
+    """Return the results of the client's polls."""
     return client_.polled
 
 
@@ -70,8 +70,8 @@ def event(code: int) -> Mock:
     return Mock(error=lambda: KafkaError(code))
 
 
-def test_an_error_among_messages_is_raised_when_they_are_handed_out(polled: list[Sequence[Any]]) -> None:
-    """None before or behind it is lost; one that passes by itself has a name."""
+def test_an_error_among_messages_is_raised_after_their_delivery(polled: list[Sequence[Any]]) -> None:
+    """Messages before and after it are delivered; a transient error is a BrokerUnreachableError."""
     one, two = raw(1), raw(2)
     refused = event(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     polled += [[one, event(KafkaError.NETWORK_EXCEPTION), two, refused], []]
@@ -87,8 +87,8 @@ def test_an_error_among_messages_is_raised_when_they_are_handed_out(polled: list
     assert queue.receive(9, 0) == []
 
 
-class Still:
-    """A clock that stands still until it is set."""
+class ManualClock:
+    """Clock that the test advances."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -103,11 +103,9 @@ class Still:
         self.at += seconds
 
 
-def test_a_message_that_nobody_settles_holds_nothing_up_after_its_lock(
-    client_: Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is given back, with what was not handed out; what is said of it later goes nowhere."""
-    clock = Still()
+def test_an_expired_lock_releases_the_batch(client_: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """Unsettled and undelivered messages are released; a later settlement has no effect."""
+    clock = ManualClock()
     client_.polled.extend([[raw(1), raw(2)], [raw(1), raw(3)]])
     queue = ShareQueue("t", CONFIG, clock=clock)
     (forgotten,) = queue.receive(1, 0)
@@ -115,16 +113,16 @@ def test_a_message_that_nobody_settles_holds_nothing_up_after_its_lock(
     assert [message.offset for message in queue.receive(1, 0)] == [2]  # the lock still lasts
     clock.at = 30.1
     assert [message.offset for message in queue.receive(9, 0)] == [1, 3]
-    told = client_.mock.acknowledge.call_args_list
-    assert sorted((args[0].offset(), args[1]) for args, _ in told) == [(1, 2), (2, 2)]
+    acknowledged = client_.mock.acknowledge.call_args_list
+    assert sorted((args[0].offset(), args[1]) for args, _ in acknowledged) == [(1, 2), (2, 2)]
     assert caplog.text.count("not settled before their lock expired") == 1
     assert forgotten.ack() is SettlementResult.LATE
     queue.receive(0, 0)
-    assert len(told) == 2  # not the new delivery of the same offset
+    assert len(acknowledged) == 2  # not the new delivery of the same offset
 
 
-def test_the_answer_to_what_was_said_is_waited_for(client_: Client) -> None:
-    """Of two commits under way a broker refuses the second; so there is one, and then the next."""
+def test_only_one_commit_is_in_flight(client_: Client) -> None:
+    """Of two concurrent commits the broker refuses the second, so each waits for its answer."""
     client_.polled.append([raw(1), raw(2)])
     queue = ShareQueue("t", CONFIG)
     for message in queue.receive(2, 0):
@@ -135,21 +133,21 @@ def test_the_answer_to_what_was_said_is_waited_for(client_: Client) -> None:
 
 
 def test_a_client_that_cannot_subscribe_is_closed(client_: Client) -> None:
-    """What was opened does not outlive the error."""
+    """No client is left open after the error."""
     client_.mock.subscribe.side_effect = KafkaException(KafkaError(KafkaError._INVALID_ARG))
     with pytest.raises(KafkaException):
         ShareQueue("t", CONFIG).receive(1, 0)
     assert client_.mock.mock_calls[-1] == call.close()
 
 
-def broker(code: int | None = None, **found: str) -> AdminClient:
+def broker(code: int | None = None, **configs: str) -> AdminClient:
     """Return a client whose broker refuses with a code, or has these settings of the group."""
-    asked = Mock()
-    values = {LOCK_DURATION_CONFIG: "15000", **found}
-    asked.result.return_value = {name: Mock(value=value) for name, value in values.items()}
+    answer = Mock()
+    values = {LOCK_DURATION_CONFIG: "15000", **configs}
+    answer.result.return_value = {name: Mock(value=value) for name, value in values.items()}
     if code is not None:
-        asked.result.side_effect = KafkaException(KafkaError(code))
-    return cast("AdminClient", Mock(describe_configs=Mock(return_value={"group": asked})))
+        answer.result.side_effect = KafkaException(KafkaError(code))
+    return cast("AdminClient", Mock(describe_configs=Mock(return_value={"group": answer})))
 
 
 @pytest.mark.parametrize(
@@ -163,14 +161,14 @@ def broker(code: int | None = None, **found: str) -> AdminClient:
         (KafkaError.UNKNOWN, KafkaException, "UNKNOWN"),
     ],
 )
-def test_refusals_are_told_apart(code: int, error: type[Exception], match: str) -> None:
-    """Only what the broker does not know is said to be missing."""
+def test_each_refusal_has_its_error(code: int, error: type[Exception], match: str) -> None:
+    """Only a feature that the broker lacks is reported as unsupported."""
     with pytest.raises(error, match=match):
         configure_share_group(broker(code), parse_queue_settings("t", CONFIG), CONFIG, 1, SystemClock())
 
 
-def test_dead_letters_that_no_broker_writes_are_refused_if_asked_for() -> None:
-    """Who does not ask for them gets the queue without; the version stands in the message."""
+def test_a_dead_letter_topic_is_refused_if_the_broker_writes_none() -> None:
+    """Without the setting the queue opens; the error names the required and the present version."""
     assert (
         configure_share_group(broker(), parse_queue_settings("t", CONFIG), CONFIG, 1, SystemClock()) == 15.0
     )
@@ -179,8 +177,8 @@ def test_dead_letters_that_no_broker_writes_are_refused_if_asked_for() -> None:
         configure_share_group(broker(), parse_queue_settings("t", given), given, 1, SystemClock())
 
 
-def test_a_dead_letter_topic_of_ours_gets_the_brokers_prefix() -> None:
-    """One that the user names is theirs to change."""
+def test_a_default_dead_letter_topic_gets_the_brokers_prefix() -> None:
+    """A name that the user gives is checked, not changed."""
     assert prefix_dead_letter_topic(given=False, name="t.g.dead", prefix="dlq.") == "dlq.t.g.dead"
     assert prefix_dead_letter_topic(given=True, name="dlq.mine", prefix="dlq.") == "dlq.mine"
     with pytest.raises(QueueTopicMismatchError, match=r"'dlq\.'.*'dlq\.mine'"):
@@ -196,10 +194,10 @@ def test_a_dead_letter_topic_of_ours_gets_the_brokers_prefix() -> None:
         (errors.InvalidRequestError(), errors.InvalidRequestError),
     ],
 )
-def test_brokers_that_do_not_tell_their_features(
+def test_a_failed_feature_request_has_its_error(
     monkeypatch: pytest.MonkeyPatch, raised: Exception, error: type[Exception]
 ) -> None:
-    """Away, not allowed, too old: each has its own name."""
+    """Unreachable, denied, too old: each is an error class."""
     monkeypatch.setattr(broker_features, "_ADMIN_CLIENT", Mock(side_effect=raised))
     with pytest.raises(error):
         broker_features.require_share_groups(CONFIG)
