@@ -6,9 +6,9 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Event, Thread
-from typing import Final, TypeVar
+from typing import Final
 
-T = TypeVar("T")
+from trimtab.common.type_vars import ResultT
 
 SIGNAL_WAIT_S: Final = 3600.0
 SIGNAL_POLL_INTERVAL_S: Final = 0.05  # between two checks whether a request has ended
@@ -47,9 +47,9 @@ def stop_on_signals(stop: Event) -> None:
     Thread(target=watch, name="trimtab-signals", daemon=True).start()
 
 
-def run_interruptible(request: Callable[[], T], wait: Callable[[float], bool]) -> T:
+def run_interruptible(request: Callable[[], ResultT], wait: Callable[[float], bool]) -> ResultT:
     """Return the result of `request`, which runs on its own thread; a signal raises SystemExit."""
-    result: Future[T] = Future()
+    result: Future[ResultT] = Future()
 
     def run() -> None:
         try:

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import typer
 
@@ -11,14 +10,13 @@ from trimtab.cli.output_formats import print_table
 from trimtab.cli.tables.options import CompactOptions, ExpireOptions
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
+from trimtab.common.type_vars import ResultT
 from trimtab.common.units import format_bytes, parse_bytes, parse_seconds
 from trimtab.consumer_sdk.lake import maintenance
 from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.inventory import list_written_tables
 from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
-
-T = TypeVar("T")
 
 
 def compact(options: CompactOptions) -> None:
@@ -66,9 +64,9 @@ def expire(options: ExpireOptions) -> None:
     raise typer.Exit(code)
 
 
-def _run_for_each(names: Sequence[str], work: Callable[[str], T]) -> tuple[list[T], int]:
+def _run_for_each(names: Sequence[str], work: Callable[[str], ResultT]) -> tuple[list[ResultT], int]:
     """Run `work` for each table; print errors and return the results and the highest exit code."""
-    done: list[T] = []
+    done: list[ResultT] = []
     code = 0
     for name in names:
         try:

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from trimtab.common.errors import SettingError
+from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.errors import CommitConflictError
 from trimtab.consumer_sdk.lake.ports import LakeTable, StagedFiles, new_attempt_id
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 
 log = logging.getLogger("trimtab.lake")
 
-T = TypeVar("T")
+TableT = TypeVar("TableT")
 
 MAX_LOST_RACES: Final = 10
 MAX_FILES_PER_ROUND: Final = 1000  # bounds the cost of a lost race, if the format supports a limit
@@ -122,7 +123,7 @@ class RaceRetry:
     lost_races: int = 0
     limit: int = MAX_LOST_RACES
 
-    def retry_on_race(self, what: str, step: Callable[[], T]) -> T:
+    def retry_on_race(self, what: str, step: Callable[[], ResultT]) -> ResultT:
         """Return the step's result. Raises CommitConflictError after `limit` races."""
         for attempt in range(1, self.limit + 1):
             try:
@@ -169,7 +170,7 @@ def expire_table(
     return races.retry_on_race(f"{table}: expiry", lambda: maintenance.expire_versions(table, policy, now))
 
 
-def require_table(table: T | None, name: str) -> T:
+def require_table(table: TableT | None, name: str) -> TableT:
     """Return an opened table. Raises SettingError for None."""
     if table is None:
         raise SettingError(f"there is no table {name!r} in this lake")

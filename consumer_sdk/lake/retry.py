@@ -7,15 +7,14 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
+from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.errors import LakeUnavailableError
 
 log = logging.getLogger("trimtab.lake")
-
-T = TypeVar("T")
 
 RACE_BACKOFF_MIN_S: Final = 0.02  # another writer's commit takes milliseconds
 RACE_BACKOFF_MAX_S: Final = 1.0
@@ -41,10 +40,12 @@ class LakeOverdueError(LakeUnavailableError):
     retryable = False
 
 
-def bound_by_deadline(deadline: float, clock: Clock, operation: Callable[[], T]) -> Callable[[], T]:
+def bound_by_deadline(
+    deadline: float, clock: Clock, operation: Callable[[], ResultT]
+) -> Callable[[], ResultT]:
     """Return the operation; after the deadline its LakeUnavailableError is not retryable."""
 
-    def bounded() -> T:
+    def bounded() -> ResultT:
         try:
             return operation()
         except LakeUnavailableError as error:
@@ -81,7 +82,7 @@ class RetryBackoff:
         self.raise_if_cancelled()
         return seconds
 
-    def retry_until_cancelled(self, what: str, operation: Callable[[], T]) -> T:
+    def retry_until_cancelled(self, what: str, operation: Callable[[], ResultT]) -> ResultT:
         """Return the operation's result; log and retry retryable errors until cancelled."""
         attempt = 0
         while True:

@@ -8,12 +8,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self, TypeVar
+from typing import Self
 
+from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.queue import MessageQueue
-
-ResultT = TypeVar("ResultT")
 
 
 class AsyncQueue:

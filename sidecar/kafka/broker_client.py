@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, admin
 from confluent_kafka import KafkaError as KafkaErrors
@@ -27,6 +27,7 @@ from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.kafka_security import connection
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.suggestions import suggest_name
+from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember, ReplicaRacks
 
@@ -41,12 +42,7 @@ _UNTYPED_ADMIN: Any = admin  # OffsetSpec is documented, but not in the package'
 LATEST_OFFSET_SPEC: Final[Any] = _UNTYPED_ADMIN.OffsetSpec.latest()
 EARLIEST_OFFSET_SPEC: Final[Any] = _UNTYPED_ADMIN.OffsetSpec.earliest()
 CONNECTION_ERROR_CODES: Final = frozenset(  # of the client itself: no broker responded
-    {
-        KafkaErrors._TRANSPORT,  # noqa: SLF001 - the names they are documented by
-        KafkaErrors._TIMED_OUT,  # noqa: SLF001 - as above
-        KafkaErrors._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
-        KafkaErrors._RESOLVE,  # noqa: SLF001 - as above
-    }
+    {KafkaErrors._TRANSPORT, KafkaErrors._TIMED_OUT, KafkaErrors._ALL_BROKERS_DOWN, KafkaErrors._RESOLVE}  # noqa: SLF001 - the names they are documented by
 )
 COORDINATOR_MOVING_CODES: Final = frozenset(
     {
@@ -71,8 +67,6 @@ LIST_OFFSETS_TIMEOUT_S: Final = 300.0
 librdkafka 2.16 corrupts the heap if it finds no leader within its limit, which slow metadata alone
 can cause. So its limit is far above ours.
 """
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +227,7 @@ class BrokerClient:
     def _explain_denied(self) -> str:
         return f"group {self._group} is not readable: grant Describe on group {self._group}"
 
-    def _retry(self, request: Callable[[], T]) -> T:
+    def _retry(self, request: Callable[[], ResultT]) -> ResultT:
         """Send a request; again while the coordinator is moving. Raises KafkaException."""
         deadline = self._clock.monotonic() + self._timeout
         while True:

@@ -27,7 +27,7 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
-T = TypeVar("T", GroupPlan, TopicWriteRates, DecisionRecord)
+ControlValueT = TypeVar("ControlValueT", GroupPlan, TopicWriteRates, DecisionRecord)
 
 COMPACTED_TOPIC_CONFIG: Final = {"cleanup.policy": "compact", "compression.type": "zstd"}
 DECISION_TOPIC_CONFIG: Final = {
@@ -172,7 +172,9 @@ class ControlTopicStore:
         is_decision_topic = topic == self._settings.decision_topic
         return dict(DECISION_TOPIC_CONFIG if is_decision_topic else COMPACTED_TOPIC_CONFIG)
 
-    def _decode_own(self, decode: Callable[[bytes], T], messages: Iterable[Message]) -> Iterator[T]:
+    def _decode_own(
+        self, decode: Callable[[bytes], ControlValueT], messages: Iterable[Message]
+    ) -> Iterator[ControlValueT]:
         for message in messages:
             value = message.value()
             if value is None:

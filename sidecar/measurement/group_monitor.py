@@ -3,13 +3,14 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.kafka.broker_client import BrokerClient, ClusterMetadata, GroupCommits, PartitionOffsets
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
@@ -20,8 +21,6 @@ from trimtab.sidecar.measurement.observation import ObservedGroup, ReplicaRacks
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.settings.settings import SidecarSettings
-
-T = TypeVar("T")
 
 # A rebalance leaves topics without an owner for seconds; their load must not vanish meanwhile.
 TOPIC_GRACE_PERIOD_S: Final = 60.0
@@ -187,7 +186,7 @@ class GroupMonitor:
             trouble += log_sizes.trouble
         return at, readings, trouble
 
-    def _time_request(self, request: Callable[[], T]) -> tuple[float, T]:
+    def _time_request(self, request: Callable[[], ResultT]) -> tuple[float, ResultT]:
         # A rate divides by the time between offsets, and the other requests may take seconds.
         begun = self._clock.monotonic()
         answer = request()

@@ -9,13 +9,15 @@ from typing import Any, Final, TypeVar
 
 from trimtab.assignor.model import TopicPartition
 
-T = TypeVar("T")
+OffsetT = TypeVar("OffsetT")
 
 OFFSET_CODEC_VERSION: Final = 1
 OFFSET_DECODE_ERRORS: Final = (ValueError, TypeError, KeyError, AttributeError)  # of `decode_groups`
 
 
-def encode_groups(groups: Mapping[str, Mapping[TopicPartition, T]], encode: Callable[[T], object]) -> str:
+def encode_groups(
+    groups: Mapping[str, Mapping[TopicPartition, OffsetT]], encode: Callable[[OffsetT], object]
+) -> str:
     """Return JSON; `encode` makes a JSON value."""
     encoded: dict[str, dict[str, dict[str, object]]] = {}
     for group, partitions in sorted(groups.items()):  # sorted: equal offsets are equal bytes
@@ -25,7 +27,7 @@ def encode_groups(groups: Mapping[str, Mapping[TopicPartition, T]], encode: Call
     return json.dumps({"v": OFFSET_CODEC_VERSION, "groups": encoded}, separators=(",", ":"))
 
 
-def decode_groups(text: str, decode: Callable[[Any], T]) -> dict[str, dict[TopicPartition, T]]:
+def decode_groups(text: str, decode: Callable[[Any], OffsetT]) -> dict[str, dict[TopicPartition, OffsetT]]:
     """Parse JSON; `decode` reads a JSON value. Raises OFFSET_DECODE_ERRORS."""
     body = json.loads(text)
     if body["v"] != OFFSET_CODEC_VERSION:

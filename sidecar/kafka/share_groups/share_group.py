@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -12,6 +12,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.errors import SettingError, ShareGroupsUnsupportedError
 from trimtab.common.kafka_security import connection
 from trimtab.common.share_group_support import explain_missing_share_groups
+from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.errors import GroupTypeMismatchError
 from trimtab.sidecar.kafka.broker_client import (
     COORDINATOR_RETRY_INTERVAL_S,
@@ -23,8 +24,6 @@ from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, O
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
-
-T = TypeVar("T")
 _UNTYPED_ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
 SHARE_GROUP_TYPE: Final = "share"
 
@@ -87,7 +86,7 @@ class ShareGroupClient:
             self._client.close()
             self._client = None
 
-    def _retry(self, request: Callable[[Any], T]) -> T:
+    def _retry(self, request: Callable[[Any], ResultT]) -> ResultT:
         """Send a request; after a retryable error again, by a new connection, until the timeout.
 
         Raises KafkaError, ShareGroupsUnsupportedError, GroupTypeMismatchError.

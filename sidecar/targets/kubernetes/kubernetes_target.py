@@ -9,9 +9,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from trimtab.common.clock import Clock
+from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.errors import KubernetesUnavailableError, ScalingPostponedError
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
 from trimtab.sidecar.measurement.observation import ExternalScaling, ReplicaInstance, RequestedReplicas
@@ -25,8 +26,6 @@ from trimtab.sidecar.targets.kubernetes.workload import (
     WorkloadSnapshot,
     compute_count_without,
 )
-
-T = TypeVar("T")
 
 MAX_CONFLICT_RETRIES: Final = 5  # attempts of a read-modify-write, until the next iteration
 DELETION_COST_DELAY_S: Final = 1.0  # from setting the deletion cost to lowering the count
@@ -99,7 +98,7 @@ class KubernetesTarget:
     def _fetch_snapshot(self) -> WorkloadSnapshot:
         return self._call(self._api.fetch_snapshot)
 
-    def _call(self, request: Callable[[], T]) -> T:
+    def _call(self, request: Callable[[], ResultT]) -> ResultT:
         """Return the result of an API call and record an outage of the server."""
         try:
             result = request()
