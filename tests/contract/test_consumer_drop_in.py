@@ -81,7 +81,7 @@ def test_records_are_complete_and_in_order(make: Any, filled: str) -> None:
     assert consumer.poll(0.1) is None
 
 
-def test_callbacks_see_the_partitions(make: Any, filled: str) -> None:
+def test_callbacks_get_the_partitions(make: Any, filled: str) -> None:
     """on_assign and on_revoke get the consumer and the partitions, on the application's thread."""
     seen: list[Any] = []
     consumer = make()
@@ -108,8 +108,8 @@ def test_assign_in_the_callback_sets_the_start(make: Any, filled: str) -> None:
     assert values(read(consumer, 5)) == [15, 16, 17, 18, 19]
 
 
-def test_commits_of_every_kind_are_seen_by_the_next_consumer(make: Any, filled: str) -> None:
-    """By message, by offsets, and by position: a commit names the next record to read."""
+def test_the_next_consumer_starts_at_any_kind_of_commit(make: Any, filled: str) -> None:
+    """By message, by offsets or by position: the committed offset is the next record's."""
     consumer = make(enable_auto_commit=False)
     consumer.subscribe([filled])
     messages = read(consumer, 10)
@@ -122,28 +122,28 @@ def test_commits_of_every_kind_are_seen_by_the_next_consumer(make: Any, filled: 
     assert consumer.committed(where, timeout=10)[0].offset == 10
     assert consumer.position(where)[0].offset == 10
     consumer.close()
-    heir = make(enable_auto_commit=False)
-    heir.subscribe([filled])
-    assert values(read(heir, 1)) == [10]
+    successor = make(enable_auto_commit=False)
+    successor.subscribe([filled])
+    assert values(read(successor, 1)) == [10]
 
 
-def test_auto_commit_leaves_the_position_behind(make: Any, filled: str) -> None:
+def test_auto_commit_commits_the_position_at_close(make: Any, filled: str) -> None:
     """Records returned before close() are not read again."""
     consumer = make()
     consumer.subscribe([filled])
     assert len(read(consumer, 8)) == 8
     consumer.close()
-    heir = make()
-    heir.subscribe([filled])
-    assert values(read(heir, 1)) == [8]
+    successor = make()
+    successor.subscribe([filled])
+    assert values(read(successor, 1)) == [8]
 
 
-def test_an_asynchronous_commit_calls_back(make: Any, filled: str) -> None:
+def test_an_asynchronous_commit_calls_on_commit(make: Any, filled: str) -> None:
     """on_commit gets None and the offsets once the broker has them."""
-    told: list[Any] = []
+    completed: list[Any] = []
 
     def on_commit(error: Any, partitions: list[TopicPartition]) -> None:
-        told.append((error, [p.offset for p in partitions]))
+        completed.append((error, [p.offset for p in partitions]))
 
     consumer = make(**{"enable.auto.commit": False, "on_commit": on_commit})
     consumer.subscribe([filled])
@@ -151,9 +151,9 @@ def test_an_asynchronous_commit_calls_back(make: Any, filled: str) -> None:
     assert consumer.commit(offsets=[TopicPartition(filled, 0, 2)], asynchronous=True) is None
     for _ in range(100):
         consumer.poll(0.05)
-        if told:
+        if completed:
             break
-    assert told == [(None, [2])]
+    assert completed == [(None, [2])]
 
 
 def test_only_stored_offsets_are_committed(make: Any, filled: str) -> None:
@@ -163,9 +163,9 @@ def test_only_stored_offsets_are_committed(make: Any, filled: str) -> None:
     messages = read(consumer, 10)
     consumer.store_offsets(message=messages[2])
     consumer.close()
-    heir = make()
-    heir.subscribe([filled])
-    assert values(read(heir, 1)) == [3]
+    successor = make()
+    successor.subscribe([filled])
+    assert values(read(successor, 1)) == [3]
 
 
 def test_a_commit_of_nothing_is_an_error(make: Any, filled: str) -> None:
@@ -177,7 +177,7 @@ def test_a_commit_of_nothing_is_an_error(make: Any, filled: str) -> None:
     assert nothing.value.args[0].code() == KafkaError._NO_OFFSET
 
 
-def test_seek_goes_back_and_forth(make: Any, filled: str) -> None:
+def test_seek_moves_backward_and_forward(make: Any, filled: str) -> None:
     """After seek() the next record is the one at the requested offset."""
     consumer = make()
     consumer.subscribe([filled])
@@ -187,7 +187,7 @@ def test_seek_goes_back_and_forth(make: Any, filled: str) -> None:
         assert values(read(consumer, 1)) == [offset]
 
 
-def test_pause_and_resume(make: Any, filled: str) -> None:
+def test_a_paused_partition_returns_no_records(make: Any, filled: str) -> None:
     """A paused partition returns no records, and resumes at its position."""
     consumer = make()
     consumer.subscribe([filled])

@@ -1,4 +1,4 @@
-"""The service that KEDA asks, by a client that is generated from our own protocol file."""
+"""KEDA's external scaler service, called by a client generated from the protocol file."""
 
 import importlib.util
 import socket
@@ -32,7 +32,7 @@ from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup
 ROOT = Path(__file__).parents[2]
 PROTO = "trimtab/sidecar/targets/keda/externalscaler.proto"
 HOST = "127.0.0.1"
-SPEEDS = {
+LOADS = {
     0: PartitionLoad(bytes_per_s=0.0, records_per_s=0.0, backlog_records=0),
     1: PartitionLoad(bytes_per_s=9.0, records_per_s=1.0, backlog_records=5),
 }
@@ -43,7 +43,7 @@ class Eventually(Protocol):
 
 
 def compiled(folder: Path, *outputs: str) -> Path:
-    """Compile the protocol under its installed name; return where the files are."""
+    """Compile the protocol under its installed name; return the folder of the generated files."""
     (folder / "trimtab").mkdir(exist_ok=True)
     link = folder / "trimtab" / "sidecar"
     if not link.is_symlink():
@@ -57,7 +57,7 @@ def compiled(folder: Path, *outputs: str) -> Path:
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The client's code, fresh from the compiler."""
+    """The generated client."""
     made = compiled(tmp_path_factory.mktemp("proto"), "grpc_python_out")
     spec = importlib.util.spec_from_file_location("client", made / "externalscaler_pb2_grpc.py")
     assert spec is not None
@@ -67,23 +67,25 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return module
 
 
-def turn(awake: int = 1, *, running: int | None = 1) -> IterationReport:
-    """A turn that saw something to read, or nothing (0); `running` of None: it was blind."""
-    verdict = ScalingDecision(ScalingAction.HOLD, ("all is well",), DecisionMetrics(running_replicas=running))
+def report(active: int = 1, *, running: int | None = 1) -> IterationReport:
+    """Report of an iteration with backlog, or without (0); `running` is None without a replica count."""
+    decision = ScalingDecision(
+        ScalingAction.HOLD, ("all is well",), DecisionMetrics(running_replicas=running)
+    )
     return IterationReport(
-        time=0.0, decision=verdict, write_rates={TopicPartition("t", 0): SPEEDS[awake]}, epoch=1,
+        time=0.0, decision=decision, write_rates={TopicPartition("t", 0): LOADS[active]}, epoch=1,
         is_group_known=True, decision_seconds=0.0, iteration_seconds=0.0,
     )  # fmt: skip
 
 
 @pytest.fixture
-def desk() -> KedaReplicaCount:
+def replica_count() -> KedaReplicaCount:
     return KedaReplicaCount(StalenessLimits(blind_iterations=2, silent_seconds=60.0), SystemClock())
 
 
 @pytest.fixture
-def service(desk: KedaReplicaCount) -> Iterator[tuple[ExternalScalerService, int]]:
-    made = ExternalScalerService(desk, ScaledGroup("b:1", "lake", ("orders",), "latest"))
+def service(replica_count: KedaReplicaCount) -> Iterator[tuple[ExternalScalerService, int]]:
+    made = ExternalScalerService(replica_count, ScaledGroup("b:1", "lake", ("orders",), "latest"))
     yield made, made.start(HOST, 0)
     made.stop()
 
@@ -94,54 +96,54 @@ def client(service: tuple[ExternalScalerService, int], generated: ModuleType) ->
         yield generated.ExternalScalerStub(channel)
 
 
-def asked(**metadata: str) -> proto.ScaledObjectRef:
+def scaled_object(**metadata: str) -> proto.ScaledObjectRef:
     return proto.ScaledObjectRef(name="lake", namespace="default", scalerMetadata=metadata)
 
 
 def metrics(client: Any, name: str = KEDA_METRIC_NAME) -> Any:
-    request = proto.GetMetricsRequest(scaledObjectRef=asked(), metricName=name)
+    request = proto.GetMetricsRequest(scaledObjectRef=scaled_object(), metricName=name)
     return client.GetMetrics(request, timeout=20)
 
 
-def test_the_committed_code_is_of_this_protocol(tmp_path: Path) -> None:
-    """`make proto` would change nothing."""
+def test_the_generated_code_matches_the_protocol(tmp_path: Path) -> None:
+    """`make proto` changes no committed file."""
     made = compiled(tmp_path, "python_out", "pyi_out")
     for name in ("externalscaler_pb2.py", "externalscaler_pb2.pyi"):
         assert (made / name).read_text() == (ROOT / "sidecar" / "targets" / "keda" / name).read_text()
 
 
-def test_the_count_and_what_it_is_divided_by(client: Any, desk: KedaReplicaCount) -> None:
-    """One metric, one replica each, in the fields of new and of old versions of KEDA."""
-    desk.get_or_adopt(1)
-    desk.set_replicas(4)
-    desk(turn())
-    (spec,) = client.GetMetricSpec(asked(consumerGroup="lake"), timeout=20).metricSpecs
+def test_the_metric_is_the_replica_count_with_target_1(client: Any, replica_count: KedaReplicaCount) -> None:
+    """The one metric is in the fields of new and of old versions of KEDA."""
+    replica_count.get_or_adopt(1)
+    replica_count.set_replicas(4)
+    replica_count(report())
+    (spec,) = client.GetMetricSpec(scaled_object(consumerGroup="lake"), timeout=20).metricSpecs
     assert (spec.metricName, spec.targetSizeFloat, spec.targetSize) == (KEDA_METRIC_NAME, 1.0, 1)
     (value,) = metrics(client).metricValues
     assert (value.metricName, value.metricValueFloat, value.metricValue) == (KEDA_METRIC_NAME, 4.0, 4)
-    assert client.IsActive(asked(), timeout=20).result
+    assert client.IsActive(scaled_object(), timeout=20).result
 
 
-def test_what_is_not_known_is_unavailable(client: Any, desk: KedaReplicaCount) -> None:
-    """Before the first turn, and after blind ones, both questions say why; the spec is there."""
-    desk.get_or_adopt(3)
+def test_an_unknown_replica_count_is_unavailable(client: Any, replica_count: KedaReplicaCount) -> None:
+    """Before the first iteration, and after blind ones, both calls give the reason; the spec is known."""
+    replica_count.get_or_adopt(3)
     for _ in range(2):
-        for ask in (lambda: metrics(client), lambda: client.IsActive(asked(), timeout=20)):
+        for ask in (lambda: metrics(client), lambda: client.IsActive(scaled_object(), timeout=20)):
             with pytest.raises(grpc.RpcError) as caught:
                 ask()
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             assert "the sidecar" in caught.value.details()
-        assert client.GetMetricSpec(asked(), timeout=20).metricSpecs
-        desk(turn())
-        desk(turn(running=None))
-        desk(turn(running=None))
+        assert client.GetMetricSpec(scaled_object(), timeout=20).metricSpecs
+        replica_count(report())
+        replica_count(report(running=None))
+        replica_count(report(running=None))
 
 
-def test_a_wrong_trigger_is_named(client: Any, desk: KedaReplicaCount) -> None:
-    """Every call refuses it, streams too, and says which ScaledObject and which name."""
-    desk.get_or_adopt(3)
-    desk(turn())
-    wrong = asked(consumerGroup="sea")
+def test_a_wrong_trigger_is_named(client: Any, replica_count: KedaReplicaCount) -> None:
+    """Every call and stream refuses it and names the ScaledObject and its metadata."""
+    replica_count.get_or_adopt(3)
+    replica_count(report())
+    wrong = scaled_object(consumerGroup="sea")
     calls: list[Callable[[], object]] = [
         lambda: client.IsActive(wrong, timeout=20),
         lambda: client.GetMetricSpec(wrong, timeout=20),
@@ -156,66 +158,66 @@ def test_a_wrong_trigger_is_named(client: Any, desk: KedaReplicaCount) -> None:
         assert "default/lake: consumerGroup is 'sea'" in caught.value.details()
 
 
-def test_an_unknown_metric_is_named(client: Any, desk: KedaReplicaCount) -> None:
-    """There is one; others are refused."""
-    desk.get_or_adopt(3)
-    desk(turn())
+def test_an_unknown_metric_is_named(client: Any, replica_count: KedaReplicaCount) -> None:
+    """Only the one metric exists; others are refused."""
+    replica_count.get_or_adopt(3)
+    replica_count(report())
     with pytest.raises(grpc.RpcError, match="unknown metric 'lag'") as caught:
         metrics(client, "lag")
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_activity_is_pushed_when_it_changes(client: Any, desk: KedaReplicaCount) -> None:
-    """Nothing until it is known, then each change at once, and nothing while it is not known."""
-    stream = client.StreamIsActive(asked(), timeout=60)
-    desk.get_or_adopt(0)
-    desk(turn(0))
+def test_activity_is_pushed_when_it_changes(client: Any, replica_count: KedaReplicaCount) -> None:
+    """Each change is pushed at once, and nothing while the state is unknown."""
+    stream = client.StreamIsActive(scaled_object(), timeout=60)
+    replica_count.get_or_adopt(0)
+    replica_count(report(0))
     assert not next(stream).result
-    desk.set_replicas(1)
+    replica_count.set_replicas(1)
     assert next(stream).result
-    desk(turn())
-    desk.set_replicas(5)
-    desk(turn(running=None))
-    desk(turn(running=None))
-    desk.get_or_adopt(5)
-    desk(turn(0))
-    desk.set_replicas(0)
+    replica_count(report())
+    replica_count.set_replicas(5)
+    replica_count(report(running=None))
+    replica_count(report(running=None))
+    replica_count.get_or_adopt(5)
+    replica_count(report(0))
+    replica_count.set_replicas(0)
     assert not next(stream).result
     stream.cancel()
 
 
-def test_the_spec_is_pushed_once_and_the_stream_stays(
-    client: Any, service: tuple[ExternalScalerService, int], desk: KedaReplicaCount
+def test_the_spec_is_pushed_once_and_the_stream_stays_open(
+    client: Any, service: tuple[ExternalScalerService, int], replica_count: KedaReplicaCount
 ) -> None:
     """KEDA gets it when it opens the stream, which ends with the service only."""
-    stream = client.StreamMetricSpec(asked(), timeout=60)
+    stream = client.StreamMetricSpec(scaled_object(), timeout=60)
     (spec,) = next(stream).metricSpecs
     assert spec.metricName == KEDA_METRIC_NAME
-    desk.get_or_adopt(2)
-    desk(turn())
+    replica_count.get_or_adopt(2)
+    replica_count(report())
     service[0].stop()
-    with suppress(grpc.RpcError):  # cancelled, or ended: either will do
+    with suppress(grpc.RpcError):  # cancelled or ended
         assert list(stream) == []
     assert stream.done()
 
 
-def test_streams_leave_room_for_questions(
-    client: Any, desk: KedaReplicaCount, eventually: Eventually
+def test_streams_leave_capacity_for_calls(
+    client: Any, replica_count: KedaReplicaCount, eventually: Eventually
 ) -> None:
-    """More streams than there is room for are refused; those that KEDA leaves make room."""
-    desk.get_or_adopt(2)
-    desk(turn())
-    streams = [client.StreamIsActive(asked(), timeout=60) for _ in range(MAX_OPEN_STREAMS)]
+    """Streams above the limit are refused; a cancelled stream frees its place."""
+    replica_count.get_or_adopt(2)
+    replica_count(report())
+    streams = [client.StreamIsActive(scaled_object(), timeout=60) for _ in range(MAX_OPEN_STREAMS)]
     assert all(next(stream).result for stream in streams)
     with pytest.raises(grpc.RpcError) as caught:
-        next(client.StreamIsActive(asked(), timeout=20))
+        next(client.StreamIsActive(scaled_object(), timeout=20))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert client.IsActive(asked(), timeout=20).result
+    assert client.IsActive(scaled_object(), timeout=20).result
     for stream in streams:
         stream.cancel()
 
     def again() -> bool:
-        stream = client.StreamIsActive(asked(), timeout=20)
+        stream = client.StreamIsActive(scaled_object(), timeout=20)
         try:
             return bool(next(stream).result)
         except grpc.RpcError:
@@ -227,7 +229,7 @@ def test_streams_leave_room_for_questions(
 
 
 class Peer:
-    """The least of HTTP/2: frames, so that pings are ours to send and to leave unanswered."""
+    """Minimal HTTP/2 client: the test sends pings and leaves the service's unanswered."""
 
     PING, GOAWAY = 6, 7
 
@@ -240,7 +242,7 @@ class Peer:
         self._socket.sendall(b"\x00\x00\x08\x06" + bytes(13))
 
     def frames(self, seconds: float) -> list[tuple[int, int]] | None:
-        """Return type and flags of what comes until it is quiet so long; None: it has hung up."""
+        """Return type and flags of the frames until `seconds` of silence; None if the peer closed."""
         self._socket.settimeout(seconds)
         with suppress(TimeoutError):
             while part := self._socket.recv(4096):
@@ -257,10 +259,10 @@ class Peer:
 
 
 @pytest.fixture
-def pinged(desk: KedaReplicaCount) -> Iterator[Peer]:
-    """A peer of a service that counts in tenths of seconds what it counts in tens."""
+def impatient(replica_count: KedaReplicaCount) -> Iterator[Peer]:
+    """Client of a service whose keepalive times are a hundredth of the usual."""
     made = ExternalScalerService(
-        desk, ScaledGroup("b:1", "lake", (), "latest"), KeepaliveSettings(0.1, 2.0, 0.5)
+        replica_count, ScaledGroup("b:1", "lake", (), "latest"), KeepaliveSettings(0.1, 2.0, 0.5)
     )
     peer = Peer(made.start(HOST, 0))
     yield peer
@@ -268,23 +270,23 @@ def pinged(desk: KedaReplicaCount) -> Iterator[Peer]:
     made.stop()
 
 
-def test_a_client_may_ping_to_see_that_we_are_there(pinged: Peer) -> None:
-    """Each ping is answered, and nobody is sent away for it, though nothing else is said."""
+def test_a_client_may_ping(impatient: Peer) -> None:
+    """Each ping is answered, also without calls; the connection stays open."""
     seen = []
     for _ in range(6):
-        pinged.ping()
-        seen += pinged.frames(0.2) or []
+        impatient.ping()
+        seen += impatient.frames(0.2) or []
     assert seen.count((Peer.PING, 1)) == 6
     assert not [kind for kind, _ in seen if kind == Peer.GOAWAY]
 
 
-def test_a_client_that_is_gone_without_a_word_is_let_go(pinged: Peer) -> None:
-    """It is pinged, answers nothing, and holds its place for no longer than that takes."""
-    assert pinged.frames(20.0) is None
+def test_a_client_that_answers_no_ping_is_disconnected(impatient: Peer) -> None:
+    """Its connection is closed after the ping timeout."""
+    assert impatient.frames(20.0) is None
 
 
-def test_pings_are_as_keda_has_them() -> None:
-    """A client in Go pings every 10 s at the most, and timers are not exact."""
+def test_keepalive_times_fit_kedas() -> None:
+    """A Go client pings at most every 10 s, and timers are not exact."""
     assert (
         KeepaliveSettings().min_client_ping_interval
         < 10
@@ -293,9 +295,11 @@ def test_pings_are_as_keda_has_them() -> None:
     )
 
 
-def test_a_port_in_use_is_named(service: tuple[ExternalScalerService, int], desk: KedaReplicaCount) -> None:
-    """A second service on the port does not start, and says what to do."""
-    second = ExternalScalerService(desk, ScaledGroup("b:1", "lake", (), "latest"))
+def test_a_port_in_use_is_named(
+    service: tuple[ExternalScalerService, int], replica_count: KedaReplicaCount
+) -> None:
+    """A second service on the port fails to start, with a remedy."""
+    second = ExternalScalerService(replica_count, ScaledGroup("b:1", "lake", (), "latest"))
     with pytest.raises(StartupError, match="choose another grpc-port"):
         second.start(HOST, service[1])
     second.stop()

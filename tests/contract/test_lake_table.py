@@ -1,7 +1,4 @@
-"""What every table format promises to the sink; another format is one more of `formats`.
-
-So is another way to write its files.
-"""
+"""Contract of the table formats and of the ways to write their files, each an entry of `formats`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +17,12 @@ from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 pytestmark = pytest.mark.spark
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
-MARKS = CommittedOffsets({"g": {P: 3}})
+OFFSETS = CommittedOffsets({"g": {P: 3}})
 
 
 @pytest.fixture(params=["iceberg", "delta", "iceberg_arrow", "delta_arrow"])
 def formats(request: pytest.FixtureRequest) -> Any:
-    """The lake of each format and way of staging, by the name of its fixture."""
+    """Return the lake of each format and file writer, by the name of its fixture."""
     return request.getfixturevalue(request.param)
 
 
@@ -61,35 +58,35 @@ def test_a_missing_table_is_none(formats: Lake, namespace: str) -> None:
     assert formats.open_table(f"{namespace}.nothing") is None
 
 
-def test_making_a_table_twice_gives_the_one(
+def test_creating_a_table_twice_returns_the_existing_one(
     formats: Lake, frame: Callable[[int], Any], table: LakeTable
 ) -> None:
-    """Two writers that both find no table end up with the same one."""
-    table.commit(StagedFiles("a"), MARKS, table.read_offsets())
-    assert formats.create_table(table.name, frame(0)).read_offsets().offsets == MARKS
+    """Two writers that create it at once use the same table."""
+    table.commit(StagedFiles("a"), OFFSETS, table.read_offsets())
+    assert formats.create_table(table.name, frame(0)).read_offsets().offsets == OFFSETS
 
 
-def test_staged_rows_are_seen_with_their_marks_or_not_at_all(
+def test_rows_and_offsets_are_committed_together(
     table: LakeTable, frame: Callable[[int], Any], count: Callable[[LakeTable], int]
 ) -> None:
-    """Staging shows nothing; the commit shows rows and marks together."""
+    """Staged rows are not visible; the commit publishes rows and offsets."""
     staged = table.stage_rows(frame(3), "a")
     assert (staged.rows, staged.bytes > 0) == (3, True)
     assert (count(table), table.read_offsets().offsets) == (0, CommittedOffsets())
-    table.commit(staged, MARKS, table.read_offsets())
-    assert (count(table), table.read_offsets().offsets) == (3, MARKS)
+    table.commit(staged, OFFSETS, table.read_offsets())
+    assert (count(table), table.read_offsets().offsets) == (3, OFFSETS)
 
 
-def test_marks_alone_can_be_committed(table: LakeTable) -> None:
-    """A batch without rows for the own table still moves its marks."""
-    table.commit(StagedFiles("a"), MARKS, table.read_offsets())
-    assert table.read_offsets().offsets == MARKS
+def test_offsets_can_be_committed_without_rows(table: LakeTable) -> None:
+    """A batch without rows for the table still advances its offsets."""
+    table.commit(StagedFiles("a"), OFFSETS, table.read_offsets())
+    assert table.read_offsets().offsets == OFFSETS
 
 
-def test_gaps_come_with_their_marks_or_not_at_all(
+def test_gaps_and_offsets_are_committed_together(
     formats: Lake, table: LakeTable, frame: Callable[[int], Any], count: Callable[[LakeTable], int]
 ) -> None:
-    """A commit that lost its race leaves no gap; one that wins adds it, and later ones keep it."""
+    """A commit with a conflict adds no gap; a successful one does, and later commits keep it."""
     gaps = TableGaps().with_group_gaps("g", {P: [OffsetGap(0, 3)]})
     assert table.read_gaps() == TableGaps()
     seen = table.read_offsets()
@@ -98,7 +95,7 @@ def test_gaps_come_with_their_marks_or_not_at_all(
     assert other is not None
     other.commit(StagedFiles("early"), CommittedOffsets({"g": {Q: 1}}), other.read_offsets())
     with pytest.raises(CommitConflictError):
-        table.commit(staged, MARKS, seen, gaps)
+        table.commit(staged, OFFSETS, seen, gaps)
     assert (count(table), table.read_offsets().offsets, table.read_gaps()) == (
         0,
         CommittedOffsets({"g": {Q: 1}}),
@@ -117,10 +114,10 @@ def test_gaps_come_with_their_marks_or_not_at_all(
     assert found.read_gaps() == gaps
 
 
-def test_marks_that_moved_after_they_were_read_refuse_the_commit(
+def test_offsets_that_changed_since_they_were_read_refuse_the_commit(
     formats: Lake, table: LakeTable, frame: Callable[[int], Any], count: Callable[[LakeTable], int]
 ) -> None:
-    """Between looking and committing another writer got in: nothing is added, its marks stay."""
+    """After another writer's commit nothing is added, and its offsets stay."""
     seen = table.read_offsets()
     staged = table.stage_rows(frame(3), "late")
     other = formats.open_table(table.name)
@@ -128,48 +125,48 @@ def test_marks_that_moved_after_they_were_read_refuse_the_commit(
     theirs = CommittedOffsets().advanced_by("g", {Q: OffsetSpan(None, 0, 9)})
     other.commit(other.stage_rows(frame(1), "early"), theirs, other.read_offsets())
     with pytest.raises(CommitConflictError):
-        table.commit(staged, MARKS, seen)
+        table.commit(staged, OFFSETS, seen)
     assert (count(table), table.read_offsets().offsets) == (1, theirs)
     assert not table.has_committed("late")
 
 
-def test_the_fence_holds_on_a_table_that_retries_by_itself(
+def test_the_fence_holds_on_a_table_with_commit_retries(
     formats: Lake, table: LakeTable, frame: Callable[[int], Any], spark: Any
 ) -> None:
-    """A table's own commit retries do not get a stale commit through."""
+    """The table's own commit retries do not publish a stale commit."""
     spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('commit.retry.num-retries' = '10')")
     seen = table.read_offsets()
     other = formats.open_table(table.name)
     assert other is not None
-    other.commit(StagedFiles("early"), MARKS, other.read_offsets())
+    other.commit(StagedFiles("early"), OFFSETS, other.read_offsets())
     with pytest.raises(CommitConflictError):
         table.commit(table.stage_rows(frame(1), "late"), CommittedOffsets({"g": {P: 1}}), seen)
-    assert table.read_offsets().offsets == MARKS
+    assert table.read_offsets().offsets == OFFSETS
 
 
-def test_a_foreign_write_between_looking_and_committing_does_no_harm(
+def test_a_write_by_hand_is_no_conflict(
     table: LakeTable, frame: Callable[[int], Any], count: Callable[[LakeTable], int], spark: Any
 ) -> None:
-    """An INSERT by hand moves no marks, so the commit goes on top of it."""
-    table.commit(table.stage_rows(frame(2), "a"), MARKS, table.read_offsets())
+    """An INSERT changes no offsets, so the commit follows it."""
+    table.commit(table.stage_rows(frame(2), "a"), OFFSETS, table.read_offsets())
     seen = table.read_offsets()
     copy = f"INSERT INTO {table.name} SELECT * FROM {table.name}"  # noqa: S608 - this test's table
     spark.sql(copy)
-    table.commit(table.stage_rows(frame(1), "b"), MARKS, seen)
-    assert (count(table), table.read_offsets().offsets) == (5, MARKS)
+    table.commit(table.stage_rows(frame(1), "b"), OFFSETS, seen)
+    assert (count(table), table.read_offsets().offsets) == (5, OFFSETS)
 
 
-def test_the_history_tells_which_attempt_landed(table: LakeTable) -> None:
-    """After a commit of unknown outcome the table can be asked, also when others came later."""
-    table.commit(StagedFiles("a"), MARKS, table.read_offsets())
-    table.commit(StagedFiles("b"), MARKS, table.read_offsets())
+def test_the_history_contains_the_committed_attempts(table: LakeTable) -> None:
+    """A commit of unknown outcome can be looked up, also after later commits."""
+    table.commit(StagedFiles("a"), OFFSETS, table.read_offsets())
+    table.commit(StagedFiles("b"), OFFSETS, table.read_offsets())
     assert [table.has_committed(attempt) for attempt in "abc"] == [True, True, False]
 
 
-def test_discarded_files_are_gone(
+def test_discarded_files_are_deleted(
     table: LakeTable, frame: Callable[[int], Any], warehouse: Path, namespace: str
 ) -> None:
-    """An attempt that is given up leaves no data files; a second discard does no harm."""
+    """An abandoned attempt leaves no data files; deleting them again has no effect."""
     staged = table.stage_rows(frame(3), "a")
     assert list(warehouse.glob(f"{namespace}/**/*.parquet"))
     table.delete_staged_files(staged)
@@ -177,7 +174,7 @@ def test_discarded_files_are_gone(
     assert not list(warehouse.glob(f"{namespace}/**/*.parquet"))
 
 
-def test_rows_that_do_not_fit_are_named(table: LakeTable, frame: Callable[[int], Any]) -> None:
+def test_a_surplus_column_is_named(table: LakeTable, frame: Callable[[int], Any]) -> None:
     """A column that the table lacks is an error that names it."""
     rows = frame(1)
     if isinstance(rows, pa.Table):

@@ -1,4 +1,4 @@
-"""What every replica target promises, and what the one with real processes promises besides."""
+"""Contract of all replica targets, and of the one with local processes."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from trimtab.sidecar.targets.in_memory import InMemoryTarget
 from trimtab.sidecar.targets.process.process_target import ProcessTarget, WorkerRecord
 from trimtab.sidecar.targets.replica_target import ReplicaTarget
 
-POLITE = "import signal; signal.sigwait({signal.SIGTERM})"
+COOPERATIVE = "import signal; signal.sigwait({signal.SIGTERM})"
 STUBBORN = (
     "import signal, threading; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     "print('deaf', flush=True); threading.Event().wait()"
@@ -32,7 +32,7 @@ class Eventually(Protocol):
 
 
 class Clock(SystemClock):
-    """Real time, and more of it when a test says so."""
+    """Real time plus `ahead` seconds."""
 
     ahead = 0.0
 
@@ -40,7 +40,7 @@ class Clock(SystemClock):
         return super().wall() + self.ahead
 
 
-def command(program: str = POLITE) -> list[str]:
+def command(program: str = COOPERATIVE) -> list[str]:
     return [sys.executable, "-c", program, "{instance}"]
 
 
@@ -51,11 +51,11 @@ def clock() -> Clock:
 
 @pytest.fixture
 def open_target(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., ProcessTarget]]:
-    """Opens process targets on one state folder, and ends what they leave behind."""
+    """Open process targets on one state folder; kill remaining workers at the end."""
     opened: list[ProcessTarget] = []
 
-    def start(program: str = POLITE, patience: float = 60.0) -> ProcessTarget:
-        opened.append(ProcessTarget(command(program), tmp_path / "state", clock, patience))
+    def start(program: str = COOPERATIVE, stop_timeout: float = 60.0) -> ProcessTarget:
+        opened.append(ProcessTarget(command(program), tmp_path / "state", clock, stop_timeout))
         return opened[-1]
 
     yield start
@@ -71,15 +71,15 @@ STATEFULSET = pytest.param("statefulset", marks=pytest.mark.kubernetes)
 
 @pytest.fixture
 def opened(request: pytest.FixtureRequest) -> Callable[[str], ReplicaTarget]:
-    """Opens a target of a sort; those on Kubernetes have a workload of their own."""
+    """Open a target of a kind; each on Kubernetes has its own workload."""
 
-    def start(sort: str) -> ReplicaTarget:
-        if sort == "memory":
+    def start(kind: str) -> ReplicaTarget:
+        if kind == "memory":
             return InMemoryTarget()
-        if sort == "process":
+        if kind == "process":
             processes: ReplicaTarget = request.getfixturevalue("open_target")()
             return processes
-        pods: ReplicaTarget = request.getfixturevalue("steered")(sort)
+        pods: ReplicaTarget = request.getfixturevalue("steered")(kind)
         pods.list_replicas()
         return pods
 
@@ -93,7 +93,7 @@ def target(request: pytest.FixtureRequest, opened: Callable[[str], ReplicaTarget
 
 @pytest.fixture(params=["memory", "process", DEPLOYMENT])
 def naming_target(request: pytest.FixtureRequest, opened: Callable[[str], ReplicaTarget]) -> ReplicaTarget:
-    """A target whose replicas have no places; those of a StatefulSet come back to theirs."""
+    """A target that names replicas itself; those of a StatefulSet keep their ordinals."""
     return opened(request.param)
 
 
@@ -101,15 +101,15 @@ def alive(target: ReplicaTarget) -> list[str]:
     return [i.name for i in target.list_replicas() if i.alive]
 
 
-def test_added_replicas_are_there(target: ReplicaTarget) -> None:
-    """What `add_replicas` names is alive when `list_replicas` is asked next."""
+def test_added_replicas_are_listed(target: ReplicaTarget) -> None:
+    """The next `list_replicas` returns the added replicas as alive."""
     names = target.add_replicas(2)
     assert alive(target) == sorted(names)
     assert target.add_replicas(0) == ()
 
 
 def stop(target: ReplicaTarget, name: str, eventually: Eventually) -> None:
-    """Stop one, as the loop does: where the target says that it waits, it is asked again."""
+    """Stop a replica as the control loop does: repeat the call while the target waits."""
 
     def done() -> bool:
         try:
@@ -121,26 +121,26 @@ def stop(target: ReplicaTarget, name: str, eventually: Eventually) -> None:
     eventually(done)
 
 
-def test_stopped_replicas_go(target: ReplicaTarget, eventually: Eventually) -> None:
-    """A stopped one ends, the others stay; stopping again, or a stranger, is no error."""
+def test_stopped_replicas_end(target: ReplicaTarget, eventually: Eventually) -> None:
+    """A stopped replica ends, the others stay; stopping it again, or an unknown one, is no error."""
     target.add_replicas(2)
     staying, going = sorted(target.list_replicas(), key=lambda i: (i.ordinal, i.name))
     stop(target, going.name, eventually)
     stop(target, going.name, eventually)
-    stop(target, "nobody", eventually)
+    stop(target, "unknown", eventually)
     eventually(lambda: alive(target) == [staying.name])
 
 
-def test_names_are_given_once(naming_target: ReplicaTarget, eventually: Eventually) -> None:
-    """A new replica never gets the name of one that is gone."""
+def test_names_are_not_reused(naming_target: ReplicaTarget, eventually: Eventually) -> None:
+    """A new replica never gets the name of a previous one."""
     (first,) = naming_target.add_replicas(1)
     stop(naming_target, first, eventually)
     eventually(lambda: not alive(naming_target))
     assert first not in naming_target.add_replicas(3)
 
 
-def test_advice_does_nothing() -> None:
-    """The advisory target shows, starts and stops nothing."""
+def test_the_advisory_target_does_nothing() -> None:
+    """It lists, starts and stops no replica."""
     target = AdvisoryTarget()
     assert target.advisory
     assert target.add_replicas(3) == ()
@@ -152,10 +152,10 @@ def pid_of(folder: Path, name: str) -> int:
     return int(json.loads((folder / "state" / "workers" / f"{name}.json").read_text())["pid"])
 
 
-def test_the_dead_are_noticed(
+def test_a_killed_worker_is_removed(
     open_target: Callable[..., ProcessTarget], tmp_path: Path, eventually: Eventually
 ) -> None:
-    """A killed worker is gone, reaped, and its file with it."""
+    """It is reaped, no longer listed, and its file is deleted."""
     target = open_target()
     (name,) = target.add_replicas(1)
     os.kill(pid_of(tmp_path, name), signal.SIGKILL)
@@ -166,7 +166,7 @@ def test_the_dead_are_noticed(
 def test_workers_outlive_the_sidecar(
     open_target: Callable[..., ProcessTarget], tmp_path: Path, eventually: Eventually
 ) -> None:
-    """A target opened again finds the workers, can stop them, and goes on counting names."""
+    """A reopened target lists the workers, can stop them, and continues their numbers."""
     before = open_target()
     names = before.add_replicas(2)
     before.close()
@@ -181,7 +181,7 @@ def test_workers_outlive_the_sidecar(
 def test_a_crash_while_starting_loses_no_worker(
     open_target: Callable[..., ProcessTarget], tmp_path: Path
 ) -> None:
-    """A file without a pid, or cut short, is completed from the worker's own mark."""
+    """A file without a pid, or a truncated one, is restored from the worker's environment."""
     before = open_target()
     one, two = before.add_replicas(2)
     pids = [pid_of(tmp_path, one), pid_of(tmp_path, two)]
@@ -193,8 +193,8 @@ def test_a_crash_while_starting_loses_no_worker(
     assert [pid_of(tmp_path, one), pid_of(tmp_path, two)] == pids
 
 
-def test_a_pid_that_came_back_is_not_ours(open_target: Callable[..., ProcessTarget], tmp_path: Path) -> None:
-    """A file whose pid now belongs to another process is no worker, and that process is spared."""
+def test_a_reused_pid_is_no_worker(open_target: Callable[..., ProcessTarget], tmp_path: Path) -> None:
+    """A process that got the pid of a dead worker is neither listed nor stopped."""
     target = open_target()
     target.close()
     folder = tmp_path / "state" / "workers"
@@ -206,8 +206,10 @@ def test_a_pid_that_came_back_is_not_ours(open_target: Callable[..., ProcessTarg
     assert alive(again) == []
 
 
-def test_one_that_died_at_once_is_dead(open_target: Callable[..., ProcessTarget], tmp_path: Path) -> None:
-    """A worker that was gone before its start time could be read does not count as alive."""
+def test_a_worker_without_a_start_time_is_dead(
+    open_target: Callable[..., ProcessTarget], tmp_path: Path
+) -> None:
+    """A worker that ended before its start time was read does not count as alive."""
     gone = WorkerRecord("worker-1", 0.0, pid=99_999_999, ticks=None)
     assert not gone.is_alive
     target = open_target()
@@ -218,11 +220,11 @@ def test_one_that_died_at_once_is_dead(open_target: Callable[..., ProcessTarget]
     assert not file.exists()
 
 
-def test_the_stubborn_are_killed(
+def test_a_worker_that_ignores_sigterm_is_killed(
     open_target: Callable[..., ProcessTarget], clock: Clock, tmp_path: Path, eventually: Eventually
 ) -> None:
-    """One that ignores SIGTERM is killed when the patience is over, not before."""
-    target = open_target(STUBBORN, patience=60)
+    """It is killed after the stop timeout, not before."""
+    target = open_target(STUBBORN, stop_timeout=60)
     (name,) = target.add_replicas(1)
     log = tmp_path / "state" / "logs" / f"{name}.log"
     eventually(lambda: "deaf" in log.read_text())
@@ -235,8 +237,8 @@ def test_the_stubborn_are_killed(
     eventually(lambda: not alive(target))
 
 
-def test_two_sidecars_cannot_share_a_folder(open_target: Callable[..., ProcessTarget]) -> None:
-    """The second is told so; when the first lets go, it can have the folder."""
+def test_two_sidecars_cannot_share_a_state_folder(open_target: Callable[..., ProcessTarget]) -> None:
+    """The second gets an error; after the first closes, it can open the folder."""
     first = open_target()
     with pytest.raises(StateDirInUseError, match="in use by another sidecar"):
         open_target()
@@ -244,8 +246,8 @@ def test_two_sidecars_cannot_share_a_folder(open_target: Callable[..., ProcessTa
     open_target()
 
 
-def test_a_command_that_is_not_there(tmp_path: Path, clock: Clock) -> None:
-    """What cannot be started is a named error and leaves no file behind."""
+def test_an_unknown_command_is_named(tmp_path: Path, clock: Clock) -> None:
+    """A worker that cannot be started is a StartupError and leaves no file."""
     target = ProcessTarget(["/no/such/program", "{instance}"], tmp_path / "state", clock)
     with pytest.raises(StartupError, match="/no/such/program"):
         target.add_replicas(1)
@@ -256,7 +258,7 @@ def test_a_command_that_is_not_there(tmp_path: Path, clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("program", "how"), [("raise SystemExit(3)", "with exit code 3"), ("import os; os.abort()", "by SIGABRT")]
 )
-def test_the_end_of_a_worker_is_told(
+def test_the_unexpected_end_of_a_worker_is_reported(
     program: str,
     how: str,
     open_target: Callable[..., ProcessTarget],
@@ -264,7 +266,7 @@ def test_the_end_of_a_worker_is_told(
     clock: Clock,
     eventually: Eventually,
 ) -> None:
-    """Exit code or signal, and where its log is, for five minutes."""
+    """Its exit code or signal and its log file are reported for five minutes."""
     target = open_target(program)
     (name,) = target.add_replicas(1)
     eventually(lambda: target.list_replicas() == ())
@@ -274,10 +276,10 @@ def test_the_end_of_a_worker_is_told(
     assert target.read_external_scaling().trouble == ()
 
 
-def test_who_was_told_to_end_is_no_trouble(
+def test_the_requested_end_of_a_worker_is_not_reported(
     open_target: Callable[..., ProcessTarget], eventually: Eventually
 ) -> None:
-    """A worker that ends as it was asked to is as it should be."""
+    """Only an unexpected end is reported."""
     target = open_target()
     (name,) = target.add_replicas(1)
     target.stop_replica(name)

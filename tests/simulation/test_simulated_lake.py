@@ -14,13 +14,13 @@ from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 
 HELD = (
     contract.test_a_missing_table_is_none,
-    contract.test_making_a_table_twice_gives_the_one,
-    contract.test_staged_rows_are_seen_with_their_marks_or_not_at_all,
-    contract.test_marks_alone_can_be_committed,
-    contract.test_gaps_come_with_their_marks_or_not_at_all,
-    contract.test_marks_that_moved_after_they_were_read_refuse_the_commit,
-    contract.test_the_history_tells_which_attempt_landed,
-    contract.test_rows_that_do_not_fit_are_named,
+    contract.test_creating_a_table_twice_returns_the_existing_one,
+    contract.test_rows_and_offsets_are_committed_together,
+    contract.test_offsets_can_be_committed_without_rows,
+    contract.test_gaps_and_offsets_are_committed_together,
+    contract.test_offsets_that_changed_since_they_were_read_refuse_the_commit,
+    contract.test_the_history_contains_the_committed_attempts,
+    contract.test_a_surplus_column_is_named,
 )
 
 
