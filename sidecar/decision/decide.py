@@ -122,15 +122,15 @@ def make_decision(
     step = next(step for rule in DECISION_RULES if (step := rule(context)) is not None)
     crossing = model.compute_cross_rack_traffic()
     shortfall = _explain_missing_replicas(context)
-    reasons = (
-        *step.reasons,
-        *(() if shortfall is None else (shortfall, *observation.trouble[:1])),
+    warnings = (
         *recommendation.warnings,
-        *model.describe_oversized_partitions(),
-        *model.describe_partition_limit(recommendation.recommended),
-        *model.describe_stuck_partitions(),
+        model.describe_oversized_partitions(),
+        model.describe_partition_limit(recommendation.recommended),
+        model.describe_stuck_partitions(),
         *(crossing.notes if crossing is not None and model.weighs_racks() else ()),
     )
+    unmet = () if shortfall is None else (shortfall, *observation.trouble[:1])
+    reasons = (*step.reasons, *unmet, *(text for text in warnings if text is not None))
     return ScalingDecision(
         step.action,
         reasons,
@@ -243,7 +243,7 @@ def _adopt_advisory_count(context: DecisionContext) -> DecisionStep | None:
 
 
 def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
-    model, shared = context.model, context.observation.group.is_share_group
+    model, shared = context.model, context.model.is_share_group
     if shared and not model.active and not context.plan.replicas:
         return None  # `stop_last_replicas` first checks that the queue is still empty
     ordinals = model.map_ordinals()

@@ -94,6 +94,6 @@ def drain_replicas(
     owning = any(context.model.owned_partitions(name) for name in names)
     make = context.next_plan if owning else context.amend_plan
     plan = make(reason, replicas=replicas, draining=(*context.plan.draining, *names))
-    shared = context.observation.group.is_share_group
+    shared = context.model.is_share_group
     expected = None if shared else context.model.plan_without(names)
     return DecisionStep(ScalingAction.DRAIN, (reason,), plan, expected_plan=expected)

@@ -1,7 +1,7 @@
 """Derives the facts a decision needs from an observation: owners, loads, missing replicas.
 
-Members unknown to the replica target (dying pods, or others' clients) are foreign members: their
-partitions count as unowned.
+Members unknown to the replica target (dying pods, or others' clients) are foreign: their partitions
+count as unowned.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +12,7 @@ from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPlan, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.units import format_bytes, format_rate
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy
@@ -30,6 +31,16 @@ class GroupModel:
     members: Mapping[str, ObservedMember]  # ours, by instance
 
     @property
+    def write_rates(self) -> Mapping[TopicPartition, PartitionLoad]:
+        """Measured load of each partition."""
+        return self.observation.write_rates
+
+    @property
+    def is_share_group(self) -> bool:
+        """Whether each member gets every partition, and none is owned."""
+        return self.observation.group.is_share_group
+
+    @property
     def draining(self) -> tuple[str, ...]:
         """Live instances that the plan in force drains."""
         return tuple(name for name in self.running if name in self.plan.draining)
@@ -42,12 +53,12 @@ class GroupModel:
     @property
     def unknown_partitions(self) -> tuple[TopicPartition, ...]:
         """Partitions with an unknown write rate."""
-        return tuple(sorted(p for p, s in self.observation.write_rates.items() if s.weight is None))
+        return tuple(sorted(p for p, s in self.write_rates.items() if s.weight is None))
 
     def find_unjoined_replicas(self, now: float) -> tuple[str, ...]:
         """Return instances started within the startup timeout that have not joined."""
-        started_after = now - self.policy.startup_timeout
-        young = {i.name for i in self.observation.replicas or () if i.started_at >= started_after}
+        since = now - self.policy.startup_timeout  # an older one may never join: do not wait for it
+        young = {i.name for i in self.observation.replicas or () if i.started_at >= since}
         return tuple(n for n in self.active if n in young and n not in self.members)
 
     def owned_partitions(self, instance: str) -> frozenset[TopicPartition]:
@@ -60,10 +71,11 @@ class GroupModel:
         group = self.observation.group
         if group.is_share_group:
             return None  # no handovers
+        # Draining or stopping during a handover would leave its partitions unread for longer.
         if group.state is not GroupState.STABLE:
             return f"the group is {group.state}"
         owned = {p for member in group.members for p in member.owned_partitions}
-        unowned = sorted(p for p in self.observation.write_rates if p not in owned)
+        unowned = sorted(p for p in self.write_rates if p not in owned)
         if unowned:
             return f"{len(unowned)} partitions have no owner ({unowned[0]} first)"
         foreign = sorted(
@@ -73,21 +85,16 @@ class GroupModel:
 
     def build_load(self, *, unknown_as_zero: bool = False) -> Load:
         """Return the load of a placement; the assignor estimates unknown rates."""
-        default = 0.0 if unknown_as_zero else None
-        rates = {p: s.weight for p, s in self.observation.write_rates.items()}
-        lags = {
-            p: s.backlog_records
-            for p, s in self.observation.write_rates.items()
-            if s.backlog_records is not None
-        }
-        deviations = {p: s.stddev_bytes_per_s for p, s in self.observation.write_rates.items()}
-        return Load({p: default if w is None else w for p, w in rates.items()}, lags, deviations)
+        default, loads = 0.0 if unknown_as_zero else None, self.write_rates.items()
+        rates = {p: default if s.weight is None else s.weight for p, s in loads}
+        lags = {p: s.backlog_records for p, s in loads if s.backlog_records is not None}
+        return Load(rates, lags, {p: s.stddev_bytes_per_s for p, s in loads})
 
     def build_group(self, draining: Iterable[str] = (), *, with_draining: bool = True) -> ConsumerGroup:
         """Return our members, joined or not; `draining` adds to the plan's draining ones."""
         leaving = {*self.draining, *draining}
         names = self.running if with_draining else self.active
-        topics = frozenset(p.topic for p in self.observation.write_rates)
+        topics = frozenset(p.topic for p in self.write_rates)
         members = tuple(
             Member(
                 id=name,
@@ -100,9 +107,8 @@ class GroupModel:
             for name in names
         )
         owners = {p: name for name in names for p in self.owned_partitions(name)}
-        return ConsumerGroup(
-            members, tuple(sorted(self.observation.write_rates)), owners, self.observation.replica_racks
-        )
+        partitions = tuple(sorted(self.write_rates))
+        return ConsumerGroup(members, partitions, owners, self.observation.replica_racks)
 
     def map_ordinals(self) -> dict[str, int]:
         """Return the ordinal of each live instance; the target removes the highest first."""
@@ -113,12 +119,9 @@ class GroupModel:
         return {n: sum_rates(self.owned_partitions(n), self.build_load()) for n in self.running}
 
     def compute_max_fill(self) -> float | None:
-        """Return the highest load / capacity of an instance; None without instances.
-
-        In a share group all instances count as equally full.
-        """
-        if self.observation.group.is_share_group:
-            room = sum(map(self.capacity_of, self.active))
+        """Return the highest load / capacity of an instance; None without instances."""
+        if self.is_share_group:
+            room = sum(map(self.capacity_of, self.active))  # the broker keeps all equally full
             return self.compute_total_rate() / room if room else None
         return max((load / self.capacity_of(n) for n, load in self.compute_loads().items()), default=None)
 
@@ -140,67 +143,54 @@ class GroupModel:
         """Return why this direction is paused; None if it is not."""
         if self.observation.external_scaling.paused_direction in (direction, "all"):
             return f"{direction} is paused at the target"
-        return (
-            f"{direction} is paused by the settings" if direction in self.policy.paused_directions else None
-        )
+        paused = direction in self.policy.paused_directions
+        return f"{direction} is paused by the settings" if paused else None
 
-    def describe_oversized_partitions(self) -> tuple[str, ...]:
-        """Name the largest partition with a write rate above a consumer's usable capacity."""
-        rates = {p: s.bytes_per_s or 0.0 for p, s in self.observation.write_rates.items()}
+    def describe_oversized_partitions(self) -> str | None:
+        """Return the largest partition above a consumer's usable capacity; None without one."""
+        rates = {p: s.bytes_per_s or 0.0 for p, s in self.write_rates.items()}
         room = self.policy.usable_capacity
         large = sorted((p for p, r in rates.items() if r > room), key=lambda p: (-rates[p], p))
-        if not large or self.observation.group.is_share_group:
-            return ()
+        if not large or self.is_share_group:
+            return None
         more = f" (and {len(large) - 1} more)" if len(large) > 1 else ""
-        warning = (
+        return (
             f"{large[0]}{more} receives {format_rate(rates[large[0]])}, above the usable "
             f"capacity of a consumer ({format_rate(room)}): split the key or raise the capacity"
         )
-        return (warning,)
 
-    def describe_partition_limit(self, recommended: int | None) -> tuple[str, ...]:
-        """Warn if a queue on a consumer group has no partition for another worker."""
-        queue, partitions = self.observation.queue, len(self.observation.write_rates)
-        if (
-            queue is None
-            or self.observation.group.is_share_group
-            or recommended is None
-            or recommended < partitions
-        ):
-            return ()
-        if partitions >= self.policy.max_replicas:
-            return ()
-        warning = (
+    def describe_partition_limit(self, recommended: int | None) -> str | None:
+        """Return why a queue on a consumer group cannot use another worker; None if it can."""
+        queue, partitions = self.observation.queue, len(self.write_rates)
+        if queue is None or self.is_share_group or recommended is None:
+            return None
+        if recommended < partitions or partitions >= self.policy.max_replicas:
+            return None
+        return (
             f"{queue.kind} allows one worker per partition, and the topic has {partitions}: "
             "add partitions, or concurrency per worker"
         )
-        return (warning,)
 
-    def describe_stuck_partitions(self) -> tuple[str, ...]:
-        """Name the stuck partition with the largest backlog, and what to check."""
-        backlogs = {
-            p: self.observation.write_rates[p].backlog_bytes or 0.0 for p in self.observation.stuck_partitions
-        }
-        if not backlogs:
-            return ()
+    def describe_stuck_partitions(self) -> str | None:
+        """Return the stuck partition with the largest backlog, and what to check; None without one."""
+        stuck = self.observation.stuck_partitions
+        if not stuck:
+            return None
+        backlogs = {p: self.write_rates[p].backlog_bytes or 0.0 for p in stuck}
         first = min(backlogs, key=lambda p: (-backlogs[p], p))
-        owner = next(
-            (m.instance for m in self.observation.group.members if first in m.owned_partitions), "no consumer"
-        )
+        owners = (m.instance for m in self.observation.group.members if first in m.owned_partitions)
+        owner, window = next(owners, "no consumer"), self.policy.scale_up_evaluation_window
         more = f" (and {len(backlogs) - 1} more)" if len(backlogs) > 1 else ""
-        stuck = f"{first}{more} is stuck: {owner} has committed nothing of it for "
-        warning = (
-            f"{stuck}{self.policy.scale_up_evaluation_window:.0f} s, "
+        return (
+            f"{first}{more} is stuck: {owner} has committed nothing of it for {window:.0f} s, "
             f"{format_bytes(backlogs[first])} waiting: more consumers would not help, check "
             "its log for a record that fails"
         )
-        return (warning,)
 
     def compute_cross_rack_traffic(self) -> CrossRackTraffic | None:
         """Return the cross-rack traffic of the current placement; None if no member has a rack."""
-        return compute_cross_rack_traffic(
-            self.observation.group.members, self.observation.write_rates, self.observation.replica_racks
-        )
+        members, racks = self.observation.group.members, self.observation.replica_racks
+        return compute_cross_rack_traffic(members, self.write_rates, racks)
 
     def weighs_racks(self) -> bool:
         """Return whether the heuristic considers racks."""
@@ -220,7 +210,7 @@ def build_group_model(observation: Observation, policy: AutoscalingPolicy, plan:
     running = tuple(sorted(i.name for i in observation.replicas or () if i.alive))
     members: dict[str, ObservedMember] = {}
     for member in observation.group.members:
-        if member.instance in running:
+        if member.instance in running:  # one instance may have two member ids while it rejoins
             owned = members.get(member.instance, member).owned_partitions
             members[member.instance] = replace(member, owned_partitions=owned | member.owned_partitions)
     return GroupModel(observation, policy, plan, running, members)

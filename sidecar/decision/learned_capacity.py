@@ -37,7 +37,7 @@ def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: fl
 
 
 def _is_saturated(model: GroupModel, owned: frozenset[TopicPartition]) -> bool:
-    loads = {p: model.observation.write_rates[p] for p in owned if p in model.observation.write_rates}
+    loads = {p: model.write_rates[p] for p in owned if p in model.write_rates}
     if len(loads) < len(owned) or any(p not in model.observation.consumption_rates for p in owned):
         return False  # an unknown partition may be the one that keeps the consumer idle
     if model.observation.stuck_partitions & owned:

@@ -85,7 +85,7 @@ def prepare_recommendations(
 def _record_iteration(
     model: GroupModel, memory: DecisionMemory, now: float, *, is_load_known: bool
 ) -> DecisionMemory:
-    idle, lacking = is_idle(model.observation.write_rates), len(model.active) < model.plan.replicas
+    idle, lacking = is_idle(model.write_rates), len(model.active) < model.plan.replicas
     memory = replace(
         memory,
         unknown_iterations=0 if is_load_known else memory.unknown_iterations + 1,
@@ -103,15 +103,15 @@ def _start_time(since: float | None, now: float) -> float:
 def _append_age_sample(model: GroupModel, memory: DecisionMemory, now: float) -> tuple[AgeSample, ...]:
     window = model.policy.scale_up_evaluation_window
     kept = tuple(seen for seen in memory.age_samples if now - window < seen.time <= now)
-    new = sample_ages(now, model.observation.write_rates) if window else None
+    new = sample_ages(now, model.write_rates) if window else None
     return kept if new is None else (*kept, new)
 
 
 def _recommend(model: GroupModel) -> tuple[PlacementPlan | None, int | None]:
     """Return the placement of the recommended count, and the count (rule 1)."""
-    if len(model.unknown_partitions) == len(model.observation.write_rates):
+    if len(model.unknown_partitions) == len(model.write_rates):
         return None, None
-    if model.observation.group.is_share_group:
+    if model.is_share_group:
         return None, _count_needed_replicas(model, 1.0)
     expected = _size_group(model, 1.0)
     return expected, expected.consumers
@@ -119,7 +119,7 @@ def _recommend(model: GroupModel) -> tuple[PlacementPlan | None, int | None]:
 
 def _count_needed_replicas(model: GroupModel, share: float) -> int:
     """Return the replicas needed if filled to `share` of the headroom."""
-    if not model.observation.group.is_share_group:
+    if not model.is_share_group:
         return _size_group(model, share).consumers
     room = model.policy.placement.capacity * min(1.0, model.policy.placement.headroom * share)
     return max(1, math.ceil(model.compute_total_rate() / room - REPLICA_EPSILON))
@@ -207,7 +207,7 @@ def _apply_scale_to_zero(
 
 
 def _scale_from_zero(model: GroupModel, recommendation: ReplicaRecommendation) -> ReplicaRecommendation:
-    if is_active(model.observation.write_rates):
+    if is_active(model.write_rates):
         count = max(1, recommendation.bounded)
         return replace(recommendation, bounded=count, desired=count)
     if recommendation.recommended is None and recommendation.desired > 0:

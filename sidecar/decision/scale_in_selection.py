@@ -26,7 +26,7 @@ class DrainCost:
 
 def select_victims(model: GroupModel, count: int, *, forced: bool = False) -> tuple[str, ...]:
     """Return up to `count` replicas to drain; fewer if the others cannot take over their load."""
-    if model.observation.group.is_share_group:
+    if model.is_share_group:
         return _select_newest(model, min(count, len(model.active) - 1))
     victims: list[str] = []  # one at a time: each placement includes the victims before it
     for _ in range(min(count, len(model.active) - 1)):

@@ -60,7 +60,7 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
     if not victims:
         return hold(f"{desired} desired", "the others cannot take over the load of any replica")
     left = planned - len(victims)
-    cheap = "newest" if context.observation.group.is_share_group else "cheapest to move"
+    cheap = "newest" if context.model.is_share_group else "cheapest to move"
     why = f"{planned} -> {left}: {_describe_demand(context)}; {' and '.join(victims)} {cheap}"
     return drain_replicas(context, victims, left, why)
 
@@ -80,7 +80,7 @@ def stop_last_replicas(context: DecisionContext) -> DecisionStep | None:
     last = context.model.draining
     if context.plan.replicas or context.model.active or not last or context.recommendation.desired:
         return None
-    if not is_idle(context.observation.write_rates):
+    if not is_idle(context.model.write_rates):
         return hold("unknown whether there are records to read")
     reason = f"nothing to read, {' and '.join(last)} can stop"
     return DecisionStep(ScalingAction.STOP, (reason,), stop_names=last)
@@ -132,7 +132,7 @@ def _explain_policy_limit(select: SelectPolicy, setting: str) -> str:
 def _describe_demand(context: DecisionContext) -> str:
     policy, needed = context.policy, compute_totals(context.observation).needed_rate
     if not context.plan.replicas:
-        active = is_active(context.observation.write_rates)
+        active = is_active(context.model.write_rates)
         return "records to read" if active else f"no records known, but min is {policy.min_replicas}"
     if needed is None:
         return f"at least {policy.min_replicas}; the load is not known yet"

@@ -177,7 +177,8 @@ def build_sizing_input(
 
 def describe_oversized_partitions(baseline: GroupBaseline, policy: PlacementPolicy) -> tuple[str, ...]:
     """Describe the partitions that exceed a consumer's usable capacity."""
-    return model_baseline(baseline, policy).describe_oversized_partitions()
+    warning = model_baseline(baseline, policy).describe_oversized_partitions()
+    return () if warning is None else (warning,)
 
 
 def model_baseline(baseline: GroupBaseline, policy: PlacementPolicy) -> GroupModel:
