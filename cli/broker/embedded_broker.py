@@ -183,7 +183,7 @@ class EmbeddedBroker:
             raise self._diagnose(f"the broker ended with code {self._process.exit_code}")
 
     def _diagnose(self, what: str) -> PortInUseError | BrokerDataInUseError | EmbeddedBrokerError:
-        # the JVM's exit code is 1 for all of them: only its log tells which
+        # the exit code does not tell the causes apart: only the log does
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
         if any("BindException" in line or "Address already in use" in line for line in lines):
             return PortInUseError(self.port)

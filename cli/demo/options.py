@@ -1,8 +1,7 @@
 """The options of `trimtab demo`."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -10,20 +9,6 @@ from trimtab.cli.settings_options import CommandOptions, KafkaPairs, build_comma
 
 DEFAULT_DURATION_S: Final = 150.0
 MIN_DURATION_S: Final = 20.0  # window, stabilization and cooldown of the demo's sidecar take 18 s
-
-
-class DemoTableFormat(StrEnum):
-    """Table formats."""
-
-    ICEBERG = "iceberg"
-    DELTA = "delta"
-
-
-class DemoQueueKind(StrEnum):
-    """Queue kinds of the demo."""
-
-    KMQ = "kmq"
-    SHARE = "share"
 
 
 class DemoOptions(CommandOptions, run="trimtab.cli.demo.run:demo"):
@@ -58,11 +43,12 @@ class DemoOptions(CommandOptions, run="trimtab.cli.demo.run:demo"):
     bootstrap: Annotated[str | None, typer.Option(help="Use this broker instead of an embedded one.")] = None
     kafka: KafkaPairs = None
     seed: Annotated[int, typer.Option(help="Seed of the random walk.")] = 11
-    form: Annotated[DemoTableFormat, typer.Option("--format", help="Format of the tables.")] = (
-        DemoTableFormat.ICEBERG
+    form: Annotated[Literal["iceberg", "delta"], typer.Option("--format", help="Format of the tables.")] = (
+        "iceberg"
     )
     queue: Annotated[
-        DemoQueueKind | None, typer.Option(help="Show a queue of this kind instead; about a minute.")
+        Literal["kmq", "share"] | None,
+        typer.Option(help="Show a queue of this kind instead; about a minute."),
     ] = None
 
 

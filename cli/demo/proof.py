@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,21 +97,11 @@ def _find_faults(p: TopicPartition, held: StoredPartition, end: int, sent: Parti
         yield f"{p}: the checksums of the table do not add up to those of the written records"
 
 
-@dataclass(frozen=True, slots=True)
-class DemoLake:
-    """Location and format of the tables, and the JVM options to read them."""
-
-    warehouse: Path
-    format: str
-    java: str
-
-
-def query_tables(lake: DemoLake, tables: Iterable[str], log: Path) -> dict[TopicPartition, StoredPartition]:
-    """Query the tables with Spark in a separate process. Raises DemoFailedError."""
-    task = json.dumps({**asdict(lake), "warehouse": str(lake.warehouse), "tables": list(tables)})
+def query_tables(task: Mapping[str, Any], log: Path) -> dict[TopicPartition, StoredPartition]:
+    """Run `spark_tasks.query`. Raises DemoFailedError."""
     with log.open("wb") as errors:
         process = subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-m", "trimtab.cli.demo.spark_tasks", "query", task],
+            [sys.executable, "-m", "trimtab.cli.demo.spark_tasks", "query", json.dumps(task)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -103,10 +103,9 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
             "auto.offset.reset": "earliest",
             "trimtab.queue.timeout": DEMO_QUEUE_TIMEOUTS[kind],
         }
-        if kind == "kmq":
-            config["session.timeout.ms"] = SESSION_TIMEOUT_S * 1000
         create_topics(client, [topic], QUEUE_PARTITIONS)
         if kind == "kmq":  # the brokers themselves redeliver messages of a share group
+            config["session.timeout.ms"] = SESSION_TIMEOUT_S * 1000
             _run_tracker(topic, config, stack)
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="trimtab-queue-")))
         workers = QueueWorkers(kind, topic, config, folder)

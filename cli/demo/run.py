@@ -20,6 +20,6 @@ def demo(options: DemoOptions) -> None:
 
         proved = run_demo(options, client)
     else:
-        proved = run_queue_demo(options.queue.value, client)
+        proved = run_queue_demo(options.queue, client)
     if not proved:
         raise typer.Exit(1)

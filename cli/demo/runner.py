@@ -51,7 +51,7 @@ def run_demo(options: DemoOptions, client: Mapping[str, Any]) -> bool:
     embedded broker and the jar cache.
     """
     prefix = f"demo-{secrets.token_hex(3)}-" if client else ""  # a shared broker may run two demos
-    scenario = DemoScenario(options.seconds, prefix=prefix, seed=options.seed, format=options.form.value)
+    scenario = DemoScenario(options.seconds, prefix=prefix, seed=options.seed, format=options.form)
     with _interrupt_once(), ExitStack() as stack:
         runner = DemoRunner(scenario, options.out.absolute(), stack)
         result = runner.run(client)
@@ -206,8 +206,8 @@ class DemoRunner:
         if ends.trouble:
             raise DemoFailedError(f"the broker returned no end offsets: {ends.trouble[0]}")
         tables = [processes.table_name(self._scenario, topic) for topic in self._scenario.topics]
-        lake = proof.DemoLake(self._out / "lake", self._scenario.format, java)
-        stored = proof.query_tables(lake, tables, self._out / "proof.log")
+        task = {"warehouse": str(self._out / "lake"), "format": self._scenario.format, "java": java}
+        stored = proof.query_tables(task | {"tables": tables}, self._out / "proof.log")
         return proof.prove_delivery(stored, ends.values, producers.tally, producers.faults)
 
 

@@ -31,7 +31,10 @@ def archive(file: str, form: str) -> None:
 
 
 def query(text: str) -> None:
-    """Print topic, partition and counts of each stored partition as the last line."""
+    """Print topic, partition and counts of each stored partition as the last line.
+
+    The text is JSON with the tables, their warehouse and format, and the JVM options `java`.
+    """
     task = json.loads(text)
     spark = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": task["java"]}
     lake = open_lake(SessionConfig(warehouse=task["warehouse"], spark=spark, format=task["format"]))

@@ -4,7 +4,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -27,11 +27,12 @@ def verify(options: VerifyOptions) -> None:
     """Verify the tables and print the result. Raises SettingError; typer.Exit if there are faults."""
     config = load_lake_settings(options.config, None)
     rules, sampler = TableKindRules.from_config(config), _create_sampler(options.against_broker)
-    with (
-        _open_broker_log(config, options.against_broker) as log,
-        open_lake_session(config) as lake,
-        _show_progress() as progress,
-    ):
+    log: BrokerTopicLog | None = None
+    with ExitStack() as stack:
+        if options.against_broker is not BrokerComparison.NO:  # first: it fails faster than Spark starts
+            log = stack.enter_context(closing(BrokerTopicLog(build_reader_settings(config))))
+        lake = stack.enter_context(open_lake_session(config))
+        progress = stack.enter_context(_show_progress())
         _use_all_cores(lake.spark, config)
         work = LakeVerification(lake, rules, log, sampler, progress)
         results = list(work.run(select_tables(lake, options.tables)))
@@ -56,18 +57,6 @@ def _use_all_cores(spark: Any, config: Mapping[str, Any]) -> None:
     name = "spark.sql.shuffle.partitions"
     if name not in config:  # a session for writers has one: their batches are small, whole tables are not
         spark.conf.set(name, spark.sparkContext.defaultParallelism)
-
-
-@contextmanager
-def _open_broker_log(config: Mapping[str, Any], extent: BrokerComparison) -> Generator[BrokerTopicLog | None]:
-    if extent is BrokerComparison.NO:
-        yield None
-        return
-    log = BrokerTopicLog(build_reader_settings(config))
-    try:
-        yield log
-    finally:
-        log.close()
 
 
 @contextmanager

@@ -69,8 +69,10 @@ _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], 
 
 def java_causes(error: BaseException) -> list[tuple[str, str]]:
     """Return (class name, message) of the Java throwable and its causes, outermost first."""
+    # pyspark converts some Java exceptions, and keeps them as `_origin`
+    name = "java_exception" if isinstance(error, Py4JJavaError) else "_origin"
     try:
-        return list(_walk_causes(_java_throwable(error)))
+        return list(_walk_causes(getattr(error, name, None)))
     except (Py4JNetworkError, ConnectionError, EOFError):  # the JVM died meanwhile
         return []
 
@@ -102,12 +104,6 @@ def translate_errors(where: str) -> Generator[None, None, None]:
         yield
     except JVM_ERRORS as error:
         raise to_trimtab_error(error, where) from error
-
-
-def _java_throwable(error: BaseException) -> Any:
-    if isinstance(error, Py4JJavaError):
-        return error.java_exception
-    return getattr(error, "_origin", None)  # of a PySparkException, which converts the Java one
 
 
 def _walk_causes(throwable: Any) -> Iterator[tuple[str, str]]:
