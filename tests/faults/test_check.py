@@ -1,4 +1,4 @@
-"""The checker finds what it is there for; on made-up rounds, each wrong in one way."""
+"""The checker finds each kind of damage in constructed rounds."""
 
 from collections.abc import Iterable
 
@@ -19,13 +19,13 @@ def verdict(found: Iterable[Row], handed: Iterable[Handed] = ()) -> Findings:
     return check(TOPIC, ACKNOWLEDGED, ENDS, found, handed)
 
 
-def test_a_whole_table_is_good() -> None:
-    """Every record once, as it was written: nothing is found, whatever the order of the rows."""
+def test_complete_table_has_no_findings() -> None:
+    """Every record is there once, unchanged, in any order of rows."""
     assert verdict(reversed(rows())) == Findings(records=50)
 
 
-def test_what_writers_without_a_fence_do_is_found() -> None:
-    """An old owner that wakes up and commits what the new one has committed doubles those rows."""
+def test_unfenced_commit_is_found() -> None:
+    """An old owner that commits the new owner's records again duplicates them."""
     stale = [row for row in rows() if row.partition == 1 and 5 <= row.offset < 12]
     found = verdict(rows() + stale)
     assert (found.lost, found.duplicated, found.wrong) == (0, 7, 0)
@@ -33,21 +33,21 @@ def test_what_writers_without_a_fence_do_is_found() -> None:
     assert not found.good
 
 
-def test_what_marks_that_run_ahead_do_is_found() -> None:
-    """Offsets committed without their rows leave a hole: each record in it is lost."""
+def test_offsets_without_rows_are_found() -> None:
+    """Offsets committed without their rows lose these records."""
     found = verdict(row for row in rows() if row.partition == 1 or not 10 <= row.offset < 20)
     assert (found.lost, found.duplicated, found.wrong) == (10, 0, 0)
     assert found.told[0] == "lost: partition 0 offset 10"
 
 
-def test_the_last_records_count_too() -> None:
-    """A table that stops short of the broker's end has lost the rest; an empty one has lost all."""
+def test_missing_tail_is_found() -> None:
+    """A table that ends before the broker's end offset has lost the rest."""
     assert verdict(row for row in rows() if row.offset != 19).lost == 2
     assert verdict([]).lost == 50
 
 
-def test_an_acknowledged_record_is_missed_even_where_the_broker_forgot_it() -> None:
-    """What the producer was told counts, not only what the broker holds in the end."""
+def test_acknowledged_records_must_be_in_the_table() -> None:
+    """Acknowledgements count, not only the broker's end offsets."""
     found = check(TOPIC, ACKNOWLEDGED, {0: 30, 1: 15}, [], [])
     assert found.lost == 50
 
@@ -60,27 +60,27 @@ def test_an_acknowledged_record_is_missed_even_where_the_broker_forgot_it() -> N
         Row(0, 7, *record(TOPIC, 1, 7)),  # another partition's
         Row(0, 7, *record("u", 0, 7)),  # another topic's
         Row(0, 30, *record(TOPIC, 0, 30)),  # beyond the broker's end
-        Row(9, 0, *record(TOPIC, 9, 0)),  # a partition that nobody has
+        Row(9, 0, *record(TOPIC, 9, 0)),  # a partition that does not exist
     ],
 )
 def test_wrong_content_is_found(bad: Row) -> None:
-    """Key and value must be those of the record that was acknowledged at this very offset."""
+    """Key and value must be those of the record acknowledged at this offset."""
     held = [row for row in rows() if (row.partition, row.offset) != (bad.partition, bad.offset)]
     found = verdict([*held, bad])
     assert found.wrong == 1
     assert not found.good
 
 
-def test_a_record_whose_acknowledgement_was_lost_is_known_by_its_key() -> None:
-    """What the broker holds must be in the table, acknowledged or not, and as it was written."""
+def test_unacknowledged_record_is_known_by_its_key() -> None:
+    """Records on the broker must be in the table unchanged, acknowledged or not."""
     acknowledged = {0: {n: n for n in range(30)}, 1: {n: n for n in range(19)}}
     assert check(TOPIC, acknowledged, ENDS, rows(), []).good
     changed = [*rows()[:-1], Row(1, 19, b"1/19", b"no")]
     assert check(TOPIC, acknowledged, ENDS, changed, []).wrong == 1
 
 
-def test_owners_one_after_the_other_are_fine() -> None:
-    """A partition may come back to a process, and several partitions are apart."""
+def test_consecutive_owners_are_valid() -> None:
+    """A partition may return to a process, and partitions are independent."""
     handed = [
         *(Handed("a", 1, 0, t) for t in (1.0, 2.0)),
         *(Handed("b", 1, 0, t) for t in (2.1, 3.0)),
@@ -90,8 +90,8 @@ def test_owners_one_after_the_other_are_fine() -> None:
     assert overlaps(handed) == []
 
 
-def test_a_frozen_owner_that_reads_on_is_found() -> None:
-    """One that wakes up and hands out a single record after the new owner's first is an overlap."""
+def test_resumed_owner_is_found() -> None:
+    """A single record handed out after the new owner's first is an overlap."""
     handed = [
         *(Handed("a", 1, 0, t) for t in (1.0, 2.0, 8.1)),
         *(Handed("b", 1, 0, t) for t in (7.0, 8.0, 9.0)),
@@ -100,8 +100,8 @@ def test_a_frozen_owner_that_reads_on_is_found() -> None:
     assert not verdict(rows(), handed).good
 
 
-def test_every_pair_of_owners_is_looked_at() -> None:
-    """A long tenure overlaps with each of the short ones inside it, not only with the first."""
+def test_every_pair_of_owners_is_compared() -> None:
+    """A long tenure overlaps with each short one inside it."""
     long = [Handed("a", 1, 0, t) for t in (0.0, 10.0)]
     short = [Handed("b", n, 0, float(n)) for n in (1, 2, 3)]
     assert len(overlaps([*long, *short])) == 3

@@ -6,7 +6,7 @@ from faults.queues import Wanted, figures, run
 
 
 @pytest.mark.broker
-def test_no_message_is_lost_when_workers_and_trackers_are_killed() -> None:
+def test_killed_workers_and_trackers_lose_no_message() -> None:
     """After a dozen kills under load every message has been handled."""
     found = run(Wanted(kills=12, seed=3, rate=100))
     assert found["lost"] == 0
@@ -19,7 +19,7 @@ def test_missing_and_late_messages_are_counted() -> None:
     assert (found["lost"], found["beyond_2s"], found["late_ms"]["max"]) == (2, 1, 2001)
 
 
-def test_a_run_without_a_redelivery_has_figures_too() -> None:
+def test_run_without_redelivery_has_zero_figures() -> None:
     """Without a redelivery the figures are zeros."""
     found = figures(Wanted(0), 10, set(), [])
     assert (found["redelivered"], found["late_ms"]) == (0, {"p50": 0, "p99": 0, "max": 0})

@@ -1,4 +1,4 @@
-"""The loop against a simulated group: seeded days of load, deaths, outages and restarts."""
+"""The control loop on a simulated group: seeded load, deaths, outages and restarts."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ PARTITIONS = tuple(TopicPartition("t", n) for n in range(6))
 
 @dataclass
 class Simulated:
-    """A group, its brokers and its workers; a rebalance takes two turns, as cooperative ones do."""
+    """A group, its brokers and workers; a rebalance takes two iterations, as a cooperative one."""
 
     clock: Ticking
     target: InMemoryTarget = field(init=False)
@@ -166,8 +166,8 @@ def world() -> Simulated:
     return Simulated(Ticking())
 
 
-def test_from_nothing_to_what_the_load_needs(world: Simulated) -> None:
-    """A fresh sidecar announces, starts the least, and follows the load up."""
+def test_scale_up_from_an_empty_group(world: Simulated) -> None:
+    """A new sidecar publishes a plan, starts the minimum, and follows the load."""
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
     actions = turns(world, start(world), 20)
     assert actions[:3] == [ScalingAction.ANNOUNCE, ScalingAction.REPLACE, ScalingAction.SCALE_UP]
@@ -176,8 +176,8 @@ def test_from_nothing_to_what_the_load_needs(world: Simulated) -> None:
     assert set(world.owners) == set(PARTITIONS)
 
 
-def test_down_again_without_stopping_an_owner(world: Simulated) -> None:
-    """When the load falls, one after another is drained, stopped and forgotten."""
+def test_scale_down_drains_before_it_stops(world: Simulated) -> None:
+    """When the load falls, replicas are drained, stopped and forgotten one at a time."""
     loop = start(world)
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
     turns(world, loop, 20)
@@ -189,8 +189,8 @@ def test_down_again_without_stopping_an_owner(world: Simulated) -> None:
     assert not world.broken
 
 
-def test_to_zero_and_back(world: Simulated) -> None:
-    """With a minimum of 0 all go when nothing is written, and the first record brings one back."""
+def test_scale_to_zero_and_back(world: Simulated) -> None:
+    """With min=0 all replicas stop without load, and the first record starts one."""
     loop = start(world, min=0, topics="t", idle_after=20)
     turns(world, loop, 20)
     assert len(world.target.list_replicas()) == 1
@@ -210,10 +210,8 @@ def test_to_zero_and_back(world: Simulated) -> None:
     assert not world.broken
 
 
-def test_a_start_from_none_that_was_interrupted_is_no_pause(
-    world: Simulated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody knows who set the zero, and it is taken for ours again by the next turn or sidecar."""
+def test_interrupted_start_from_zero_is_no_pause(world: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zero of unknown requester is adopted again by the next iteration or sidecar."""
 
     def outside() -> ExternalScaling:
         count = len(world.target.list_replicas())
@@ -245,8 +243,8 @@ def test_a_start_from_none_that_was_interrupted_is_no_pause(
     assert (len(world.target.list_replicas()), world.published[-1].replicas) == (1, 1)
 
 
-def test_an_outage_at_zero_starts_nobody(world: Simulated) -> None:
-    """Neither brokers that are away nor speeds that are unknown are a reason to start one."""
+def test_outage_at_zero_starts_nothing(world: Simulated) -> None:
+    """Neither an outage nor unknown write rates start a replica."""
     loop = start(world, min=0, topics="t", idle_after=20)
     world.speeds = dict.fromkeys(PARTITIONS, 0.0)
     turns(world, loop, 5)
@@ -257,8 +255,8 @@ def test_an_outage_at_zero_starts_nobody(world: Simulated) -> None:
     assert world.target.list_replicas() == ()
 
 
-def test_a_restarted_sidecar_publishes_nothing(world: Simulated) -> None:
-    """Started again with nothing changed, it neither publishes nor starts nor stops anything."""
+def test_restarted_sidecar_publishes_nothing(world: Simulated) -> None:
+    """Without a change it publishes, starts and stops nothing."""
     turns(world, start(world), 20)
     before, replicas = list(world.published), world.target.list_replicas()
     turns(world, start(world), 40)
@@ -266,8 +264,8 @@ def test_a_restarted_sidecar_publishes_nothing(world: Simulated) -> None:
     assert world.target.list_replicas() == replicas
 
 
-def test_killed_between_publishing_and_starting(world: Simulated) -> None:
-    """A plan whose replicas were never started is completed by the next sidecar."""
+def test_next_sidecar_completes_the_plan(world: Simulated) -> None:
+    """Replicas of a plan that were never started are started by the next sidecar."""
     turns(world, start(world), 10)
     world.published.append(replace(world.published[-1], replicas=3))
     world.speeds = dict.fromkeys(PARTITIONS, 45.0)
@@ -275,8 +273,8 @@ def test_killed_between_publishing_and_starting(world: Simulated) -> None:
     assert len(world.target.list_replicas()) == 3
 
 
-def test_an_outage_changes_nothing(world: Simulated) -> None:
-    """While no broker answers the loop goes on and holds; afterwards nothing has changed."""
+def test_outage_changes_nothing(world: Simulated) -> None:
+    """The loop holds while no broker responds, and nothing has changed afterwards."""
     loop = start(world)
     turns(world, loop, 20)
     before = world.published[-1]
@@ -287,8 +285,8 @@ def test_an_outage_changes_nothing(world: Simulated) -> None:
     assert world.published[-1] == before
 
 
-def test_a_plan_that_could_not_be_written_is_read_back(world: Simulated) -> None:
-    """After a failed publication nothing is started, and the next turn asks what is in force."""
+def test_unwritten_plan_is_read_back(world: Simulated) -> None:
+    """After a failed publication nothing is started, and the next iteration reads the plan."""
     loop = start(world)
     turns(world, loop, 10)
     world.speeds, world.deaf = dict.fromkeys(PARTITIONS, 60.0), True
@@ -299,8 +297,8 @@ def test_a_plan_that_could_not_be_written_is_read_back(world: Simulated) -> None
     assert len(world.target.list_replicas()) > 1
 
 
-def test_a_plan_that_was_written_after_all_is_not_written_again(world: Simulated) -> None:
-    """Where the answer to a publication was lost, the plan that got through is carried out."""
+def test_unacknowledged_plan_is_adopted(world: Simulated) -> None:
+    """A plan whose acknowledgement was lost is executed, not published again."""
     loop = start(world)
     turns(world, loop, 10)
     world.speeds, world.unsure = dict.fromkeys(PARTITIONS, 60.0), True
@@ -312,8 +310,8 @@ def test_a_plan_that_was_written_after_all_is_not_written_again(world: Simulated
     assert len(world.target.list_replicas()) == before[-1].replicas
 
 
-def test_a_restart_keeps_the_cooldown(world: Simulated) -> None:
-    """A sidecar that starts right after a change waits as the one before would have."""
+def test_restart_keeps_the_cooldown(world: Simulated) -> None:
+    """A sidecar that starts right after a change waits for the rest of the cooldown."""
     turns(world, start(world), 10)
     world.speeds = dict.fromkeys(PARTITIONS, 25.0)
     assert ScalingAction.SCALE_UP in turns(world, start(world), 3)
@@ -324,8 +322,8 @@ def test_a_restart_keeps_the_cooldown(world: Simulated) -> None:
     assert "cooldown" in reports[-1].decision.format_line()
 
 
-def test_what_changed_since_is_checked_again(world: Simulated) -> None:
-    """A verdict whose premise is gone when it is to be carried out is put off."""
+def test_decision_is_checked_again(world: Simulated) -> None:
+    """A decision is postponed if the group changed before its execution."""
     loop = start(world)
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
     turns(world, loop, 20)
@@ -350,8 +348,8 @@ def test_what_changed_since_is_checked_again(world: Simulated) -> None:
     assert not any(r.decision.action is ScalingAction.DRAIN for r in reports)
 
 
-def test_dry_run_touches_nothing(world: Simulated) -> None:
-    """A dry run says what it would do; it publishes, starts and stops nothing."""
+def test_dry_run_changes_nothing(world: Simulated) -> None:
+    """A dry run reports decisions; it publishes, starts and stops nothing."""
     turns(world, start(world), 10)
     before, replicas = list(world.published), world.target.list_replicas()
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
@@ -359,8 +357,8 @@ def test_dry_run_touches_nothing(world: Simulated) -> None:
     assert (world.published, world.target.list_replicas()) == (before, replicas)
 
 
-def test_workers_that_cannot_start_do_not_end_the_loop(world: Simulated) -> None:
-    """A target that fails is reported, and asked again ever more slowly."""
+def test_failed_starts_back_off(world: Simulated) -> None:
+    """A failing target is reported and retried at growing intervals."""
 
     def fail(_count: int) -> tuple[str, ...]:
         raise StartupError("no such program")
@@ -371,8 +369,8 @@ def test_workers_that_cannot_start_do_not_end_the_loop(world: Simulated) -> None
     assert actions.count(ScalingAction.REPLACE) < 8
 
 
-def test_rolling_restart_replaces_everyone(world: Simulated, tmp_path: Any) -> None:
-    """Asked to restart, it replaces each by surge; never fewer run than planned."""
+def test_rolling_restart_replaces_every_replica(world: Simulated, tmp_path: Any) -> None:
+    """Each is replaced by surge; never fewer run than planned."""
     world.speeds = dict.fromkeys(PARTITIONS, 40.0)
     loop = start(world, state_dir=tmp_path)
     turns(world, loop, 15)
@@ -389,8 +387,8 @@ def test_rolling_restart_replaces_everyone(world: Simulated, tmp_path: Any) -> N
     assert not (tmp_path / "restart.json").exists()
 
 
-def test_a_surge_that_cannot_start_is_asked_for_ever_more_slowly(world: Simulated, tmp_path: Path) -> None:
-    """A restart whose new replica cannot be started does not try in every turn."""
+def test_failed_surge_backs_off(world: Simulated, tmp_path: Path) -> None:
+    """A restart whose new replica fails to start is not retried in every iteration."""
     loop = start(world, state_dir=tmp_path)
     turns(world, loop, 15)
 
@@ -411,7 +409,7 @@ def processes(world: Simulated, tmp_path: Path) -> Iterator[ProcessTarget]:
 
 
 def survive(world: Simulated, target: ProcessTarget) -> list[IterationReport]:
-    """Run ten turns on real processes, whose state folder somebody has spoilt."""
+    """Run ten iterations on real processes with a damaged state folder."""
     reports: list[IterationReport] = []
     loop = ControlLoop(settings(), LoopCollaborators(world, world, target, (reports.append,)), world.clock)
     for _ in range(10):
@@ -420,38 +418,36 @@ def survive(world: Simulated, target: ProcessTarget) -> list[IterationReport]:
     return reports
 
 
-def test_a_bad_name_file_does_not_end_the_loop(
+def test_malformed_name_file_does_not_end_the_loop(
     world: Simulated, processes: ProcessTarget, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where no name can be given nothing is started; the log says which file to mend."""
+    """Without a valid name nothing is started; the log names the file."""
     (tmp_path / "state" / "last").write_text("seven")
     actions = [r.decision.action for r in survive(world, processes)]
     assert 1 < actions.count(ScalingAction.REPLACE) < 8
     assert "state/last does not contain a number" in caplog.text
 
 
-def test_a_folder_that_cannot_be_written_does_not_end_the_loop(
+def test_unwritable_state_dir_does_not_end_the_loop(
     world: Simulated, processes: ProcessTarget, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A write that the system refuses is logged with its reason, and tried again later."""
+    """A refused write is logged with its reason and retried."""
     (tmp_path / "state" / "last.tmp").mkdir(parents=True)
     actions = [r.decision.action for r in survive(world, processes)]
     assert 1 < actions.count(ScalingAction.REPLACE) < 8
     assert "last.tmp: Is a directory; free disk space" in caplog.text
 
 
-def test_a_folder_that_cannot_be_read_is_trouble(
-    world: Simulated, processes: ProcessTarget, tmp_path: Path
-) -> None:
-    """Replicas that cannot be read are not known: nothing is done, and the report says why."""
+def test_unreadable_state_dir_is_trouble(world: Simulated, processes: ProcessTarget, tmp_path: Path) -> None:
+    """Unreadable replicas are unknown: nothing changes, and the report has the reason."""
     (tmp_path / "state" / "workers").touch()
     reports = survive(world, processes)
     assert {r.decision.action for r in reports} == {ScalingAction.HOLD}
     assert "free disk space" in reports[-1].trouble[0]
 
 
-def test_a_restart_file_that_cannot_be_read_is_trouble(world: Simulated, tmp_path: Path) -> None:
-    """A request that cannot be read is reported, and the loop goes on without it."""
+def test_unreadable_restart_request_is_trouble(world: Simulated, tmp_path: Path) -> None:
+    """It is reported, and the loop continues without it."""
     (tmp_path / "restart.json").mkdir()
     reports: list[IterationReport] = []
     turns(world, start(world, reports, state_dir=tmp_path), 5)
@@ -509,16 +505,16 @@ def check(world: Simulated, before: Mapping[str, Any], action: ScalingAction, le
 
 @effort(deadline=None)
 @given(st.lists(EVENTS, max_size=40))
-def test_whatever_happens(events: list[tuple[str, int, int]]) -> None:
-    """Limits hold, blindness holds, no owner is stopped, epochs grow by one; then calm returns."""
+def test_invariants_hold_under_random_events(events: list[tuple[str, int, int]]) -> None:
+    """Limits hold, blindness holds, no owner is stopped, epochs grow by one; then it settles."""
     go_through(events)
 
 
 @effort(deadline=None, max_examples=30)
 @example([("all", 0, 0)])
 @given(st.lists(EVENTS, max_size=40))
-def test_whatever_happens_where_none_need_run(events: list[tuple[str, int, int]]) -> None:
-    """The same holds with a minimum of 0, and nobody is stopped who owns what is written to."""
+def test_invariants_hold_with_a_minimum_of_zero(events: list[tuple[str, int, int]]) -> None:
+    """With min=0 they hold, too, and no owner of a written partition is stopped."""
     steps = [{"type": "percent", "value": 100, "period": 6}, {"type": "pods", "value": 1, "period": 4}]
     go_through(events, min=0, topics="t", idle_after=10, scale_up_policies=steps)
 
@@ -545,8 +541,8 @@ def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
     assert world.published[-1].epoch == epoch
 
 
-def test_each_turn_is_offered_for_a_certificate(world: Simulated) -> None:
-    """The loop hands over what it saw, and reports the newest certificate that there is."""
+def test_iterations_are_offered_for_certification(world: Simulated) -> None:
+    """The loop offers each observation and reports the newest certificate."""
 
     class Certifier:
         last_certificate = "the newest"

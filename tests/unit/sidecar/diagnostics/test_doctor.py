@@ -1,4 +1,4 @@
-"""How `trimtab doctor` judges what it was told, and what it prints."""
+"""Checks of `trimtab doctor`, and its output."""
 
 import json
 import re
@@ -56,8 +56,8 @@ LAST = DecisionRecord(
 )
 
 
-def test_rights_that_are_missing_are_named() -> None:
-    """Each operation that is needed is looked for; who does not tell is not accused."""
+def test_missing_rights_are_named() -> None:
+    """Each missing operation is named; unreported rights are no failure."""
     assert check_rights("topic t", ("Describe", "Read"), {"Read", "Describe"}).level is FindingLevel.OK
     assert check_rights("topic t", ("Read",), None).level is FindingLevel.NOTE
     wrong = check_rights("topic t", ("Describe", "Read", "Write"), {"Describe"})
@@ -75,13 +75,13 @@ def test_rights_that_are_missing_are_named() -> None:
         (1, None, FindingLevel.NOTE),
     ],
 )
-def test_control_topics_are_compacted(partitions: int, policy: str | None, level: FindingLevel) -> None:
-    """What deletes is wrong; more than one partition only costs."""
+def test_control_topics_must_be_compacted(partitions: int, policy: str | None, level: FindingLevel) -> None:
+    """Deletion fails the check; several partitions are a note."""
     assert check_control_topic("c", partitions, policy).level is level
 
 
-def test_a_clock_that_is_behind_is_noticed() -> None:
-    """Who says that something happened in our future has another clock."""
+def test_clock_behind_is_detected() -> None:
+    """A timestamp in the future shows that a clock is wrong."""
     assert check_clock(NOW, {"a": NOW - 50, "b": NOW + MAX_CLOCK_SKEW_S}).level is FindingLevel.OK
     wrong = check_clock(NOW, {"a": NOW + 7, "b": NOW + 30})
     assert (wrong.level, wrong.message) == (FindingLevel.FAILED, "b is 30 s ahead of this machine")
@@ -101,10 +101,10 @@ def test_a_clock_that_is_behind_is_noticed() -> None:
         (replace(LAST, trouble=("broker 2 is away",)), PLAN, FindingLevel.FAILED, "broker 2 is away"),
     ],
 )
-def test_a_sidecar_is_at_work_or_not(
+def test_last_decision_shows_the_sidecars_state(
     last: DecisionRecord | None, plan: GroupPlan | None, level: FindingLevel, says: str
 ) -> None:
-    """By its last verdict: fresh, silent, in trouble, or never there."""
+    """The last decision is fresh, silent, with trouble, or missing."""
     found = check_last_decision(last, plan, NOW)
     assert found.level is level
     assert says in found.message
@@ -112,7 +112,7 @@ def test_a_sidecar_is_at_work_or_not(
 
 
 def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
-    """Two members as a leader with this plan left them."""
+    """Two members with the assignment of a leader that has this plan."""
     joined = [JoinedMember(f"id{n}", frozenset({"t"}), MemberUserData(instance=f"w{n}")) for n in range(2)]
     given = assign_by_name(joined, PARTITIONS, LeaderView(Load(), plan), PlacementPolicy()).encode()
     return {
@@ -126,16 +126,16 @@ def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
     }
 
 
-def test_who_follows_the_plan() -> None:
-    """What the members were given belongs to the plan in force, whatever was drained since."""
+def test_assignment_of_the_plan_passes() -> None:
+    """The assignment was computed from the current plan, whatever was drained since."""
     found = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), PARTITIONS, NOW)
     assert (found.level, found.message) == (FindingLevel.OK, "all 2 members have the assignment of epoch 4")
     other = [*PARTITIONS, TopicPartition("else", 0)]
     assert check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), other, NOW).level is FindingLevel.OK
 
 
-def test_who_does_not_follow_the_plan() -> None:
-    """Another epoch, or no plan at the leader, is told; not while the plan is only just made."""
+def test_assignment_of_another_plan_fails() -> None:
+    """Another epoch, or no plan at the leader, fails unless the plan is new."""
     for theirs in (None, replace(PLAN, epoch=3)):
         found = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(theirs), PARTITIONS, NOW)
         assert found.level is FindingLevel.FAILED
@@ -144,8 +144,8 @@ def test_who_does_not_follow_the_plan() -> None:
     assert check_plan_followed(new, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
 
 
-def test_who_cannot_follow_a_plan() -> None:
-    """Members with another assignor; without a plan or members there is nothing to follow."""
+def test_unfollowable_plan_is_reported() -> None:
+    """Members with another assignor fail; without plan or members it is a note."""
     assert check_plan_followed(PLAN, "range", seats(PLAN), PARTITIONS, NOW).level is FindingLevel.FAILED
     assert check_plan_followed(None, "range", seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
     assert check_plan_followed(None, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
@@ -154,16 +154,16 @@ def test_who_cannot_follow_a_plan() -> None:
     assert check_plan_followed(PLAN, ASSIGNOR_NAME, waiting, PARTITIONS, NOW).level is FindingLevel.NOTE
 
 
-def test_settings_of_consumers_and_sidecar_must_agree() -> None:
-    """Group and control topics; what a configuration leaves out is as by default."""
+def test_consumer_and_sidecar_settings_must_match() -> None:
+    """Group and control topics must match; missing settings have their defaults."""
     ours = {"group.id": "g", "trimtab.plan.topic": "trimtab.plans"}
     assert [f.level for f in check_consumer_settings({"group.id": "g"}, ours)] == [FindingLevel.OK]
     (wrong,) = check_consumer_settings({"group.id": "g"}, {**ours, "trimtab.plan.topic": "mine"})
     assert (wrong.level, "'mine' for the sidecar" in wrong.message) == (FindingLevel.FAILED, True)
 
 
-def test_kubernetes_rights_are_those_of_the_documented_role() -> None:
-    """The doctor asks for exactly what docs/kubernetes.md shows as the least role."""
+def test_checked_rights_are_the_documented_role() -> None:
+    """The doctor checks exactly the least role of docs/kubernetes.md."""
     page = (Path(__file__).parents[4] / "docs" / "kubernetes.md").read_text()
     shown = re.search(r"```yaml\n(apiVersion: rbac.*?)```", page, re.DOTALL)
     assert shown is not None
@@ -192,7 +192,7 @@ BAD = Finding("topic t", FindingLevel.FAILED, "Read not allowed", "grant Read on
 
 @pytest.fixture
 def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run `trimtab doctor` where this is found."""
+    """Run `trimtab doctor` with these findings."""
 
     def call(found: list[Finding], *words: str) -> tuple[int, str]:
         monkeypatch.setattr("trimtab.cli.doctor.run.run_broker_checks", lambda *_: found)
@@ -202,8 +202,8 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return call
 
 
-def test_what_is_wrong_is_printed_with_what_to_do(doctor: Any) -> None:
-    """A line for each finding, the way out below it; the exit code tells the same."""
+def test_failures_are_printed_with_remedies(doctor: Any) -> None:
+    """Each finding is a line with its remedy below; a failure sets the exit code."""
     assert has_failed_checks([OK, BAD])
     assert format_finding(OK) == ["ok       brokers: 1 reached"]
     code, out = doctor([OK, BAD])
@@ -215,16 +215,16 @@ def test_what_is_wrong_is_printed_with_what_to_do(doctor: Any) -> None:
     assert "all checks passed" in out
 
 
-def test_the_same_as_json(doctor: Any) -> None:
-    """Findings as values, and whether anything is wrong."""
+def test_findings_as_json(doctor: Any) -> None:
+    """JSON has the findings, and whether any check failed."""
     code, out = doctor([OK, BAD], "--format", "json")
     body = json.loads(out)
     assert (code, body["failed"], body["group"]) == (1, True, "g")
     assert body["findings"][1]["remedy"] == "grant Read on topic t"
 
 
-def test_a_pause_is_a_warning() -> None:
-    """Somebody wanted it, so the doctor does not fail; but it does not say that all is well."""
+def test_pause_is_a_warning() -> None:
+    """A pause is intended: the doctor does not fail, but reports it."""
     found = check_pause("the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away")
     assert [f.level for f in found] == [FindingLevel.WARNING]
     assert "scale-down and scale-up is paused by the annotation" in found[0].message
@@ -234,8 +234,8 @@ def test_a_pause_is_a_warning() -> None:
     assert format_summary([]) == "all checks passed"
 
 
-def test_a_zero_that_nobody_is_known_to_have_set_is_a_note() -> None:
-    """It may be the sidecar's own, where it may go to zero at all; else it is somebody's."""
+def test_zero_by_an_unknown_requester_is_a_note() -> None:
+    """With min=0 the sidecar itself may have set it; otherwise it is a warning."""
     unknown = RequestedReplicas(0, "somebody", 1.0, is_ours=False, is_requester_known=False)
     (found,) = check_replica_count("deployment/lake", unknown, 0)
     assert (found.level, found.remedy) == (FindingLevel.NOTE, "")
@@ -252,16 +252,16 @@ def test_a_zero_that_nobody_is_known_to_have_set_is_a_note() -> None:
         (RequestedReplicas(1, "kubectl", 1.0, is_ours=False), 0, 0),
     ],
 )
-def test_a_workload_at_zero_is_a_warning(asked: RequestedReplicas, least: int, told: int) -> None:
-    """Zero that somebody else set holds the group until another count is set; ours is idle."""
+def test_workload_at_zero_is_a_warning(asked: RequestedReplicas, least: int, told: int) -> None:
+    """A zero set by somebody else stops the group until the count changes."""
     found = check_replica_count("deployment/lake", asked, least)
     assert [f.level for f in found] == [FindingLevel.WARNING] * told
     assert all("set by kubectl" in f.message for f in found)
     assert all(f.remedy == f"kubectl scale deployment/lake --replicas={max(1, least)}" for f in found)
 
 
-def test_a_pause_by_the_settings_is_found() -> None:
-    """What the sidecar's own settings or the schedule pause is told, too."""
+def test_pause_by_settings_is_found() -> None:
+    """A pause by the settings or the schedule is reported, too."""
     entry = {"start": "0 0 1 1 *", "end": "* * * * *", "pause": "scale-up"}
     given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "pause": "scale-down", "schedule": [entry]}
     found = [f.message for f in check_paused_scaling(load_settings(None, given), NOW)]

@@ -1,4 +1,4 @@
-"""What `trimtab explain` says, from verdicts that are given as values."""
+"""Explanations by `trimtab explain`, from decision records."""
 
 import json
 from dataclasses import replace
@@ -76,8 +76,8 @@ def placement(*kept: DecisionRecord) -> str:
     return " ".join(explain_placement(found, NOW))
 
 
-def test_the_count_is_explained_with_its_figures() -> None:
-    """Counts, load, what one consumer takes, and what the last change was made for."""
+def test_count_is_explained_with_its_figures() -> None:
+    """It states counts, load, usable capacity and the reason of the last change."""
     said = count(*KEPT)
     for words in (
         "3 replicas running, 3 planned (epoch 4), 3 desired, as of 5 s ago.",
@@ -91,8 +91,8 @@ def test_the_count_is_explained_with_its_figures() -> None:
     assert "no sidecar" not in said
 
 
-def test_what_holds_a_change_back_is_named() -> None:
-    """Wishes, what windows leave of them, and why nothing is done yet."""
+def test_limits_are_named() -> None:
+    """It states the recommendation, the count after limits and windows, and why nothing happens yet."""
     numbers = replace(NUMBERS, recommended_replicas=5, desired_replicas=4)
     waits = ("4 are wanted", "cooldown for another 12 s")
     said = count(record(3, NOW, metrics=numbers, reasons=waits))
@@ -100,8 +100,8 @@ def test_what_holds_a_change_back_is_named() -> None:
     assert "Limited by: cooldown for another 12 s." in said
 
 
-def test_more_than_the_sum_is_said_to_be_so() -> None:
-    """Partitions are not cut, so more consumers may be needed than the sum of the load tells."""
+def test_indivisible_partitions_are_explained() -> None:
+    """Partitions cannot be split, so the load may need more consumers than its sum."""
     assert "The load needs 4: partitions" in count(
         record(
             1, NOW, metrics=replace(NUMBERS, recommended_replicas=4, desired_replicas=4, planned_replicas=4)
@@ -109,8 +109,8 @@ def test_more_than_the_sum_is_said_to_be_so() -> None:
     )
 
 
-def test_what_is_not_known_is_said() -> None:
-    """Without a write speed there is no sum; an old verdict does not pass for a new one."""
+def test_unknown_load_and_old_decision_are_stated() -> None:
+    """Without a write rate there is no sum; an old decision is marked as old."""
     blind = replace(NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None)
     said = count(record(1, NOW - 600, metrics=blind))
     assert "The load is unknown" in said
@@ -118,24 +118,24 @@ def test_what_is_not_known_is_said() -> None:
     assert "No decision for 10 min: no sidecar is active." in said
 
 
-def test_the_placement_is_explained_by_its_moves() -> None:
-    """Of moves that were seen: from whom to whom, how much, and what that cost."""
+def test_observed_moves_explain_the_placement() -> None:
+    """It lists observed moves with source, target, load and cost."""
     said = placement(*KEPT)
     assert "1 partition moved since" in said
     assert "40 B/s in total, R 0.40" in said
     assert "t-1 w1 -> w3 (40 B/s)" in said
 
 
-def test_expected_moves_come_with_their_reason() -> None:
-    """Until moves are seen, those that are expected stand there, each with why it is made."""
+def test_expected_moves_have_reasons() -> None:
+    """Before moves are observed, it lists the expected ones with their reasons."""
     said = placement(STARTED)
     assert "1 partition had to move, R 0.40" in said
     assert "t-1 w1 -> +1 (40 B/s): w1 would be at 120% of its capacity" in said
     assert "No recorded decision moved a partition." in placement(HELD)
 
 
-def test_a_time_picks_the_verdict_of_then() -> None:
-    """As of a time counts what had begun by then; before the first verdict there is nothing."""
+def test_explanation_as_of_a_time() -> None:
+    """Only decisions that began before the time count; without one there is no explanation."""
     found = build_explanation(KEPT, NOW - 55, 5)
     assert found is not None
     assert found.decision == STARTED
@@ -144,16 +144,16 @@ def test_a_time_picks_the_verdict_of_then() -> None:
     assert build_explanation((), None, 0) is None
 
 
-def test_the_history_has_so_many() -> None:
-    """-n lists the newest verdicts, and none by default."""
+def test_history_has_the_requested_length() -> None:
+    """-n lists the newest decisions; the default is none."""
     found = build_explanation(KEPT, None, 2)
     assert found is not None
     assert [r.number for r in found.history] == [2, 3]
     assert (build_explanation(KEPT, None, 0) or found).history == ()
 
 
-def test_other_counts_in_words() -> None:
-    """One fewer and one more, and which of them is too full."""
+def test_alternatives_are_described() -> None:
+    """It describes one consumer fewer and one more, and marks an overload."""
     less = AlternativeCount(2, 2, 80.0, 0.8, 1.25, fits=False)
     fewer, more = explain_alternatives((less, AlternativeCount(4, 1, 9.0, 0.1, 0.5, fits=True)), 3)
     assert fewer.startswith("2 (one fewer): 2 partitions would move, 80 B/s, R 0.80")
@@ -172,16 +172,16 @@ def group(*, draining: tuple[str, ...] = (), speed: float = 30.0) -> GroupBaseli
     return GroupBaseline(ObservedGroup(GroupState.STABLE, readers), speeds, SOURCE_PUBLISHED, plan)
 
 
-def test_other_counts_are_placed_as_the_leader_would() -> None:
-    """One fewer moves what it read and is too full; with less load it fits; one more fits."""
+def test_alternatives_use_the_leaders_placement() -> None:
+    """One fewer overloads the rest, or fits with less load; one more fits."""
     fewer, more = compute_alternatives(group())
     assert (fewer.consumers, fewer.moves, fewer.fill, fewer.fits) == (1, 2, pytest.approx(1.2), False)
     assert (more.consumers, more.fits) == (3, True)
     assert compute_alternatives(group(speed=20.0))[0].fits
 
 
-def test_other_counts_are_told_only_of_a_group_at_rest() -> None:
-    """Not while members drain or a rebalance goes on, nor without a plan."""
+def test_alternatives_need_a_stable_group() -> None:
+    """There are none during a drain or rebalance, and none without a plan."""
     assert compute_alternatives(group(draining=("a",))) == ()
     assert compute_alternatives(replace(group(), plan=None)) == ()
     assert compute_alternatives(replace(group(), group=ObservedGroup(GroupState.REBALANCING))) == ()
@@ -201,20 +201,20 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=ZONE)
     ],
 )
 def test_times_are_local_and_past(text: str, hours: float) -> None:
-    """A time alone is the last one that has been; a zone that is given counts."""
+    """A time without a date is the last such time; an explicit zone is respected."""
     assert parse_local_time(text, NOON) - NOON.timestamp() == pytest.approx(hours * 3600)
 
 
 @pytest.mark.parametrize("text", ["soon", "25:00", "2026-13-01", ""])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    """The message shows how to write one."""
+def test_invalid_time_is_rejected(text: str) -> None:
+    """The error shows how to write a time."""
     with pytest.raises(SettingError, match="14:32"):
         parse_local_time(text, NOON)
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run `trimtab explain` on verdicts that are kept."""
+    """Run `trimtab explain` on these records."""
 
     def call(kept: tuple[DecisionRecord, ...], *words: str) -> tuple[int, str, str]:
         found = group()
@@ -227,16 +227,16 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return call
 
 
-def test_the_command_tells_it_all(said: Any) -> None:
-    """Count, placement, other counts and, with -n, the last verdicts."""
+def test_command_prints_all_sections(said: Any) -> None:
+    """It prints count, placement, alternatives and, with -n, the last decisions."""
     code, out, _ = said(KEPT, "-n", "2")
     assert code == 0
     for words in ("Why this count", "Why this placement", "Other counts", "The last decisions"):
         assert words in out
 
 
-def test_the_command_as_json(said: Any) -> None:
-    """The same as values; of a time that is past nothing is said of other counts."""
+def test_command_prints_json(said: Any) -> None:
+    """JSON has the same values; for a past time it has no alternatives."""
     code, out, _ = said(KEPT, "--format", "json")
     body = json.loads(out)
     assert code == 0
@@ -246,8 +246,8 @@ def test_the_command_as_json(said: Any) -> None:
     assert json.loads(said(KEPT, "--format", "json", "--at", at)[1])["alternatives"] == []
 
 
-def test_nothing_kept_is_an_error_that_helps(said: Any) -> None:
-    """Without verdicts it says why that may be; before the first one, when that was."""
+def test_missing_decisions_are_explained(said: Any) -> None:
+    """The error gives possible reasons, or the time of the oldest decision."""
     code, out, err = said(())
     assert (code, out) == (1, "")
     assert "no decision of group 'g' is kept" in err

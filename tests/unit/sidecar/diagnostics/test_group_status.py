@@ -1,4 +1,4 @@
-"""What `trimtab top` shows, from groups that are given as values."""
+"""Status shown by `trimtab top`, from snapshots."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def record(until: float = NOW, **given: Any) -> DecisionRecord:
 
 
 def seen(**given: Any) -> LiveGroupSnapshot:
-    """Two members, "b" of them draining; a partition of which nothing is known, and one unread."""
+    """Two members, "b" of them draining; one partition of unknown load, and one without an owner."""
     readers = (ObservedMember("1", "a", frozenset(P[:2])), ObservedMember("2", "b", frozenset(P[2:3])))
     speeds = {
         P[0]: PartitionLoad(10.0, backlog_bytes=100.0, required_bytes_per_s=30.0),
@@ -63,8 +63,8 @@ def states(made: GroupStatus) -> dict[str, ConsumerState]:
     return {row.name: row.state for row in made.consumers}
 
 
-def test_a_row_for_each_consumer() -> None:
-    """Sums over what is known, capacity as learned, fill of the needed rate."""
+def test_status_has_every_consumer() -> None:
+    """Each consumer has sums of its known loads, its learned capacity and its fill."""
     made = build_group_status(seen())
     a, b = made.consumers[0], made.consumers[1]
     assert (a.load.partitions, a.load.unknown_partitions, a.load.write_rate, a.load.backlog) == (
@@ -77,8 +77,8 @@ def test_a_row_for_each_consumer() -> None:
     assert (b.capacity, b.fill, b.state) == (100.0, pytest.approx(0.2), ConsumerState.DRAINING)
 
 
-def test_the_group_in_a_line() -> None:
-    """Counts of the plan and the verdict, and what nobody reads."""
+def test_status_has_the_groups_totals() -> None:
+    """It has the counts of plan and decision, and the number of unowned partitions."""
     made = build_group_status(seen())
     assert (made.running, made.planned, made.desired, made.unowned_partitions) == (1, 2, 2, 1)
     assert (made.total_load.partitions, made.total_load.unknown_partitions, made.total_load.needed_rate) == (
@@ -89,8 +89,8 @@ def test_the_group_in_a_line() -> None:
     assert made.sidecar_summary == "decision 0 s ago: hold: 2 is right"
 
 
-def test_who_left_without_being_asked_is_dead() -> None:
-    """Known to the last verdict or to a look before; not who was drained or stopped."""
+def test_missing_consumer_is_dead() -> None:
+    """A consumer of the last decision or an earlier snapshot is dead unless drained or stopped."""
     assert states(build_group_status(seen()))["c"] is ConsumerState.DEAD
     assert (
         states(build_group_status(seen(decisions=(), known_consumers=frozenset({"d"}))))["d"]
@@ -102,13 +102,13 @@ def test_who_left_without_being_asked_is_dead() -> None:
     assert "c" not in states(build_group_status(seen(plan=gone)))
 
 
-def test_nobody_is_dead_where_nobody_tells() -> None:
-    """A coordinator that does not answer says nothing about the consumers."""
+def test_unknown_group_has_no_dead_consumers() -> None:
+    """Without a member list no consumer is declared dead."""
     assert build_group_status(seen(group=ObservedGroup(), known_consumers=frozenset({"d"}))).consumers == ()
 
 
-def test_an_old_verdict_does_not_steer() -> None:
-    """After three intervals and a grace the plan stands alone, and its dead are not known."""
+def test_old_decision_means_no_active_sidecar() -> None:
+    """After three intervals and a grace period only the plan counts, and no consumer is dead."""
     made = build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S - 1),)))
     assert not made.is_managed
     assert made.desired is None
@@ -117,8 +117,8 @@ def test_an_old_verdict_does_not_steer() -> None:
     assert build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S),))).is_managed
 
 
-def test_the_table_says_who_steers_and_who_ended() -> None:
-    """The author of the last verdict is named; one that said that it ends steers nothing."""
+def test_summary_names_the_sidecar() -> None:
+    """It names the author of the last decision, and whether that sidecar has ended."""
     by = SidecarIdentity("id", "node-1", 7, 1.7e9, 2)
     steered = build_group_status(seen(decisions=(record(NOW - 3.0, author=by),)))
     assert steered.sidecar_summary.startswith("managed by node-1 (pid 7, since 2023-11-14 22:13:20 UTC); ")
@@ -127,8 +127,8 @@ def test_the_table_says_who_steers_and_who_ended() -> None:
     assert "node-1 (pid 7, since 2023-11-14 22:13:20 UTC), ended 3 s ago" in left.sidecar_summary
 
 
-def test_without_a_sidecar_it_says_so() -> None:
-    """No plan, no verdict: the table stands, with the capacity that was given, if any."""
+def test_summary_without_a_sidecar() -> None:
+    """Without plan and decision the summary says so, and the given capacity is used."""
     made = build_group_status(seen(plan=None, decisions=(), capacity=40.0))
     assert made.sidecar_summary.startswith("no sidecar manages this group: no plan, no decision")
     assert made.consumers[0].fill == pytest.approx(0.75)
@@ -136,16 +136,16 @@ def test_without_a_sidecar_it_says_so() -> None:
     assert build_group_status(seen(plan=None, decisions=())).consumers[0].fill is None
 
 
-def test_the_unknown_is_a_question_mark() -> None:
-    """What is not known is shown as such, never as 0; who is dead has no figures."""
+def test_unknown_values_are_question_marks() -> None:
+    """An unknown value is never shown as 0; a dead consumer has no figures."""
     made = build_group_status(seen(plan=None, write_rates={}))
     assert run.format_figures(made.consumers[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
     dead = next(row for row in build_group_status(seen()).consumers if row.state is ConsumerState.DEAD)
     assert set(run.format_figures(dead)) == {"-"}
 
 
-def test_the_heading_has_the_figures() -> None:
-    """Counts, partitions and rates, and where they come from."""
+def test_heading_has_the_totals() -> None:
+    """It has counts, partitions, rates and their source."""
     said = run.format_heading(build_group_status(seen()), "g")
     assert "group g (stable): 1 running, 2 planned, 2 desired; 4 partitions, 1 of them" in said
     assert "writing 35 B/s, needed 55 B/s, backlog 100 B (given)" in said
@@ -154,19 +154,19 @@ def test_the_heading_has_the_figures() -> None:
 @pytest.mark.parametrize(
     ("seconds", "said"), [(-3, "0 s"), (25, "25 s"), (180, "3 min"), (9000, "2.5 h"), (400_000, "5 days")]
 )
-def test_times_as_people_say_them(seconds: float, said: str) -> None:
-    """Seconds, minutes, hours or days."""
+def test_ages_have_readable_units(seconds: float, said: str) -> None:
+    """Ages are shown in seconds, minutes, hours or days."""
     assert format_age(seconds) == said
 
 
 def _ended(seconds: float) -> bool:
-    """Tell of a signal between two looks, not while one is going on."""
+    """Report a signal between two readings, not during one."""
     return seconds > SIGNAL_POLL_INTERVAL_S
 
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run `trimtab top` on what is seen; a signal ends it after the first look."""
+    """Run `trimtab top` on snapshots; a signal ends it after the first."""
 
     def call(what: LiveGroupSnapshot, *words: str) -> tuple[int, str, str]:
         class Given:
@@ -187,16 +187,16 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return call
 
 
-def test_one_table(shown: Any) -> None:
-    """--once prints who steers and a row for each consumer."""
+def test_once_prints_a_table(shown: Any) -> None:
+    """--once prints the sidecar's state and a row for each consumer."""
     code, out, _ = shown(seen(), "--once")
     assert code == 0
     assert "decision 0 s ago: hold: 2 is right" in out
     assert [word for word in ("draining", "running", "dead") if word not in out] == []
 
 
-def test_one_json(shown: Any) -> None:
-    """--format json has the same, numbers as they are."""
+def test_once_prints_json(shown: Any) -> None:
+    """--format json has the same values, unrounded."""
     code, out, _ = shown(seen(), "--once", "--format", "json")
     body = json.loads(out)
     assert code == 0
@@ -204,8 +204,8 @@ def test_one_json(shown: Any) -> None:
     assert body["consumers"][0]["fill"] == pytest.approx(0.6)
 
 
-def test_live_until_it_is_ended(shown: Any) -> None:
-    """Without --once it goes on till a signal comes, as a table or as a line of JSON a look."""
+def test_live_view_ends_at_a_signal(shown: Any) -> None:
+    """Without --once it prints a table or JSON line for each reading until a signal."""
     code, out, _ = shown(seen())
     assert code == 0
     assert "draining" in out
@@ -214,15 +214,15 @@ def test_live_until_it_is_ended(shown: Any) -> None:
     assert json.loads(out)["running"] == 1
 
 
-def test_a_broker_that_goes_away_does_not_end_it(shown: Any) -> None:
-    """While the table is live, what is wrong stands below it."""
+def test_live_view_survives_a_broker_outage(shown: Any) -> None:
+    """The live view shows the trouble below the table."""
     code, out, _ = shown(seen(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)))
     assert code == 0
     assert "no Kafka broker answers" in out
 
 
-def test_a_group_without_a_trace_is_a_named_error(shown: Any) -> None:
-    """A wrong name ends --once with 1 and a hint, and stands in the live view."""
+def test_unknown_group_is_an_error(shown: Any) -> None:
+    """A wrong name ends --once with exit code 1 and a hint; the live view shows it."""
     nothing = LiveGroupSnapshot(NOW, ObservedGroup(GroupState.EMPTY), {}, "measured here")
     code, out, err = shown(nothing, "--once")
     assert (code, out) == (1, "")
@@ -230,23 +230,23 @@ def test_a_group_without_a_trace_is_a_named_error(shown: Any) -> None:
     assert "there is no group 'g'" in shown(nothing)[1]
 
 
-def test_no_broker_is_one_line(shown: Any) -> None:
-    """Where nobody answers there is no table, but what to check."""
+def test_unreachable_broker_prints_no_table(shown: Any) -> None:
+    """Without a broker the command prints what to check."""
     code, out, err = shown(seen(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)), "--once")
     assert (code, out) == (1, "")
     assert "no Kafka broker answers" in err
 
 
 @pytest.mark.parametrize("words", [("--interval", "0"), ("--window", "0 s")])
-def test_times_that_cannot_be_are_refused(shown: Any, words: tuple[str, ...]) -> None:
-    """Intervals must be above 0."""
+def test_intervals_must_be_positive(shown: Any, words: tuple[str, ...]) -> None:
+    """An interval of 0 or less is rejected."""
     code, _, err = shown(seen(), *words)
     assert code == 2
     assert "above 0" in err
 
 
-def test_eighty_columns_hold_names_and_figures() -> None:
-    """Long names fold; neither they nor the states are cut."""
+def test_table_fits_eighty_columns() -> None:
+    """Long names fold; neither names nor states are cut."""
     pod = "lake-consumer-6b60d8c84ffcb6d-b2x8v"
     speeds = {P[0]: PartitionLoad(9e8, backlog_bytes=9.9e11, required_bytes_per_s=9e8)}
     group = ObservedGroup(GroupState.STABLE, (ObservedMember("1", pod, frozenset(P[:1])),))
@@ -259,8 +259,8 @@ def test_eighty_columns_hold_names_and_figures() -> None:
     assert any("900.0 MB/s" in line and "100%" in line and "draining" in line for line in lines)
 
 
-def test_while_nobody_answers_the_last_values_stand() -> None:
-    """They are told to be old, and since when the broker is away, never shown as zeros."""
+def test_last_status_stays_during_an_outage() -> None:
+    """The last values stay, with their time and the start of the outage."""
     good = build_group_status(seen())
     nothing = LiveGroupSnapshot(NOW + 5, ObservedGroup(), {}, "measured here", trouble=("no broker answers",))
     away = keep_last_status(
@@ -278,8 +278,8 @@ def test_while_nobody_answers_the_last_values_stand() -> None:
     assert keep_last_status(away, good).unreachable_since is None
 
 
-def test_no_trace_of_a_group_is_said() -> None:
-    """A wrong name is told instead of an empty table."""
+def test_absent_group_replaces_the_table() -> None:
+    """A wrong name is reported instead of an empty table."""
     made = build_group_status(LiveGroupSnapshot(NOW, ObservedGroup(GroupState.EMPTY), {}, "measured here"))
     assert made.is_absent
     assert "there is no group 'g'" in printed(made)
@@ -292,16 +292,16 @@ def printed(made: GroupStatus) -> str:
     return out.getvalue()
 
 
-def test_a_signal_ends_a_question_that_nobody_answers() -> None:
-    """A client library that waits for a broker holds nobody up."""
+def test_signal_interrupts_a_blocked_request() -> None:
+    """A client library that waits for a broker does not delay the end."""
     never = Event()
     with pytest.raises(SystemExit):
         run_interruptible(never.wait, lambda seconds: seconds > 0)
     never.set()
 
 
-def test_what_is_raised_beside_is_raised_here() -> None:
-    """The answer comes back, and so does the error."""
+def test_interruptible_call_returns_result_and_error() -> None:
+    """The caller gets the result of the thread, or its error."""
 
     def fails() -> None:
         raise BrokerTimeoutError("nobody")

@@ -1,4 +1,4 @@
-"""Committed offsets of a group whose coordinator answers in part."""
+"""Committed offsets from a coordinator that responds in part."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @dataclass
 class Answer:
-    """One partition's, as the client gives it."""
+    """One partition's result, as the client returns it."""
 
     partition: int
     offset: int
@@ -27,7 +27,7 @@ class Answer:
 
 
 class Reader:
-    """A consumer that asks nobody."""
+    """A consumer without a broker."""
 
     answers: tuple[Answer, ...] = ()
 
@@ -48,8 +48,8 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> type[Reader]:
     return made
 
 
-def test_what_was_never_committed_is_known(reader: type[Reader]) -> None:
-    """An offset of -1001 without an error: the group has not begun there."""
+def test_missing_commit_is_known(reader: type[Reader]) -> None:
+    """Offset -1001 without an error means that the group has no commit there."""
     reader.answers = (Answer(0, 5), Answer(1, NEVER))
     commits = BrokerClient({}, "billing", 3.0, Ticking()).fetch_group_commits((P, Q))
     assert (commits.is_known, commits.offsets, commits.trouble) == (True, {P: 5}, ())
@@ -59,10 +59,10 @@ def test_what_was_never_committed_is_known(reader: type[Reader]) -> None:
     ("code", "waits"),
     [(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, True), (KafkaError.UNKNOWN_TOPIC_OR_PART, False)],
 )
-def test_an_error_of_one_partition_leaves_the_commits_unknown(
+def test_error_of_one_partition_makes_the_commits_unknown(
     reader: type[Reader], code: int, *, waits: bool
 ) -> None:
-    """It does not look like a partition that was never committed; what passes is waited for."""
+    """An error is no missing commit; a temporary one is retried."""
     reader.answers = (Answer(0, 5), Answer(1, NEVER, KafkaError(code)))
     clock = Ticking()
     began = clock.now

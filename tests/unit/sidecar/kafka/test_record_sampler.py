@@ -1,4 +1,4 @@
-"""Which partitions are sampled, where not all answer."""
+"""Order in which partitions are sampled."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from trimtab.sidecar.kafka import record_sampler
 from trimtab.sidecar.kafka.record_sampler import MAX_SAMPLED_PARTITIONS, RecordSampler
 
 
-def test_the_silent_do_not_starve_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever was asked and did not answer is asked again after all others were."""
+def test_unresponsive_partitions_do_not_starve_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unresponsive partition is sampled again after all others."""
     silent = [TopicPartition("a", n) for n in range(MAX_SAMPLED_PARTITIONS)]
     heard = TopicPartition("b", 0)
     asked: list[TopicPartition] = []

@@ -1,4 +1,4 @@
-"""What a sidecar makes of a share group's coordinator that answers in part, late or not at all."""
+"""A share group whose coordinator responds in part, late or not at all."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -24,7 +24,7 @@ NONE_SUCH = 69
 
 
 class Coordinator:
-    """A broker in a client's place; it is its private manager too, which the frames go through."""
+    """A fake admin client and its private manager, which sends the requests."""
 
     def __init__(self) -> None:
         self.away = False
@@ -86,8 +86,8 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     return made
 
 
-def test_a_partition_that_is_loading_leaves_the_whole_unknown(coordinator: Coordinator) -> None:
-    """It is no partition without anything to do: asked for a while, then told by its name."""
+def test_loading_partition_makes_the_commits_unknown(coordinator: Coordinator) -> None:
+    """The request is retried until the timeout, then the partition is named."""
     clock = Ticking()
     group = ShareGroupClient(SETTINGS, clock)
     coordinator.errors[1] = LOADING
@@ -104,8 +104,8 @@ def test_a_partition_that_is_loading_leaves_the_whole_unknown(coordinator: Coord
     assert commits.lags == {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 1}
 
 
-def test_an_error_that_does_not_pass_is_told_at_once(coordinator: Coordinator) -> None:
-    """Asked again it would be the same."""
+def test_permanent_error_is_not_retried(coordinator: Coordinator) -> None:
+    """A retry would return the same error."""
     clock = Ticking()
     group, coordinator.errors = ShareGroupClient(SETTINGS, clock), [NONE_SUCH, 0]
     began = clock.now
@@ -113,11 +113,8 @@ def test_an_error_that_does_not_pass_is_told_at_once(coordinator: Coordinator) -
     assert clock.now == began
 
 
-def test_the_kind_is_asked_until_it_was_told_once(coordinator: Coordinator) -> None:
-    """No broker at the start, then one: what it says of the group is trouble, and then is mended.
-
-    Until then nothing counts as known, so nobody is stopped for it.
-    """
+def test_group_type_is_checked_until_known(coordinator: Coordinator) -> None:
+    """After an outage at the start a wrong type is trouble, and the group stays unknown until it fits."""
     coordinator.away, coordinator.kind = True, "classic"
     group = ShareGroupClient(SETTINGS, Ticking())
     assert "BrokerNotAvailableError" in group.describe_group()[1][0]
@@ -134,8 +131,8 @@ def test_the_kind_is_asked_until_it_was_told_once(coordinator: Coordinator) -> N
     assert coordinator.listed == listed
 
 
-def test_brokers_without_share_groups_are_told_later_too(coordinator: Coordinator) -> None:
-    """As trouble of a turn, which goes on."""
+def test_missing_share_groups_are_reported_after_an_outage(coordinator: Coordinator) -> None:
+    """They are trouble of an iteration, and the loop continues."""
     coordinator.away = True
     group = ShareGroupClient(SETTINGS, Ticking())
     coordinator.away, coordinator.features = False, {}
@@ -146,10 +143,10 @@ def test_brokers_without_share_groups_are_told_later_too(coordinator: Coordinato
     ("kind", "features", "error"),
     [("consumer", None, GroupTypeMismatchError), ("share", {}, ShareGroupsUnsupportedError)],
 )
-def test_what_is_refused_at_the_start_leaves_no_connection(
+def test_refused_client_leaves_no_connection(
     coordinator: Coordinator, kind: str, features: Any, error: type[Exception]
 ) -> None:
-    """Whoever made it has nothing to close."""
+    """A constructor that raises has closed its connection."""
     coordinator.kind = kind
     coordinator.features = coordinator.features if features is None else features
     with pytest.raises(error):

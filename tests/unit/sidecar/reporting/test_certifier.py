@@ -1,4 +1,4 @@
-"""Certificates beside the loop: made on a thread, shown on the page, never in the way."""
+"""Certificates are computed on a thread and never delay the loop."""
 
 import json
 from dataclasses import replace
@@ -35,7 +35,7 @@ def settings(**more: Any) -> SidecarSettings:
 
 
 def observation(*speeds: float | None) -> Observation:
-    """Two replicas that hold the partitions in turn."""
+    """Two replicas that own alternate partitions."""
     names = [TopicPartition("t", n) for n in range(len(speeds))]
     readers = tuple(ObservedMember(f"id{m}", f"w{m}", frozenset(names[m::2])) for m in range(2))
     return Observation(
@@ -54,16 +54,16 @@ def certified() -> TimedCertificate:
     return made.last_certificate
 
 
-def test_what_the_heuristic_wants_is_certified() -> None:
-    """The certificate is complete, and says by which heuristic and price."""
+def test_heuristics_placement_is_certified() -> None:
+    """The certificate is complete and has its heuristic and move cost."""
     made = certified()
     assert (made.move_cost, made.heuristic) == (0.5, settings().heuristic)
     assert made.certificate.complete
     assert 2 <= made.certificate.lower_bound <= made.certificate.value
 
 
-def test_an_offer_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a certificate is being made another offer is dropped at once; closing cuts it short."""
+def test_offer_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An offer during a certification is dropped at once; closing cancels it."""
     begun, go = Event(), Event()
 
     def slow(*_: Any, left: Any, **__: Any) -> Any:
@@ -83,10 +83,10 @@ def test_an_offer_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.last_certificate is None
 
 
-def test_a_solver_that_fails_costs_only_the_certificate(
+def test_solver_failure_costs_only_the_certificate(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever it raises is said once, and the next one may be tried."""
+    """An error is logged once, and the next offer is accepted."""
 
     def broken(*_: Any, **__: Any) -> Any:
         raise MemoryError("no room")
@@ -99,16 +99,16 @@ def test_a_solver_that_fails_costs_only_the_certificate(
     assert [r.getMessage() for r in caplog.records] == ["no certificate: MemoryError('no room')"]
 
 
-def test_only_what_can_be_certified_is() -> None:
-    """No plan, no known speed, or too many partitions: nothing is started."""
+def test_uncertifiable_observations_are_skipped() -> None:
+    """No plan, no known write rate, or too many partitions: nothing is started."""
     made = DecisionCertifier(settings(), SystemClock())
     assert not made.offer_observation(replace(observation(60.0), plan=None))
     assert not made.offer_observation(observation(None, None))
     assert not made.offer_observation(observation(*[1.0] * (MAX_CERTIFIED_PARTITIONS + 1)))
 
 
-def test_the_page_shows_it() -> None:
-    """/certificate and /metrics tell the gap; before the first certificate there is none."""
+def test_endpoints_show_the_certificate() -> None:
+    """/certificate and /metrics have the gap; before the first certificate there is none."""
     page = SidecarWebServer("g", SystemClock(), 30.0)
     assert page.handle_path("/certificate")[2] == b"null"
     made = certified()
@@ -126,7 +126,7 @@ def test_the_page_shows_it() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("certify_timeout", 0), ("move_cost", "0 s")])
-def test_limits_that_cannot_be_are_refused(name: str, value: object) -> None:
-    """The time limit and the price of a move must be above 0."""
+def test_limits_must_be_positive(name: str, value: object) -> None:
+    """Time limit and move cost must be above 0."""
     with pytest.raises(SettingError, match=name.replace("_", "-")):
         settings(**{name: value})

@@ -1,4 +1,4 @@
-"""Dashboard and alerts use only metrics, and labels, that sidecar and consumers export."""
+"""Dashboard and alerts use exported metrics and labels only."""
 
 import json
 import re
@@ -23,13 +23,13 @@ from trimtab.sidecar.reporting.web_server import SidecarMetrics
 DEPLOY: Final = Path(__file__).parents[4] / "deploy"
 DASHBOARD: Final = DEPLOY / "kustomize" / "components" / "monitoring" / "dashboard.json"
 GRAFANA: Final = {"$__rate_interval": "5m", "$group": "lake"}
-"""What Grafana puts in before it asks."""
+"""Variables that Grafana replaces."""
 
 PARTITION: Final = TopicPartition("orders", 0)
 
 
 def sidecars(*, leading: bool = True) -> dict[str, set[str]]:
-    """Return the names of all samples that a sidecar can have, and their labels."""
+    """Return the names of all samples of a sidecar, and their labels."""
     whole = DecisionMetrics(**dict.fromkeys(DecisionMetrics.__dataclass_fields__, 1))
     report = IterationReport(
         time=1.0,
@@ -78,7 +78,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Yield where an expression stands, and the expression."""
+    """Yield the expressions with their places."""
     for rule in alerts():
         yield rule["alert"], rule["expr"]
     for panel in panels():
@@ -90,7 +90,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def used(text: str) -> tuple[set[str], set[str]]:
-    """Return the metrics that an expression names, and the labels. Raises ValueError."""
+    """Return the metrics and labels of an expression. Raises ValueError."""
     names: set[str] = set()
     labels: set[str] = set()
 
@@ -108,8 +108,8 @@ def used(text: str) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize(("where", "text"), list(expressions()))
-def test_an_expression_names_what_exists(where: str, text: str) -> None:
-    """Each expression parses, and its metrics and labels are ones that are exported."""
+def test_expressions_use_exported_metrics(where: str, text: str) -> None:
+    """Each expression parses, and its metrics and labels are exported."""
     have = exported()
     names, labels = used(text)
     assert names, where
@@ -118,22 +118,22 @@ def test_an_expression_names_what_exists(where: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: str(rule["alert"]))
-def test_an_alert_says_what_and_what_to_do(rule: dict[str, Any]) -> None:
-    """It has a severity, two sentences, and mentions no label that its result lacks."""
+def test_alerts_are_complete(rule: dict[str, Any]) -> None:
+    """An alert has a severity, two sentences, and only labels of its result."""
     assert rule["labels"]["severity"] in ("warning", "critical")
     assert sorted(rule["annotations"]) == ["description", "summary"]
     mentioned = re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values()))
     assert set(mentioned) <= used(rule["expr"])[1]
 
 
-def test_every_metric_is_shown() -> None:
-    """The dashboard or an alert uses each metric, but for what is shown in bytes already."""
+def test_every_metric_is_used() -> None:
+    """The dashboard or an alert uses each metric, except those also shown in bytes."""
     shown = {family(name) for _, text in expressions() for name in used(text)[0]}
     assert {family(name) for name in exported()} - shown == {"trimtab_write_rate_records_per_second"}
 
 
-def test_one_that_stands_by_counts_for_nothing() -> None:
-    """Whatever is summed over sidecars it does not have; that it stands by is told, and alerted."""
+def test_standby_exports_no_group_metrics() -> None:
+    """A standby exports nothing that is summed over sidecars; its state is exported, and alerted on."""
     its = {family(name) for name in sidecars(leading=False)}
     assert its == {"trimtab_is_leader", "trimtab_iteration_seconds"}
     by_alert = {rule["alert"]: used(rule["expr"])[0] for rule in alerts()}
@@ -145,14 +145,14 @@ def family(sample: str) -> str:
     return re.sub(r"_(bucket|count|created|sum|total)$", "", sample)
 
 
-def test_a_wrong_name_is_noticed() -> None:
-    """The collector sees names inside functions, ranges and both sides of a comparison."""
+def test_wrong_names_are_detected() -> None:
+    """The collector finds names in functions, ranges and both sides of a comparison."""
     text = 'sum by (a) (rate(one_bucket{b="x"}[5m])) > on (a) max by (a) (two) and absent(three)'
     assert used(text) == ({"one_bucket", "two", "three"}, {"a", "b"})
 
 
-def test_every_panel_has_a_place_of_its_own() -> None:
-    """No two have the same id, and none lies on another: Grafana would show one of them."""
+def test_panels_do_not_overlap() -> None:
+    """Ids are unique and panels do not overlap: Grafana would show only one."""
     every = json.loads(DASHBOARD.read_text())["panels"]
     assert len({panel["id"] for panel in every}) == len(every)
     cells = [

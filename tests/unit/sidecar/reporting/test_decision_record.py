@@ -1,4 +1,4 @@
-"""Verdicts as they are kept: round and round, one record for turns that say the same."""
+"""Decision records: a ring of keys, and one record for equal decisions."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ A = TopicPartition("t", 0)
 
 
 def report(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -> IterationReport:
-    """A turn that holds, after so many moves."""
+    """An iteration that holds and observed this number of moves."""
     verdict = ScalingDecision(
         ScalingAction.HOLD,
         (reason,),
@@ -60,7 +60,7 @@ def record(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -
 
 
 def scaled_out() -> IterationReport:
-    """A turn that starts two replicas, from which a move is expected."""
+    """An iteration that starts two replicas and expects a move."""
     plan = GroupPlan("g", 8, 100.0, 5, "steady", 100.0, draining=("x",))
     moves = (Move(A, "a", "+1", 40.0, "a is too full"),)
     numbers = DecisionMetrics(needed_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1)
@@ -70,16 +70,16 @@ def scaled_out() -> IterationReport:
     return replace(report(), decision=verdict)
 
 
-def test_a_record_comes_back_as_it_was() -> None:
-    """Numbers, reasons, expected and seen moves survive the topic."""
+def test_record_survives_encoding() -> None:
+    """Metrics, reasons, expected and observed moves are decoded as encoded."""
     for made in (record(moved=2), build_decision_record(scaled_out(), TERMS)):
         again = DecisionRecord.decode(made.encode())
         assert again == made
         assert again.encode() == made.encode()
 
 
-def test_a_record_holds_what_was_asked_and_seen() -> None:
-    """The plan's count, the moves expected of it, and who reads how much."""
+def test_record_has_decision_and_observation() -> None:
+    """It has the plan's count, the expected moves and the partitions of each instance."""
     made = build_decision_record(scaled_out(), TERMS)
     assert (made.action, made.replicas, made.draining, made.replicas_to_start) == (
         ScalingAction.SCALE_UP,
@@ -92,8 +92,8 @@ def test_a_record_holds_what_was_asked_and_seen() -> None:
     assert made.usable_capacity == pytest.approx(90.0)
 
 
-def test_a_group_has_so_many_keys_and_no_more() -> None:
-    """However long a sidecar runs, a compacted topic keeps a bounded number of records."""
+def test_number_of_keys_is_bounded() -> None:
+    """A compacted topic keeps a bounded number of records of a group."""
     last: DecisionRecord | None = None
     keys: set[str] = set()
     for turn in range(3 * RECORD_SLOTS):
@@ -103,8 +103,8 @@ def test_a_group_has_so_many_keys_and_no_more() -> None:
     assert {json.loads(key)[0] for key in keys} == {"g"}
 
 
-def test_turns_that_say_the_same_are_one_record() -> None:
-    """Figures may differ; the first time stays, the newest numbers and reasons count."""
+def test_equal_decisions_are_one_record() -> None:
+    """Figures may differ; the first time and the newest metrics and reasons are kept."""
     one = merge_decision_record(None, record(100.0, "cooldown for another 25 s; needed 1.2 MB/s"))
     two = merge_decision_record(one, record(110.0, "cooldown for another 15 s; needed 900 kB/s"))
     assert (two.number, two.time, two.until, two.iterations) == (one.number, 100.0, 110.0, 2)
@@ -123,14 +123,14 @@ def test_turns_that_say_the_same_are_one_record() -> None:
         replace(record(110.0), author=ME),
     ],
 )
-def test_what_says_something_else_is_another_record(other: DecisionRecord) -> None:
-    """Another action, count, drain or reason is a record of its own."""
+def test_different_decision_is_another_record(other: DecisionRecord) -> None:
+    """Another action, count, drain or reason begins a new record."""
     one = merge_decision_record(None, record(100.0))
     assert merge_decision_record(one, other).number == one.number + 1
 
 
-def test_moves_add_up_and_only_the_first_are_named() -> None:
-    """A record stays small however much moves; all are counted, with what they weigh."""
+def test_moves_are_summed_and_listed_up_to_a_limit() -> None:
+    """All moves are counted with their load; only the first are listed."""
     made = merge_decision_record(merge_decision_record(None, record(moved=MAX_LISTED_MOVES)), record(moved=5))
     assert (len(made.observed_moves), made.observed_move_count) == (MAX_LISTED_MOVES, MAX_LISTED_MOVES + 5)
     assert made.observed_move_bytes_per_s == pytest.approx(10.0 * (MAX_LISTED_MOVES + 5))
@@ -147,16 +147,16 @@ def test_moves_add_up_and_only_the_first_are_named() -> None:
         lambda body: body.update(group=["g"]),
     ],
 )
-def test_what_is_no_record_is_named(spoil: Callable[[dict[str, Any]], object]) -> None:
-    """A value of another version or shape is a InvalidPayloadError, which readers skip."""
+def test_malformed_record_is_rejected(spoil: Callable[[dict[str, Any]], object]) -> None:
+    """A value of another version or shape raises InvalidPayloadError."""
     body = json.loads(record().encode())
     spoil(body)
     with pytest.raises(InvalidPayloadError, match="decision"):
         DecisionRecord.decode(json.dumps(body).encode())
 
 
-def test_unknown_fields_of_a_record_are_ignored() -> None:
-    """A record of a later sidecar, with fields added in it and in its parts, is read."""
+def test_unknown_fields_are_ignored() -> None:
+    """A record of a later sidecar, with more fields at every level, is decoded."""
     made = build_decision_record(scaled_out(), TERMS, ME)
     body = json.loads(made.encode())
     for part in (body, body["metrics"], body["author"], *body["expected_moves"]):
@@ -166,7 +166,7 @@ def test_unknown_fields_of_a_record_are_ignored() -> None:
 
 
 class Archive:
-    """Keeps verdicts in memory; may be stuck, or broken."""
+    """Keeps records in memory; may block, or fail."""
 
     def __init__(self) -> None:
         self.kept: list[DecisionRecord] = []
@@ -200,8 +200,8 @@ def recorder(archive: Archive) -> Iterator[DecisionRecorder]:
     made.close()
 
 
-def test_each_turn_is_kept(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
-    """Turns come in order, numbered from what was kept before."""
+def test_every_iteration_is_recorded(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
+    """Records are written in order and continue the stored numbers."""
     archive.kept.append(replace(record(1.0, "of an earlier sidecar"), number=41))
     recorder(report(100.0))
     recorder(scaled_out())
@@ -210,8 +210,8 @@ def test_each_turn_is_kept(recorder: DecisionRecorder, archive: Archive, eventua
     assert archive.reads == 1
 
 
-def test_a_turn_never_waits(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
-    """A topic that does not answer holds no turn up; the newest verdicts are kept when it does."""
+def test_iteration_never_waits(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
+    """An unresponsive topic delays no iteration; then the newest records are written."""
     archive.free.clear()
     for turn in range(10 * MAX_QUEUED_RECORDS):
         recorder(report(float(turn), f"reason {'x' * (turn % 2)}"))
@@ -221,10 +221,10 @@ def test_a_turn_never_waits(recorder: DecisionRecorder, archive: Archive, eventu
     assert len(archive.kept) <= 2 * MAX_QUEUED_RECORDS
 
 
-def test_what_is_wrong_is_said_once(
+def test_write_failure_is_logged_once(
     recorder: DecisionRecorder, archive: Archive, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A topic that may not be written costs one line of the log, and keeps being tried."""
+    """An unwritable topic is logged once, and writing is retried."""
     archive.broken = True
     recorder(report(1.0))
     recorder(report(2.0))
@@ -236,8 +236,8 @@ def test_what_is_wrong_is_said_once(
     assert said == ["decisions are not recorded; scaling continues: not allowed"]
 
 
-def test_who_stands_by_keeps_nothing(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
-    """A sidecar that takes over reads what the leader before it kept, and goes on from there."""
+def test_standby_records_nothing(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
+    """A sidecar that takes over continues the numbers of the previous leader."""
     recorder(report(1.0))
     eventually(lambda: len(archive.kept) == 1)
     recorder(replace(report(2.0), is_leader=False))
@@ -248,8 +248,10 @@ def test_who_stands_by_keeps_nothing(recorder: DecisionRecorder, archive: Archiv
     assert archive.reads == 2
 
 
-def test_who_ends_says_so(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
-    """The last verdict is left once more, under the same key, with its author and its end."""
+def test_shutdown_marks_the_last_record(
+    recorder: DecisionRecorder, archive: Archive, eventually: Any
+) -> None:
+    """The last record is rewritten under its key as final."""
     recorder(report(1.0))
     eventually(lambda: archive.kept)
     recorder.close()
@@ -258,8 +260,8 @@ def test_who_ends_says_so(recorder: DecisionRecorder, archive: Archive, eventual
     assert (made.author, end.key) == (ME, made.key)
 
 
-def test_who_stood_by_ends_in_silence(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
-    """The verdict of another one that leads is not marked as ended."""
+def test_standby_marks_no_record(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
+    """A standby does not mark the leader's record as final."""
     recorder(report(1.0))
     eventually(lambda: archive.kept)
     recorder(replace(report(2.0), is_leader=False))

@@ -1,4 +1,4 @@
-"""The web page over real HTTP: health, readiness, metrics, verdicts."""
+"""The sidecar's endpoints over HTTP: health, readiness, metrics, decisions."""
 
 import json
 from collections.abc import Iterator
@@ -75,8 +75,8 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
     )
 
 
-def test_metrics(served: Served) -> None:
-    """Gauges show the last turn, counters and histograms all; the unknown has no sample."""
+def test_metrics_show_the_reports(served: Served) -> None:
+    """Gauges show the last report, counters and histograms all; unknown values have no sample."""
     served.page(report(handovers=(0.15, 0.4)))
     served.page(report())
     found = served.samples()
@@ -104,8 +104,8 @@ def test_metrics(served: Served) -> None:
     assert "trimtab_write_rate_bytes_per_second|1|t" not in found
 
 
-def test_who_stands_by_tells_nothing_of_the_group(served: Served) -> None:
-    """Partitions, moves and verdicts are the leader's to tell, also after a change of leaders."""
+def test_standby_exports_nothing_of_the_group(served: Served) -> None:
+    """Partitions, moves and decisions are exported by the leader only, also after a takeover."""
     served.page(report())
     assert served.samples()["trimtab_is_leader"] == 1.0
     before = {name: value for name, value in served.samples().items() if "total" in name}
@@ -116,8 +116,8 @@ def test_who_stands_by_tells_nothing_of_the_group(served: Served) -> None:
     assert {name: value for name, value in found.items() if "total" in name} == before
 
 
-def test_health_needs_turns(served: Served) -> None:
-    """A loop that has not turned for too long is not healthy."""
+def test_health_needs_iterations(served: Served) -> None:
+    """A loop without an iteration for too long is unhealthy."""
     assert served.get("/healthz")[0] == 200
     served.clock.now += 31
     assert served.get("/healthz")[0] == 503
@@ -126,7 +126,7 @@ def test_health_needs_turns(served: Served) -> None:
 
 
 def test_readiness_needs_the_group(served: Served) -> None:
-    """Ready after a turn that reached the group; else the page says why not."""
+    """Ready means that the last iteration reached the group; else the reason is shown."""
     assert served.get("/readyz") == (503, "no iteration yet\n")
     served.page(report())
     assert served.get("/readyz")[0] == 200
@@ -134,8 +134,8 @@ def test_readiness_needs_the_group(served: Served) -> None:
     assert served.get("/readyz") == (503, "group lake: no answer\n")
 
 
-def test_verdicts_are_kept(served: Served) -> None:
-    """The last verdicts are there with numbers, reasons and their line."""
+def test_decisions_are_served(served: Served) -> None:
+    """/decisions has the last ones with metrics, reasons and log line."""
     served.page(report())
     (kept,) = json.loads(served.get("/decisions")[1])
     assert kept["action"] == "scale-up"
@@ -144,14 +144,14 @@ def test_verdicts_are_kept(served: Served) -> None:
     assert kept["line"].startswith("scale-up: 2 -> 3")
 
 
-def test_other_paths_are_told_what_there_is(served: Served) -> None:
+def test_unknown_path_lists_the_known_ones(served: Served) -> None:
     """An unknown path is a 404 that lists the known ones."""
     status, text = served.get("/")
     assert status == 404
     assert "/metrics" in text
 
 
-def test_a_taken_port_is_a_named_error(served: Served) -> None:
-    """A port in use is refused with the address and what to do."""
+def test_port_in_use_is_an_error(served: Served) -> None:
+    """The error has the address and what to do."""
     with pytest.raises(StartupError, match=f"127.0.0.1:{served.port}.*choose another port"):
         SidecarWebServer("lake", served.clock, 30.0).start("127.0.0.1", served.port)

@@ -1,4 +1,4 @@
-"""Settings: units people write, a file under flags, and named errors for what cannot be."""
+"""Settings: units, precedence of flags, and errors that name the setting."""
 
 import json
 import re
@@ -22,7 +22,7 @@ PROCESS = {"target": "process", "worker-command": ["w", "{instance}"], "state-di
 
 
 def test_units_and_defaults() -> None:
-    """Rates and durations come as people write them, and every default is there."""
+    """Rates and durations have units, and every setting but the required ones has a default."""
     settings = load_settings(None, {**GOOD, "window": "1 min", "interval": "500 ms", "topics": "a, b"})
     assert (settings.capacity, settings.window, settings.interval) == (2.3e6, 60.0, 0.5)
     assert settings.topics == ("a", "b")
@@ -30,13 +30,13 @@ def test_units_and_defaults() -> None:
     assert settings.autoscaling_policy.placement.consolidate
 
 
-def test_a_pattern_is_one_topic() -> None:
-    """A pattern may hold commas."""
+def test_topic_pattern_is_not_split() -> None:
+    """A pattern may contain commas."""
     assert load_settings(None, {**GOOD, "topics": "^a{1,2}$"}).topics == ("^a{1,2}$",)
 
 
-def test_flags_win_over_the_file(tmp_path: Path) -> None:
-    """The file's values stand where no flag is given; librdkafka's settings are joined."""
+def test_flags_override_the_file(tmp_path: Path) -> None:
+    """Other values of the file stay; librdkafka's settings are merged."""
     file = tmp_path / "sidecar.yaml"
     file.write_text("bootstrap: file:1\ngroup: g\ncapacity: 1 MB/s\nmax: 3\nkafka: {client.rack: me, a: 1}\n")
     settings = load_settings(file, {"bootstrap": "flag:1", "max": None, "kafka": {"a": 2}})
@@ -44,8 +44,8 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert settings.kafka == {"client.rack": "me", "a": 2}
 
 
-def test_a_move_is_paid_for_in_time_of_a_consumer() -> None:
-    """15 s of a consumer, where changes are 30 s apart, is half a consumer until the next one."""
+def test_move_cost_becomes_a_weight() -> None:
+    """15 s of a consumer, with changes 30 s apart, are half a consumer."""
     settings = load_settings(None, {**GOOD, "move-cost": "15 s", "cooldown": "30 s"})
     assert settings.autoscaling_policy.placement.heuristic == "steady:0.5"
     assert settings.move_cost_weight == 0.5
@@ -54,8 +54,8 @@ def test_a_move_is_paid_for_in_time_of_a_consumer() -> None:
     )
 
 
-def test_steps_and_bands_are_short_or_in_full() -> None:
-    """A number is a step of each turn; policies, and bands by direction, are what the HPA has."""
+def test_policies_and_tolerances_have_short_forms() -> None:
+    """A number is a policy per iteration; the full forms are the HPA's."""
     short = load_settings(None, {**GOOD, "scale-up-policies": 2, "tolerance": 0.2}).autoscaling_policy
     assert short.scale_up == ScalingRules((ScalingPolicy(2),), tolerance=0.2)
     assert short.scale_down == ScalingRules((ScalingPolicy(1),), stabilization_window=120.0, tolerance=0.2)
@@ -74,8 +74,8 @@ def test_steps_and_bands_are_short_or_in_full() -> None:
     )
 
 
-def test_a_goal_makes_late_what_is_older_than_it_allows(tmp_path: Path) -> None:
-    """A tenth is spared; workers whose batches alone are too long are refused."""
+def test_freshness_slo_sets_the_backlog_grace(tmp_path: Path) -> None:
+    """A tenth is a margin; workers with longer batches are rejected."""
     policy = load_settings(None, {**GOOD, "freshness-slo": FRESH}).autoscaling_policy
     assert (policy.freshness_slo, policy.catch_up) == (40.0, CatchUpPolicy(40.0, 36.0))
     worker = tmp_path / "ingest.yaml"
@@ -85,16 +85,16 @@ def test_a_goal_makes_late_what_is_older_than_it_allows(tmp_path: Path) -> None:
         load_settings(None, given)
 
 
-def test_a_schedule_is_read() -> None:
-    """Cron lines with their time zone, limits and pauses."""
+def test_schedule_is_parsed() -> None:
+    """An entry has cron lines with a time zone, limits and pauses."""
     entry = {**PERIOD, "min": 4, "pause": "scale-down"}
     (period,) = load_settings(None, {**GOOD, "schedule": [entry]}).autoscaling_policy.schedule
     assert (period.min_replicas, period.max_replicas, period.paused_directions) == (4, None, {Direction.DOWN})
     assert period.timezone == "Europe/Rome"
 
 
-def test_consumption_is_measured_over_several_windows_and_batches() -> None:
-    """Unless it is said otherwise."""
+def test_consumption_window_spans_windows_and_batches() -> None:
+    """The default is four times the longer of both."""
     assert (
         load_settings(None, {**GOOD, "backlog-grace": "1 min"}).autoscaling_policy.scale_up_evaluation_window
         == 240
@@ -179,23 +179,23 @@ def test_consumption_is_measured_over_several_windows_and_batches() -> None:
         ({"stop-workers": True}, "stop-workers needs"),
     ],
 )
-def test_bad_settings_are_named(given: dict[str, Any], said: str) -> None:
-    """What cannot be is refused with its name and what to do, as exit code 2."""
+def test_invalid_settings_are_named(given: dict[str, Any], said: str) -> None:
+    """An invalid value is rejected with its name and a remedy, as exit code 2."""
     with pytest.raises(SettingError) as caught:
         load_settings(None, {**GOOD, **given})
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
 
 
-def test_all_contradictions_are_told_together() -> None:
-    """Nobody has to mend one setting after the other."""
+def test_all_contradictions_are_reported_together() -> None:
+    """One error lists every contradiction."""
     with pytest.raises(SettingError, match=r"min=5.*scale-up-policies=0"):
         load_settings(None, {**GOOD, "min": 5, "max": 2, "scale-up-policies": 0})
 
 
 @pytest.mark.parametrize("name", ["bootstrap", "group", "capacity"])
 def test_missing_settings_are_named(name: str) -> None:
-    """What every sidecar needs is asked for by name."""
+    """Each required setting is reported by name."""
     with pytest.raises(SettingError, match=f"{name} is missing"):
         load_settings(None, {k: v for k, v in GOOD.items() if k != name})
 
@@ -203,8 +203,8 @@ def test_missing_settings_are_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"), [("a: [", "line 1"), ("- a\n", "not a mapping"), (None, "No such file")]
 )
-def test_bad_files_are_named(tmp_path: Path, text: str | None, said: str) -> None:
-    """A file that is missing, no YAML or no mapping is refused with its name."""
+def test_invalid_files_are_named(tmp_path: Path, text: str | None, said: str) -> None:
+    """A file that is missing, no YAML or no mapping is rejected with its name."""
     file = tmp_path / "sidecar.yaml"
     if text is not None:
         file.write_text(text)
@@ -217,8 +217,8 @@ def test_bad_files_are_named(tmp_path: Path, text: str | None, said: str) -> Non
     ("text", "reset"),
     [(None, "latest"), ("topics: [a]\n", "earliest"), ("auto.offset.reset: latest\n", "latest")],
 )
-def test_offset_reset_is_that_of_the_workers(tmp_path: Path, text: str | None, reset: str) -> None:
-    """Without a commit, readers begin where their own settings say."""
+def test_offset_reset_is_the_workers(tmp_path: Path, text: str | None, reset: str) -> None:
+    """Without a commit, consumers begin where the worker's settings say."""
     more: dict[str, Any] = {}
     if text is not None:
         worker = tmp_path / "ingest.yaml"
@@ -227,8 +227,8 @@ def test_offset_reset_is_that_of_the_workers(tmp_path: Path, text: str | None, r
     assert load_settings(None, {**GOOD, **more}).offset_reset == reset
 
 
-def test_secrets_stay_secret(tmp_path: Path) -> None:
-    """Neither the settings' text nor an error about them holds a password."""
+def test_secrets_are_not_shown(tmp_path: Path) -> None:
+    """Neither the settings' text nor an error about them contains a password."""
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     secret = {**login, "sasl.password": "hunter2", "sasl.username": "me"}
     assert "hunter2" not in repr(load_settings(None, {**GOOD, "kafka": secret}))
@@ -254,10 +254,10 @@ def test_secrets_stay_secret(tmp_path: Path) -> None:
         ("schedule", [{"start": "${file:FILE}", "end": "* * * * *", "min": 1}], "${file:"),
     ],
 )
-def test_a_reference_is_shown_as_it_was_written(
+def test_secret_reference_is_shown_unresolved(
     setting: str, value: object, shown: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is wrong with a setting, what its reference stands for stays unsaid."""
+    """No error shows the value that a reference stands for."""
     file = tmp_path / "secret"
     file.write_text("hunter2\n")
     monkeypatch.setenv("PRIVATE", "hunter2")
@@ -290,8 +290,8 @@ def test_a_reference_is_shown_as_it_was_written(
         ({"state-dir": 3}, "state-dir: write a path"),
     ],
 )
-def test_what_is_misread_is_told_in_plain_words(given: dict[str, Any], said: str) -> None:
-    """No validator's own words, but what to write, with an example."""
+def test_malformed_values_have_plain_errors(given: dict[str, Any], said: str) -> None:
+    """The error says what to write, with an example, instead of the validator's words."""
     with pytest.raises(SettingError) as caught:
         load_settings(None, {**GOOD, **given})
     assert said in str(caught.value)
@@ -306,8 +306,8 @@ def test_what_is_misread_is_told_in_plain_words(given: dict[str, Any], said: str
         ({"socket.keepalive.enable": "hunter2"}, "value of 'socket.keepalive.enable'"),
     ],
 )
-def test_a_setting_that_librdkafka_does_not_know_is_named(kafka: dict[str, str], said: str) -> None:
-    """It is a wrong setting (exit code 2), not a broker that is away; its value is not shown."""
+def test_unknown_librdkafka_setting_is_named(kafka: dict[str, str], said: str) -> None:
+    """It is a setting error (exit code 2), not an outage; its value is not shown."""
     settings = load_settings(None, {**GOOD, "bootstrap": "127.0.0.1:1", "kafka": kafka})
     with pytest.raises(SidecarSettingError, match=re.escape(said)) as caught:
         BrokerClient(settings.client_config, "g", 0.1)
@@ -322,7 +322,7 @@ def test_a_setting_that_librdkafka_does_not_know_is_named(kafka: dict[str, str],
         ({**KEDA, "kubeconfig": "/nowhere/config"}, "kubeconfig /nowhere/config is no file"),
     ],
 )
-def test_a_wrong_file_is_told_as_that(given: dict[str, Any], said: str) -> None:
-    """The consumer's file in the sidecar's place, and a kubeconfig that is not there."""
+def test_wrong_file_is_recognized(given: dict[str, Any], said: str) -> None:
+    """A consumer's file given to the sidecar, and a missing kubeconfig, are named."""
     with pytest.raises(SidecarSettingError, match=said):
         load_settings(None, {**GOOD, **given})
