@@ -1,11 +1,10 @@
-"""Fault injection on real parts; see docs/guarantees.md.
+"""Fault injection into real processes; see docs/guarantees.md.
 
     python -m faults --faults 1000 --seed 1
 
-Rounds of some dozen faults while traffic flows; after each the system comes to rest, and every
-record and every owner is checked. Broker, consumers and JVMs go on from round to round; each round
-has a topic and a table of its own. Ends with one line RESULT {json}, and with 1 if anything is
-wrong.
+A round injects some dozen faults under traffic, waits until the system settles, and checks every
+record and every owner. Broker, consumers and JVMs live on from round to round; each round has its
+own topic and table. The last line is RESULT {json}; the exit code is 1 on a violation.
 """
 
 import json
@@ -23,7 +22,7 @@ ROUND = 40
 
 def main() -> int:
     wanted = _wanted(_arguments())
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as after Ctrl-C: tidily
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     console = Console(stderr=True)
     columns = (
         TextColumn("faults, seed {task.fields[seed]}"),
@@ -36,20 +35,20 @@ def main() -> int:
         bar = progress.add_task("", total=wanted.faults, seed=wanted.seed)
         console.print(f"logs in {run.folder}")
 
-        def tell(done: int, line: str) -> None:
+        def show(done: int, line: str) -> None:
             progress.update(bar, completed=min(done, wanted.faults), description=line)
 
-        tally = run.go(tell, console.print)
+        tally = run.go(show, console.print)
     print("RESULT " + json.dumps(tally.figures()))  # noqa: T201 - the program's answer
     return 0 if tally.good else 1
 
 
 def _arguments() -> Namespace:
-    parser = ArgumentParser(description="faults on real parts, and a check of every record")
-    parser.add_argument("--faults", type=int, default=1000, help="how many")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same schedule")
+    parser = ArgumentParser(description="inject faults into real processes and check every record")
+    parser.add_argument("--faults", type=int, default=1000, help="number of faults")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the schedule")
     parser.add_argument("--round", type=int, help="faults in a round; 40, fewer in a short run")
-    parser.add_argument("--first", type=int, default=0, help="round to begin with: replays it")
+    parser.add_argument("--first", type=int, default=0, help="number of the first round, to replay it")
     parser.add_argument("--format", choices=["iceberg", "delta"], default="iceberg")
     parser.add_argument("--stage", choices=["spark", "arrow"], default="spark")
     parser.add_argument("--only", action="append", help="kinds of fault; default: all")

@@ -1,4 +1,4 @@
-"""A broker that can be killed: it comes back on the same port, with the same data and links."""
+"""A broker that can be killed; it restarts on the same ports with the same data."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ PARTITIONS: Final = 6
 
 
 class Broker:
-    """One embedded broker with a listener for each link of the network."""
+    """An embedded broker with a listener for each link of the network."""
 
     def __init__(self, data: Path, links: int) -> None:
         with socket.socket() as probe:
@@ -33,17 +33,17 @@ class Broker:
         self._data = data
         self._pause = Event()
         self._lock = Lock()
-        self._broker = self._started()
+        self._broker = self._start()
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def kill(self, seconds: float) -> None:
-        """Kill the broker with SIGKILL and start it again after some seconds."""
+        """Kill the broker (SIGKILL) and restart it after some seconds."""
         with self._lock:
             with suppress(ProcessLookupError):
                 os.kill(self._broker.pid, signal.SIGKILL)
             self._broker.stop()
             self._pause.wait(seconds)
-            self._broker = self._started()
+            self._broker = self._start()
 
     def close(self) -> None:
         with self._lock:
@@ -51,22 +51,22 @@ class Broker:
             self.network.close()
 
     def make(self, topic: str) -> None:
-        """Make a topic."""
-        for made in self.admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
-            made.result(60)
+        """Create a topic."""
+        for future in self.admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+            future.result(60)
 
     def drop(self, topic: str) -> None:
         """Delete a topic."""
-        for dropped in self.admin.delete_topics([topic]).values():
-            dropped.result(60)
+        for future in self.admin.delete_topics([topic]).values():
+            future.result(60)
 
     def ends(self, topic: str) -> dict[int, int]:
         """Return the end offset of each partition."""
-        asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
-        answers = self.admin.list_offsets(asked)
-        return {p.partition: int(answer.result(60).offset) for p, answer in answers.items()}
+        specs = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+        futures = self.admin.list_offsets(specs)
+        return {p.partition: int(future.result(60).offset) for p, future in futures.items()}
 
-    def _started(self) -> EmbeddedBroker:
+    def _start(self) -> EmbeddedBroker:
         for attempt in range(1, TRIES + 1):
             broker = EmbeddedBroker(
                 self._port,

@@ -1,13 +1,11 @@
-"""The verdict on a round: what was produced against what the tables hold, and who read when.
+"""Checks a round: produced records against the table, and the owners of partitions. Pure.
 
-Pure: it knows neither broker nor tables. The rules:
-
-1. A record is known by its partition and offset. Each that the broker holds or has acknowledged
-   must be in the table once: fewer is lost, more is duplicated; any other row is wrong.
-2. Key and value can be derived from the record's sequence number, and which number is at which
-   offset is known from the producer's acknowledgements: anything else there is wrong.
-3. A tenure is a stretch in which one process owns a partition; it lasts from the first record
-   handed out to the last. Tenures of two processes must not overlap.
+1. Partition and offset identify a record. Each record that the broker holds or has acknowledged must
+   be in the table once: fewer is lost, more is duplicated; any other row is wrong.
+2. Key and value follow from the record's sequence number, which the producer's acknowledgements map
+   to offsets: other content is wrong.
+3. A tenure is the time in which a process owns a partition, from the first record handed out to the
+   last. Tenures of two processes must not overlap.
 """
 
 import hashlib
@@ -40,7 +38,7 @@ class Handed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is wrong; `told` describes the first ones."""
+    """Violations of a round; `told` describes the first ones."""
 
     records: int = 0
     lost: int = 0
@@ -51,11 +49,11 @@ class Findings:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no violation."""
         return not (self.lost or self.duplicated or self.wrong or self.double_owners)
 
 
-TELL = 5  # of each sort
+TELL = 5  # descriptions of each kind
 
 
 def record(topic: str, partition: int, number: int) -> tuple[bytes, bytes]:
@@ -72,7 +70,7 @@ def check(
     rows: Iterable[Row],
     handed: Iterable[Handed],
 ) -> Findings:
-    """Compare the broker's records, up to its end offsets, with rows and owners."""
+    """Compare the broker's records up to its end offsets with the rows, and check the owners."""
     counts: Counter[tuple[int, int]] = Counter()
     wrong: list[str] = []
     for row in rows:
@@ -96,10 +94,8 @@ def check(
 
 
 def _as_written(topic: str, row: Row, number: int | None) -> bool:
-    """Say whether a row is what was written; without an acknowledgement its key gives the number.
-
-    A record may be in the log although its acknowledgement was lost with the broker.
-    """
+    """Return whether a row is the record that was written."""
+    # the broker may die between append and acknowledgement: then only the key has the number
     if number is None:
         name = row.key.rpartition(b"/")[2]
         number = int(name) if name.isdigit() else -1
@@ -107,7 +103,7 @@ def _as_written(topic: str, row: Row, number: int | None) -> bool:
 
 
 def overlaps(handed: Iterable[Handed]) -> list[str]:
-    """Return the pairs of tenures in which two processes handed out one partition at once."""
+    """Return the overlapping tenures of different processes."""
     spans: dict[tuple[int, str, int], tuple[float, float]] = {}
     for one in handed:
         key = (one.partition, one.process, one.tenure)

@@ -1,8 +1,7 @@
-"""The consumers, and the sidecar in some rounds; whoever dies is replaced.
+"""The consumers, and the sidecar in some rounds; dead ones are replaced.
 
-Both ways keep their books in the same state folder: with a sidecar it starts and stops the
-workers; without one this module does, with the sidecar's own process target. So the workers go on
-when the one takes over from the other.
+The sidecar starts and stops the workers; in rounds without one this module does, by the sidecar's own
+process target and in the same state folder. So the workers live on from round to round.
 """
 
 import json
@@ -29,7 +28,7 @@ LEAST, MOST = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A consumer's process, as the state folder knows it."""
+    """A consumer's process, from the state folder."""
 
     name: str
     pid: int
@@ -41,7 +40,7 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """Whether its Spark is up and it joins, or has joined, the group."""
+        """Whether its Spark is up and it is joining or has joined the group."""
         return (self.folder / "handed" / f"{self.name}.{self.pid}").exists()
 
     @property
@@ -59,7 +58,7 @@ class Worker:
         return None
 
     def signal(self, number: signal.Signals, *, whole: bool = False) -> bool:
-        """Send a signal to the process, or to its JVM as well; say whether it was there."""
+        """Send a signal to the process, or to its JVM as well; return whether it existed."""
         with suppress(ProcessLookupError):
             (os.killpg if whole else os.kill)(self.pid, number)
             return True
@@ -86,7 +85,7 @@ class Crew:
         self._thread: Thread | None = None
 
     def work(self, *, steered: bool) -> None:
-        """Go on with a sidecar, or without one."""
+        """Continue with a sidecar, or without one."""
         self._rest()
         self._stop.clear()
         self.steered = steered
@@ -95,14 +94,14 @@ class Crew:
         self._thread.start()
 
     def close(self) -> None:
-        """Kill everybody."""
+        """Kill all processes."""
         self._rest()
         for worker in self.workers():
             worker.signal(signal.SIGCONT, whole=True)
             worker.signal(signal.SIGKILL, whole=True)
 
     def workers(self) -> list[Worker]:
-        """Return those alive, in the order of their numbers."""
+        """Return the live workers, by number."""
         found: list[Worker] = []
         for file in (self._state / "workers").glob("*.json"):
             with suppress(OSError, ValueError):
@@ -112,7 +111,7 @@ class Crew:
         return sorted(found, key=lambda w: int(w.name.rpartition("-")[2]))
 
     def kill_sidecar(self) -> bool:
-        """Kill the sidecar; it is started again at once."""
+        """Kill the sidecar; it is restarted at once."""
         sidecar = self.sidecar
         if sidecar is None or sidecar.poll() is not None:
             return False

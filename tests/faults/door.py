@@ -1,17 +1,17 @@
-"""Orders to a process that has a door (see `worker`)."""
+"""Sends orders to a process with a door (see `worker`)."""
 
 import socket
 from pathlib import Path
 
 
 class Door:
-    """One process's door."""
+    """Client of one process's door."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def order(self, *words: str) -> bool:
-        """Send an order; say whether there was somebody to take it."""
+        """Send an order; return whether it was received."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
             out.settimeout(1.0)  # a frozen process with a full queue
             try:

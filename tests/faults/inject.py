@@ -1,4 +1,4 @@
-"""How each kind of fault is done to the real parts. A fault waits for somebody that it can hit."""
+"""Injects each kind of fault. A fault waits for a target."""
 
 import os
 import signal
@@ -19,18 +19,18 @@ from faults.schedule import END, FLUSH, MEMBER, Fault
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
-TARGET_SECONDS: Final = 60.0  # until somebody is there to be hit
-CRASH_SECONDS: Final = 12.0  # until an armed crash point must have come by
+TARGET_SECONDS: Final = 60.0  # until a target exists
+CRASH_SECONDS: Final = 12.0  # within which an armed crash point must be reached
 TICK: Final = 0.05
 FILLER: Final = "filler"
 VISITOR: Final = {"trimtab.instance": "visitor", "log_level": 0}
 DEADLY: Final = frozenset({"kill", "jvm", "stop", FLUSH, MEMBER, END})
-"""Kinds that leave one consumer less for a while: they wait until there are two."""
+"""Kinds that cost a consumer for a while: they wait until there are two."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What faults are done to; `disk` is None where the warehouse has no file system of its own."""
+    """Targets of faults; `disk` is None if the warehouse has no file system of its own."""
 
     broker: Broker
     crew: Crew
@@ -41,7 +41,7 @@ class World:
 
 
 class Injector:
-    """Does faults, each on the thread that asks for it."""
+    """Injects faults, each on the calling thread."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -68,7 +68,7 @@ class Injector:
         }
 
     def apply(self, fault: Fault) -> str:
-        """Do a fault and wait until it is over; return whom it hit, "" if nobody."""
+        """Inject a fault and wait for its end; return its target, "" without one."""
         return self._kinds[fault.kind](fault)
 
     # -- consumers --------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Injector:
         return self._gone(worker) if hit else ""
 
     def _jump(self, fault: Fault) -> str:
-        """Move a consumer's wall clock, or the sidecar's, and later back again."""
+        """Move a consumer's wall clock, and later back again."""
         worker = self._target(fault)
         if worker is None:
             return ""
@@ -129,7 +129,7 @@ class Injector:
         return self._armed(fault, lambda worker: None)  # noqa: ARG005 - traffic brings flushes
 
     def _crash_in_rebalance(self, fault: Fault) -> str:
-        """Arm a step of a rebalance, and start one: a drain takes away, a visitor gives back."""
+        """Arm a step of a rebalance and start one: a drain revokes, a visitor's exit assigns."""
         if fault.step in ("assigning", "assigned"):
             return self._armed(fault, lambda worker: self._visit_for(1.0))  # noqa: ARG005
         return self._armed(fault, lambda worker: worker.door.order("drain"))
@@ -146,7 +146,7 @@ class Injector:
             return worker.name
         worker.door.order("crash")
         if fault.step in ("revoking", "flushed", "revoked"):
-            worker.signal(signal.SIGKILL)  # it was drained: it would read nothing any more
+            worker.signal(signal.SIGKILL)  # drained, it would read nothing any more
         return ""
 
     # -- what the consumers need ------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Injector:
         return "disk"
 
     def _fill(self, file: int, seconds: float) -> None:
-        """Take all that is free, again and again: others free some meanwhile."""
+        """Fill the free space repeatedly: other processes free some meanwhile."""
         block, until = b"\0" * 65_536, monotonic() + seconds
         while monotonic() < until:
             with suppress(OSError):
@@ -220,7 +220,7 @@ class Injector:
         return "group" if self._visit_for(fault.seconds) else ""
 
     def _visit_for(self, seconds: float) -> bool:
-        """Join the group, read nothing, and leave it again: two rebalances."""
+        """Join the group, read nothing, and leave it: two rebalances."""
         with self._visit, ExitStack() as stack, suppress(KafkaException, TrimtabError):
             config = {**self._world.consumer, "bootstrap.servers": self._world.broker.bootstrap}
             visitor = stack.enter_context(Consumer(config | VISITOR))
@@ -234,7 +234,7 @@ class Injector:
     # -- waiting ----------------------------------------------------------------------------------
 
     def _target(self, fault: Fault) -> Worker | None:
-        """Return a worker that is at work, waiting until there are enough."""
+        """Wait until there are enough ready workers; return one."""
         enough = 1 + (fault.kind in DEADLY)
         found: list[Worker] = []
 
@@ -246,7 +246,7 @@ class Injector:
         return found[fault.target % len(found)] if found else None
 
     def _gone(self, worker: Worker | None) -> str:
-        """Wait for the end of a process that must end; return its name, "" if it lives on."""
+        """Wait for the end of a process; return its name, "" if it lives on."""
         assert worker is not None
         return worker.name if self._await(lambda: not worker.alive, TARGET_SECONDS) else ""
 

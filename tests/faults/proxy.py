@@ -1,9 +1,9 @@
-"""A network that can be cut: TCP ports of ours, each leading to one listener of the broker.
+"""A network that can be cut: TCP proxies, each in front of one listener of the broker.
 
-The broker advertises our ports on those listeners, so a client that begins here stays here. *Cut*
-means that bytes stop, as with a cable that is pulled: connections stay, new ones are taken and say
-nothing; what was on its way arrives when the cable is back. *Reset* closes what is open. One thread
-with an event loop of its own serves them all.
+The broker advertises the proxies' ports, so a client that bootstraps here stays here. *Cut* stops the
+bytes like a pulled cable: connections stay open, new ones are accepted and silent, and bytes in flight
+arrive when the link is mended. *Reset* closes the open connections. One thread with an event loop
+serves all links.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ CHUNK: Final = 65_536
 
 
 class Link:
-    """One port and what it leads to; touched on the loop's thread only."""
+    """One port and its target; used on the loop's thread only."""
 
     def __init__(self) -> None:
         self.port = 0
-        self.target = 0  # 0: nobody is there
-        self.cuts = 0  # how many faults hold it cut
+        self.target = 0  # 0: none
+        self.cuts = 0  # faults that hold it cut
         self.whole = asyncio.Event()
         self.whole.set()
         self._open: set[asyncio.StreamWriter] = set()
@@ -69,7 +69,7 @@ class Link:
 
 
 class Network:
-    """So many links; methods may be called from any thread."""
+    """Links; methods may be called from any thread."""
 
     def __init__(self, count: int) -> None:
         self._loop = asyncio.new_event_loop()
@@ -83,24 +83,24 @@ class Network:
         return [link.port for link in self._links]
 
     def lead_to(self, targets: Sequence[int]) -> None:
-        """Let new connections of each link lead to these ports."""
+        """Set the target port of each link's new connections."""
         for link, target in zip(self._links, targets, strict=True):
             link.target = target
 
     def cut(self, number: int) -> None:
-        """Let no byte through any more."""
+        """Stop the bytes of a link."""
         self._loop.call_soon_threadsafe(self._links[number].cut)
 
     def mend(self, number: int) -> None:
-        """Take one cut back."""
+        """Undo one cut."""
         self._loop.call_soon_threadsafe(self._links[number].mend)
 
     def reset(self, number: int) -> None:
-        """Break all connections."""
+        """Close all connections of a link."""
         self._loop.call_soon_threadsafe(self._links[number].reset)
 
     def close(self) -> None:
-        """End the thread, and everything with it."""
+        """Stop the thread and close everything."""
         self._do(_cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

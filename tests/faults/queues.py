@@ -212,9 +212,9 @@ def _wait(condition: Any, seconds: float) -> None:
 
 
 def main() -> int:
-    parser = ArgumentParser(description="kills of a queue's workers and trackers")
+    parser = ArgumentParser(description="kill a queue's workers and trackers")
     parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same victims")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the kills")
     parser.add_argument("--rate", type=float, default=200.0, help="messages/s")
     given = parser.parse_args()
     wanted = Wanted(given.kills, given.seed, rate=given.rate)

@@ -1,8 +1,8 @@
-"""A run: the world is built once, then round after round of faults, rest and check.
+"""A run: one setup, then rounds of faults, rest and check.
 
-A round is over when every fault is over, every record is acknowledged, and the table has as many
-rows as the broker has records; if no row is added for REST_SECONDS, the round is stuck, and what is
-missing counts as lost.
+A round ends when every fault is over, every record is acknowledged, and the table has as many rows as
+the broker has records. If no row is added for REST_SECONDS, the round is stuck, and missing records
+count as lost.
 """
 
 import json
@@ -44,7 +44,7 @@ log = logging.getLogger("faults")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for."""
+    """Options of a run."""
 
     faults: int
     seed: int
@@ -58,10 +58,10 @@ class Wanted:
 
 @dataclass(slots=True)
 class Tally:
-    """All rounds together."""
+    """Totals of all rounds."""
 
     faults: int = 0
-    missed: int = 0  # drawn, but nobody was there to be hit
+    missed: int = 0  # drawn, but without a target
     records: int = 0
     lost: int = 0
     duplicated: int = 0
@@ -74,7 +74,7 @@ class Tally:
 
     @property
     def good(self) -> bool:
-        """Whether all that counts mistakes is 0, and something was done at all."""
+        """Whether there is no violation, but at least one fault and one record."""
         bad = (self.lost, self.duplicated, self.wrong, self.double_owners, self.stuck)
         return not any(bad) and self.faults > 0 and self.records > 0
 
@@ -99,7 +99,7 @@ class Tally:
 
 
 class Run:
-    """The world of a run, taken down at the end; its folder stays if anything was wrong."""
+    """The setup of a run, removed at the end; its folder stays after a violation."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="trimtab-faults-"))
@@ -144,7 +144,7 @@ class Run:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def go(self, tell: Tell, say: Say) -> Tally:
-        """Do all faults that are wanted, in rounds."""
+        """Inject the faults in rounds."""
         begun, tally = monotonic(), self._tally
         while tally.faults < self._wanted.faults:
             count = min(self._wanted.round, self._wanted.faults - tally.faults)
@@ -189,7 +189,7 @@ class Run:
         return found, told
 
     def _staffed(self) -> None:
-        """Wait until there are consumers to be hit: Spark takes its time to start."""
+        """Wait for consumers: Spark starts slowly."""
         deadline = monotonic() + REST_SECONDS
         while sum(w.ready for w in self._crew.workers()) < LEAST and monotonic() < deadline:
             self._pause.wait(TICK)
@@ -206,13 +206,13 @@ class Run:
 
     def _apply(self, fault: Fault, tell: Tell) -> None:
         hit = self._injector.apply(fault)
-        log.info("%s -> %s", fault, hit or "nobody")
+        log.info("%s -> %s", fault, hit or "no target")
         with self._lock:
             self._tally.note(fault, hit=bool(hit))
         tell(self._tally.faults, f"{fault.kind} {hit}")
 
     def _rest(self, topic: str, records: int) -> list[str]:
-        """Wait until all is in the table; return what to say if that does not come."""
+        """Wait until the table has all records; return an error if it is stuck."""
         table, most, since = settings.table(topic), 0, monotonic()
         while (held := self._count(table)) < records:
             if held > most:
@@ -225,7 +225,7 @@ class Run:
     def _count(self, table: str) -> int:
         try:
             return self._tables.count(table)
-        except OSError:  # a metadata file that was just replaced
+        except OSError:  # the metadata file was just replaced
             return 0
 
     def _handed(self, topic: str) -> Iterator[Handed]:
@@ -236,12 +236,12 @@ class Run:
                     yield Handed(file.name, int(tenure), int(partition), float(time))
 
     def _tidy(self, topic: str) -> None:
-        """Take a finished round's topic and files away, so that the next one has room."""
+        """Delete a finished round's topic and files: the disk is small."""
         self._broker.drop(topic)
         table = settings.table(topic)
         shutil.rmtree(self.folder / "lake" / settings.NAMESPACE / table, ignore_errors=True)
 
-    # -- the world --------------------------------------------------------------------------------
+    # -- the setup --------------------------------------------------------------------------------
 
     def _hired(self) -> Crew:
         bootstrap = self._broker.bootstrap
@@ -258,9 +258,9 @@ class Run:
 
 
 def mounted(folder: Path, stack: ExitStack) -> Path | None:
-    """Give a folder a small file system of its own; return it, None where that is not allowed."""
-    asked = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(asked, check=False, capture_output=True).returncode:
+    """Mount a small file system at a folder; return the folder, None if not permitted."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
         log.warning("no file system of its own for the tables (needs root): no full disk")
         return None
     stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)

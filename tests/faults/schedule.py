@@ -1,8 +1,8 @@
-"""Which faults hit whom, and when: a pure function of a seed.
+"""The schedule of faults: a pure function of a seed.
 
-Faults are dealt from a shuffled bag that holds each kind as often as its weight says, so that even
-a short run meets every kind. `target` is an index into whoever is alive at that moment (modulo
-their number): processes come and go by chance, the schedule does not.
+Faults are drawn from a shuffled bag that holds each kind as often as its weight, so that even a short
+run has every kind. `target` is an index into the live processes (modulo their number): processes come
+and go at random, the schedule does not.
 """
 
 import random
@@ -32,7 +32,7 @@ POINTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How often a kind of fault comes, and how many seconds it lasts."""
+    """Frequency of a kind of fault, and its range of seconds."""
 
     weight: int
     shortest: float = 0.0
@@ -75,13 +75,13 @@ def draw(seed: int, number: int, count: int, kinds: Mapping[str, Kind]) -> tuple
     """Return the faults of a round, in the order of time."""
     rng = random.Random(f"{seed}/{number}")  # noqa: S311 - it must replay
     at, found = 0.0, []
-    for kind in _dealt(rng, count, kinds):
+    for kind in _deal(rng, count, kinds):
         at += rng.expovariate(1.0 / GAP)
         found.append(_fault(rng, at, kind, kinds[kind]))
     return tuple(found)
 
 
-def _dealt(rng: random.Random, count: int, kinds: Mapping[str, Kind]) -> Iterator[str]:
+def _deal(rng: random.Random, count: int, kinds: Mapping[str, Kind]) -> Iterator[str]:
     bag: list[str] = []
     for _ in range(count):
         if not bag:

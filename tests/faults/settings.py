@@ -1,4 +1,4 @@
-"""The configurations of a run: quick to notice, small to run."""
+"""The configurations of a run: short timeouts, small processes."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ CAPACITY: Final = "40 kB/s"
 
 
 def consumer() -> dict[str, Any]:
-    """Return the settings of every member of the group, but for the broker's address."""
+    """Return the settings of every group member, without the broker's address."""
     return {
         "group.id": GROUP,
         "enable.auto.commit": False,
@@ -34,7 +34,7 @@ def ingest(bootstrap: str, folder: Path, table_format: str, stage: str) -> dict[
         **consumer(),
         "lake.format": table_format,
         "lake.file.writer": stage,
-        "bootstrap.servers": bootstrap,  # each one's link takes its place
+        "bootstrap.servers": bootstrap,  # replaced by each worker's link
         "topics": TOPICS,
         "trimtab.capacity": CAPACITY,
         "lake.warehouse": str(folder / "lake"),
@@ -51,7 +51,7 @@ def ingest(bootstrap: str, folder: Path, table_format: str, stage: str) -> dict[
 
 
 def sidecar(bootstrap: str) -> dict[str, Any]:
-    """Return the configuration of the sidecar: it scales with the waves of the traffic."""
+    """Return the configuration of the sidecar; it scales with the traffic."""
     return {
         "bootstrap": bootstrap,
         "group": GROUP,

@@ -1,4 +1,4 @@
-"""Reading tables without Spark: what is in one, as the files of its newest version say."""
+"""Reads tables without Spark, by the files of their newest version."""
 
 import json
 import sqlite3
@@ -54,17 +54,17 @@ class Iceberg:
     def _location(self, name: str) -> str | None:
         if not self._catalog.exists():
             return None
-        asked = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
+        query = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
         with closing(sqlite3.connect(f"file:{self._catalog}?mode=ro", uri=True)) as catalog:
             try:
-                found = catalog.execute(asked, (name,)).fetchone()
+                found = catalog.execute(query, (name,)).fetchone()
             except sqlite3.OperationalError:  # the catalog has no tables of its own yet
                 return None
         return None if found is None else str(found[0])
 
 
 class Delta:
-    """Tables as folders of the warehouse; every commit since the first is still in their logs."""
+    """Tables as folders of the warehouse, with all commits since the first in their logs."""
 
     def __init__(self, warehouse: Path) -> None:
         self._namespace = warehouse / NAMESPACE
@@ -78,7 +78,7 @@ class Delta:
             yield from _rows(parquet.read_table(file, columns=list(COLUMNS)))
 
     def _files(self, name: str) -> dict[str, Any]:
-        """Return the live files by name, with what the log says of each."""
+        """Return the live files by name, with their log entries."""
         live: dict[str, Any] = {}
         for commit in sorted((self._namespace / name / "_delta_log").glob("*.json")):
             for line in commit.read_text().splitlines():
@@ -95,5 +95,5 @@ def _rows(table: pa.Table) -> Iterator[Row]:
 
 
 def reader(table_format: str, warehouse: Path) -> Tables:
-    """Return what reads tables of a format."""
+    """Return the reader of a table format."""
     return Delta(warehouse) if table_format == "delta" else Iceberg(warehouse)

@@ -1,4 +1,4 @@
-"""A producer of records that can be told apart, which remembers each acknowledgement."""
+"""Producer of distinguishable records that stores each acknowledgement."""
 
 import random
 from collections import Counter, defaultdict
@@ -16,12 +16,12 @@ TICK: Final = 0.02
 
 
 class Traffic:
-    """Writes into one topic on a thread of its own until it is ended; nothing is given up."""
+    """Writes to one topic from a thread until `end`; gives up no record."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, rng: random.Random) -> None:
         self.acknowledged: defaultdict[int, dict[int, int]] = defaultdict(dict)
         self.faults: list[str] = []
-        self.rate: float | None = None  # records/s; none: one that changes by chance
+        self.rate: float | None = None  # records/s; None: changes at random
         self._topic = topic
         self._partitions = partitions
         self._rng = rng
@@ -30,7 +30,7 @@ class Traffic:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,  # a retry after a broken connection must not double
+                "enable.idempotence": True,  # a retry after a broken connection must not duplicate
                 "delivery.timeout.ms": 600_000,
                 "linger.ms": 20,
                 "reconnect.backoff.max.ms": 500,
@@ -74,7 +74,7 @@ class Traffic:
 
         try:
             self._producer.produce(self._topic, value, key, partition=partition, on_delivery=delivered)
-        except BufferError:  # the broker has been away for long; this number comes again
+        except BufferError:  # a long outage filled the queue; the number is used again
             return
         except KafkaException as error:
             self.faults.append(str(error))

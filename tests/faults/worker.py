@@ -1,15 +1,13 @@
-"""One process under fire: `trimtab ingest` or `trimtab sidecar`, with a door for faults.
+"""A process under test: `trimtab ingest` or `trimtab sidecar`, with a door for faults.
 
-`python -m faults.worker FOLDER NAME CONFIG` runs the product's own command: the sidecar if that is
-the name, else a consumer of that name, behind the link that its number gives it. What is added:
+`python -m faults.worker FOLDER NAME CONFIG` runs the product's command: the sidecar if NAME is
+"sidecar", else a consumer of that name behind the link of its number. It adds:
 
-- a *door*, a datagram socket `doors/NAME`, that takes "crash STEP" (end this process with SIGKILL
-  when that step comes next; "crash" alone: not any more), "clock SECONDS" (the wall clock jumps)
-  and "drain" (ask the group to take everything);
-- a *log* of what the consumer hands out, `handed/NAME.PID`, a line for each batch and partition:
-  topic, partition, tenure, seconds of the machine's monotonic clock. The time is taken just before
-  the consumer's last look at its lease: a process that is frozen after that look has handed out
-  what it says when it still might.
+- a *door*, the datagram socket `doors/NAME`, for the orders "crash STEP" (SIGKILL at the next such
+  step; "crash" alone disarms), "clock SECONDS" (the wall clock jumps) and "drain" (drain the consumer);
+- a *log* of the records handed out, `handed/NAME.PID`, one line per batch and partition: topic,
+  partition, tenure, seconds of the machine's monotonic clock. The time is taken just before the last
+  check of the lease: a process frozen after that check was still entitled to hand out its records.
 
 The jump changes `time.time` for all Python code of the process: SDK, sidecar, kafka-python, the
 log; not librdkafka and not the JVM.
@@ -36,7 +34,7 @@ SIDECAR = "sidecar"
 
 
 class Door:
-    """What was ordered from outside."""
+    """Receives orders."""
 
     def __init__(self, path: Path) -> None:
         self.crash_at = ""
@@ -52,7 +50,7 @@ class Door:
         return self._true_time() + self.ahead
 
     def pass_by(self, step: str) -> None:
-        """End this process if it was ordered to at this step."""
+        """Kill this process if it is armed for this step."""
         if step == self.crash_at:
             sys.stderr.write(f"crashing at {step}\n")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -69,7 +67,7 @@ class Door:
 
 
 class Watched(Consumer):
-    """The product's consumer, which also writes down what it hands out."""
+    """The product's consumer with a log of the records handed out."""
 
     def __init__(self, door: Door, log: Path, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
