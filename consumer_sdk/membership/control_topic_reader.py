@@ -112,16 +112,13 @@ class ControlTopicReader:
         consumer = DataConsumer({**own, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True})
         try:
             while not self._closing.is_set():
-                self._try_iteration(consumer)
+                try:
+                    self._run_iteration(consumer)
+                except Exception as error:  # noqa: BLE001 - a dead thread would leave an outdated plan
+                    log.warning("control topics: %r; retrying", error)
+                    self._closing.wait(CONTROL_TOPIC_POLL_S)
         finally:  # may hang in librdkafka, which is why stop() waits for a limited time
             consumer.close()
-
-    def _try_iteration(self, consumer: DataConsumer) -> None:
-        try:
-            self._run_iteration(consumer)
-        except Exception as error:  # noqa: BLE001 - an unexpected error must not leave an outdated plan
-            log.warning("control topics: %r; retrying", error)
-            self._closing.wait(CONTROL_TOPIC_POLL_S)
 
     def _run_iteration(self, consumer: DataConsumer) -> None:
         # A missing topic may still be created: the sidecar creates it when it starts.
@@ -134,10 +131,11 @@ class ControlTopicReader:
             error = message.error()
             if error is None:
                 self.apply_record(message)
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                self._unread_partitions.discard((message.topic(), message.partition()))
-            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                continue
+            denied = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            if denied:
                 self._log_denied_topics({str(message.topic())})
+            if denied or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 self._unread_partitions.discard((message.topic(), message.partition()))
         # Each partition has reported its end (enable.partition.eof).
         if not self._unread_partitions:

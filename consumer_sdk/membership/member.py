@@ -175,21 +175,17 @@ class GroupMember:
         self._rejoin_requested.set()
         self._wake_up.set()
 
-    def commit(
-        self, offsets: Mapping[TopicPartition, CommitPosition], membership_epoch: int, timeout: float
-    ) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int, timeout: float) -> None:
         """Commit and wait up to `timeout` seconds. Raises kafka-python's errors."""
-        coordinator.commit_offsets(
-            self.client, offsets, timeout, lambda: membership_epoch == self.membership_epoch
-        )
+        coordinator.commit_offsets(self.client, offsets, timeout, lambda: epoch == self.membership_epoch)
 
-    def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], membership_epoch: int) -> None:
+    def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)  # the caller may change its own before the answer
         coordinator.commit_offsets_async(
             self.client,
             taken,
-            lambda: membership_epoch == self.membership_epoch,
+            lambda: epoch == self.membership_epoch,
             lambda error: self.inbox.append(CommitCompleted(taken, error)),
         )
 

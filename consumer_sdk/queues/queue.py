@@ -8,7 +8,7 @@ consumer has left the group.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.settlement import SettlementRequest
@@ -28,6 +28,13 @@ class MessageSettler(Protocol):
 
     def settle(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
         """Record a settlement without waiting. Raises UnsupportedQueueOperationError."""
+
+
+class QueuedSettlement(NamedTuple):
+    """A settlement that waits for the receiving thread."""
+
+    message: QueueMessage
+    request: SettlementRequest
 
 
 class MessageQueue(Protocol):

@@ -106,7 +106,7 @@ class DeliveredBatch(Sequence[QueueMessage]):
 
     def pop_acknowledged(self) -> Mapping[int, OffsetRanges]:
         """Return the offsets acknowledged since the last call, by partition."""
-        # Before the states are read: what is acknowledged from here on notifies again.
+        # Before the states are read: an acknowledgement from here on notifies again.
         self.notify_on_ack = True
         acknowledged: defaultdict[int, list[int]] = defaultdict(list)
         for partition, begin, end in self._partition_runs:

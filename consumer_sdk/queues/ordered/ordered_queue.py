@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
@@ -47,7 +47,7 @@ from trimtab.consumer_sdk.queues.message_headers import (
     build_forwarded_headers,
 )
 from trimtab.consumer_sdk.queues.ordered.key_ordering import KeyOrdering
-from trimtab.consumer_sdk.queues.queue import MessageQueue
+from trimtab.consumer_sdk.queues.queue import MessageQueue, QueuedSettlement
 from trimtab.consumer_sdk.queues.redelivery_decision import strip_value
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import ACK_REQUEST, SettlementAction, SettlementRequest
@@ -59,11 +59,6 @@ HANDOVER_TIMEOUT_S: Final = 5.0  # a revocation blocks the rebalance of the whol
 ORDERED_COMMIT_INTERVAL_S: Final = 1.0  # a crash repeats this much
 IN_FLIGHT_POLL_SLICE_S: Final = 0.005  # settlements of other threads may make held messages deliverable
 DEAD_LETTER_RETRY_S: Final = 1.0  # until a dead letter that is not stored is written again
-
-
-class _PendingSettlement(NamedTuple):
-    message: QueueMessage
-    request: SettlementRequest
 
 
 class OrderedQueue(MessageQueue):
@@ -82,9 +77,9 @@ class OrderedQueue(MessageQueue):
         self._producer = DurableProducer(self._settings.client_config, self._clock)
         self._orderings: dict[int, KeyOrdering[Message]] = {}
         self._in_flight: dict[QueueMessage, KeyOrdering[Message]] = {}
-        self._settlements: deque[_PendingSettlement] = deque()
+        self._settlements: deque[QueuedSettlement] = deque()
         # Heap of retries and dead letters by due time; the number keeps ties from being compared.
-        self._scheduled: list[tuple[float, int, _PendingSettlement]] = []
+        self._scheduled: list[tuple[float, int, QueuedSettlement]] = []
         self._due_retries: deque[QueueMessage] = deque()
         self._oversized: deque[tuple[QueueMessage, str, ProducerRecord]] = deque()  # dead letters
         self._paused_partitions: set[int] = set()
@@ -112,7 +107,7 @@ class OrderedQueue(MessageQueue):
     def settle(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: ARG002, FBT001
         """Record a settlement; an extension has no effect, since there is no deadline."""
         if request.action is not SettlementAction.EXTEND:
-            self._settlements.append(_PendingSettlement(message, request))
+            self._settlements.append(QueuedSettlement(message, request))
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Commit finished messages and wait; return False while dead letters are not stored.
@@ -227,7 +222,7 @@ class OrderedQueue(MessageQueue):
             self._next_commit_at = now + ORDERED_COMMIT_INTERVAL_S
             self._commit_finished(self._orderings)
 
-    def _apply_settlement(self, settlement: _PendingSettlement) -> None:
+    def _apply_settlement(self, settlement: QueuedSettlement) -> None:
         message, request = settlement
         if request.action is SettlementAction.ACK:
             self._in_flight.pop(message).finish_message(message.offset)
@@ -239,7 +234,7 @@ class OrderedQueue(MessageQueue):
         else:
             self._schedule(settlement, request.seconds)
 
-    def _schedule(self, settlement: _PendingSettlement, seconds: float) -> None:
+    def _schedule(self, settlement: QueuedSettlement, seconds: float) -> None:
         self._heap_sequence += 1
         heappush(self._scheduled, (self._clock.monotonic() + seconds, self._heap_sequence, settlement))
 
@@ -255,14 +250,14 @@ class OrderedQueue(MessageQueue):
         self, message: QueueMessage, reason: str, record: ProducerRecord, failure: str
     ) -> None:
         if not failure:
-            self._settlements.append(_PendingSettlement(message, ACK_REQUEST))
+            self._settlements.append(QueuedSettlement(message, ACK_REQUEST))
         elif failure == TOO_LARGE_REASON:
             # A delivery report's callback must not write and wait: `_process_settlements` does.
             self._oversized.append((message, reason, record))
         else:
             log.warning("%r: dead letter not stored: %s; retrying", message, failure)
             request = SettlementRequest(SettlementAction.REJECT, reason=reason)
-            self._schedule(_PendingSettlement(message, request), DEAD_LETTER_RETRY_S)
+            self._schedule(QueuedSettlement(message, request), DEAD_LETTER_RETRY_S)
 
     def _write_shortened(self, message: QueueMessage, reason: str, record: ProducerRecord) -> None:
         # Its batch may have been too large instead. Retried as it is, it would block the partition's commit.

@@ -67,12 +67,20 @@ def configure_share_group(
     if the brokers write no dead letters, QueueTopicMismatchError, and the errors of rule 1.
     """
     current = _describe_configs(client, settings, _RESOURCE_TYPE.GROUP, settings.group)
-    named = names.DEAD_LETTER_SETTING in given
+    named, writes_letters = names.DEAD_LETTER_SETTING in given, version >= DEAD_LETTER_SHARE_VERSION
+    if named and settings.dead_letter_topic and not writes_letters:
+        needed = f"share.version={DEAD_LETTER_SHARE_VERSION}"
+        raise UnsupportedQueueOperationError(
+            f"{names.DEAD_LETTER_SETTING}: the brokers at {settings.bootstrap} write no dead letters of "
+            f"share groups: that needs {needed} (Kafka 4.4), and it is {version}; upgrade it "
+            f"(kafka-features.sh upgrade --feature {needed}), omit the setting, or use 'kmq'"
+        )
+    unchanged = not writes_letters or (current.get(DEAD_LETTER_TOPIC_CONFIG) and not named)  # rule 3
     desired = {
         LOCK_DURATION_CONFIG: round(settings.timeout * 1000) if names.TIMEOUT_SETTING in given else None,
         DELIVERY_LIMIT_CONFIG: given.get(names.MAX_DELIVERIES_SETTING),
         SHARE_OFFSET_RESET_CONFIG: given.get("auto.offset.reset"),
-        **_prepare_dead_letters(client, settings, named, version, current, clock),
+        **({} if unchanged else _prepare_letters(client, settings, clock, given=named)),
     }
     texts = {name: str(value) for name, value in desired.items() if value is not None}
     changed = {name: value for name, value in texts.items() if value != current.get(name)}
@@ -113,26 +121,9 @@ def prefix_dead_letter_topic(given: bool, name: str, prefix: str) -> str:  # noq
     return prefix + name
 
 
-def _prepare_dead_letters(
-    client: AdminClient,
-    settings: QueueSettings,
-    given: bool,  # noqa: FBT001
-    version: int,
-    current: Mapping[str, str],
-    clock: Clock,
+def _prepare_letters(
+    client: AdminClient, settings: QueueSettings, clock: Clock, *, given: bool
 ) -> dict[str, str]:
-    if version < DEAD_LETTER_SHARE_VERSION:
-        if given and settings.dead_letter_topic:
-            raise UnsupportedQueueOperationError(
-                f"{names.DEAD_LETTER_SETTING}: the brokers at {settings.bootstrap} write no dead "
-                f"letters of share groups: that needs share.version={DEAD_LETTER_SHARE_VERSION} "
-                f"(Kafka 4.4), and it is {version}; upgrade it (kafka-features.sh upgrade "
-                f"--feature share.version={DEAD_LETTER_SHARE_VERSION}), omit the setting, or use "
-                "'kmq'"
-            )
-        return {}
-    if current.get(DEAD_LETTER_TOPIC_CONFIG) and not given:
-        return {}
     if not settings.dead_letter_topic:
         return {DEAD_LETTER_TOPIC_CONFIG: ""}
     name = prefix_dead_letter_topic(given, settings.dead_letter_topic, _read_topic_prefix(client, settings))
@@ -157,10 +148,10 @@ def _ensure_dead_letter_topic(client: AdminClient, settings: QueueSettings, name
         _create_dead_letter_topic(client, settings, name)
         return
     if current.get(DEAD_LETTER_ENABLE_CONFIG) != "true":
+        missing = f"{DEAD_LETTER_ENABLE_CONFIG}=true"
         raise QueueTopicMismatchError(
-            f"dead-letter topic {name!r} does not accept dead letters of share groups; set "
-            f"{DEAD_LETTER_ENABLE_CONFIG}=true on it (kafka-configs.sh --alter --topic {name} "
-            f"--add-config {DEAD_LETTER_ENABLE_CONFIG}=true)"
+            f"dead-letter topic {name!r} does not accept dead letters of share groups; set {missing} on it "
+            f"(kafka-configs.sh --alter --topic {name} --add-config {missing})"
         )
 
 

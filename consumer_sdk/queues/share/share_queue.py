@@ -22,7 +22,7 @@ The rules:
 import logging
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -33,7 +33,7 @@ from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.message_fetch import close_on_error, convert_transient_errors
-from trimtab.consumer_sdk.queues.queue import MessageQueue
+from trimtab.consumer_sdk.queues.queue import MessageQueue, QueuedSettlement
 from trimtab.consumer_sdk.queues.settings import QueueSettings, parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
 from trimtab.consumer_sdk.queues.share.broker_features import require_share_groups
@@ -48,11 +48,6 @@ log = logging.getLogger("trimtab.queues")
 MAX_POLL_RECORDS: Final = 500  # librdkafka's own default
 SHARE_COMMIT_TIMEOUT_S: Final = 5.0  # delays `receive`, which commits first (rule 4)
 LOCK_POLL_SLICE_S: Final = 0.005  # while messages in flight block the next batch (rule 2)
-
-
-class _QueuedSettlement(NamedTuple):
-    message: QueueMessage
-    request: SettlementRequest
 
 
 class ShareQueue(MessageQueue):
@@ -78,7 +73,7 @@ class ShareQueue(MessageQueue):
         self._errors: deque[KafkaError] = deque()
         self._locked_at = 0.0
         self._in_flight: set[QueueMessage] = set()
-        self._settlements: deque[_QueuedSettlement] = deque()
+        self._settlements: deque[QueuedSettlement] = deque()
         self._closed = False
         _require_share_consumer()
 
@@ -111,7 +106,7 @@ class ShareQueue(MessageQueue):
             )
         if late:
             log.warning("%r was settled after its lock expired; raise %s", message, LOCK_DURATION_CONFIG)
-        self._settlements.append(_QueuedSettlement(message, request))
+        self._settlements.append(QueuedSettlement(message, request))
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until the broker has stored all settlements; return False if it refused any.
@@ -219,6 +214,7 @@ class ShareQueue(MessageQueue):
 
     def _deliver_next(self) -> QueueMessage:
         raw = self._undelivered.popleft()
+        # All locks of a batch run at once, from before the fetch (rule 2).
         deadline = self._locked_at + self._lock_duration_s
         message = QueueMessage(raw, int(raw.delivery_count() or 1), deadline, self)
         self._in_flight.add(message)
