@@ -23,6 +23,15 @@ from typing import Final
 MAX_POLICY_PERIOD_S: Final = 1800.0  # seconds; the limit of the HPA
 
 
+# here, not beside its policy: `--help` names the choices, and must not load numpy
+class FallbackBehavior(StrEnum):
+    """Replica count to recommend when measuring fails, as KEDA's `fallback`."""
+
+    CURRENT = "current"
+    STATIC = "static"
+    CURRENT_IF_HIGHER = "current-if-higher"
+
+
 class Direction(StrEnum):
     """Direction of scaling; the value names it in settings and reasons."""
 

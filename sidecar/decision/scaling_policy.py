@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Final
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.sidecar.decision.hpa_behavior import (
     MAX_POLICY_PERIOD_S,
     Direction,
+    FallbackBehavior,
     ScaleEvent,
     ScalingPolicy,
     ScalingRules,
@@ -20,14 +20,6 @@ from trimtab.sidecar.measurement.write_rate import CatchUpPolicy
 DEFAULT_SCALE_UP: Final = ScalingRules((ScalingPolicy(4),))
 # Removing a consumer too early costs two rebalances, so scale-in waits as long as the HPA does.
 DEFAULT_SCALE_DOWN: Final = ScalingRules((ScalingPolicy(1),), stabilization_window=300.0)
-
-
-class FallbackBehavior(StrEnum):
-    """Replica count to recommend when measuring fails, as KEDA's `fallback`."""
-
-    CURRENT = "current"
-    STATIC = "static"
-    CURRENT_IF_HIGHER = "current-if-higher"
 
 
 @dataclass(frozen=True, slots=True)

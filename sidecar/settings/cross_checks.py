@@ -9,8 +9,7 @@ from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trimtab.common.choices import QueueKind
-from trimtab.sidecar.decision.hpa_behavior import MAX_POLICY_PERIOD_S, SelectPolicy
-from trimtab.sidecar.decision.scaling_policy import FallbackBehavior
+from trimtab.sidecar.decision.hpa_behavior import MAX_POLICY_PERIOD_S, FallbackBehavior, SelectPolicy
 from trimtab.sidecar.decision.schedule import explain_invalid_cron
 from trimtab.sidecar.settings.fields import ScalingRulesSetting, SchedulePeriodSetting, ToleranceSetting
 from trimtab.sidecar.settings.options import WORKER_COMMAND_EXAMPLE, SidecarOptions

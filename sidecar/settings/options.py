@@ -10,7 +10,7 @@ from typing import Final, Literal
 from trimtab.common.choices import DEFAULT_HEURISTIC, QueueKind
 from trimtab.common.control_topics.topics import DECISION_TOPIC, PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.settings_model import ByteRate, Duration, SettingsModel, TopicList, setting
-from trimtab.sidecar.decision.scaling_policy import FallbackBehavior
+from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.settings.fields import (
     FreshnessSlo,
     PauseOption,

@@ -25,12 +25,17 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
-from trimtab.sidecar.decision.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
+from trimtab.sidecar.decision.hpa_behavior import (
+    Direction,
+    FallbackBehavior,
+    ScalingPolicy,
+    ScalingRules,
+    SelectPolicy,
+)
 from trimtab.sidecar.decision.scaling_policy import (
     AutoscalingPolicy,
     CapacityBounds,
     DecisionMemory,
-    FallbackBehavior,
     FallbackPolicy,
 )
 from trimtab.sidecar.decision.schedule import CronPeriod

@@ -13,6 +13,7 @@ from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
 from trimtab.sidecar.decision.hpa_behavior import (
     Direction,
+    FallbackBehavior,
     ScaleEvent,
     ScalingPolicy,
     ScalingRules,
@@ -22,7 +23,6 @@ from trimtab.sidecar.decision.scaling_policy import (
     AutoscalingPolicy,
     CapacityBounds,
     DecisionMemory,
-    FallbackBehavior,
     FallbackPolicy,
     SaturatedConsumer,
     ScaleUpEvaluation,
