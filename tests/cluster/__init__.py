@@ -1,1 +1,1 @@
-"""A real Kubernetes control plane on this machine, for tests: see `python -m cluster`."""
+"""A real Kubernetes control plane on this machine for tests; `python -m cluster` starts one."""

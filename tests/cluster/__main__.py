@@ -1,6 +1,6 @@
 """`python -m cluster FOLDER`: a control plane to try things on, until Ctrl-C or SIGTERM.
 
-A signal is heard between two steps: what has begun to start is there to be ended, too.
+Signals are handled between two steps, so that processes that are still starting are stopped, too.
 """
 
 import sys

@@ -1,13 +1,13 @@
-"""Where the programs of the control plane come from; the first that there is:
+"""Finds or builds the programs of the control plane. The first source that exists is used:
 
-1. KUBEBUILDER_ASSETS, a folder, as envtest has it.
-2. Our cache, a folder of the user's outside the repository.
+1. The folder KUBEBUILDER_ASSETS, as in envtest.
+2. Our cache, in the user's cache folder outside the repository.
 3. `../shared/kubernetes/NAME-VERSION.xz`, unpacked into the cache.
 4. etcd: the PATH; Debian's package, unpacked into the cache (nothing is installed).
-5. Built from Go modules into the cache: some 15 minutes of CPU, once; KEDA, ten more; helm and
-   kustomize, three.
+5. A build from Go modules into the cache: once, about 15 minutes of CPU; KEDA ten more; helm and
+   kustomize three.
 
-Of KEDA and the Prometheus Operator there is also the source, for the definitions of resources.
+The sources of KEDA and the Prometheus Operator are available, too, for their resource definitions.
 """
 
 import lzma
@@ -31,14 +31,14 @@ RENDERERS: Final = ("helm", "kustomize")
 
 
 def cache() -> Path:
-    """Return the folder of what was unpacked or built."""
+    """Return the folder of unpacked and built programs."""
     folder = user_cache_path("trimtab") / "kubernetes" / KUBERNETES
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def find(name: str) -> Path:
-    """Return one of NAMES, KEDAS, RENDERERS. Raises OSError, RuntimeError if it cannot be made."""
+    """Return one of NAMES, KEDAS, RENDERERS; build it if needed. Raises OSError, RuntimeError."""
     found = there(name)
     if found is not None:
         return found
@@ -53,7 +53,7 @@ def find(name: str) -> Path:
 
 
 def there(name: str) -> Path | None:
-    """Return one of those where it is there already, packed perhaps."""
+    """Return a program that exists already, perhaps as a packed file."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     given = None if assets is None else Path(assets) / name
     if given is not None and given.is_file():
@@ -69,7 +69,7 @@ def there(name: str) -> Path | None:
 
 
 def _kept_as(name: str) -> tuple[Path, str]:
-    """Return where the cache has it, and its version."""
+    """Return the path of a program in the cache, and its version."""
     version = _version(name)
     return cache() / (name if name in NAMES else f"{name}-{version}"), version
 
@@ -90,13 +90,13 @@ def _etcd(kept: Path) -> Path:
 
 
 def prepare() -> None:
-    """Have all; what takes long is said."""
+    """Provide all programs, and print each."""
     for name in (*NAMES, *RENDERERS, *KEDAS):
         print(f"{name}: {find(name)}", flush=True)  # noqa: T201
 
 
 def _kept(kept: Path, make: "build.Make") -> Path:
-    """Have a program made; a crash, or a second one at work, leaves none that is cut short."""
+    """Create a program atomically: a crash or a concurrent run leaves no partial file."""
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         draft = Path(folder) / kept.name
         make(draft)
@@ -111,7 +111,7 @@ def _unpack(packed: Path, draft: Path) -> None:
 
 
 def _debian(draft: Path) -> None:
-    """Unpack Debian's etcd-server; where its list of packages is old, that is updated first."""
+    """Unpack Debian's etcd-server; update the list of packages first if it is outdated."""
     folder = draft.parent
     fetch = ["apt-get", "download", "-q", "etcd-server"]
     if subprocess.run(fetch, cwd=folder, check=False, capture_output=True).returncode:

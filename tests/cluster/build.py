@@ -1,6 +1,6 @@
-"""Builds the control plane's programs, and those that render manifests, from their Go modules.
+"""Builds the programs of the control plane, and those that render manifests, from Go modules.
 
-`go install` refuses modules that replace others, as k8s.io/kubernetes does, so a module of our own
+`go install` rejects modules that replace others, as k8s.io/kubernetes does, so our own module
 requires it and replaces each of its staging modules by the published one.
 """
 
@@ -22,7 +22,7 @@ PLAIN: Final = {
     "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
     "kustomize": ("sigs.k8s.io/kustomize/kustomize/v5", "v5.7.1"),
 }
-"""Program, package and version of what builds without further ado."""
+"""Program, package and version of modules that build unchanged."""
 
 Make: TypeAlias = Callable[[Path], None]
 """Makes a program at a path."""
@@ -56,13 +56,13 @@ def kubernetes(name: str, draft: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         _go(folder, "mod", "init", "trimtab.test/kubernetes")
-        said = _go(folder, "mod", "download", "-json", f"k8s.io/kubernetes@{KUBERNETES}")
-        text = Path(json.loads(said)["GoMod"]).read_text()
+        output = _go(folder, "mod", "download", "-json", f"k8s.io/kubernetes@{KUBERNETES}")
+        text = Path(json.loads(output)["GoMod"]).read_text()
         replaced = [f"-replace={m}={m}@{staging}" for m in sorted(set(STAGING.findall(text)))]
         _go(folder, "mod", "edit", f"-require=k8s.io/kubernetes@{KUBERNETES}", *replaced)
         (folder / "main.go").write_text(MAIN % {"name": name, "command": COMMANDS[name]})
         _go(folder, "mod", "tidy")
-        version = "k8s.io/component-base/version"  # else clients are told a version of "$Format"
+        version = "k8s.io/component-base/version"  # otherwise the server reports the version "$Format"
         flags = f"-s -w -X {version}.gitVersion={KUBERNETES} "
         flags += f"-X {version}.gitMajor={major} -X {version}.gitMinor={minor}"
         _go(folder, "build", "-trimpath", "-ldflags", flags, "-o", str(draft), ".")
@@ -92,7 +92,7 @@ def keda(name: str, draft: Path) -> None:
 
 
 def keda_source() -> Path:
-    """Return the folder of KEDA's module. Raises OSError, RuntimeError where it cannot be had."""
+    """Return the folder of KEDA's module. Raises OSError, RuntimeError."""
     return _source(f"{KEDA_MODULE}@{KEDA}")
 
 
@@ -103,8 +103,8 @@ def operator_source() -> Path:
 
 def _source(module: str) -> Path:
     with tempfile.TemporaryDirectory() as made:
-        said = _go(Path(made), "mod", "download", "-json", module)
-    return Path(json.loads(said)["Dir"])
+        output = _go(Path(made), "mod", "download", "-json", module)
+    return Path(json.loads(output)["Dir"])
 
 
 def _go(folder: Path, *words: str) -> str:

@@ -33,18 +33,15 @@ CONTROLLERS: Final = (
     "garbage-collector-controller",
     "horizontal-pod-autoscaler-controller",
 )
-"""Those that the tests need; the others would only take time."""
+"""The controllers that the tests need; the others would only take time."""
 
 
 class ControlPlane:
-    """A control plane in a folder of its own; `kubeconfig` is an administrator's.
-
-    Its HPAs look every `hpa_seconds`.
-    """
+    """A control plane in its own folder; `kubeconfig` has an administrator's rights."""
 
     def __init__(self, folder: Path, hpa_seconds: float = 2.0) -> None:
         self.folder = folder
-        self._hpa_seconds = hpa_seconds
+        self._hpa_seconds = hpa_seconds  # sync period of the HPA's controller
         self.kubeconfig = folder / "kubeconfig"
         self._log = folder / "log"
         self._log.mkdir(parents=True)
@@ -59,7 +56,7 @@ class ControlPlane:
 
     @property
     def certificate(self) -> Path:
-        """What a client trusts."""
+        """Certificate that clients trust."""
         return self.folder / "pki" / "apiserver.crt"
 
     def start(self) -> None:
@@ -86,16 +83,16 @@ class ControlPlane:
         self._wait("kube-controller-manager", f"https://{HOST}:{self._managers}/healthz")
 
     def stop_managers(self) -> None:
-        """Stop the controllers: what is asked for is not done any more."""
+        """Stop the controllers: requests are accepted, but not acted on."""
         self._stop("kube-controller-manager")
 
     def stop(self) -> None:
-        """End everything that was started."""
+        """Stop all started processes."""
         for name in reversed(list(self._running)):
             self._stop(name)
 
     def config_for(self, token: str) -> str:
-        """Return a kubeconfig for whoever has this token."""
+        """Return a kubeconfig with this token."""
         cluster = {"server": self.server, "certificate-authority": str(self.certificate)}
         body = {
             "apiVersion": "v1",
@@ -208,19 +205,19 @@ class ControlPlane:
             pause.wait(0.1)
 
     def _answers(self, url: str) -> bool:
-        asked = Request(url, headers={"Authorization": f"Bearer {self._token}"})  # noqa: S310 - ours
+        request = Request(url, headers={"Authorization": f"Bearer {self._token}"})  # noqa: S310 - ours
         trust = ssl.create_default_context()
         trust.check_hostname = False
         trust.verify_mode = ssl.CERT_NONE  # the certificate is made while we wait
         try:
-            with urlopen(asked, timeout=2, context=trust) as answer:  # noqa: S310 - as above
+            with urlopen(request, timeout=2, context=trust) as answer:  # noqa: S310 - as above
                 return bool(answer.status == 200)
         except (URLError, OSError):
             return False
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback device on which nobody listens."""
+    """Return unused ports of the loopback device."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

@@ -1,4 +1,4 @@
-"""Definitions of resources that a control plane does not know by itself."""
+"""Custom resource definitions for a control plane."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -18,7 +18,7 @@ SECONDS: Final = 120.0
 
 
 def define(cluster: Cluster, files: Iterable[Path]) -> None:
-    """Define what the files describe, unless it is; returns when it is served."""
+    """Create the definitions in these files that are missing; return once they are served."""
     api = client.ApiextensionsV1Api(cluster.client)
     bodies = [yaml.safe_load(file.read_text()) for file in sorted(files)]
     for body in bodies:

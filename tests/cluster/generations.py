@@ -1,4 +1,4 @@
-"""When a group was rebalanced: the generations in its own record in `__consumer_offsets`."""
+"""Rebalances of a group, by the generations in its records in `__consumer_offsets`."""
 
 import struct
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 OFFSETS: Final = "__consumer_offsets"
 GROUP: Final = 2
-"""Version of a key there under which a group's own state stands."""
+"""Version of the keys of a group's own records there."""
 
 
 def generations(bootstrap: str, group: str) -> list[tuple[float, int]]:
-    """Return when the group was rebalanced, and the number of the generation that began."""
+    """Return the time and the new generation of each rebalance."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -39,13 +39,13 @@ def _generations(consumer: Consumer, ends: int, group: str) -> Iterator[tuple[fl
 
 
 def group_of(key: bytes) -> tuple[int, str]:
-    """Return the version of a key, and the name that stands in it."""
+    """Return the version of a key and the group name in it."""
     version, length = struct.unpack_from(">hh", key)
     return version, key[4 : 4 + length].decode()
 
 
 def generation(value: bytes) -> int:
-    """Return the number behind the version and the protocol's type."""
+    """Return the generation after the version and the protocol type."""
     (length,) = struct.unpack_from(">h", value, 2)
     (number,) = struct.unpack_from(">i", value, 4 + length)
     return int(number)

@@ -1,7 +1,7 @@
 """A real KEDA (operator and metrics adapter) beside a control plane, on the loopback device.
 
-Its resource definitions come from its module; the external metrics API is registered, so that the
-HPA's controller acts on what KEDA measures.
+Its resource definitions come from its module. The external metrics API is registered, so that the
+HPA's controller acts on KEDA's metrics.
 """
 
 import os
@@ -32,7 +32,7 @@ SERVICE: Final = "keda-metrics-apiserver"
 
 
 class Keda:
-    """KEDA's two processes; their logs stand in the control plane's folder."""
+    """KEDA's two processes; their logs are in the control plane's folder."""
 
     def __init__(self, plane: ControlPlane, cluster: Cluster) -> None:
         self._plane = plane
@@ -43,7 +43,7 @@ class Keda:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start both; returns when the HPA's controller can ask. Raises RuntimeError, OSError."""
+        """Start both; return once the HPA's controller can query metrics. Raises RuntimeError, OSError."""
         operator, adapter = find("keda-operator"), find("keda-metrics-adapter")
         self._certificates.mkdir(parents=True)
         signed(self._certificates, "tls", "ca", "keda-operator", ("localhost", HOST))
@@ -57,7 +57,7 @@ class Keda:
         self._wait("the external metrics API", self._registered)
 
     def stop(self) -> None:
-        """End both."""
+        """Stop both."""
         for process in reversed(self._running):
             process.send_signal(signal.SIGTERM)
         for process in self._running:
@@ -68,11 +68,11 @@ class Keda:
                 process.wait()
 
     def scale(self, body: dict[str, Any]) -> None:
-        """Make a ScaledObject."""
+        """Create a ScaledObject."""
         self._objects.create_namespaced_custom_object(GROUP, VERSION, NAMESPACE, PLURAL, body)
 
     def forget(self, name: str) -> None:
-        """Delete a ScaledObject, so that its HPA goes too."""
+        """Delete a ScaledObject and with it its HPA."""
         self._objects.delete_namespaced_custom_object(GROUP, VERSION, NAMESPACE, PLURAL, name)
 
     def _operator_flags(self, metrics: int, probe: int, service: int) -> list[str]:
@@ -122,7 +122,7 @@ class Keda:
             )
 
     def _register(self, port: int) -> None:
-        """Have the API server pass questions for external metrics on to the adapter."""
+        """Let the API server forward requests for external metrics to the adapter."""
         spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
         body = {"metadata": {"name": SERVICE}, "spec": spec}
         self._cluster.core.create_namespaced_service(ITS_NAMESPACE, body)

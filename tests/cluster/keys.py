@@ -1,4 +1,4 @@
-"""Certificates for a day, on this machine: an authority, and one certificate that it signed."""
+"""Certificates of one day for tests: an authority, and one certificate signed by it."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ Key = rsa.RSAPrivateKey
 def signed(
     folder: Path, name: str, authority: str, subject: str, hosts: Sequence[str] = (), days: int = 1
 ) -> None:
-    """Write NAME.crt and NAME.key, for a subject and hosts, and AUTHORITY.crt that vouches.
+    """Write NAME.crt and NAME.key for a subject and hosts, and AUTHORITY.crt of their issuer.
 
-    The one is good for so many days from now; with a negative number it has expired.
+    The certificate is valid for `days` from now; with a negative number it has expired.
     """
     above, key = _key(), _key()
     issuer = _name(authority)

@@ -1,9 +1,9 @@
-"""What runs pods in the tests: binds them to a node, says that they are ready, ends them.
+"""The kubelet of the tests: binds pods to a node, reports them ready, and ends them.
 
-Where a pod's container has a command, that is run as a real process on this machine, with the
-container's environment (its values, and the pod's name by the downward API). The process's end is
-the container's: it is started again after a moment. A deletion is SIGTERM, the grace period,
-SIGKILL, and only then the pod is gone. Other pods are only said to run.
+If a pod's container has a command, it runs as a real process on this machine, with the container's
+environment (values, and the pod's name by the downward API). A process that ends is started again
+after a moment. A deletion is SIGTERM, the grace period, SIGKILL, and only then the pod is gone. Other
+pods are only reported as running.
 """
 
 import datetime as dt
@@ -30,22 +30,22 @@ GONE: Final = (404, 409, 422)  # somebody else was quicker
 
 
 class Kubelet:
-    """A thread that looks after all pods; those that `unready` names are never ready."""
+    """A thread that runs all pods; pods in `unready` never become ready."""
 
     def __init__(self, kubeconfig: Path, logs: Path) -> None:
         self.unready: set[str] = set()
         self.asleep = Event()  # while set, nothing is done
-        self.deleting: Callable[[str], None] | None = None  # told of a pod before it is told itself
+        self.deleting: Callable[[str], None] | None = None  # called before the pod gets SIGTERM
         self._logs = logs
         self._core = client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._alive: tuple[str, ...] = ()
-        self._told: dict[str, float] = {}  # when a process was told to end
+        self._signalled: dict[str, float] = {}  # time of SIGTERM
         self._stop = Event()
         self._thread = Thread(target=self._work, name="kubelet", daemon=True)
 
     def start(self) -> None:
-        """Make the node and begin."""
+        """Create the node and start."""
         with suppress(ApiException):
             labels = {"topology.kubernetes.io/zone": ZONE}
             self._core.create_node({"metadata": {"name": NODE, "labels": labels}})
@@ -53,7 +53,7 @@ class Kubelet:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and every process with us."""
+        """Stop, and end all processes."""
         self._stop.set()
         self._thread.join()
         for process in self._processes.values():
@@ -63,20 +63,20 @@ class Kubelet:
         self._core.api_client.close()
 
     def log(self, pod: str) -> str:
-        """Return what a pod's process has written."""
+        """Return the output of a pod's process."""
         file = self._logs / f"{pod}.log"
         return file.read_text() if file.exists() else ""
 
     def logs(self, workload: str) -> str:
-        """Return what the processes of all pods of a workload have written, gone ones too."""
+        """Return the output of all processes of a workload's pods, also of deleted pods."""
         return "\n".join(file.read_text() for file in self._logs.glob(f"{workload}-*.log"))
 
     def alive(self, workload: str) -> list[str]:
-        """Return the pods of a workload that nobody had deleted when we looked last."""
+        """Return a workload's pods that were not being deleted at the last look."""
         return [name for name in self._alive if name.startswith(f"{workload}-")]
 
     def running(self) -> int:
-        """Return how many processes run."""
+        """Return the number of running processes."""
         return sum(process.poll() is None for process in tuple(self._processes.values()))
 
     def _work(self) -> None:
@@ -120,12 +120,16 @@ class Kubelet:
 
     def _say(self, pod: dict[str, Any], *, ready: bool) -> None:
         now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        said = "True" if ready else "False"
+        status_text = "True" if ready else "False"
         status = {
             "phase": "Running",
             "startTime": now,
             "conditions": [
-                {"type": kind, "status": said if kind.endswith("eady") else "True", "lastTransitionTime": now}
+                {
+                    "type": kind,
+                    "status": status_text if kind.endswith("eady") else "True",
+                    "lastTransitionTime": now,
+                }
                 for kind in CONDITIONS
             ],
             "containerStatuses": [
@@ -146,7 +150,7 @@ class Kubelet:
         )
 
     def _run(self, pod: dict[str, Any]) -> None:
-        """Start the pod's process where it has one that does not run."""
+        """Start the process of a pod that has a command and no running process."""
         uid, container = pod["metadata"]["uid"], pod["spec"]["containers"][0]
         process = self._processes.get(uid)
         if "command" not in container or (process is not None and process.poll() is None):
@@ -164,7 +168,7 @@ class Kubelet:
             )
 
     def _ended(self, pod: dict[str, Any]) -> bool:
-        """Have the pod's process end; say whether it has."""
+        """End the pod's process step by step; return whether it has ended."""
         uid = pod["metadata"]["uid"]
         process = self._processes.get(uid)
         if process is None:
@@ -173,12 +177,12 @@ class Kubelet:
             del self._processes[uid]
             return True
         patience = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
-        if uid not in self._told:
+        if uid not in self._signalled:
             if self.deleting is not None:
                 self.deleting(pod["metadata"]["name"])
-            self._told[uid] = monotonic()
+            self._signalled[uid] = monotonic()
             process.send_signal(signal.SIGTERM)
-        elif monotonic() - self._told[uid] > patience:
+        elif monotonic() - self._signalled[uid] > patience:
             os.killpg(process.pid, signal.SIGKILL)
         return False
 
@@ -189,7 +193,7 @@ def _ready(pod: dict[str, Any]) -> bool:
 
 
 def _value(entry: dict[str, Any], pod: dict[str, Any]) -> str:
-    """Return an environment variable's value; of the downward API, the metadata's fields."""
+    """Return the value of an environment variable, also from the downward API."""
     if "value" in entry:
         return str(entry["value"])
     field, _, key = entry["valueFrom"]["fieldRef"]["fieldPath"].partition("['")
@@ -200,7 +204,7 @@ def _value(entry: dict[str, Any], pod: dict[str, Any]) -> str:
 
 
 def _expanded(text: str, environment: dict[str, str]) -> str:
-    """Return a part of a command with $(NAME) replaced, as Kubernetes does."""
+    """Replace $(NAME) in a part of a command, as Kubernetes does."""
     for name, value in environment.items():
         text = text.replace(f"$({name})", value)
     return text

@@ -1,4 +1,4 @@
-"""What `deploy/` renders: the overlays by kustomize, the chart by helm, as plain objects."""
+"""The rendered `deploy/`: overlays by kustomize, the chart by helm, as plain objects."""
 
 import os
 import re
@@ -26,7 +26,7 @@ VALUES: Final[Mapping[str, Mapping[str, str]]] = {
     "two-sidecars": {"sidecar.replicas": "2", "monitoring.enabled": "true"},
     "keda": {"keda.enabled": "true", "sidecar.settings.min": "0"},
 }
-"""The chart's values that give what an overlay gives."""
+"""Values with which the chart equals an overlay."""
 
 SECRETS: Final = "/var/run/secrets/trimtab"
 TLS: Final[Mapping[str, str]] = {
@@ -49,21 +49,21 @@ TLS: Final[Mapping[str, str]] = {
         )
     },
 }
-"""The chart's values that give what the component `tls` gives, beside the settings."""
+"""Values with which the chart equals the component `tls`, beside the settings."""
 
 DIGEST: Final = re.compile(r"(?<=-settings)-[0-9a-z]{10}$")
-"""What kustomize appends to the name of a config map."""
+"""Suffix that kustomize appends to the name of a config map."""
 
 Object: TypeAlias = dict[str, Any]
 
 
 def overlay(name: str) -> list[Object]:
-    """Return what `kubectl apply -k` applies."""
+    """Return the objects that `kubectl apply -k` applies."""
     return built(DEPLOY / "kustomize" / "overlays" / name)
 
 
 def encrypted(folder: Path) -> list[Object]:
-    """Return an overlay with two sidecars and the component `tls`, made in a new folder."""
+    """Return an overlay with two sidecars and the component `tls`, created in `folder`."""
     above = Path(os.path.relpath(DEPLOY / "kustomize", folder))
     body = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -76,30 +76,30 @@ def encrypted(folder: Path) -> list[Object]:
 
 
 def built(folder: Path) -> list[Object]:
-    """Return what kustomize makes of a folder."""
-    return _objects(_said([str(find("kustomize")), "build", str(folder)]))
+    """Return the objects that kustomize renders from a folder."""
+    return _objects(_run([str(find("kustomize")), "build", str(folder)]))
 
 
 def chart(values: Mapping[str, str], release: str = NAMESPACE) -> list[Object]:
-    """Return what `helm install` installs. Raises CalledProcessError with what helm says."""
+    """Return the objects that `helm install` installs. Raises CalledProcessError with helm's output."""
     given = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
     words = ["template", release, str(CHART), "--namespace", NAMESPACE]
-    flags = ["--kube-version", KUBERNETES]  # else that of its own client library
-    return _objects(_said([str(find("helm")), *words, *flags, *given]))
+    flags = ["--kube-version", KUBERNETES]  # the default is the version of helm's client library
+    return _objects(_run([str(find("helm")), *words, *flags, *given]))
 
 
 def lint() -> str:
-    """Return what helm says of the chart. Raises CalledProcessError."""
-    return _said([str(find("helm")), "lint", "--strict", "--kube-version", KUBERNETES, str(CHART)])
+    """Return the output of `helm lint`. Raises CalledProcessError."""
+    return _run([str(find("helm")), "lint", "--strict", "--kube-version", KUBERNETES, str(CHART)])
 
 
 def named(objects: Iterable[Object]) -> dict[tuple[str, str], Object]:
-    """Return objects by kind and name; of config maps without the digest in the name."""
+    """Return objects by kind and name, without the digest in names of config maps."""
     return {(o["kind"], _plain(o)): o for o in objects}
 
 
 def settings(objects: Iterable[Object], part: str) -> dict[str, Any]:
-    """Return the settings that a part, "consumer" or "sidecar", is given as a file."""
+    """Return the settings in the file of a component, "consumer" or "sidecar"."""
     file = {"consumer": "ingest.yaml", "sidecar": "sidecar.yaml"}[part]
     (data,) = [o["data"] for o in objects if o["kind"] == "ConfigMap" and file in o["data"]]
     body: dict[str, Any] = yaml.safe_load(data[file])
@@ -114,5 +114,5 @@ def _objects(text: str) -> list[Object]:
     return [body for body in yaml.safe_load_all(text) if body]
 
 
-def _said(command: list[str]) -> str:
+def _run(command: list[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,4 +1,4 @@
-"""Workloads of the tests, and what the tests ask about them."""
+"""Workloads of the tests, and requests about them."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from kubernetes.client.rest import ApiException
 
 NAMESPACE: Final = "default"
 POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-"""Tells a container its pod's name, by the downward API."""
+"""Passes the pod's name to a container, by the downward API."""
 
 
 class Cluster:
@@ -26,7 +26,7 @@ class Cluster:
         self.client.close()
 
     def make(self, kind: str, name: str, replicas: int, container: dict[str, Any]) -> None:
-        """Make a deployment or statefulset of one container."""
+        """Create a deployment or statefulset with one container."""
         labels = {"app": name}
         spec: dict[str, Any] = {
             "replicas": replicas,
@@ -48,7 +48,7 @@ class Cluster:
             self.apps.create_namespaced_stateful_set(NAMESPACE, body)
 
     def pods(self, name: str, *, ending: bool = False) -> list[str]:
-        """Return the names of a workload's pods; those that are `ending` only where asked."""
+        """Return the names of a workload's pods; with `ending` also those being deleted."""
         answer = self.core.list_namespaced_pod(
             NAMESPACE, label_selector=f"app={name}", _preload_content=False
         )
@@ -64,11 +64,11 @@ class Cluster:
         return sorted(p["metadata"]["name"] for p in pods if _is_ready(p))
 
     def replicas(self, kind: str, name: str) -> int:
-        """Return the count that is asked for."""
+        """Return the requested count."""
         return int(self._scale(kind, "read")(name, NAMESPACE).spec.replicas or 0)
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
-        """Ask for a count, as a person would."""
+        """Set the count, as a person would."""
         body = {"spec": {"replicas": replicas}}
         self._scale(kind, "patch")(name, NAMESPACE, body, field_manager="a-person")
 
@@ -83,7 +83,7 @@ class Cluster:
         return [(str(event.reason), str(event.message)) for event in found.items]
 
     def account(self, name: str, rules: list[dict[str, Any]]) -> str:
-        """Make a service account that may do this and nothing else; return a token of it."""
+        """Create a service account with these rights only; return its token."""
         self.core.create_namespaced_service_account(NAMESPACE, {"metadata": {"name": name}})
         self.rbac.create_namespaced_role(NAMESPACE, {"metadata": {"name": name}, "rules": rules})
         subject = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}

@@ -1,4 +1,4 @@
-"""What `deploy/` renders, on a real API server: it is taken, pods come, its role is the least."""
+"""The rendered `deploy/` on a real API server: it is valid, pods start, and its role is minimal."""
 
 import subprocess
 import sys
@@ -62,14 +62,14 @@ class Eventually(Protocol):
 
 
 class Applier:
-    """Applies rendered objects as `kubectl apply --server-side` does, and takes them back."""
+    """Applies rendered objects as `kubectl apply --server-side` does, and deletes them afterwards."""
 
     def __init__(self, cluster: Cluster, cache: Path) -> None:
         self._dynamic = DynamicClient(cluster.client, cache_file=str(cache))
         self._made: list[Object] = []
 
     def apply(self, body: Object, *, dry: bool = False) -> None:
-        """Apply one object, or only have it judged. Raises ApiException."""
+        """Apply one object, or only validate it. Raises ApiException."""
         more = {"dry_run": "All"} if dry else {}
         self._resource(body).server_side_apply(
             body=body,
@@ -82,7 +82,7 @@ class Applier:
             self._made.append(body)
 
     def forget(self) -> None:
-        """Delete what was made, the newest first; the namespace stays for the tests to come."""
+        """Delete the applied objects, newest first; the namespace stays for later tests."""
         for body in reversed(self._made):
             if body["kind"] != "Namespace":
                 self._resource(body).delete(name=body["metadata"]["name"], namespace=NAMESPACE)
@@ -93,7 +93,7 @@ class Applier:
 
 @pytest.fixture(scope="module")
 def applier(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applier]:
-    """Give a namespace as the overlays make it, in a cluster that knows KEDA and the operator."""
+    """Provide the overlays' namespace in a cluster with the definitions of KEDA and the operator."""
     define(cluster, (keda_source() / "config" / "crd" / "bases").glob("*.yaml"))
     folder = operator_source() / "example" / "prometheus-operator-crd"
     define(cluster, (f for kind in KINDS for f in folder.glob(f"*_{kind}.yaml")))
@@ -108,7 +108,7 @@ KINDS: Final = ("servicemonitors", "podmonitors", "prometheusrules")
 
 @pytest.fixture(scope="module")
 def deployed(applier: Applier) -> list[Object]:
-    """What the overlay with two sidecars makes, made."""
+    """Apply the overlay with two sidecars and return its objects."""
     objects = overlay("two-sidecars")
     for body in objects:
         applier.apply(body)
@@ -119,7 +119,7 @@ def deployed(applier: Applier) -> list[Object]:
 def account(
     cluster: Cluster, plane: ControlPlane, deployed: list[Object], tmp_path: Path
 ) -> Iterator[Callable[[list[Any]], Path]]:
-    """Make kubeconfigs of service accounts that may do what rules say, in the namespace."""
+    """Create kubeconfigs of service accounts with given rules in the namespace."""
     del deployed
     made: list[str] = []
 
@@ -141,7 +141,7 @@ def account(
 
 @pytest.fixture
 def own(cluster: Cluster, plane: ControlPlane, deployed: list[Object], tmp_path: Path) -> Path:
-    """Kubeconfig of the very account that the overlay makes, with the role that it binds."""
+    """Kubeconfig of the account in the overlay, with the role bound to it."""
     del deployed
     return token(cluster, plane, SIDECAR, tmp_path)
 
@@ -161,7 +161,7 @@ def token(cluster: Cluster, plane: ControlPlane, name: str, folder: Path) -> Pat
 
 
 def ready(cluster: Cluster, part: str) -> list[str]:
-    """Return the names of a part's pods that run."""
+    """Return the names of a component's ready pods."""
     selector = f"app.kubernetes.io/name=trimtab,app.kubernetes.io/component={part}"
     found = cluster.core.list_namespaced_pod(NAMESPACE, label_selector=selector).items
     return sorted(
@@ -173,11 +173,8 @@ def ready(cluster: Cluster, part: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_the_server_takes_it(applier: Applier, deployed: list[Object], name: str) -> None:
-    """Each object of overlay and chart is valid, and so is each pod, where only such may run.
-
-    The namespace enforces Kubernetes' pod security standard "restricted".
-    """
+def test_the_server_accepts_all_objects(applier: Applier, deployed: list[Object], name: str) -> None:
+    """Each object of overlay and chart is valid, and each pod meets the standard "restricted"."""
     del deployed
     for objects in (overlay(name), chart(VALUES[name], release="another")):
         for body in objects:
@@ -186,8 +183,10 @@ def test_the_server_takes_it(applier: Applier, deployed: list[Object], name: str
                 applier.apply(probe(body), dry=True)
 
 
-def test_the_server_takes_monitors_with_tls(applier: Applier, deployed: list[Object], tmp_path: Path) -> None:
-    """What chart and component write into monitors are fields that the operator knows."""
+def test_the_server_accepts_monitors_with_tls(
+    applier: Applier, deployed: list[Object], tmp_path: Path
+) -> None:
+    """The operator knows all fields that chart and component write into monitors."""
     del deployed
     for objects in (encrypted(tmp_path), chart(TLS, release="another")):
         for body in objects:
@@ -195,30 +194,30 @@ def test_the_server_takes_monitors_with_tls(applier: Applier, deployed: list[Obj
 
 
 def probe(deployment: Object) -> Object:
-    """Return a pod as a deployment would make it, under an account that is there."""
+    """Return a pod of a deployment's template, with an existing account."""
     pod = deepcopy(deployment["spec"]["template"])
     pod["metadata"]["name"] = "probe"
     pod["spec"]["serviceAccountName"] = CONSUMER
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 
-def test_a_pod_that_may_more_is_refused(applier: Applier, deployed: list[Object]) -> None:
-    """The namespace of the overlays lets no pod in that could be root."""
+def test_a_privileged_pod_is_rejected(applier: Applier, deployed: list[Object]) -> None:
+    """The namespace of the overlays rejects a pod that may become root."""
     pod = probe(named(deployed)["Deployment", SIDECAR])
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     with pytest.raises(ApiException, match="restricted"):
         applier.apply(pod, dry=True)
 
 
-def test_pods_come(cluster: Cluster, deployed: list[Object], eventually: Eventually) -> None:
-    """Applied, there is a consumer, two sidecars, and a budget that counts them."""
+def test_the_pods_start(cluster: Cluster, deployed: list[Object], eventually: Eventually) -> None:
+    """After apply one consumer and two sidecars are ready."""
     del deployed
     eventually(lambda: len(ready(cluster, "consumer")) == 1, 60)
     eventually(lambda: len(ready(cluster, "sidecar")) == 2, 60)
 
 
-def test_a_pod_learns_its_zone(cluster: Cluster, deployed: list[Object], eventually: Eventually) -> None:
-    """Bound to a node, the consumer's pod has the label that its rack is read from."""
+def test_a_pod_gets_its_zone(cluster: Cluster, deployed: list[Object], eventually: Eventually) -> None:
+    """The consumer's pod, bound to a node, has the label that is read as its rack."""
     del deployed
     eventually(lambda: len(ready(cluster, "consumer")) == 1, 60)
     (name,) = ready(cluster, "consumer")
@@ -233,7 +232,7 @@ def test_a_pod_learns_its_zone(cluster: Cluster, deployed: list[Object], eventua
 def test_each_right_is_needed(
     cluster: Cluster, account: Callable[[list[Any]], Path], eventually: Eventually, number: int, verb: str
 ) -> None:
-    """Without one verb what needs it gets 403 and says which is missing; so does the doctor."""
+    """Without a verb, the request that needs it gets 403 with its name; the doctor reports it, too."""
     rules = deepcopy(ROLE["rules"])
     (resource,) = rules[number]["resources"]
     rules[number]["verbs"].remove(verb)
@@ -247,30 +246,32 @@ def test_each_right_is_needed(
     assert all(f"{verb} {resource}" in text for text in wrong)
 
 
-def test_the_role_does(cluster: Cluster, own: Path, eventually: Eventually) -> None:
-    """With the deployed role and its own token a sidecar can do all it does; the doctor agrees."""
+def test_the_role_is_sufficient(cluster: Cluster, own: Path, eventually: Eventually) -> None:
+    """The deployed role with its own token allows all requests of a sidecar; the doctor agrees."""
     eventually(lambda: ready(cluster, "consumer"), 60)
     everything(cluster, own)
     assert [f.message for f in doctored(own) if f.level is not FindingLevel.OK] == []
 
 
 @pytest.mark.parametrize("target", ["kubernetes", "keda"])
-def test_the_doctor_asks_for_what_the_target_needs(account: Callable[[list[Any]], Path], target: str) -> None:
-    """Who has KEDA scale needs one right less, and is not told that it is missing."""
+def test_the_doctor_checks_the_rights_of_the_target(
+    account: Callable[[list[Any]], Path], target: str
+) -> None:
+    """Target `keda` needs one right less, and the doctor does not report it as missing."""
     config = account(ROLE["rules"][1:])
     wrong = [f.message for f in doctored(config, target) if f.level is FindingLevel.FAILED]
     assert wrong == (["update deployments/scale not allowed"] if target == "kubernetes" else [])
 
 
 def doctored(config: Path, target: str = "kubernetes") -> list[Any]:
-    """Return what `trimtab doctor` finds of Kubernetes."""
+    """Return the findings of `trimtab doctor` about Kubernetes."""
     body = settings_of(overlay("local-lake"), "sidecar")
     more = {"target": target, "kubeconfig": str(config), "namespace": NAMESPACE}
     return list(run_kubernetes_checks(load_settings(None, {**body, **more})))
 
 
 def everything(cluster: Cluster, config: Path) -> None:
-    """Do all that a sidecar asks of an API server."""
+    """Send every request that a sidecar sends to an API server."""
     leases = client.CoordinationV1Api(cluster.client)
     for lease in leases.list_namespaced_lease(NAMESPACE).items:
         leases.delete_namespaced_lease(lease.metadata.name, NAMESPACE)
@@ -296,8 +297,8 @@ def _stopped(target: KubernetesTarget, pod: str) -> None:
             continue
 
 
-def test_nothing_else_is_allowed(own: Path, deployed: list[Object]) -> None:
-    """What a sidecar has no business with is answered with 403."""
+def test_the_role_allows_nothing_else(own: Path, deployed: list[Object]) -> None:
+    """All other requests get 403."""
     del deployed
     cluster = Cluster(own)
     core, apps = cluster.core, cluster.apps
@@ -338,7 +339,7 @@ def _status(call: Callable[[], object]) -> int:
 
 
 @pytest.mark.broker
-def test_a_sidecar_works_by_it(  # noqa: PLR0913 - fixtures
+def test_a_sidecar_runs_with_the_rendered_settings(  # noqa: PLR0913 - fixtures
     bootstrap: str,
     group: str,
     topic: Callable[..., str],
@@ -348,10 +349,7 @@ def test_a_sidecar_works_by_it(  # noqa: PLR0913 - fixtures
     *,
     eventually: Eventually,
 ) -> None:
-    """`trimtab sidecar` runs by the rendered settings, with the deployed account's rights.
-
-    It takes the lease, starts the pod that is missing, and says so in an Event.
-    """
+    """It acquires the lease, starts the missing pod and creates an Event, with the deployed account."""
     name = topic(partitions=4)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(4):
@@ -378,7 +376,7 @@ def test_a_sidecar_works_by_it(  # noqa: PLR0913 - fixtures
 
 
 def consuming(cluster: Cluster, words: list[str]) -> None:
-    """Have the consumers' pods run a real consumer, which the test's kubelet starts."""
+    """Let the consumers' pods run a real consumer, started by the test's kubelet."""
     command = [sys.executable, str(WORKER), "$(POD_NAME)", *words]
     container = {"name": "consumer", "command": command, "args": None}
     body = {"spec": {"replicas": 1, "template": {"spec": {"containers": [container]}}}}

@@ -1,4 +1,4 @@
-"""The whole: a broker, a lake, a control plane, a sidecar, and a real consumer in every pod."""
+"""All parts together: a broker, a lake, a control plane, a sidecar, and a real consumer in every pod."""
 
 import json
 import math
@@ -38,7 +38,7 @@ PARTITIONS: Final = 6
 ROOM: Final = 40_000.0 * 0.9  # bytes/s of a consumer that may be filled
 RECORD: Final = 180.0  # bytes, about
 PATIENCE: Final = 240.0
-ROUNDS: Final = 2  # a cooperative rebalance has two: what moves is given up, then taken
+ROUNDS: Final = 2  # a cooperative rebalance has two: partitions are revoked, then assigned
 NEAR: Final = 0.9  # of the time there are at most one pod too many or too few
 
 
@@ -47,7 +47,7 @@ class Eventually(Protocol):
 
 
 class Scene:
-    """Everything that runs, and what is noted of it on the way."""
+    """All running parts, and the observations made of them."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, folder: Path) -> None:
         self.folder = folder
@@ -72,20 +72,20 @@ class Scene:
         self._watch: Thread | None = None
 
     def container(self) -> dict[str, Any]:
-        """A pod's container: it tells its own name to the group."""
+        """Return a pod's container, which passes its name to the group."""
         command = [sys.executable, "-m", "trimtab.cli", "ingest", "--config", str(self.ingest)]
         return {"env": [POD_NAME], "command": [*command, "--instance", "$(POD_NAME)"]}
 
     def noted(self, pod: str) -> None:
-        """Note whether a pod that was just deleted, and knows nothing of it yet, reads."""
+        """Record whether a pod that was just deleted still owns partitions."""
         group = self.owners.describe_group()
         owned = [r.owned_partitions for r in group.members if r.instance == pod]
         self.deleted.append(pod)
-        if any(owned) or group.state is GroupState.UNKNOWN:  # what is not known is not proved
+        if any(owned) or group.state is GroupState.UNKNOWN:  # unknown ownership proves nothing
             self.owning.append(pod)
 
     def steer(self, workload: str, kubeconfig: Path) -> None:
-        """Start the sidecar, or start it again."""
+        """Start or restart the sidecar."""
         more = {"target": "kubernetes", "workload": workload, "kubeconfig": str(kubeconfig)}
         self.sidecar.write_text(yaml.safe_dump({**self.settings, **more}))
         command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(self.sidecar)]
@@ -93,11 +93,11 @@ class Scene:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def load(self, consumers: float) -> None:
-        """Write as much as so many consumers may be filled with."""
+        """Write at the rate that fills this many consumers."""
         self.traffic.rate = consumers * ROOM / RECORD
 
-    def asked(self, cluster: Cluster, name: str, *, least: float = 0.0, most: float = 99.0) -> bool:
-        """Tell whether as many pods are asked for as so many consumers' load needs."""
+    def is_requested(self, cluster: Cluster, name: str, *, least: float = 0.0, most: float = 99.0) -> bool:
+        """Return whether the requested count matches the load of this many consumers."""
         return math.ceil(least) <= cluster.replicas("deployment", name) <= math.ceil(most)
 
     def kill(self) -> None:
@@ -106,7 +106,7 @@ class Scene:
         self.process.wait(30)
 
     def settled(self, pods: list[str]) -> bool:
-        """Tell whether every partition is read, by exactly these pods."""
+        """Return whether exactly these pods own every partition."""
         group = self.owners.describe_group()
         owned = [p for r in group.members for p in r.owned_partitions]
         return (
@@ -116,7 +116,7 @@ class Scene:
         )
 
     def watch(self, count: Callable[[], int]) -> None:
-        """Note twice a second how many pods there are and how many would do, until it rests."""
+        """Record the number of pods and the number needed twice a second, until `rest`."""
         self.begun = time()
 
         begun = monotonic()
@@ -134,13 +134,13 @@ class Scene:
         self._watch.start()
 
     def rebalances(self) -> int:
-        """Return how often the group was rebalanced since it is watched."""
+        """Return the number of rebalances since the recording started."""
         found = generations(self.bootstrap, self.settings["group"])
         before = max((number for at, number in found if at <= self.begun), default=0)
         return max(number for _, number in found) - before
 
     def rest(self) -> None:
-        """Write and note nothing more."""
+        """Stop writing and recording."""
         self._stop.set()
         if self._watch is not None:
             self._watch.join()
@@ -165,7 +165,7 @@ def scene(
     made.close()
 
 
-def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
+def test_pods_follow_the_load(  # noqa: PLR0913 - fixtures
     scene: Scene,
     cluster: Cluster,
     plane: ControlPlane,
@@ -175,10 +175,10 @@ def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
     *,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Pods come and go with the load, sidecar and API server die on the way, each record is once.
+    """Pods follow the load although sidecar and API server die; each record arrives exactly once.
 
-    No pod is deleted while it owns a partition. Nearly always there are within one as many pods as
-    the load needs, and a change of them has one rebalance more than a cooperative one's rounds.
+    No pod is deleted while it owns a partition. The number of pods is nearly always within one of
+    what the load needs, and a change has one rebalance more than the rounds of a cooperative one.
     """
     begun = monotonic()
     name = workload("deployment", 1, **scene.container())
@@ -188,7 +188,7 @@ def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
     scene.watch(lambda: len(kubelet.alive(name)))
     for consumers in (1.4, 2.4):
         scene.load(consumers)
-        eventually(partial(scene.asked, cluster, name, least=consumers), PATIENCE)
+        eventually(partial(scene.is_requested, cluster, name, least=consumers), PATIENCE)
     scene.kill()
     plane.stop_api()
     scene.steer(f"deployment/{name}", plane.kubeconfig)
@@ -196,7 +196,7 @@ def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
     eventually(lambda: scene.settled(cluster.ready(name)), PATIENCE)
     for consumers in (1.4, 0.5):
         scene.load(consumers)
-        eventually(partial(scene.asked, cluster, name, most=consumers), PATIENCE)
+        eventually(partial(scene.is_requested, cluster, name, most=consumers), PATIENCE)
     eventually(lambda: scene.settled(cluster.ready(name)), PATIENCE)
     eventually(lambda: len(kubelet.alive(name)) == cluster.replicas("deployment", name))
     scene.rest()
@@ -205,7 +205,7 @@ def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
     result |= {"events": sorted(set(reasons)), "placements": reasons.count("Rebalanced")}
     result["seconds"] = round(monotonic() - begun)
     with capsys.disabled():
-        print(f"\nRESULT {json.dumps(result)}")  # noqa: T201 - what a reader looks for
+        print(f"\nRESULT {json.dumps(result)}")  # noqa: T201 - the figures that a reader looks for
     assert (result["lost"], result["duplicated"], result["wrong"]) == (0, 0, 0)
     assert scene.owning == []
     assert len(scene.deleted) >= 2
@@ -214,17 +214,17 @@ def test_load_comes_and_goes(  # noqa: PLR0913 - fixtures
 
 
 def calm(result: dict[str, Any]) -> None:
-    """See that there were about as many pods as were needed, and no more rebalances than due."""
+    """Check that the pods matched the load and that no superfluous rebalance occurred."""
     assert result["within_one_of_the_least"] >= NEAR
     due = (ROUNDS + 1) * result["changes"] + ROUNDS * result["placements"]
     assert result["rebalances"] <= due
 
 
 def finished(scene: Scene, eventually: Eventually) -> dict[str, Any]:
-    """Wait until the table holds what the broker holds; compare them record by record."""
+    """Wait until the table has as many records as the broker, and compare them one by one."""
     admin = AdminClient({"bootstrap.servers": scene.bootstrap})
-    asked = {TopicPartition(scene.topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
-    answers = admin.list_offsets(asked)
+    latest = {TopicPartition(scene.topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    answers = admin.list_offsets(latest)
     ends = {p.partition: int(a.result(30).offset) for p, a in answers.items()}
     tables, table = Iceberg(scene.folder / "lake"), fire.table(scene.topic)
     eventually(lambda: tables.count(table) >= sum(ends.values()), PATIENCE)

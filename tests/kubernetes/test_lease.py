@@ -1,4 +1,4 @@
-"""One of several sidecars leads, by a lease on a real API server."""
+"""Leader election of sidecars by a lease on a real API server."""
 
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -23,7 +23,7 @@ class Eventually(Protocol):
 
 
 class Frozen(LeaseElection):
-    """A candidate whose thread can be stopped where it stands, as by a crash."""
+    """A candidate with a thread that can be stopped, as by a crash."""
 
     def crash(self) -> None:
         self._stop.set()
@@ -46,8 +46,8 @@ def candidate(plane: ControlPlane) -> Iterator[Callable[..., Frozen]]:
         api.close()
 
 
-def test_a_crashed_leader_is_followed(candidate: Callable[..., Frozen], eventually: Eventually) -> None:
-    """The second one leads within 20 s, and not before the first one has stopped."""
+def test_a_crashed_leader_is_replaced(candidate: Callable[..., Frozen], eventually: Eventually) -> None:
+    """The second candidate leads within 20 s, and not before the first has stopped."""
     one = candidate("one", "crashed")
     eventually(one.is_leader)
     two = candidate("two", "crashed")
@@ -62,21 +62,21 @@ def test_a_crashed_leader_is_followed(candidate: Callable[..., Frozen], eventual
     assert LEASE_DURATION_S - 4 <= monotonic() - begun < 20.0
 
 
-def test_a_leader_that_hangs_is_followed(candidate: Callable[..., Frozen], eventually: Eventually) -> None:
-    """Its process renews no lease for a loop that asks for nothing; the second one leads soon."""
+def test_a_hanging_leader_is_replaced(candidate: Callable[..., Frozen], eventually: Eventually) -> None:
+    """The process stops renewing for a loop that makes no calls; the second candidate leads soon."""
     one = candidate("one", "hanging", patience=3.0)
     eventually(one.is_leader)
     two = candidate("two", "hanging")
     begun = monotonic()
-    eventually(two.is_leader)  # one is not asked any more
+    eventually(two.is_leader)  # the loop of `one` makes no calls any more
     assert 3.0 <= monotonic() - begun < 20.0
     assert not one.is_leader()
 
 
-def test_a_leader_that_ends_is_followed_at_once(
+def test_a_leader_that_ends_is_replaced_at_once(
     candidate: Callable[..., Frozen], eventually: Eventually
 ) -> None:
-    """It gives the lease up."""
+    """It releases the lease."""
     one = candidate("one", "ended")
     eventually(one.is_leader)
     two = candidate("two", "ended")
@@ -87,10 +87,10 @@ def test_a_leader_that_ends_is_followed_at_once(
     assert monotonic() - begun < LEASE_DURATION_S / 2
 
 
-def test_without_a_server_nobody_leads(
+def test_without_an_api_server_there_is_no_leader(
     candidate: Callable[..., Frozen], plane: ControlPlane, eventually: Eventually
 ) -> None:
-    """A leader that cannot renew stops; when the server is back, it, or another one, leads."""
+    """A leader that cannot renew stops; once the server is back, a candidate leads."""
     one = candidate("one", "away")
     eventually(one.is_leader)
     plane.stop_api()
@@ -101,10 +101,10 @@ def test_without_a_server_nobody_leads(
     eventually(one.is_leader)
 
 
-def test_the_lease_tells_people_who_leads(
+def test_the_lease_shows_the_leader(
     candidate: Callable[..., Frozen], cluster: Any, eventually: Eventually
 ) -> None:
-    """Holder, length, times and the number of changes are as Kubernetes' own tools show them."""
+    """Holder, duration, times and transitions are as Kubernetes' own tools show them."""
     one = candidate("one", "shown")
     eventually(one.is_leader)
     spec = client.CoordinationV1Api(cluster.client).read_namespaced_lease("shown", NAMESPACE).spec

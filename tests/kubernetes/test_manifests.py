@@ -1,4 +1,4 @@
-"""What `deploy/` renders, before it meets an API server: chart and overlays are the same."""
+"""The rendered `deploy/`, without an API server: chart and overlays are equal."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -47,14 +47,14 @@ def pods(objects: Iterable[Object]) -> Iterator[dict[str, Any]]:
     return (o["spec"]["template"]["spec"] for o in objects if o["kind"] == "Deployment")
 
 
-def test_the_chart_is_sound() -> None:
-    """Helm's own linter finds no fault with the chart, warnings included."""
+def test_the_chart_passes_helm_lint() -> None:
+    """Helm's linter finds no error and no warning."""
     assert "0 chart(s) failed" in lint()
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_chart_and_overlay_are_the_same(name: str) -> None:
-    """Whoever takes the chart gets what the overlay gives: roles, security, probes, all of it."""
+    """The chart renders what the overlay renders: roles, security, probes, everything."""
     kustomized, charted = (
         {key: essence(body) for key, body in named(objects).items()} for objects in both(name)
     )
@@ -65,8 +65,8 @@ def test_chart_and_overlay_are_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_probes_ask_for_what_needs_no_token(name: str) -> None:
-    """Without TLS in plain text; /metrics, which may ask for a token, is for Prometheus."""
+def test_probes_need_no_token(name: str) -> None:
+    """Without TLS they use plain text, and not /metrics, which may need a token."""
     for objects in both(name):
         assert {(p["path"], p["scheme"]) for p in probes(objects)} == {
             ("/healthz", "HTTP"),
@@ -74,8 +74,8 @@ def test_probes_ask_for_what_needs_no_token(name: str) -> None:
         }
 
 
-def test_tls_and_tokens_are_asked_for_as_they_are_set(tmp_path: Path) -> None:
-    """Probes and Prometheus go by HTTPS, with the token; component and chart are the same."""
+def test_probes_and_monitors_use_tls_and_token(tmp_path: Path) -> None:
+    """Probes and Prometheus use HTTPS and the token; component and chart are equal."""
     kustomized, charted = named(encrypted(tmp_path)), named(chart(TLS))
     assert {p["scheme"] for p in probes(kustomized.values())} == {"HTTPS"}
     assert len(list(probes(kustomized.values()))) == 4
@@ -83,14 +83,14 @@ def test_tls_and_tokens_are_asked_for_as_they_are_set(tmp_path: Path) -> None:
     for key in monitors:
         assert essence(charted[key]) == essence(kustomized[key])
         spec = charted[key]["spec"]
-        (asked,) = spec.get("endpoints") or spec["podMetricsEndpoints"]
-        assert asked["scheme"] == "https"
-        assert asked["authorization"] == {"credentials": {"name": "trimtab-kafka", "key": "token"}}
+        (endpoint,) = spec.get("endpoints") or spec["podMetricsEndpoints"]
+        assert endpoint["scheme"] == "https"
+        assert endpoint["authorization"] == {"credentials": {"name": "trimtab-kafka", "key": "token"}}
     assert sorted(map(str, probes(charted.values()))) == sorted(map(str, probes(kustomized.values())))
 
 
-def test_a_token_that_prometheus_does_not_have_is_refused() -> None:
-    """The chart says what to set, instead of monitors that get 401."""
+def test_a_token_that_prometheus_lacks_is_rejected() -> None:
+    """The chart names the value to set, instead of rendering monitors that get 401."""
     token = {"sidecar.settings.token-file": "/token"}
     assert chart(token)
     with pytest.raises(CalledProcessError) as refused:
@@ -99,14 +99,14 @@ def test_a_token_that_prometheus_does_not_have_is_refused() -> None:
 
 
 def probes(objects: Iterable[Object]) -> Iterator[dict[str, Any]]:
-    """Yield what probes ask for."""
+    """Yield the requests of probes."""
     for pod in pods(objects):
         (container,) = pod["containers"]
         yield from (b["httpGet"] for key, b in container.items() if key.endswith("Probe"))
 
 
 def essence(body: Object) -> Any:
-    """Return what an object says, but for names and labels that are the tool's own."""
+    """Return an object without the names and labels of the tool."""
     if body["kind"] == "ConfigMap":
         return {file: yaml.safe_load(text) for file, text in body["data"].items()}
     return _stripped({k: v for k, v in body.items() if k != "metadata"})
@@ -124,8 +124,8 @@ def _stripped(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_settings_are_understood(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings in the config maps are ones that consumer and sidecar take, and they agree."""
+def test_the_rendered_settings_are_valid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumer and sidecar accept the settings in the config maps, which agree."""
     monkeypatch.delenv("TRIMTAB_INSTANCE", raising=False)
     for objects in both(name):
         consumer = settings_of(objects, "consumer")
@@ -146,8 +146,8 @@ def test_settings_are_understood(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_pods_have_no_more_than_they_need(name: str) -> None:
-    """No root, no writable root file system, no capability, no token but the sidecar's."""
+def test_pods_have_minimal_rights(name: str) -> None:
+    """No root, no writable root file system, no capability, and a token for the sidecar only."""
     for objects in both(name):
         found = list(pods(objects))
         assert len(found) == 2
@@ -161,8 +161,8 @@ def test_pods_have_no_more_than_they_need(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_a_hanging_lake_is_waited_for(name: str) -> None:
-    """A consumer that is told to end has the time that its own patience adds up to."""
+def test_the_grace_period_covers_a_hanging_lake(name: str) -> None:
+    """A terminating consumer has as much time as its own timeouts add up to."""
     for objects in both(name):
         patience = ingest.parse_ingest_settings(settings_of(objects, "consumer")).lake.flush_timeout_s
         pod = named(objects)["Deployment", "trimtab-consumer"]["spec"]["template"]["spec"]
@@ -170,7 +170,7 @@ def test_a_hanging_lake_is_waited_for(name: str) -> None:
 
 
 def test_the_role_names_the_lease() -> None:
-    """The lease that the role is about is the one that the sidecar takes."""
+    """The role covers the lease that the sidecar uses."""
     for objects in both("local-lake"):
         rules = named(objects)["Role", "trimtab-sidecar"]["rules"]
         names = [r["resourceNames"] for r in rules if r["resources"] == ["leases"] and len(r) == 4]
@@ -178,7 +178,7 @@ def test_the_role_names_the_lease() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("sidecar.replicas", "0", "at '/sidecar/replicas': minimum: got 0, want 1"),
         ("sidecars", "2", "'sidecars' not allowed"),
@@ -191,15 +191,15 @@ def test_the_role_names_the_lease() -> None:
         (r"consumer.settings.lake\.warehouse", "/lake", "set consumer.volume.enabled"),
     ],
 )
-def test_the_chart_says_what_is_wrong(name: str, value: str, said: str) -> None:
-    """A value that cannot be is an error that names it, in plain words, when it is rendered."""
+def test_the_chart_rejects_invalid_values(name: str, value: str, message: str) -> None:
+    """An invalid value is an error at rendering that names it in plain words."""
     with pytest.raises(CalledProcessError) as refused:
         chart({name: value})
-    assert said in refused.value.stderr
+    assert message in refused.value.stderr
     assert "'not' failed" not in refused.value.stderr
 
 
-def test_the_chart_says_all_that_is_wrong_at_once() -> None:
+def test_the_chart_reports_all_errors_at_once() -> None:
     """Two mistakes are two lines of one error."""
     with pytest.raises(CalledProcessError) as refused:
         chart({"capacity": "fast", "sidecar.settings.maximum": "9"})
@@ -207,15 +207,15 @@ def test_the_chart_says_all_that_is_wrong_at_once() -> None:
 
 
 def test_the_chart_knows_the_sidecars_settings() -> None:
-    """Its list has the names that the sidecar has; what the chart sets itself is not among them."""
+    """Its list has the sidecar's setting names, except those that the chart sets itself."""
     body = yaml.safe_load((CHART / "files" / "settings.yaml").read_text())
     assert sorted([*body["known"], *body["sidecar"]]) == sorted(
         s.name for s in list_settings(SidecarSettings)
     )
 
 
-def test_the_brokers_ports_are_asked_for_once() -> None:
-    """Network policies let through what the bootstrap servers name."""
+def test_network_policies_allow_the_brokers_ports() -> None:
+    """Network policies allow the ports of the bootstrap servers, each once."""
     for body in chart({"kafka.bootstrap": r"one:9093\,two:9094\,three:9093"}):
         if body["kind"] == "NetworkPolicy":
             ports = [p["port"] for rule in body["spec"]["egress"] for p in rule["ports"]]
@@ -223,7 +223,7 @@ def test_the_brokers_ports_are_asked_for_once() -> None:
 
 
 def test_another_release_has_other_names() -> None:
-    """Two releases of the chart in one namespace have no object in common."""
+    """Two releases of the chart in one namespace share no object."""
     first, second = named(chart({}, "orders")), named(chart({}, "clicks"))
     assert not first.keys() & second.keys()
     rules = second["Role", "clicks-trimtab-sidecar"]["rules"]
@@ -231,15 +231,15 @@ def test_another_release_has_other_names() -> None:
     assert ["trimtab-deployment-clicks-trimtab-consumer"] in leases
 
 
-def test_the_rules_for_the_operator_are_the_plain_ones() -> None:
-    """The PrometheusRule holds the groups of deploy/prometheus/rules.yaml."""
+def test_the_operators_rules_equal_the_plain_ones() -> None:
+    """The PrometheusRule has the groups of deploy/prometheus/rules.yaml."""
     plain = yaml.safe_load((DEPLOY / "prometheus" / "rules.yaml").read_text())
     for objects in both("two-sidecars"):
         assert named(objects)["PrometheusRule", "trimtab"]["spec"] == plain
 
 
 def test_every_credential_is_a_file_of_the_secret() -> None:
-    """What the commented settings name as a file lies where the secret is mounted."""
+    """Files named in commented settings are in the folder where the secret is mounted."""
     base = DEPLOY / "kustomize" / "base"
     mounts = set()
     for pod in pods([*yaml.safe_load_all((base / "consumer.yaml").read_text())][:2]):

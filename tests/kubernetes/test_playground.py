@@ -1,4 +1,4 @@
-"""`python -m cluster`: what it starts, it ends."""
+"""`python -m cluster` ends all processes that it starts."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ class Eventually(Protocol):
 
 
 class Playground:
-    """The program, and what it has started."""
+    """The program, and the processes started by it."""
 
     def __init__(self, folder: Path) -> None:
         self.started: dict[int, str] = {}
@@ -33,14 +33,14 @@ class Playground:
         )
 
     def look(self) -> list[str]:
-        """Return the names of the programs that it has started."""
+        """Return the names of the processes started so far."""
         for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
             for child in task.read_text().split():
                 self.started[int(child)] = Path(f"/proc/{child}/comm").read_text().strip()
         return sorted(name[:15] for name in self.started.values())
 
     def left(self) -> list[int]:
-        """Return which of them are still there."""
+        """Return the processes that are still running."""
         return [pid for pid in self.started if Path(f"/proc/{pid}").exists()]
 
     def close(self) -> None:
@@ -59,8 +59,8 @@ def playground(tmp_path: Path) -> Iterator[Playground]:
 
 
 @pytest.mark.parametrize("when", ["at work", "while it starts"])
-def test_nothing_is_left_after_sigterm(playground: Playground, eventually: Eventually, when: str) -> None:
-    """Told to end, it ends all of its programs, also those that are only being started."""
+def test_sigterm_ends_all_processes(playground: Playground, eventually: Eventually, when: str) -> None:
+    """SIGTERM ends all processes, also those that are still starting."""
     if when == "at work":
         assert playground.process.stdout is not None
         assert playground.process.stdout.readline().startswith("export KUBECONFIG=")

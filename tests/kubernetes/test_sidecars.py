@@ -1,4 +1,4 @@
-"""Sidecars as processes on a real control plane: two of them, somebody who scales, a wrong name."""
+"""Sidecars as processes on a real control plane: two of them, an external count, a wrong name."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ class Eventually(Protocol):
 
 
 class Bench:
-    """A group whose members are pods, and the sidecars beside it."""
+    """A group of pods, and the sidecars beside it."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, folder: Path) -> None:
         self._folder = folder
@@ -108,13 +108,10 @@ def bench(bootstrap: str, group: str, topic: Callable[..., str], tmp_path: Path)
     made.close()
 
 
-def test_the_second_takes_over(
+def test_the_second_sidecar_takes_over(
     bench: Bench, cluster: Cluster, plane: ControlPlane, workload: Callable[..., str], eventually: Eventually
 ) -> None:
-    """When the leader is killed the other one leads within 20 s, and nothing moves.
-
-    Then somebody scales: the new leader follows, and says who it was.
-    """
+    """After the leader's crash the other leads within 20 s and nothing moves; it adopts an external count."""
     name = workload("deployment", 2, **bench.container())
     more = {"workload": f"deployment/{name}", "kubeconfig": str(plane.kubeconfig)}
     bench.start("one", **more)
@@ -136,10 +133,10 @@ def test_the_second_takes_over(
     assert "scale-up" not in bench.log("one") + bench.log("two")
 
 
-def test_a_wrong_workload_ends_it(bench: Bench, plane: ControlPlane) -> None:
-    """A workload that is not there is one line at the start, not a loop that waits for it."""
+def test_a_missing_workload_ends_the_sidecar(bench: Bench, plane: ControlPlane) -> None:
+    """A missing workload is one line at the start, not a loop that waits for it."""
     bench.start("one", workload="deployment/nobody", kubeconfig=str(plane.kubeconfig))
     assert bench.ended("one") == 1
-    said = bench.log("one")
-    assert re.search("deployment nobody is not in namespace default; create it", said)
-    assert "Traceback" not in said
+    output = bench.log("one")
+    assert re.search("deployment nobody is not in namespace default; create it", output)
+    assert "Traceback" not in output

@@ -53,7 +53,7 @@ def alive(target: KubernetesTarget) -> list[str]:
 
 @pytest.fixture
 def ready(cluster: Cluster, workload: Make, eventually: Eventually) -> Make:
-    """Make a workload and wait until its pods are ready."""
+    """Create a workload and wait until its pods are ready."""
 
     def make(kind: str, replicas: int) -> str:
         name = workload(kind, replicas)
@@ -63,10 +63,10 @@ def ready(cluster: Cluster, workload: Make, eventually: Eventually) -> Make:
     return make
 
 
-def test_the_drained_pods_go_and_no_others(
+def test_only_the_drained_pods_are_deleted(
     cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
 ) -> None:
-    """Of five pods, three that are stopped one after another go; the others have no mark of us."""
+    """Of five pods, three stopped one after another are deleted; the others keep no mark of ours."""
     name = ready("deployment", 5)
     target = steered("deployment", name=name)
     going = alive(target)[1:4]
@@ -81,10 +81,10 @@ def test_the_drained_pods_go_and_no_others(
         assert not {DELETION_COST_ANNOTATION, PREVIOUS_COST_ANNOTATION} & set(annotations)
 
 
-def test_a_cost_of_the_operators_is_put_back(
+def test_the_previous_deletion_cost_is_restored(
     cluster: Cluster, ready: Make, steered: Open, plane: ControlPlane, eventually: Eventually
 ) -> None:
-    """A pod that was marked and is needed after all has the deletion cost that it had before."""
+    """A marked pod that is needed after all gets its previous deletion cost."""
     name = ready("deployment", 2)
     target = steered("deployment", name=name, controller_timeout=0.5)
     kept = alive(target)[0]
@@ -104,10 +104,10 @@ def test_a_cost_of_the_operators_is_put_back(
     eventually(lambda: kept in alive(target))
 
 
-def test_asked_twice_one_goes(
+def test_a_repeated_stop_deletes_one_pod(
     cluster: Cluster, ready: Make, steered: Open, plane: ControlPlane, eventually: Eventually
 ) -> None:
-    """While the controllers are away a pod may be stopped again and again: one goes, that one."""
+    """With the controllers down, repeated stops of a pod delete that pod only."""
     name = ready("deployment", 3)
     target = steered("deployment", name=name, controller_timeout=0.5)
     pods = alive(target)
@@ -124,10 +124,10 @@ def test_asked_twice_one_goes(
     assert cluster.replicas("deployment", name) == 2
 
 
-def test_a_pod_that_is_not_ready_holds_the_others_back(
+def test_an_unready_pod_postpones_the_stop_of_others(
     cluster: Cluster, ready: Make, steered: Open, kubelet: Kubelet, eventually: Eventually
 ) -> None:
-    """Kubernetes would take it first, so nobody is stopped meanwhile, but for itself."""
+    """Kubernetes would delete the unready pod first, so only that one can be stopped."""
     name = ready("deployment", 3)
     target = steered("deployment", name=name)
     pods = alive(target)
@@ -140,10 +140,10 @@ def test_a_pod_that_is_not_ready_holds_the_others_back(
     eventually(lambda: cluster.pods(name, ending=True) == pods[:2])
 
 
-def test_a_rollout_holds_scaling_in_back(
+def test_a_rollout_postpones_scale_down(
     cluster: Cluster, ready: Make, steered: Open, kubelet: Kubelet, eventually: Eventually
 ) -> None:
-    """While two versions run nobody is stopped."""
+    """While two versions run no pod is stopped."""
     name = ready("deployment", 2)
     target = steered("deployment", name=name)
     first = alive(target)[0]
@@ -159,8 +159,10 @@ def test_a_rollout_holds_scaling_in_back(
     assert cluster.replicas("deployment", name) == 2
 
 
-def test_a_death_is_mended_once(cluster: Cluster, ready: Make, steered: Open, eventually: Eventually) -> None:
-    """Kubernetes replaces a pod that died; asked for it as well, the count stays."""
+def test_a_dead_pod_is_replaced_once(
+    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
+) -> None:
+    """Kubernetes replaces a dead pod; a request for a replacement keeps the count."""
     name = ready("deployment", 2)
     target = steered("deployment", name=name)
     pods = alive(target)
@@ -170,8 +172,10 @@ def test_a_death_is_mended_once(cluster: Cluster, ready: Make, steered: Open, ev
     assert cluster.replicas("deployment", name) == 2
 
 
-def test_somebody_was_quicker(cluster: Cluster, ready: Make, steered: Open, eventually: Eventually) -> None:
-    """A change between look and scaling is answered with 409 and a fresh look; both are kept."""
+def test_a_concurrent_change_is_retried(
+    cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
+) -> None:
+    """A change between read and write gets 409 and a new read; both changes are kept."""
     name = ready("deployment", 2)
 
     class Disturbed(KubernetesApi):
@@ -205,7 +209,7 @@ def test_a_missing_right_is_named(  # noqa: PLR0913 - fixtures
     resource: str,
     verb: str,
 ) -> None:
-    """Each right is needed: without it the error says which verb on which resource is missing."""
+    """Each right is needed: without it the error names the missing verb and resource."""
     name = ready("deployment", 2)
     rules = [
         {**r, "verbs": [v for v in r["verbs"] if (r["resources"][0], v) != (resource, verb)]} for r in RULES
@@ -221,10 +225,10 @@ def test_a_missing_right_is_named(  # noqa: PLR0913 - fixtures
     assert "role" in str(refused.value)
 
 
-def test_the_least_role_does(
+def test_the_documented_role_is_sufficient(
     cluster: Cluster, plane: ControlPlane, ready: Make, steered: Open, tmp_path: Path
 ) -> None:
-    """With the rights that the documentation shows, and no others, a sidecar can do all it does."""
+    """The documented rights, and no others, allow all requests of a sidecar."""
     name = ready("deployment", 2)
     config = tmp_path / "kubeconfig"
     config.write_text(plane.config_for(cluster.account(name, RULES)))
@@ -237,7 +241,7 @@ def test_the_least_role_does(
 
 
 def everything(target: KubernetesTarget, name: str) -> None:
-    """Do all that a sidecar asks of an API server."""
+    """Send every request that a sidecar sends to an API server."""
     api = target._api
     assert api.read_lease(name) is None
     made = api.create_lease({"metadata": {"name": name}, "spec": {"holderIdentity": "one"}})
@@ -256,10 +260,10 @@ def _stopped(target: KubernetesTarget, pod: str) -> None:
             continue
 
 
-def test_the_api_server_goes_and_comes(
+def test_an_api_server_outage_changes_nothing(
     cluster: Cluster, plane: ControlPlane, ready: Make, steered: Open, eventually: Eventually
 ) -> None:
-    """While it is away every call says so, and nothing was changed when it is back."""
+    """During an outage every call fails with the reason; afterwards nothing has changed."""
     name = ready("deployment", 3)
     target = steered("deployment", name=name)
     pods = alive(target)
@@ -289,49 +293,49 @@ def test_the_api_server_goes_and_comes(
     assert cluster.pods(name, ending=True) == pods[1:]
 
 
-def test_others_are_seen_to_scale(cluster: Cluster, ready: Make, steered: Open) -> None:
-    """Who set the count last is known, ours from theirs, whoever asks and whenever."""
+def test_external_scaling_is_detected(cluster: Cluster, ready: Make, steered: Open) -> None:
+    """The last requester of the count is known, in any process and at any time."""
     name = ready("deployment", 1)
     target = steered("deployment", name=name)
     target.list_replicas()
     target.add_replicas(1)
     target.list_replicas()
-    asked = target.read_external_scaling().requested
-    assert asked is not None
-    assert (asked.count, asked.is_ours) == (2, True)
+    requested = target.read_external_scaling().requested
+    assert requested is not None
+    assert (requested.count, requested.is_ours) == (2, True)
     before = time()
     cluster.scale("deployment", name, 3)
     target.list_replicas()
-    asked = target.read_external_scaling().requested
-    assert asked is not None
-    assert (asked.count, asked.requested_by, asked.is_ours) == (3, "a-person", False)
-    assert before <= asked.requested_at <= time()
+    requested = target.read_external_scaling().requested
+    assert requested is not None
+    assert (requested.count, requested.requested_by, requested.is_ours) == (3, "a-person", False)
+    assert before <= requested.requested_at <= time()
     target.list_replicas()
-    assert target.read_external_scaling().requested == asked
+    assert target.read_external_scaling().requested == requested
     again = steered("deployment", name=name)
     again.list_replicas()
-    asked = again.read_external_scaling().requested
-    assert asked is not None
-    assert (asked.count, asked.requested_by, asked.is_ours) == (3, "a-person", False)
+    requested = again.read_external_scaling().requested
+    assert requested is not None
+    assert (requested.count, requested.requested_by, requested.is_ours) == (3, "a-person", False)
 
 
-def test_who_scaled_to_zero_is_forgotten(
+def test_a_zero_has_no_known_requester(
     cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
 ) -> None:
-    """The API server notes nobody behind a zero, so it is told as one that nobody is known for."""
+    """The API server records no field manager for a zero, so its requester is unknown."""
     name = ready("deployment", 1)
     target = steered("deployment", name=name)
     target.stop_replica(alive(target)[0])
     assert alive(target) == []
-    asked = target.read_external_scaling().requested
-    assert asked is not None
-    assert (asked.count, asked.is_ours, asked.is_requester_known) == (0, False, False)
+    requested = target.read_external_scaling().requested
+    assert requested is not None
+    assert (requested.count, requested.is_ours, requested.is_requester_known) == (0, False, False)
     target.add_replicas(1)
     eventually(lambda: len(cluster.ready(name)) == 1)
 
 
-def test_who_does_not_lead_asks_for_nothing(cluster: Cluster, ready: Make, steered: Open) -> None:
-    """A lease that ends while a pod is being stopped keeps the count as it is."""
+def test_a_lost_lease_keeps_the_count(cluster: Cluster, ready: Make, steered: Open) -> None:
+    """A lease that ends during a stop leaves the count as it is."""
 
     class Lost(SoleLeader):
         def is_leader(self) -> bool:
@@ -346,8 +350,8 @@ def test_who_does_not_lead_asks_for_nothing(cluster: Cluster, ready: Make, steer
     assert cluster.replicas("deployment", name) == 2
 
 
-def test_annotations_pause(cluster: Cluster, ready: Make, steered: Open) -> None:
-    """The annotation on the workload is handed over; one that is not understood pauses all."""
+def test_an_annotation_pauses_scaling(cluster: Cluster, ready: Make, steered: Open) -> None:
+    """The workload's annotation pauses a direction; an unknown value pauses both."""
     name = ready("deployment", 1)
     target = steered("deployment", name=name)
     for given, meant in (
@@ -365,10 +369,10 @@ def test_annotations_pause(cluster: Cluster, ready: Make, steered: Open) -> None
     assert target.read_external_scaling().paused_direction == ""
 
 
-def test_a_count_that_the_cluster_does_not_take_is_named_and_asked_for_again(
+def test_a_rejected_count_is_reported_and_retried(
     cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
 ) -> None:
-    """While a rule of the cluster answers 422 nothing is changed; without it the same is done."""
+    """While a policy answers 422 nothing changes; without it the same call succeeds."""
     name = ready("deployment", 2)
     target = steered("deployment", name=name)
     pods = alive(target)
@@ -394,7 +398,7 @@ def test_a_count_that_the_cluster_does_not_take_is_named_and_asked_for_again(
 
 @contextmanager
 def at_most(cluster: Cluster, name: str, replicas: int) -> Generator[None]:
-    """Have the API server itself refuse (422) more replicas of a deployment."""
+    """Let the API server itself reject (422) more replicas of a deployment."""
     rules: Any = client.AdmissionregistrationV1Api(cluster.client)
     scaling = {
         "apiGroups": ["apps"],
@@ -424,7 +428,7 @@ def at_most(cluster: Cluster, name: str, replicas: int) -> Generator[None]:
 
 
 def is_refused(cluster: Cluster, name: str, replicas: int) -> bool:
-    """Try a count without asking for it: rules come into force, and go, a while later."""
+    """Try a count as a dry run: policies take effect, and end, with a delay."""
     body = {"spec": {"replicas": replicas}}
     try:
         cluster.apps.patch_namespaced_deployment_scale(name, NAMESPACE, body, dry_run="All")
@@ -434,16 +438,16 @@ def is_refused(cluster: Cluster, name: str, replicas: int) -> bool:
 
 
 def test_a_missing_workload_is_named(steered: Open) -> None:
-    """A workload that is not there is an error that names it and its namespace."""
+    """The error names the missing workload and its namespace."""
     target = steered("deployment", name="nobody")
     with pytest.raises(KubernetesRejectedError, match="deployment nobody is not in namespace default"):
         target.list_replicas()
 
 
-def test_the_last_of_a_statefulset_goes_first(
+def test_a_statefulset_stops_its_highest_ordinal_first(
     cluster: Cluster, ready: Make, steered: Open, eventually: Eventually
 ) -> None:
-    """Only the highest ordinal can be stopped; who comes back has the name that it had."""
+    """Only the highest ordinal can be stopped; a pod that returns has the same name."""
     name = ready("statefulset", 3)
     target = steered("statefulset", name=name)
     assert [i.ordinal for i in target.list_replicas()] == [0, 1, 2]
