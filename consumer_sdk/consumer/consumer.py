@@ -69,11 +69,10 @@ REBALANCE_POLL_SLICE_S: Final = 0.004  # shorter, since the end of a rebalance a
 
 
 class Consumer(ClusterQueries):
-    """Group consumer with confluent-kafka's methods; not thread-safe, like confluent-kafka's.
+    """Group consumer with confluent-kafka's methods and exceptions; not thread-safe, like confluent-kafka's.
 
     `config` has librdkafka's settings and `trimtab.*` (docs/consumer.md). Raises SettingError for
     an invalid configuration; `subscribe` raises BrokerUnreachableError if no broker answers.
-    Methods raise `KafkaException` as confluent-kafka's do.
     """
 
     def __init__(self, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
@@ -103,9 +102,8 @@ class Consumer(ClusterQueries):
         """Join the group and read these topics; names that begin with "^" are patterns.
 
         Callbacks take (consumer, partitions) and run inside `poll`, `consume` or `close`.
-        `on_assign` may call `assign` or `incremental_assign` to start at other offsets. Partitions
-        are released when `on_revoke` returns. Without `on_lost`, `on_revoke` is called for lost
-        partitions too.
+        `on_assign` may call `assign` or `incremental_assign` to start at other offsets. Partitions are
+        released when `on_revoke` returns. `on_lost` defaults to `on_revoke`.
         """
         self._check_not_closed()
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}

@@ -15,11 +15,10 @@ log = logging.getLogger("trimtab.queues")
 QUIET_LOG_LEVEL: Final = 2  # hides connection attempts, which Trimtab logs once itself
 RECEIPT_POLL_S: Final = 0.002  # short, since a start marker's report gates the delivery of its messages
 BUFFER_FULL_WAIT_S: Final = 0.1  # polls make room in the client's queue
-# Librdkafka's highest message.max.bytes: only the broker limits the size.
-MAX_MESSAGE_BYTES: Final = 1_000_000_000
-# Also of every other record in its batch.
+MAX_MESSAGE_BYTES: Final = 1_000_000_000  # librdkafka's maximum, so that only the broker limits the size
+# The failure of every record in the batch, even if only one of them is too large.
 TOO_LARGE_REASON: Final = "larger than the topic's max.message.bytes"
-_TOO_LARGE_CODES: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_TOO_LARGE_CODES: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,7 @@ class ProducerRecord:
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
-# Gets the record and "" when it is stored, else the reason of the failure.
-DeliveryCallback: TypeAlias = Callable[[ProducerRecord, str], None]
+DeliveryCallback: TypeAlias = Callable[[ProducerRecord, str], None]  # gets the failure, "" if it is stored
 
 
 class DurableProducer:

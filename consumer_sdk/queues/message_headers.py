@@ -9,26 +9,25 @@ MessageHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 HEADER_PREFIX: Final = "trimtab."
 GROUP_HEADER: Final = "trimtab.group"  # the queues of other groups on the topic skip the message
-# Of this delivery, from 1; of a dead letter the number of deliveries.
-DELIVERY_HEADER: Final = "trimtab.delivery"
+DELIVERY_HEADER: Final = "trimtab.delivery"  # number of this delivery, or a dead letter's last, from 1
 ORIGIN_HEADER: Final = "trimtab.origin"  # topic/partition/offset of the first delivery
 WRITTEN_AT_HEADER: Final = "trimtab.written"  # timestamp of the first delivery, in ms
 DUE_AT_HEADER: Final = "trimtab.due"  # deadline of the previous delivery in the broker's time, in ms
-REASON_HEADER: Final = "trimtab.reason"  # of dead letters
+REASON_HEADER: Final = "trimtab.reason"  # on dead letters only
 
 
 def read_trimtab_headers(raw: Message) -> dict[str, str]:
     """Return the Trimtab headers of a message, decoded."""
-    own = [(name, value) for name, value in _all(raw) if name.startswith(HEADER_PREFIX) and value]
+    own = [(name, value) for name, value in _headers(raw) if name.startswith(HEADER_PREFIX) and value]
     return {name: value.decode("utf-8", "replace") for name, value in own}
 
 
 def application_headers(raw: Message) -> MessageHeaders:
     """Return the headers of a message that Trimtab did not write."""
-    return [(name, value) for name, value in _all(raw) if not name.startswith(HEADER_PREFIX)]
+    return [(name, value) for name, value in _headers(raw) if not name.startswith(HEADER_PREFIX)]
 
 
-def _all(raw: Message) -> MessageHeaders:
+def _headers(raw: Message) -> MessageHeaders:
     return cast("MessageHeaders", raw.headers() or ())
 
 

@@ -50,13 +50,10 @@ BUSY_WAIT_S: Final = 0.02  # also the delay of the next message when a handler i
 
 
 class Retry(Exception):
-    """Raised by a handler to have the message redelivered after `delay` seconds.
-
-    The constructor raises InvalidDelayError.
-    """
+    """Raised by a handler to have the message redelivered after `delay` seconds."""
 
     def __init__(self, delay: float = 0.0) -> None:
-        check_delay(delay)
+        check_delay(delay)  # here: the traceback of an InvalidDelayError shows the handler
         super().__init__(f"in {delay:g} s")
         self.delay = delay
 

@@ -23,8 +23,6 @@ log = logging.getLogger("trimtab.queues")
 
 MARKER_LINGER_S: Final = 0.1  # settlements share a marker: each costs worker, broker and tracker CPU
 MAX_REASON_CHARS: Final = 1000
-
-
 RecordedSettlement: TypeAlias = tuple[QueueMessage, SettlementRequest, bool]  # the bool: after the deadline
 
 

@@ -15,8 +15,7 @@ from trimtab.common.errors import InvalidPayloadError
 
 MARKER_VERSION: Final = 1
 
-# First and last offset, both included; disjoint and ascending.
-OffsetRanges: TypeAlias = tuple[tuple[int, int], ...]
+OffsetRanges: TypeAlias = tuple[tuple[int, int], ...]  # first and last offset; disjoint and ascending
 
 
 class MarkerKind(StrEnum):

@@ -53,12 +53,12 @@ log = logging.getLogger("trimtab.queues")
 
 MARKER_POLL_TIMEOUT_S: Final = 0.05
 MAX_MARKERS_PER_POLL: Final = 2000  # bounds the delay of the ticks and redeliveries that follow
-# A fetch response costs the broker as much as hundreds of markers.
+# Larger batches: a fetch response costs the broker as much as hundreds of markers.
 MARKER_FETCH_CONFIG: Final = {"fetch.wait.max.ms": 100, "fetch.min.bytes": 20_000}
 MAX_REDELIVERIES_PER_WRITE: Final = 1000  # bounds the memory of a backlog of due messages
-TICK_INTERVAL_S: Final = 0.1  # in a partition with a passed deadline
+TICK_INTERVAL_S: Final = 0.1  # also the delay of a redelivery in an idle partition
 REDELIVERY_RETRY_MS: Final = 1000  # after a failed lookup or write
-TRACKER_COMMIT_INTERVAL_S: Final = 1.0  # a crash repeats the reading of this much
+TRACKER_COMMIT_INTERVAL_S: Final = 1.0  # after a crash the next tracker reads these markers again
 TRACKER_WRITE_TIMEOUT_S: Final = 10.0  # for the broker to store redeliveries
 
 
