@@ -1,4 +1,4 @@
-"""The demo's pure parts: the scenario, the records, the pace, the proof, and what is shown."""
+"""Pure parts of the demo: scenario, records, pace, proof and views."""
 
 import json
 import os
@@ -44,13 +44,13 @@ from trimtab.sidecar.targets.process.process_target import ProcessTarget
 
 ORDERS = TopicPartition("orders", 0)
 CLICKS = TopicPartition("clicks", 3)
-DATA = StoredPartition(rows=2, distinct=2, next=2, checksums=30)
-TOLD = PartitionTally(records=2, checksums=30)
+STORED = StoredPartition(rows=2, distinct=2, next=2, checksums=30)
+TALLY = PartitionTally(records=2, checksums=30)
 
 
 @pytest.mark.parametrize("seconds", [20.0, 60.0, 160.0])
-def test_load_goes_up_then_down(seconds: float) -> None:
-    """The load climbs to its peak, stays, and comes down to where it began."""
+def test_load_rises_then_falls(seconds: float) -> None:
+    """The load rises to its peak, stays there and falls to its initial value."""
     scenario = DemoScenario(seconds)
     levels = [scenario.load_at(seconds * i / 100) for i in range(101)]
     top = levels.index(max(levels))
@@ -59,27 +59,27 @@ def test_load_goes_up_then_down(seconds: float) -> None:
     assert levels[0] == levels[-1] < levels[top] == pytest.approx(scenario.peak_load * DEMO_CONSUMER_CAPACITY)
 
 
-def test_partitions_walk_and_make_up_the_level() -> None:
-    """Partitions together are as fast as the scenario says, topics by their shares."""
+def test_partition_rates_add_up_to_the_load() -> None:
+    """The rates of all partitions add up to the scenario's load, and topics keep their shares."""
     scenario = DemoScenario()
-    speeds = scenario.write_rates()
-    levels = [scenario.load_at(float(tick)) for tick in range(len(speeds))]
-    assert speeds.shape == (len(levels), PARTITIONS_PER_TOPIC * len(TOPIC_SHARES))
-    assert speeds.sum(axis=1).tolist() == pytest.approx(levels)
-    assert speeds.max() < DEMO_CONSUMER_CAPACITY  # no partition is more than a consumer can read
+    rates = scenario.write_rates()
+    levels = [scenario.load_at(float(tick)) for tick in range(len(rates))]
+    assert rates.shape == (len(levels), PARTITIONS_PER_TOPIC * len(TOPIC_SHARES))
+    assert rates.sum(axis=1).tolist() == pytest.approx(levels)
+    assert rates.max() < DEMO_CONSUMER_CAPACITY  # no partition is more than a consumer can read
     by_topic = dict.fromkeys(TOPIC_SHARES, 0.0)
-    for where, total in zip(scenario.partitions, speeds.sum(axis=0).tolist(), strict=True):
+    for where, total in zip(scenario.partitions, rates.sum(axis=0).tolist(), strict=True):
         by_topic[where.topic] += total
     assert sorted(by_topic, key=lambda t: by_topic[t], reverse=True) == list(TOPIC_SHARES)
 
 
 def test_same_seed_same_load() -> None:
-    """A show can be repeated: the seed decides the walk."""
+    """The seed determines the random walk."""
     assert (DemoScenario(seed=3).write_rates() == DemoScenario(seed=3).write_rates()).all()
     assert (DemoScenario(seed=3).write_rates() != DemoScenario(seed=4).write_rates()).any()
 
 
-def test_record_says_who_it_is_and_checks_itself() -> None:
+def test_record_names_its_position_and_checksum() -> None:
     """A record has the requested size, names its position and ends in the checksum of the rest."""
     record = make_record(ORDERS, 41, RECORD_BYTES, random.Random(1))  # noqa: S311 - filler
     assert len(record.key) + len(record.value) == RECORD_BYTES
@@ -88,20 +88,20 @@ def test_record_says_who_it_is_and_checks_itself() -> None:
     assert record.checksum == zlib.crc32(record.value)
 
 
-def test_pace_follows_the_speeds() -> None:
-    """Over time as many records are due as the speeds ask for, whatever the slices."""
+def test_pace_follows_the_write_rates() -> None:
+    """The number of due records follows the write rates, for any length of the intervals."""
     scenario = DemoScenario(20)
-    speeds = scenario.write_rates()
-    pace = RecordPacer(speeds, 100.0)
-    due = [0] * speeds.shape[1]
+    rates = scenario.write_rates()
+    pace = RecordPacer(rates, 100.0)
+    due = [0] * rates.shape[1]
     for step in range(1, 401):
         due = [a + b for a, b in zip(due, pace.due_records(100.0 + step * 0.05), strict=True)]
-    assert due == pytest.approx((speeds.sum(axis=0) / RECORD_BYTES).tolist(), abs=2.5)
+    assert due == pytest.approx((rates.sum(axis=0) / RECORD_BYTES).tolist(), abs=2.5)
 
 
-def test_good_proof_has_the_line() -> None:
-    """When tables, broker and producers agree, the verdict is the promised line."""
-    found = prove_delivery({ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD})
+def test_exactly_once_summary() -> None:
+    """If tables, broker and producers agree, the summary is the promised line."""
+    found = prove_delivery({ORDERS: STORED}, {ORDERS: 2}, {ORDERS: TALLY})
     assert found == DeliveryProof(2, 0, 0, 0)
     assert (found.is_exactly_once, found.summary_line()) == (
         True,
@@ -118,13 +118,13 @@ def test_good_proof_has_the_line() -> None:
         ({ORDERS: StoredPartition(2, 1, 1, 30)}, 1, 1, 0),
         ({ORDERS: StoredPartition(2, 2, 2, 30, corrupt=1)}, 0, 0, 1),
     ],
-    ids=["no table", "one lost", "one doubled", "one doubled hides one lost", "one corrupt"],
+    ids=["no table", "one lost", "one duplicated", "a duplicate hides a lost one", "one corrupt"],
 )
-def test_bad_proof_counts(
+def test_failures_are_counted(
     stored: dict[TopicPartition, StoredPartition], lost: int, duplicated: int, corrupt: int
 ) -> None:
-    """Each way to fail is counted, and the line says NOT."""
-    found = prove_delivery(stored, {ORDERS: 2}, {ORDERS: TOLD})
+    """Each kind of failure is counted, and the summary says NOT."""
+    found = prove_delivery(stored, {ORDERS: 2}, {ORDERS: TALLY})
     assert (found.lost, found.duplicated, found.corrupt) == (lost, duplicated, corrupt)
     assert not found.is_exactly_once
     assert found.summary_line().startswith("NOT exactly once: 2 records, ")
@@ -133,31 +133,31 @@ def test_bad_proof_counts(
 @pytest.mark.parametrize(
     ("stored", "ends", "tally", "fault"),
     [
-        (DATA, 2, PartitionTally(1, 30), "1 records were acknowledged, the broker has 2"),
-        (StoredPartition(2, 2, 3, 30), 2, TOLD, "holds offset 2, the broker ends at 2"),
-        (StoredPartition(2, 2, 2, 31), 2, TOLD, "checksums of the table do not add up"),
+        (STORED, 2, PartitionTally(1, 30), "1 records were acknowledged, the broker has 2"),
+        (StoredPartition(2, 2, 3, 30), 2, TALLY, "holds offset 2, the broker ends at 2"),
+        (StoredPartition(2, 2, 2, 31), 2, TALLY, "checksums of the table do not add up"),
     ],
 )
 def test_disagreement_is_a_fault(
     stored: StoredPartition, ends: int, tally: PartitionTally, fault: str
 ) -> None:
-    """Nothing is lost or doubled, yet the three counts disagree: that is no good end either."""
+    """A disagreement of the three counts is a fault, even without a lost or duplicated record."""
     found = prove_delivery({ORDERS: stored}, {ORDERS: ends}, {ORDERS: tally})
     assert not found.is_exactly_once
     assert fault in found.faults[0]
 
 
 def test_no_records_prove_nothing() -> None:
-    """An empty show is not a success."""
+    """A demo without records does not succeed."""
     assert not prove_delivery({}, {ORDERS: 0}, {ORDERS: PartitionTally()}).is_exactly_once
 
 
-def test_fault_of_the_producers_is_kept() -> None:
-    """What the producers complain of is part of the proof."""
-    assert not prove_delivery({ORDERS: DATA}, {ORDERS: 2}, {ORDERS: TOLD}, ["no answer"]).is_exactly_once
+def test_producer_fault_fails_the_proof() -> None:
+    """A fault of the producers fails the proof."""
+    assert not prove_delivery({ORDERS: STORED}, {ORDERS: 2}, {ORDERS: TALLY}, ["no answer"]).is_exactly_once
 
 
-def test_bar_is_as_wide_as_the_load() -> None:
+def test_bar_width_is_the_load() -> None:
     """A bar of 40 columns is one capacity: a partition at half of it takes 20, the rest is dots."""
     text = render_consumer_bar(
         [ORDERS, CLICKS], [DEMO_CONSUMER_CAPACITY / 2, DEMO_CONSUMER_CAPACITY / 4], DemoScenario(), 40
@@ -169,30 +169,30 @@ def test_bar_is_as_wide_as_the_load() -> None:
     assert len(overfull.plain) == 40
 
 
-def test_spark_shows_the_shape() -> None:
-    """Small columns: the largest value is full, nothing is flat."""
+def test_sparkline_is_scaled_to_the_maximum() -> None:
+    """The largest value fills its column, zero is the lowest block."""
     assert format_sparkline([0, 1, 2, 4]) == "▁▃▅█"
     assert format_sparkline([0, 0]) == "▁▁"
 
 
 @pytest.fixture
 def history() -> DemoHistory:
-    """Two looks and two events."""
+    """Two snapshots and two events."""
     numbers = ObservedNumbers(
         write_rate=150e3, backlog_bytes=2e6, running_replicas=3, planned_replicas=3, desired_replicas=3
     )
     owned = {"worker-1": (ORDERS,), "worker-2": (CLICKS,)}
-    speeds = {ORDERS: 60e3, CLICKS: 90e3}
+    rates = {ORDERS: 60e3, CLICKS: 90e3}
     snapshots = [
-        DemoSnapshot(1.0, {"worker-1": (CLICKS, ORDERS)}, speeds),
-        DemoSnapshot(2.0, owned, speeds, ("worker-2",), numbers, 90e3, handovers=2, handover_seconds=0.4),
+        DemoSnapshot(1.0, {"worker-1": (CLICKS, ORDERS)}, rates),
+        DemoSnapshot(2.0, owned, rates, ("worker-2",), numbers, 90e3, handovers=2, handover_seconds=0.4),
     ]
     events = [(1.5, "scale-up", "1 -> 3: why"), (1.8, "killed", "worker-9 (SIGKILL)")]
     return DemoHistory(snapshots, events, "the load follows the scenario")
 
 
 def test_frame_shows_consumers_load_and_decisions(history: DemoHistory) -> None:
-    """The picture names consumers, who drains, who still starts, figures and reasons."""
+    """The view has consumers, draining and starting ones, figures and reasons."""
     console = Console(width=100)
     with console.capture() as captured:
         console.print(render_frame(history, DemoScenario(), 100))
@@ -204,7 +204,7 @@ def test_frame_shows_consumers_load_and_decisions(history: DemoHistory) -> None:
 
 
 def test_line_is_one_line(history: DemoHistory) -> None:
-    """Without a terminal a look is one plain line."""
+    """Without a terminal a snapshot is one plain line."""
     assert format_line(history) == (
         "[   2 s] 2 consumers read, 3 run, 3 desired; writing 150.0 kB/s, backlog 2.0 MB, 2 handovers"
     )
@@ -218,7 +218,7 @@ def test_picture_is_drawn(history: DemoHistory, tmp_path: Path) -> None:
 
 
 def test_configurations_are_valid(tmp_path: Path) -> None:
-    """What the demo writes for workers and sidecar passes their own checks, blanks in paths too."""
+    """Workers and sidecar accept their configurations, even with blanks in paths."""
     scenario, client = DemoScenario(prefix="x-"), {"bootstrap.servers": "127.0.0.1:1"}
     worker: dict[str, Any] = processes.ingest_settings(scenario, client, "g", tmp_path / "a b", "-Dx=y")
     checked = ingest.parse_ingest_settings(worker)
@@ -229,8 +229,8 @@ def test_configurations_are_valid(tmp_path: Path) -> None:
     assert loaded.capacity == DEMO_CONSUMER_CAPACITY
 
 
-def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
-    """What the demo leaves in its folder names the secret's file, and never holds the secret."""
+def test_secrets_are_written_by_reference(tmp_path: Path) -> None:
+    """The files in the demo's folder refer to the secret and do not hold it."""
     secret = tmp_path / "secret"
     secret.write_text("hunter2\n")
     login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "demo"}
@@ -241,8 +241,8 @@ def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
     out.mkdir()
     scenario = DemoScenario(prefix="x-")
     worker = processes.ingest_settings(scenario, client, "g", out, "-Dx=y")
-    steering = processes.sidecar_settings(scenario, client, "g", out)
-    processes.DemoProcesses(out, SystemClock()).write_configs(worker, steering)
+    sidecar_config = processes.sidecar_settings(scenario, client, "g", out)
+    processes.DemoProcesses(out, SystemClock()).write_configs(worker, sidecar_config)
     assert "hunter2" not in "".join(file.read_text() for file in out.iterdir())
     assert (
         ingest.parse_ingest_settings(config_file.load_config_file(out / "ingest.yaml")).consumer_config[
@@ -256,7 +256,7 @@ def test_a_secured_broker_is_written_by_reference(tmp_path: Path) -> None:
 
 
 def test_without_an_archive_workers_still_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no class archive can be kept, there is none, and the JVM gets its plain options."""
+    """Without a writable cache there is no class archive, and the JVM gets its plain options."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path / "file"))
     assert class_archive.find_archive("iceberg") is None
@@ -264,13 +264,13 @@ def test_without_an_archive_workers_still_start(tmp_path: Path, monkeypatch: pyt
     assert class_archive.jvm_options(None) == class_archive.SMALL_JVM_OPTIONS
 
 
-def test_archive_s_path_may_hold_blanks() -> None:
+def test_archive_path_may_hold_blanks() -> None:
     """Spark splits Java options at blanks, so a path is quoted."""
     assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in class_archive.jvm_options(Path("/a b/c.jsa"))
 
 
-def test_next_show_ends_what_the_last_one_left_running(tmp_path: Path) -> None:
-    """Workers whose show was killed are ended before the files that name them are removed."""
+def test_demo_ends_workers_of_a_killed_demo(tmp_path: Path) -> None:
+    """Workers of a killed demo end before the files with their process ids are removed."""
     clear_output_folder(tmp_path, SystemClock())
     command = [sys.executable, "-c", "import signal; signal.pause()"]
     before = ProcessTarget(command, tmp_path / "state", SystemClock())

@@ -1,4 +1,4 @@
-"""The fenced commit against a table that misbehaves on purpose."""
+"""Fenced commits against a table with scripted failures."""
 
 import random
 import threading
@@ -21,22 +21,22 @@ SPANS = {P: OffsetSpan(10, 10, 20)}
 
 @dataclass
 class Table:
-    """A table in memory.
+    """A table in memory; `script` has the outcome of each commit.
 
-    `script` says what each commit does: "ok", "race", "lost answer", "away", or "late": the last
-    commit that was away lands now, and this one loses the race against it.
+    "ok", "race", "lost answer" (committed), "away" (no answer yet), or "late": the commit that was
+    away lands now, and this one loses the race against it.
     """
 
     script: list[str]
-    marks: CommittedOffsets = field(default_factory=lambda: CommittedOffsets({"g": {P: 10}}))
+    offsets: CommittedOffsets = field(default_factory=lambda: CommittedOffsets({"g": {P: 10}}))
     attempts: list[str] = field(default_factory=list)
     after: Any = None
     pending: tuple[str, CommittedOffsets] | None = None
-    lacks: TableGaps = field(default_factory=TableGaps)
+    gaps_recorded: TableGaps = field(default_factory=TableGaps)
     name: str = "lake.a"
 
     def read_offsets(self) -> VersionedOffsets:
-        return VersionedOffsets(self.marks, self.marks.encode())
+        return VersionedOffsets(self.offsets, self.offsets.encode())
 
     def has_committed(self, attempt: str) -> bool:
         return attempt in self.attempts
@@ -48,7 +48,7 @@ class Table:
         raise AssertionError("the fence deletes nothing", staged)
 
     def read_gaps(self) -> TableGaps:
-        return self.lacks
+        return self.gaps_recorded
 
     def commit(
         self,
@@ -57,17 +57,17 @@ class Table:
         expected: VersionedOffsets,
         gaps: TableGaps | None = None,
     ) -> None:
-        assert expected.version == self.marks.encode()
+        assert expected.version == self.offsets.encode()
         step = self.script.pop(0)
         if step in ("ok", "lost answer"):
-            self.marks = offsets
-            self.lacks = gaps or self.lacks
+            self.offsets = offsets
+            self.gaps_recorded = gaps or self.gaps_recorded
             self.attempts.append(staged.attempt)
         if step == "away":
             self.pending = (staged.attempt, offsets)
         if step == "late":
             assert self.pending is not None
-            attempt, self.marks = self.pending
+            attempt, self.offsets = self.pending
             self.attempts.append(attempt)
         if self.after is not None:
             self.after()
@@ -77,8 +77,8 @@ class Table:
             raise LakeUnavailableError("no answer")
 
 
-class Hasty(RetryBackoff):
-    """Waits for nothing."""
+class ImmediateBackoff(RetryBackoff):
+    """Does not wait."""
 
     def wait_after_race(self, attempt: int) -> None:  # noqa: ARG002 - the interface
         self.raise_if_cancelled()
@@ -89,47 +89,47 @@ class Hasty(RetryBackoff):
 
 
 @pytest.fixture
-def pace() -> RetryBackoff:
-    return Hasty(random.Random(1), threading.Event())  # noqa: S311 - jitter
+def backoff() -> RetryBackoff:
+    return ImmediateBackoff(random.Random(1), threading.Event())  # noqa: S311 - jitter
 
 
-def test_a_lost_race_on_other_partitions_is_run_again_with_their_marks(pace: RetryBackoff) -> None:
-    """The other writer's marks are carried forward, and no row is lost."""
+def test_lost_race_on_other_partitions_is_retried(backoff: RetryBackoff) -> None:
+    """A retry after a lost race carries the other writer's offsets forward."""
     table = Table(["race", "ok"])
 
     def other() -> None:
-        table.marks = table.marks.advanced_by("g", {Q: OffsetSpan(None, 0, 7)})
+        table.offsets = table.offsets.advanced_by("g", {Q: OffsetSpan(None, 0, 7)})
         table.after = None
 
     table.after = other
-    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, pace) == CommitSucceeded(lost_races=1)
-    assert table.marks == CommittedOffsets({"g": {P: 20, Q: 7}})
+    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff) == CommitSucceeded(lost_races=1)
+    assert table.offsets == CommittedOffsets({"g": {P: 20, Q: 7}})
 
 
-def test_a_lost_race_on_the_same_partition_is_refused(pace: RetryBackoff) -> None:
-    """Whoever finds another mark adds nothing."""
+def test_lost_race_on_the_same_partition_is_refused(backoff: RetryBackoff) -> None:
+    """An unexpected offset refuses the commit."""
     table = Table(["race"])
 
     def other() -> None:
-        table.marks = CommittedOffsets({"g": {P: 15}})
+        table.offsets = CommittedOffsets({"g": {P: 15}})
 
     table.after = other
-    answer = commit_fenced(table, StagedFiles("x"), "g", SPANS, pace)
-    assert isinstance(answer, CommitFenced)
-    assert answer.conflicts[0].actual == 15
-    assert not answer.unanswered
+    outcome = commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff)
+    assert isinstance(outcome, CommitFenced)
+    assert outcome.conflicts[0].actual == 15
+    assert not outcome.unanswered
     assert table.attempts == []
 
 
-def test_a_commit_whose_answer_was_lost_is_not_made_twice(pace: RetryBackoff) -> None:
-    """After an unknown outcome the table's history decides."""
+def test_unanswered_commit_is_not_repeated(backoff: RetryBackoff) -> None:
+    """After an unanswered try the table's history decides."""
     table = Table(["away", "lost answer"])
-    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, pace) == CommitSucceeded()
+    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff) == CommitSucceeded()
     assert table.attempts == ["x"]
 
 
-def test_an_unanswered_try_whose_history_was_cut_keeps_its_files(pace: RetryBackoff) -> None:
-    """It is in, and only an expired snapshot said so: whoever deletes its files deletes rows."""
+def test_unanswered_try_with_expired_history_keeps_its_files(backoff: RetryBackoff) -> None:
+    """A committed try whose snapshot has expired is refused with `unanswered`: its files stay."""
     table = Table(["lost answer"])
 
     def expire() -> None:
@@ -137,51 +137,53 @@ def test_an_unanswered_try_whose_history_was_cut_keeps_its_files(pace: RetryBack
         table.after = None
 
     table.after = expire
-    answer = commit_fenced(table, StagedFiles("x"), "g", SPANS, pace)
-    assert isinstance(answer, CommitFenced)
-    assert answer.unanswered
-    assert table.marks == CommittedOffsets({"g": {P: 20}})
+    outcome = commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff)
+    assert isinstance(outcome, CommitFenced)
+    assert outcome.unanswered
+    assert table.offsets == CommittedOffsets({"g": {P: 20}})
 
 
-def test_away_lands_late_raced(pace: RetryBackoff) -> None:
-    """A try that lands while the next one loses the race against it is no clash: it is in."""
+def test_late_commit_counts_as_committed(backoff: RetryBackoff) -> None:
+    """An unanswered try that lands during the next one counts as committed."""
     table = Table(["away", "late"])
-    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, pace) == CommitSucceeded(lost_races=1)
+    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff) == CommitSucceeded(lost_races=1)
     assert table.attempts == ["x"]
-    assert table.marks == CommittedOffsets({"g": {P: 20}})
+    assert table.offsets == CommittedOffsets({"g": {P: 20}})
 
 
-def test_a_call_off_after_away_and_raced_is_unsure(pace: RetryBackoff) -> None:
-    """A lost race says nothing about the try before it: the files must stay."""
+def test_cancel_after_unanswered_try_and_race_is_unknown(backoff: RetryBackoff) -> None:
+    """After an unanswered try the outcome stays unknown, even after a lost race."""
     table = Table(["away", "late"])
 
-    def call_off_at_the_race() -> None:
+    def cancel_at_the_race() -> None:
         if not table.script:
-            pace.cancelled.set()
+            backoff.cancelled.set()
 
-    table.after = call_off_at_the_race
+    table.after = cancel_at_the_race
     with pytest.raises(FlushAbandonedError) as caught:
-        commit_fenced(table, StagedFiles("x"), "g", SPANS, pace)
+        commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff)
     assert caught.value.outcome_unknown
 
 
-def test_a_gap_goes_with_the_records_behind_it_and_once(pace: RetryBackoff) -> None:
-    """A table that has gaps keeps them; a race in between, or a lost answer, doubles none."""
-    table = Table(["race", "lost answer"], lacks=TableGaps().with_group_gaps("h", {P: [OffsetGap(0, 3)]}))
+def test_gaps_are_added_once(backoff: RetryBackoff) -> None:
+    """Gaps are added once, despite a lost race and a lost answer, and older ones stay."""
+    table = Table(
+        ["race", "lost answer"], gaps_recorded=TableGaps().with_group_gaps("h", {P: [OffsetGap(0, 3)]})
+    )
     spans = {P: OffsetSpan(10, 14, 20, (OffsetGap(10, 14),)), Q: OffsetSpan(None, 0, 2)}
-    assert commit_fenced(table, StagedFiles("x"), "g", spans, pace) == CommitSucceeded(lost_races=1)
-    assert table.lacks.groups == {
+    assert commit_fenced(table, StagedFiles("x"), "g", spans, backoff) == CommitSucceeded(lost_races=1)
+    assert table.gaps_recorded.groups == {
         "g": {P: MissingOffsets((OffsetGap(10, 14),))},
         "h": {P: MissingOffsets((OffsetGap(0, 3),))},
     }
 
 
-def test_calling_off_tells_whether_the_outcome_is_known(pace: RetryBackoff) -> None:
-    """Files may be deleted after a call-off only if no commit can have gone through."""
-    table = Table(["lost answer"], after=pace.cancelled.set)
+def test_cancel_tells_whether_the_outcome_is_known(backoff: RetryBackoff) -> None:
+    """A cancelled commit has an unknown outcome only after an unanswered try."""
+    table = Table(["lost answer"], after=backoff.cancelled.set)
     with pytest.raises(FlushAbandonedError) as caught:
-        commit_fenced(table, StagedFiles("x"), "g", SPANS, pace)
+        commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff)
     assert caught.value.outcome_unknown
     with pytest.raises(FlushAbandonedError) as caught:
-        commit_fenced(Table([]), StagedFiles("y"), "g", SPANS, pace)
+        commit_fenced(Table([]), StagedFiles("y"), "g", SPANS, backoff)
     assert not caught.value.outcome_unknown

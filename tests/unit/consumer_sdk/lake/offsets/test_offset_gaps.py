@@ -1,4 +1,4 @@
-"""Gaps: how they are merged, bounded, written and read."""
+"""Gaps: merged, limited, encoded and decoded."""
 
 import json
 from itertools import pairwise
@@ -28,23 +28,25 @@ def offsets(found: tuple[OffsetGap, ...]) -> set[int]:
 
 
 @given(st.lists(gaps))
-def test_merging_keeps_every_offset_and_nothing_else(found: list[OffsetGap]) -> None:
-    """Ranges come out in rising order, apart from each other, and cover the same offsets."""
+def test_merge_keeps_exactly_the_offsets(found: list[OffsetGap]) -> None:
+    """Merged ranges ascend, are disjoint, and cover the same offsets."""
     one = merge_gaps(found)
     assert offsets(one) == offsets(tuple(found))
     assert all(left.next < right.first for left, right in pairwise(one))
 
 
 @given(st.lists(gaps), st.integers(0, 220))
-def test_a_mark_cuts_gaps_off(found: list[OffsetGap], mark: int) -> None:
-    """What lies below a mark is no gap of that table; reading goes on behind a gap."""
-    assert offsets(clip_gaps(merge_gaps(found), mark)) == {n for n in offsets(tuple(found)) if n >= mark}
-    reached = skip_gaps(merge_gaps(found), mark)
-    assert reached not in offsets(tuple(found))
+def test_clip_and_skip(found: list[OffsetGap], committed: int) -> None:
+    """Offsets below the committed one are no gap of the table; reads continue after a gap."""
+    assert offsets(clip_gaps(merge_gaps(found), committed)) == {
+        n for n in offsets(tuple(found)) if n >= committed
+    }
+    following = skip_gaps(merge_gaps(found), committed)
+    assert following not in offsets(tuple(found))
 
 
-def test_a_table_remembers_the_newest_and_counts_the_rest() -> None:
-    """However many gaps there have been, the property stays small and the sum right."""
+def test_newest_ranges_are_kept_and_older_ones_counted() -> None:
+    """The number of ranges is limited, and the offset count stays exact."""
     known = MissingOffsets()
     for n in range(MAX_TRACKED_RANGES + 30):
         known = known.with_gaps([OffsetGap(10 * n, 10 * n + 3)])
@@ -54,16 +56,16 @@ def test_a_table_remembers_the_newest_and_counts_the_rest() -> None:
 
 
 @given(st.dictionaries(st.sampled_from("gh"), st.lists(gaps, min_size=1)))
-def test_gaps_survive_the_way_through_json(found: dict[str, list[OffsetGap]]) -> None:
-    """What is written into the property is read back as it was."""
+def test_codec_round_trip(found: dict[str, list[OffsetGap]]) -> None:
+    """Encoding and decoding keep all gaps."""
     known = TableGaps()
     for group, ranges in found.items():
         known = known.with_group_gaps(group, {P: ranges})
     assert TableGaps.decode(known.encode(), "t") == known
 
 
-def test_the_property_can_be_read_by_a_person() -> None:
-    """Group, topic, partition, ranges: the form that docs/lake.md shows."""
+def test_form_of_the_property() -> None:
+    """The property has the form of docs/lake.md: group, topic, partition, ranges."""
     text = TableGaps().with_group_gaps("lake", {P: [OffsetGap(10, 25)]}).encode()
     assert json.loads(text) == {
         "v": 1,
@@ -74,7 +76,7 @@ def test_the_property_can_be_read_by_a_person() -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "[]", '{"v":9,"groups":{}}', '{"v":1,"groups":{"g":7}}'])
-def test_an_illegible_property_is_named(text: str) -> None:
-    """Nobody takes it for no gaps; the error says how to be rid of it."""
+def test_unreadable_property_is_an_error(text: str) -> None:
+    """An unreadable property is an error with the statement that drops it."""
     with pytest.raises(CommittedOffsetsLostError, match=r"lake\.orders.*UNSET TBLPROPERTIES"):
         TableGaps.decode(text, "lake.orders")

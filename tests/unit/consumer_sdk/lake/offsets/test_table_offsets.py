@@ -1,4 +1,4 @@
-"""Marks: the fence, the trim, and what is carried forward."""
+"""Committed offsets: the fence, trimmed spans, and offsets carried forward."""
 
 import pytest
 from hypothesis import given
@@ -13,26 +13,29 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 7)
 
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 3))
 offsets = st.integers(0, 1 << 62)
-marks = st.dictionaries(st.sampled_from(["g", "h"]), st.dictionaries(partitions, offsets, min_size=1)).map(
-    CommittedOffsets
-)
+committed_offsets = st.dictionaries(
+    st.sampled_from(["g", "h"]), st.dictionaries(partitions, offsets, min_size=1)
+).map(CommittedOffsets)
 
 
-@given(marks)
-def test_marks_survive_the_way_through_json(before: CommittedOffsets) -> None:
-    """What is written in a snapshot is read back as it was."""
+@given(committed_offsets)
+def test_codec_round_trip(before: CommittedOffsets) -> None:
+    """Encoding and decoding keep all offsets."""
     assert CommittedOffsets.decode(before.encode(), "t") == before
 
 
-@given(marks, st.dictionaries(partitions, st.tuples(offsets, st.integers(1, 1000))))
-def test_marks_only_go_forward_and_none_is_dropped(
-    before: CommittedOffsets, wanted: dict[TopicPartition, tuple[int, int]]
+@given(committed_offsets, st.dictionaries(partitions, st.tuples(offsets, st.integers(1, 1000))))
+def test_offsets_only_advance_and_none_is_dropped(
+    before: CommittedOffsets, spans_by_partition: dict[TopicPartition, tuple[int, int]]
 ) -> None:
-    """A commit keeps every mark of every group, and moves none back."""
-    spans = {p: OffsetSpan(before.next_offset("g", p), first, first + n) for p, (first, n) in wanted.items()}
+    """A commit keeps the offsets of every group, and moves none back."""
+    spans = {
+        p: OffsetSpan(before.next_offset("g", p), first, first + n)
+        for p, (first, n) in spans_by_partition.items()
+    }
     after = before.advanced_by("g", spans)
-    for group, known in before.groups.items():
-        for partition, offset in known.items():
+    for group, old_offsets in before.groups.items():
+        for partition, offset in old_offsets.items():
             found = after.next_offset(group, partition)
             assert found is not None
             assert found >= offset
@@ -40,21 +43,21 @@ def test_marks_only_go_forward_and_none_is_dropped(
 
 
 @pytest.mark.parametrize(
-    ("mark", "expected", "fits"),
+    ("actual", "expected", "fits"),
     [(5, 5, True), (None, None, True), (6, 5, False), (4, 5, False), (5, None, False), (None, 5, False)],
 )
-def test_the_fence_lets_in_only_the_expected_mark(
-    mark: int | None, expected: int | None, *, fits: bool
+def test_fence_accepts_only_the_expected_offset(
+    actual: int | None, expected: int | None, *, fits: bool
 ) -> None:
-    """A span is refused unless the table stands exactly where the span began."""
-    table = CommittedOffsets({"g": {} if mark is None else {A: mark}, "h": {A: 5}})
-    clashes = table.find_conflicts("g", {A: OffsetSpan(expected, 5, 9)})
-    assert (clashes == ()) is fits
-    assert fits or (clashes[0].partition, clashes[0].actual) == (A, mark)
+    """A span is refused unless the table's offset is exactly the expected one."""
+    table = CommittedOffsets({"g": {} if actual is None else {A: actual}, "h": {A: 5}})
+    conflicts = table.find_conflicts("g", {A: OffsetSpan(expected, 5, 9)})
+    assert (conflicts == ()) is fits
+    assert fits or (conflicts[0].partition, conflicts[0].actual) == (A, actual)
 
 
-def test_another_table_trims_what_it_has() -> None:
-    """After a crash between two commits only what lies above a table's own mark is left."""
+def test_trim_spans() -> None:
+    """After a crash between two commits a table gets only the records above its own offset."""
     batch = {A: OffsetSpan(10, 10, 20), B: OffsetSpan(None, 0, 5)}
     assert trim_spans("g", CommittedOffsets({"g": {A: 15, B: 5}}), batch) == {A: OffsetSpan(15, 15, 20)}
     assert trim_spans("g", CommittedOffsets({"g": {A: 3}}), batch) == {
@@ -63,8 +66,8 @@ def test_another_table_trims_what_it_has() -> None:
     }
 
 
-def test_another_table_lacks_what_lies_above_its_own_mark() -> None:
-    """A table that was further on has the smaller gap, one that knows nothing the whole."""
+def test_trimmed_gaps() -> None:
+    """A table that was ahead has the smaller gap, a new one the whole gap."""
     batch = {A: OffsetSpan(10, 30, 40, (OffsetGap(10, 30),))}
     assert trim_spans("g", CommittedOffsets({"g": {A: 20}}), batch) == {
         A: OffsetSpan(20, 30, 40, (OffsetGap(20, 30),))
@@ -74,7 +77,7 @@ def test_another_table_lacks_what_lies_above_its_own_mark() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", '{"v":9,"groups":{}}', '{"v":1,"groups":{"g":7}}'])
-def test_illegible_marks_are_named_and_never_taken_for_none(text: str) -> None:
-    """A table with marks that cannot be read is not a table without marks."""
+def test_unreadable_offsets_are_an_error(text: str) -> None:
+    """Unreadable offsets are an error, never an empty table."""
     with pytest.raises(CommittedOffsetsLostError, match=r"lake\.orders"):
         CommittedOffsets.decode(text, "lake.orders")

@@ -1,4 +1,4 @@
-"""The partitioning setting: Iceberg's transforms, read once, each mistake named."""
+"""The partitioning setting: Iceberg's transforms, and an error for each mistake."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from trimtab.consumer_sdk.lake.schema.partition_spec import (
 )
 
 
-def test_every_transform_is_read() -> None:
-    """Spaces, letters' case and nested columns do not matter; what is read can be shown again."""
+def test_every_transform_is_parsed() -> None:
+    """Spaces and case do not matter, and the spec prints in one form."""
     parts = parse_partitioning("topic, Day( timestamp ),bucket(16,id) , truncate(4, a.b)").topic_tables
     assert parts == (
         PartitionField("identity", "topic"),
@@ -27,17 +27,17 @@ def test_every_transform_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule",
+    "setting",
     ["", "day()", "day(3, at)", "bucket(id)", "bucket(0, id)", "week(at)", "a b", "day(at", "a-b", "a,,b"],
 )
-def test_what_is_no_rule_is_named(rule: Any) -> None:
-    """The error shows the rule and how to write one."""
+def test_invalid_field_is_an_error(setting: Any) -> None:
+    """The error shows the setting and a valid example."""
     with pytest.raises(SettingError, match=r"lake\.partition.*day\(timestamp\), country"):
-        parse_partitioning(rule)
+        parse_partitioning(setting)
 
 
-def test_one_rule_is_for_own_tables_a_mapping_for_those_it_names() -> None:
-    """Fan-out and dead-letter tables are partitioned only where somebody said so."""
+def test_spec_for_topic_tables_and_mapping() -> None:
+    """Fan-out and dead-letter tables are partitioned only by a mapping that names them."""
     assert parse_partitioning(None) == PartitioningRules()
     everywhere = parse_partitioning("topic")
     assert everywhere.spec_for("lake.a", is_topic_table=True) == (PartitionField("identity", "topic"),)
@@ -49,8 +49,8 @@ def test_one_rule_is_for_own_tables_a_mapping_for_those_it_names() -> None:
         parse_partitioning({"b": "topic"})
 
 
-def test_a_column_that_the_rows_lack_is_named() -> None:
-    """The error names the table, the field and the columns that there are."""
+def test_missing_column_is_an_error() -> None:
+    """The error names the table, the field and the columns of the rows."""
     check_partition_columns(
         "lake.t", parse_partitioning("day(TIMESTAMP), a.b").topic_tables, ["timestamp", "a"]
     )

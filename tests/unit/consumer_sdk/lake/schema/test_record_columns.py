@@ -1,4 +1,4 @@
-"""Messages to Arrow: every key and value comes through as it was."""
+"""Messages to Arrow: keys and values stay unchanged."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from trimtab.consumer_sdk.lake.schema import record_columns
 
 P = TopicPartition("t", 3)
 LAST = (2**63 - 1) // 1000
-"""The latest milliseconds that microseconds can say."""
+"""The latest time in milliseconds that fits into microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """confluent-kafka's message, as far as it is looked at."""
+    """The used methods of confluent-kafka's message."""
 
     at: int
     payload: bytes | None = None
@@ -49,8 +49,8 @@ class Message:
 @pytest.mark.parametrize(
     "values", [[b"a", b"", b"ccc"], [b"a", None, b""], [None, None], [b"", b""], [b"x" * 70_000]]
 )
-def test_bytes_come_through_with_their_nulls(values: list[bytes | None]) -> None:
-    """Empty values are not null, and what is null stays so; the batch is valid Arrow."""
+def test_bytes_and_nulls_are_kept(values: list[bytes | None]) -> None:
+    """Empty values stay empty, nulls stay null, and the batch is valid Arrow."""
     batch = record_columns.build_record_batch(P, [Message(n, value) for n, value in enumerate(values)])
     batch.validate(full=True)
     assert batch.column("value").to_pylist() == values
@@ -59,19 +59,19 @@ def test_bytes_come_through_with_their_nulls(values: list[bytes | None]) -> None
     assert pa.types.is_binary(batch.column("value").type)
 
 
-def test_more_than_one_array_holds_is_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond 2 GiB in one array Arrow itself converts, and says so where it cannot."""
+def test_large_columns_use_arrow_s_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the capacity of one array, Arrow's own conversion is used."""
     monkeypatch.setattr(record_columns, "_MAX_BINARY_BYTES", 2)
     batch = record_columns.build_record_batch(P, [Message(0, b"ab"), Message(1, b"cd")])
     assert batch.column("value").to_pylist() == [b"ab", b"cd"]
 
 
-@pytest.mark.parametrize("absurd", [10**18, -(10**18), 2**63 - 1, -(2**63), LAST + 1])
-def test_a_timestamp_beyond_microseconds_is_null(absurd: int) -> None:
-    """One message with nanoseconds for milliseconds; those around it keep their times."""
-    stamps = [(1, 1), (1, absurd), (0, absurd), (2, LAST), (1, -LAST), (0, -1)]
+@pytest.mark.parametrize("too_large", [10**18, -(10**18), 2**63 - 1, -(2**63), LAST + 1])
+def test_timestamp_out_of_range_is_null(too_large: int) -> None:
+    """A timestamp out of range becomes null; its neighbours keep theirs."""
+    stamps = [(1, 1), (1, too_large), (0, too_large), (2, LAST), (1, -LAST), (0, -1)]
     batch = record_columns.build_record_batch(P, [Message(n, None, stamp) for n, stamp in enumerate(stamps)])
     batch.validate(full=True)
-    known = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    micros = batch.column("timestamp").cast(pa.int64()).to_pylist()
     last = LAST * 1000
-    assert known == [1000, None, None, last, -last, None]
+    assert micros == [1000, None, None, last, -last, None]

@@ -1,4 +1,4 @@
-"""The judgement on a table: what is wrong is told, what is right is not."""
+"""Verification of a table: each fault is reported, and nothing else."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ def records(offsets: Iterable[int]) -> pa.Table:
 
 @dataclass
 class FakeTableRows:
-    """Rows of one partition, by their offsets; `letters` are those that are dead letters."""
+    """Rows of one partition by offset; `letters` are the dead letters among them."""
 
     offsets: list[int]
     letters: frozenset[int] = frozenset()
@@ -77,8 +77,8 @@ class FakeTableRows:
         return len(found), sorted(found)
 
     def read_rows(self, _: TopicPartition, ranges: Iterable[OffsetGap]) -> pa.Table:
-        wanted = [o for o in self.offsets if any(r.first <= o < r.next for r in ranges)]
-        rows = records(wanted).to_pylist()
+        expected = [o for o in self.offsets if any(r.first <= o < r.next for r in ranges)]
+        rows = records(expected).to_pylist()
         changed = rows if self.key is None else [row | {"key": self.key} for row in rows]
         return pa.Table.from_pylist(changed, schema=SCHEMA)
 
@@ -104,112 +104,114 @@ class FakeTopicLog:
         return records(o for o in held if offsets.first <= o < offsets.next)
 
 
-def judged(
-    rows: FakeTableRows, log: FakeTopicLog | None, *, mark: int = END, **more: Any
+def verify(
+    rows: FakeTableRows, log: FakeTopicLog | None, *, committed: int = END, **more: Any
 ) -> PartitionVerification:
     kind: TableKind = more.get("kind", TOPIC_TABLE)
     groups: tuple[str, ...] = more.get("groups", ("g",))
     gaps: list[OffsetGap] = more.get("gaps", [])
-    marks = CommittedOffsets({group: {P: mark} for group in groups})
-    asked = VerificationRequest("t", kind, rows, marks, lambda: marks, lambda _: gaps)
-    (found,) = verify_table(asked, log, more.get("lots"), lambda *_: None).partitions
+    offsets_of_table = CommittedOffsets({group: {P: committed} for group in groups})
+    request = VerificationRequest("t", kind, rows, offsets_of_table, lambda: offsets_of_table, lambda _: gaps)
+    (found,) = verify_table(request, log, more.get("sampler"), lambda *_: None).partitions
     return found
 
 
 ALL = list(range(END))
 
 
-def but(*gone: int) -> list[int]:
-    return [o for o in ALL if o not in gone]
+def without(*missing: int) -> list[int]:
+    return [o for o in ALL if o not in missing]
 
 
-def test_a_sound_table_is_good() -> None:
-    """Every record once, up to the mark: nothing is told, whatever is compared."""
-    for lots in (None, sample_everything(3), sample_windows(2, 2, lambda n: n - 1)):
-        found = judged(FakeTableRows(ALL), FakeTopicLog(ALL), lots=lots)
+def test_sound_table_has_no_faults() -> None:
+    """Every record once up to the committed offset has no faults, with any sampler."""
+    for sampler in (None, sample_everything(3), sample_windows(2, 2, lambda n: n - 1)):
+        found = verify(FakeTableRows(ALL), FakeTopicLog(ALL), sampler=sampler)
         assert (found.faults, found.unknown, found.rows) == ((), 0, END)
 
 
-def test_a_row_twice_is_told() -> None:
-    """One too many, unless a second group brings its own."""
-    assert judged(FakeTableRows([*ALL, 4]), FakeTopicLog(ALL)).duplicated == 1
-    assert judged(FakeTableRows([*ALL, *ALL]), FakeTopicLog(ALL), groups=("g", "h")).faults == ()
-    assert judged(FakeTableRows([*ALL, *ALL, 4]), FakeTopicLog(ALL), groups=("g", "h")).duplicated == 1
+def test_duplicated_row() -> None:
+    """A second row of an offset is duplicated, unless a second group wrote it."""
+    assert verify(FakeTableRows([*ALL, 4]), FakeTopicLog(ALL)).duplicated == 1
+    assert verify(FakeTableRows([*ALL, *ALL]), FakeTopicLog(ALL), groups=("g", "h")).faults == ()
+    assert verify(FakeTableRows([*ALL, *ALL, 4]), FakeTopicLog(ALL), groups=("g", "h")).duplicated == 1
 
 
-@pytest.mark.parametrize("gone", [1, 5, END - 1])
-def test_a_record_without_a_row_is_missing(gone: int) -> None:
-    """In the middle and below the mark, with or without comparing; once only."""
-    for lots in (None, sample_everything(100)):
-        found = judged(FakeTableRows(but(gone)), FakeTopicLog(ALL), lots=lots)
-        assert (found.faults, found.missing, found.examples) == (("missing",), 1, {"missing": [gone]})
+@pytest.mark.parametrize("missing", [1, 5, END - 1])
+def test_missing_record(missing: int) -> None:
+    """A missing record counts once, with and without the comparison of rows."""
+    for sampler in (None, sample_everything(100)):
+        found = verify(FakeTableRows(without(missing)), FakeTopicLog(ALL), sampler=sampler)
+        assert (found.faults, found.missing, found.examples) == (("missing",), 1, {"missing": [missing]})
 
 
-def test_a_hole_of_the_log_itself_is_none() -> None:
-    """Compaction and markers of transactions take offsets; so do recorded gaps."""
-    assert judged(FakeTableRows(but(3, 4)), FakeTopicLog(but(3, 4))).faults == ()
-    found = judged(FakeTableRows(but(3, 4)), None, gaps=[OffsetGap(3, 5)])
+def test_hole_of_the_log_is_no_fault() -> None:
+    """Holes by compaction or transaction markers and recorded gaps are no faults."""
+    assert verify(FakeTableRows(without(3, 4)), FakeTopicLog(without(3, 4))).faults == ()
+    found = verify(FakeTableRows(without(3, 4)), None, gaps=[OffsetGap(3, 5)])
     assert (found.faults, found.unknown, found.recorded_gaps) == ((), 0, 2)
 
 
-@pytest.mark.parametrize("lots", [None, sample_everything(3)])
-def test_recorded_gaps_are_not_missing_though_the_broker_has_them(lots: RangeSampler | None) -> None:
-    """With auto.offset.reset=latest what was skipped is still there; next to it one is missing."""
-    found = judged(FakeTableRows(but(3, 4, 6)), FakeTopicLog(ALL), gaps=[OffsetGap(3, 5)], lots=lots)
+@pytest.mark.parametrize("sampler", [None, sample_everything(3)])
+def test_recorded_gaps_are_not_missing(sampler: RangeSampler | None) -> None:
+    """Records skipped by auto.offset.reset=latest are gaps; other missing ones are faults."""
+    found = verify(
+        FakeTableRows(without(3, 4, 6)), FakeTopicLog(ALL), gaps=[OffsetGap(3, 5)], sampler=sampler
+    )
     assert (found.examples, found.recorded_gaps) == ({"missing": [6]}, 2)
 
 
-def test_what_retention_has_deleted_since_is_unknown() -> None:
-    """Nobody can tell whether there was a record; nor without a broker."""
-    found = judged(FakeTableRows(but(3, 4, 7)), FakeTopicLog(ALL, begin=6))
+def test_deleted_records_are_unknown() -> None:
+    """Holes below the log start are unknown; without a broker all holes are."""
+    found = verify(FakeTableRows(without(3, 4, 7)), FakeTopicLog(ALL, begin=6))
     assert (found.unknown, found.missing) == (2, 1)
-    assert judged(FakeTableRows(but(3)), None).unknown == 1
+    assert verify(FakeTableRows(without(3)), None).unknown == 1
 
 
-def test_a_partition_that_lost_all_its_rows_is_told() -> None:
-    """The record right below the mark had a row."""
-    assert judged(FakeTableRows([]), FakeTopicLog(ALL)).missing == 1
+def test_partition_without_rows() -> None:
+    """The record right below the committed offset must have a row."""
+    assert verify(FakeTableRows([]), FakeTopicLog(ALL)).missing == 1
 
 
-def test_dead_letters_and_replayed_ones_are_not_missing() -> None:
-    """A dead letter counts as a row, also one that is ahead of the table."""
-    assert judged(FakeTableRows(ALL, letters=frozenset({3})), FakeTopicLog(ALL)).faults == ()
+def test_dead_letters_and_replays_are_not_missing() -> None:
+    """A dead letter counts as a row, even ahead of its table."""
+    assert verify(FakeTableRows(ALL, letters=frozenset({3})), FakeTopicLog(ALL)).faults == ()
     ahead = FakeTableRows([*ALL, END + 3], letters=frozenset({END + 3}))
-    assert judged(ahead, FakeTopicLog(range(END + 9), end=END + 9)).faults == ()
-    assert judged(FakeTableRows(but(3), again={3}), FakeTopicLog(ALL)).faults == ()
+    assert verify(ahead, FakeTopicLog(range(END + 9), end=END + 9)).faults == ()
+    assert verify(FakeTableRows(without(3), again={3}), FakeTopicLog(ALL)).faults == ()
 
 
-def test_rows_beyond_the_mark_and_the_end_are_told() -> None:
-    """The sink wrote neither."""
-    found = judged(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END))
+def test_rows_beyond_committed_and_end() -> None:
+    """Rows above the committed offset, and above the end of the log, are faults."""
+    found = verify(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END))
     assert (found.faults, found.beyond_committed) == (("beyond_committed", "beyond_end"), 1)
-    assert judged(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END + 5)).faults == ("beyond_committed",)
+    assert verify(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END + 5)).faults == ("beyond_committed",)
 
 
-def test_side_tables_and_letters_may_lack_rows() -> None:
-    """Dead letters stand once each; behind a transform rows may be many."""
-    assert judged(FakeTableRows([3, 7]), FakeTopicLog(ALL), kind=DEAD_LETTER_TABLE).faults == ()
-    assert judged(FakeTableRows([3, 3]), FakeTopicLog(ALL), kind=DEAD_LETTER_TABLE).duplicated == 1
-    assert judged(FakeTableRows([3, 3, END + 1]), FakeTopicLog(ALL, end=99), kind=DERIVED_TABLE).faults == (
+def test_derived_tables_and_dead_letters_may_lack_rows() -> None:
+    """Dead letters are unique; derived tables may have several rows per record."""
+    assert verify(FakeTableRows([3, 7]), FakeTopicLog(ALL), kind=DEAD_LETTER_TABLE).faults == ()
+    assert verify(FakeTableRows([3, 3]), FakeTopicLog(ALL), kind=DEAD_LETTER_TABLE).duplicated == 1
+    assert verify(FakeTableRows([3, 3, END + 1]), FakeTopicLog(ALL, end=99), kind=DERIVED_TABLE).faults == (
         "beyond_committed",
     )
 
 
-def test_behind_a_transform_nothing_is_compared() -> None:
-    """It may change timestamp and key; those of an own table and of dead letters stay."""
+def test_derived_tables_are_not_compared() -> None:
+    """Timestamp and key are compared in topic tables and dead letters, not in derived tables."""
     for kind, faults in (
         (TOPIC_TABLE, ("different",)),
         (DEAD_LETTER_TABLE, ("different",)),
         (DERIVED_TABLE, ()),
     ):
-        found = judged(
-            FakeTableRows(ALL, key=b"cast"), FakeTopicLog(ALL), kind=kind, lots=sample_everything(4)
+        found = verify(
+            FakeTableRows(ALL, key=b"cast"), FakeTopicLog(ALL), kind=kind, sampler=sample_everything(4)
         )
         assert (found.faults, found.compared) == (faults, 0 if kind is DERIVED_TABLE else END)
 
 
-def test_changed_coordinates_are_found() -> None:
-    """A timestamp, a key and a null that should be none."""
+def test_different_timestamp_or_key() -> None:
+    """Another timestamp, another key and a lost key are different; missing columns are not."""
     rows = records([1, 2, 3, 4]).to_pylist()
     rows[0]["timestamp"] += 1
     rows[1]["key"] = b"other"
@@ -218,24 +220,24 @@ def test_changed_coordinates_are_found() -> None:
     assert find_different_offsets(records([1]).select(["offset"]), records(ALL)) == []
 
 
-def test_times_beyond_the_year_9999_are_compared() -> None:
-    """A producer may send any number; Python's own times end there."""
+def test_times_after_the_year_9999() -> None:
+    """Timestamps after the year 9999, where Python's end, are compared, too."""
     far = pa.timestamp("us", "UTC")
-    wanted = pa.table({"offset": [1, 2], "timestamp": pa.array([2**60, 2**60], far)})
+    expected = pa.table({"offset": [1, 2], "timestamp": pa.array([2**60, 2**60], far)})
     rows = pa.table({"offset": [1, 2], "timestamp": pa.array([2**60, 2**60 + 1], far)})
-    assert find_different_offsets(rows, wanted) == [2]
+    assert find_different_offsets(rows, expected) == [2]
 
 
-def test_a_sample_reads_the_end_and_stays_within_the_log() -> None:
-    """Windows lie inside, and do not overlap."""
-    (lot,) = sample_windows(3, 10, lambda n: n - 1)(OffsetGap(100, 1000))
-    assert lot == (OffsetGap(989, 1000),)
+def test_sample_covers_the_end_of_the_log() -> None:
+    """Windows lie inside the log, do not overlap, and cover its end."""
+    (ranges,) = sample_windows(3, 10, lambda n: n - 1)(OffsetGap(100, 1000))
+    assert ranges == (OffsetGap(989, 1000),)
     assert list(sample_windows(3, 10, lambda n: n - 1)(OffsetGap(5, 20))) == [(OffsetGap(5, 20),)]
     assert list(sample_everything(4)(OffsetGap(0, 6))) == [(OffsetGap(0, 4),), (OffsetGap(4, 6),)]
 
 
-def test_holes_that_lie_near_are_looked_up_together() -> None:
-    """One read for a cluster, which holds all of it."""
+def test_near_holes_share_a_read() -> None:
+    """One read looks up holes that lie near each other."""
     near = [OffsetGap(1, 2), OffsetGap(5, 6), OffsetGap(50, 51)]
     assert [len(group) for group in cluster_gaps(near, 10, 100)] == [2, 1]
     assert select_inside(np.array([0, 1, 2, 5, 50, 51]), near) == [1, 5, 50]
@@ -243,8 +245,8 @@ def test_holes_that_lie_near_are_looked_up_together() -> None:
     assert select_inside(np.array([1]), []) == []
 
 
-def test_no_look_up_spans_more_than_its_bound() -> None:
-    """Holes of a compacted topic lie near each other all along, and one may be a whole log."""
+def test_read_of_holes_is_limited() -> None:
+    """Neither many near holes nor one long hole exceed the limit of a read."""
     many = [OffsetGap(n, n + 1) for n in range(0, 100, 2)]
     for gaps in (many, [OffsetGap(0, 95)], [OffsetGap(3, 25), OffsetGap(26, 27)]):
         found = list(cluster_gaps(gaps, 10, 20))
@@ -252,8 +254,8 @@ def test_no_look_up_spans_more_than_its_bound() -> None:
         assert merge_gaps(gap for group in found for gap in group) == merge_gaps(gaps)
 
 
-def test_known_gaps_are_taken_out_of_holes() -> None:
-    """Whatever way they overlap."""
+def test_subtract_gaps() -> None:
+    """Overlaps of any kind are removed."""
     assert subtract_gaps([OffsetGap(0, 10)], [OffsetGap(2, 4), OffsetGap(8, 12)]) == (
         OffsetGap(0, 2),
         OffsetGap(4, 8),
@@ -261,22 +263,22 @@ def test_known_gaps_are_taken_out_of_holes() -> None:
     assert subtract_gaps([OffsetGap(0, 3), OffsetGap(5, 6)], [OffsetGap(0, 3)]) == (OffsetGap(5, 6),)
 
 
-def test_the_configuration_says_what_a_table_is() -> None:
-    """Own tables, dead letters, and what a transform makes, which is not loaded for that."""
+def test_kinds_of_tables() -> None:
+    """Topic tables, dead letters and derived tables are told apart without loading the transform."""
     config = {"group.id": "g", "lake.warehouse": "x", "lake.tables": {"orders": "shop.orders"}}
-    marks = CommittedOffsets({"g": {P: 3}})
+    offsets_of_table = CommittedOffsets({"g": {P: 3}})
     plain, shaped = (
         TableKindRules.from_config(config),
         TableKindRules.from_config(config | {"lake.transform": "nowhere:at_all"}),
     )
-    assert plain.classify_table("shop.orders", marks) is TOPIC_TABLE
-    assert plain.classify_table("shop.even", marks) is DERIVED_TABLE
-    assert plain.classify_table("shop.orders_dead_letter", marks) is DEAD_LETTER_TABLE
-    assert shaped.classify_table("shop.orders", marks) is DERIVED_TABLE
+    assert plain.classify_table("shop.orders", offsets_of_table) is TOPIC_TABLE
+    assert plain.classify_table("shop.even", offsets_of_table) is DERIVED_TABLE
+    assert plain.classify_table("shop.orders_dead_letter", offsets_of_table) is DEAD_LETTER_TABLE
+    assert shaped.classify_table("shop.orders", offsets_of_table) is DERIVED_TABLE
 
 
 class LostLake:
-    """A lake whose one table no longer says which offsets it holds."""
+    """A lake whose only table has lost its committed offsets."""
 
     def open_table(self, _: str) -> "LostLake":
         return self
@@ -285,16 +287,16 @@ class LostLake:
         raise CommittedOffsetsLostError("its snapshots have expired")
 
 
-def test_lost_marks_are_bad() -> None:
-    """What cannot be judged is not good; the note says why."""
+def test_lost_offsets_are_bad() -> None:
+    """A table without readable offsets fails, with the reason as its note."""
     rules = TableKindRules.from_config({"group.id": "g", "lake.warehouse": "x"})
     lake: Any = LostLake()
     (found,) = LakeVerification(lake, rules, None, None, lambda *_: None).run(["lake.orders"])
     assert (found.is_bad(strict=False), found.notes) == (True, ("its snapshots have expired",))
 
 
-def test_the_unknown_is_bad_only_where_it_shall_be() -> None:
-    """A fault is bad always, a sound table never."""
+def test_unknown_offsets_are_bad_if_strict() -> None:
+    """Unknown offsets are bad with `strict` only, faults always."""
 
     def bad(part: PartitionVerification, *, strict: bool) -> bool:
         return TableVerification("t", "own", (part,)).is_bad(strict=strict)
@@ -305,8 +307,8 @@ def test_the_unknown_is_bad_only_where_it_shall_be() -> None:
     assert not bad(PartitionVerification(*P), strict=True)
 
 
-def test_the_reader_connects_as_the_ingest_does() -> None:
-    """Whatever the connection needs is taken over, and no group's setting."""
+def test_reader_uses_the_connection_settings() -> None:
+    """The reader takes the connection settings and no settings of the group."""
     connected = {
         "bootstrap.servers": "b:9093",
         "enable.ssl.certificate.verification": False,
