@@ -45,7 +45,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
         connected = _connect_target(settings, clock, stack)
         monitor = GroupMonitor(settings, clock)
         stack.callback(monitor.close)
-        if settings.queue is not QueueKind.SHARE:
+        if settings.queue is not QueueKind.SHARE:  # `queue` may have been forgotten
             refuse_share_group(settings)
         web_server = SidecarWebServer(settings.group, clock, LOOP_HANG_TIMEOUT_S + 3 * settings.interval)
         stack.callback(web_server.stop)
@@ -133,5 +133,6 @@ def _connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -
 
 
 def _require_extra(extra: str, *modules: str) -> None:
+    # find_spec imports nothing: a missing module is reported as the extra that has it
     if any(find_spec(name) is None for name in modules):
         raise StartupError(f"target={extra} needs an extra: pip install 'trimtab[{extra}]'")

@@ -91,6 +91,7 @@ class ControlLoop:
             interval = self._settings.interval
             if not self._was_leader:
                 interval = min(interval, STANDBY_INTERVAL_S)
+            # from start to start, or a slow broker would stretch every window
             seconds = max(0.0, interval - (self._clock.monotonic() - started_at))
 
     def run_iteration(self) -> ScalingDecision:

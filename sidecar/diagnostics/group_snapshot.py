@@ -72,7 +72,7 @@ class LiveGroupReader:
             rate_source=source,
             plan=plan,
             decisions=decisions,
-            trouble=tuple(dict.fromkeys((*trouble, *more))),
+            trouble=tuple(dict.fromkeys((*trouble, *more))),  # both may report the same outage
             known_consumers=known,
             capacity=self._capacity,
             replica_racks=racks,
@@ -83,14 +83,9 @@ class LiveGroupReader:
 
     def _build_empty_snapshot(self, now: float, trouble: str) -> LiveGroupSnapshot:
         # without a broker every further request would wait for its timeout
+        known, source = self._list_known_consumers(now), SOURCE_MEASURED
         return LiveGroupSnapshot(
-            now,
-            ObservedGroup(),
-            {},
-            SOURCE_MEASURED,
-            trouble=(trouble,),
-            known_consumers=self._list_known_consumers(now),
-            capacity=self._capacity,
+            now, ObservedGroup(), {}, source, None, (), (trouble,), known, self._capacity
         )
 
     def _detect_share_group(self, decisions: Sequence[DecisionRecord]) -> None:

@@ -221,7 +221,7 @@ def _list_expected(snapshot: LiveGroupSnapshot, current: DecisionRecord | None) 
 def _get_capacity(snapshot: LiveGroupSnapshot, name: str) -> float | None:
     if snapshot.plan is None:
         return snapshot.capacity
-    return snapshot.plan.capacities.get(name, snapshot.plan.capacity)
+    return snapshot.plan.capacities.get(name, snapshot.plan.capacity)  # learned, else the configured one
 
 
 def _sum_load(partitions: Iterable[TopicPartition], snapshot: LiveGroupSnapshot) -> LoadSummary:

@@ -82,7 +82,7 @@ def measure_baseline(
         _check_topics_exist(settings, monitor)
         plan, published = control_topics.read_plan(), control_topics.read_write_rates()
         refuse_share_group(settings)
-        if plan is None and not capacity_known:
+        if plan is None and not capacity_known:  # reported before the measurement, not a window later
             raise SidecarSettingError(
                 "capacity is missing, and there is no plan to take it from; give what one consumer "
                 'sustains: --capacity "2.3 MB/s"'

@@ -86,7 +86,10 @@ class DecisionCertifier:
                 left=lambda: self._compute_time_left(started_at),
             )
         except Exception as error:  # noqa: BLE001  # a solver may raise anything
-            self._log_if_new(f"no certificate: {error!r}")
+            text = f"no certificate: {error!r}"
+            if text != self._last_warning:  # the next observation may fail alike
+                log.warning("%s", text)
+            self._last_warning = text
             return
         self._last_certificate = TimedCertificate(
             self._clock.wall(),
@@ -99,8 +102,3 @@ class DecisionCertifier:
     def _compute_time_left(self, started_at: float) -> float:
         elapsed = self._clock.monotonic() - started_at
         return 0.0 if self._stop.is_set() else self._settings.certify_timeout - elapsed
-
-    def _log_if_new(self, text: str) -> None:
-        if text != self._last_warning:
-            log.warning("%s", text)
-        self._last_warning = text

@@ -61,6 +61,7 @@ class DecisionRecorder:
         self._last_is_known = False
         self._last_warning = ""
         self._wakeup, self._stop = Event(), Event()
+        # a daemon: an unresponsive broker does not delay the exit
         self._thread = Thread(target=self._run, name="trimtab-decisions", daemon=True)
         self._thread.start()
 

@@ -24,7 +24,7 @@ class IterationReport:
     time: float  # seconds since the epoch
     decision: ScalingDecision
     write_rates: Mapping[TopicPartition, PartitionLoad]
-    epoch: int  # of the current plan
+    epoch: int  # of the current plan; 0 in standby
     is_group_known: bool
     decision_seconds: float
     iteration_seconds: float
@@ -54,7 +54,7 @@ class LogReporter:
 
     def __call__(self, report: IterationReport) -> None:
         """Log the iteration."""
-        for text in report.trouble:
+        for text in report.trouble:  # an outage lasts for many iterations
             if text not in self._last_trouble:
                 log.warning("%s", text)
         self._last_trouble = report.trouble

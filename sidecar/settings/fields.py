@@ -74,6 +74,7 @@ def expand_paused_directions(option: PauseOption) -> frozenset[Direction]:
 
 def build_pod_rules(count: int) -> ScalingRulesSetting:
     """Return the rules of the short form `scale-up-policies: 4`."""
+    # a period of 0 is one iteration; the cooldown spaces the changes
     return ScalingRulesSetting(policies=(ScalingPolicySetting(type="pods", value=count, period=0),))
 
 

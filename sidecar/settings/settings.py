@@ -81,18 +81,18 @@ class SidecarSettings(SidecarOptions):
     @property
     def autoscaling_policy(self) -> AutoscalingPolicy:
         """Return the policy as decisions use it."""
+        placement = PlacementPolicy(self.effective_heuristic, self.capacity, self.headroom, consolidate=True)
         learned = CapacityBounds(self.learned_capacity_min, self.learned_capacity_max)
+        tolerance = self.tolerance
         return AutoscalingPolicy(
-            placement=PlacementPolicy(
-                self.effective_heuristic, self.capacity, self.headroom, consolidate=True
-            ),
+            placement=placement,
             min_replicas=self.min,
             max_replicas=self.max,
             scale_up=self.scale_up_policies.build_rules(
-                self.scale_up_stabilization_window, self.tolerance.scale_up
+                self.scale_up_stabilization_window, tolerance.scale_up
             ),
             scale_down=self.scale_down_policies.build_rules(
-                self.scale_down_stabilization_window, self.tolerance.scale_down
+                self.scale_down_stabilization_window, tolerance.scale_down
             ),
             cooldown=self.cooldown,
             paused_directions=expand_paused_directions(self.pause),
@@ -149,7 +149,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> SidecarSetting
         if value is not None:
             old = given.get(name)
             given[name] = {**old, **value} if name == "kafka" and isinstance(old, dict) else value
-    with mask_secrets_in_errors(given, os.environ):
+    with mask_secrets_in_errors(given, os.environ):  # validation errors repeat the value
         return _load_resolved(resolve_secrets(given, os.environ))
 
 
@@ -173,6 +173,7 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
 
 
 def _load_resolved(given: Mapping[str, Any]) -> SidecarSettings:
+    # before the validation, which would call them unknown and suggest other names
     misplaced = sorted(_CONSUMER_SETTINGS & given.keys())
     if misplaced:
         raise SidecarSettingError(

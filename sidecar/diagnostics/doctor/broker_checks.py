@@ -23,20 +23,8 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import PeerError, SaslAuthenticationError, SettingError, TlsHandshakeError
 from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
-from trimtab.sidecar.diagnostics.doctor.checks import (
-    Finding,
-    FindingLevel,
-    MemberMetadata,
-    check_clock,
-    check_control_topic,
-    check_last_decision,
-    check_plan_followed,
-    check_rights,
-    check_sidecar_clock,
-    failed,
-    noted,
-    passed,
-)
+from trimtab.sidecar.diagnostics.doctor import checks
+from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (
     TRACKERS_CHECK,
     check_markers_topic,
@@ -87,7 +75,7 @@ class BrokerChecks:
                 f"no broker responds at {s.bootstrap}: {format_kafka_error(error)}",
                 "check that a broker is running, its address, the firewall, security.protocol and the login",
             )
-        checks = (
+        findings = (
             self._check_nodes(cluster.nodes),
             self._check_group(),
             self._check_topics(),
@@ -96,7 +84,7 @@ class BrokerChecks:
             self._check_control_topics(),
             self._check_plan(),
         )
-        return [*chain.from_iterable(checks)]
+        return [*chain.from_iterable(findings)]
 
     def _check_nodes(self, nodes: Iterable[Any]) -> Iterable[Finding]:
         # clients connect to advertised.listeners, which may differ from the bootstrap address
@@ -139,7 +127,7 @@ class BrokerChecks:
             yield passed(check, f"{group.state}, {counts}")
         else:
             # with topics given the group may start later
-            level = FindingLevel.NOTE if self._settings.topics else FindingLevel.FAILED
+            level = checks.FindingLevel.NOTE if self._settings.topics else checks.FindingLevel.FAILED
             remedy = "check the group's name, start a consumer, or set topics"
             yield Finding(check, level, "no members and no commits", remedy)
 
@@ -171,7 +159,7 @@ class BrokerChecks:
             if isinstance(described, Finding):
                 yield described
             elif described is not None:
-                yield check_rights(f"topic {topic}", needed, described.allowed_operations)
+                yield checks.check_rights(f"topic {topic}", needed, described.allowed_operations)
 
     def _check_queue(self) -> Iterable[Finding]:
         s = self._settings
@@ -182,7 +170,7 @@ class BrokerChecks:
             messages = self._describe_topic(s.topics[0])
             count = messages.partitions if isinstance(messages, TopicDescription) else None
             yield check_markers_topic(topic, markers.partitions, count, self._fetch_config(topic))
-            yield check_rights(f"topic {topic}", ("Describe",), markers.allowed_operations)
+            yield checks.check_rights(f"topic {topic}", ("Describe",), markers.allowed_operations)
         else:
             yield markers or check_markers_topic(topic, None, None, {})
         group = tracker_group(s.group)
@@ -234,9 +222,9 @@ class BrokerChecks:
                 yield noted(f"control topic {topic}", "missing; the first sidecar creates it")
             else:
                 policy = self._fetch_config(topic).get("cleanup.policy")
-                yield check_control_topic(topic, described.partitions, policy)
+                yield checks.check_control_topic(topic, described.partitions, policy)
                 needed = ("Describe", "Read", "Write")
-                yield check_rights(f"topic {topic}", needed, described.allowed_operations)
+                yield checks.check_rights(f"topic {topic}", needed, described.allowed_operations)
 
     def _check_plan(self) -> Iterable[Finding]:
         try:
@@ -254,10 +242,10 @@ class BrokerChecks:
             appended = self._fetch_last_append_time()
         if appended is not None:
             times["the broker"] = appended
-        yield check_clock(now, times)
+        yield checks.check_clock(now, times)
         if last is not None and appended is not None:
-            yield check_sidecar_clock(last.until, appended)
-        yield check_last_decision(last, plan, now)
+            yield checks.check_sidecar_clock(last.until, appended)
+        yield checks.check_last_decision(last, plan, now)
         if self._settings.queue is QueueKind.SHARE:
             return  # the broker distributes the records itself
         try:
@@ -265,7 +253,7 @@ class BrokerChecks:
         except KafkaException:
             return  # reported by the check of the group
         leaders = self._brokers.fetch_cluster_metadata().leaders
-        yield check_plan_followed(plan, protocol, members, leaders, now)
+        yield checks.check_plan_followed(plan, protocol, members, leaders, now)
 
     def _describe_topic(self, topic: str) -> TopicDescription | Finding | None:
         """Return a finding if the request fails, None if the topic does not exist."""
@@ -354,7 +342,7 @@ def run_broker_checks(settings: SidecarSettings, clock: Clock) -> list[Finding]:
 
 
 def _report_unreachable(message: str, remedy: str) -> list[Finding]:
-    skipped = Finding("other checks", FindingLevel.SKIPPED, "they need a broker")
+    skipped = Finding("other checks", checks.FindingLevel.SKIPPED, "they need a broker")
     return [failed("brokers", message, remedy), skipped]
 
 
