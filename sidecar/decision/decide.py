@@ -12,6 +12,7 @@ Rules; the first that applies decides:
  1. Blind: hold while the plan, the replicas or the group's members are unknown. Unknown write
     rates alone do not change the count (`recommendation`, rule 3); dead replicas are replaced.
  2. Announce: publish a new epoch if there is no plan, or heuristic, capacity or headroom changed.
+    Publish a changed maximum batch age (`freshness`) in the same epoch.
  3. Advisory: if the replicas cannot be changed, record their count as observed.
  4. Stop: stop a draining replica once it owns nothing, the group is stable and every partition has
     an owner. A replica that owns a partition is never stopped, except the last replica of an idle

@@ -87,13 +87,13 @@ class GroupMonitor:
 
     def measure(self) -> GroupMeasurement:
         """Measure load, members and backlog; takes at most a few timeouts."""
-        # Commits come before end offsets: a commit read later could exceed the end (negative lag).
         layout = self._brokers.fetch_cluster_metadata()
         if not layout.leaders:
             return self._record_outage(layout)
         group, group_errors = self.describe_group_with_trouble()
         topics, missing = self._resolve_topics(layout, group)
         candidates = layout.leaders if topics is None else _select_leaders(layout, topics)
+        # Before the end offsets: a commit read later could exceed them.
         commits = self._fetch_commits(candidates)
         topics = frozenset(p.topic for p in commits.offsets) if topics is None else topics
         self._leaders = _select_leaders(layout, topics)
