@@ -1,4 +1,4 @@
-"""How hard hypothesis tries: HYPOTHESIS_PROFILE=quick (default), ci or night."""
+"""Effort of hypothesis: HYPOTHESIS_PROFILE=quick (default), ci or night."""
 
 import os
 

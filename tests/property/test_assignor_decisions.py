@@ -35,7 +35,7 @@ speeds = st.one_of(st.none(), st.just(0.0), st.floats(0.001, 250.0), st.integers
 
 @dataclass(frozen=True)
 class Situation:
-    """What a decision is given."""
+    """Input of a decision."""
 
     group: ConsumerGroup
     load: Load
@@ -93,7 +93,7 @@ def weights(situation: Situation) -> Mapping[TopicPartition, float]:
 
 
 def joined(situation: Situation, plan: PlacementPlan) -> Situation:
-    """Let the members that a plan adds join, under ids that sort last."""
+    """Let the members that a plan adds join, with ids that sort last."""
     names_last = {name: f"n{int(name[1:]):03}" if name.startswith("+") else name for name in plan.assignment}
     added = [name for name in plan.assignment if name.startswith("+")]
     fresh = tuple(Member(names_last[name], frozenset(TOPICS)) for name in added)
@@ -103,8 +103,8 @@ def joined(situation: Situation, plan: PlacementPlan) -> Situation:
 
 
 @given(situations())
-def test_every_partition_has_exactly_one_owner_who_subscribes(situation: Situation) -> None:
-    """A partition that a member which may hold something subscribes to is read by just one such."""
+def test_every_partition_has_exactly_one_subscribed_owner(situation: Situation) -> None:
+    """A partition with an eligible subscriber has exactly one owner, which subscribes to it."""
     plan = decided(situation)
     held = Counter(p for partitions in plan.assignment.values() for p in partitions)
     able = eligible(situation.group)
@@ -116,8 +116,8 @@ def test_every_partition_has_exactly_one_owner_who_subscribes(situation: Situati
 
 
 @given(situations())
-def test_sizing_leaves_nothing_unread(situation: Situation) -> None:
-    """In open mode every partition has one reader: a subscriber, or an added member."""
+def test_sizing_assigns_every_partition(situation: Situation) -> None:
+    """In open mode every partition has one owner: a subscriber, or an added member."""
     plan = sized(situation)
     held = Counter(p for partitions in plan.assignment.values() for p in partitions)
     able = {m.id: m for m in situation.group.members if not m.draining}
@@ -129,7 +129,7 @@ def test_sizing_leaves_nothing_unread(situation: Situation) -> None:
 
 @given(situations(COUNTING))
 def test_no_added_consumer_is_overfull_unless_by_one_partition(situation: Situation) -> None:
-    """In open mode a member is above its headroom only by a single partition, too large."""
+    """In open mode only a member with a single oversized partition exceeds its headroom."""
     plan, weight = sized(situation), weights(situation)
     for member, partitions in plan.assignment.items():
         load = sum(weight[p] for p in partitions)
@@ -137,11 +137,10 @@ def test_no_added_consumer_is_overfull_unless_by_one_partition(situation: Situat
 
 
 @given(situations(COUNTING))
-def test_no_member_is_overfull_unless_it_must(situation: Situation) -> None:
-    """In closed mode, consolidating, a member is above its headroom only when it must.
+def test_no_member_is_overfull_if_the_load_fits(situation: Situation) -> None:
+    """With `consolidate` a member exceeds its headroom only by a single oversized partition, or noted.
 
-    It must when it reads a single partition, itself too large; or when the heuristic finds no room
-    for something at the capacities as they are, and then the plan says that there is an overload.
+    The note on overload is there if the heuristic finds no room at the given capacities.
     """
     situation = replace(situation, policy=replace(situation.policy, consolidate=True))
     framed = build_problem(index_group(situation.group), situation.load, situation.policy)
@@ -159,15 +158,15 @@ def test_no_member_is_overfull_unless_it_must(situation: Situation) -> None:
 
 @given(situations(), st.randoms(use_true_random=False))
 def test_equal_input_gives_equal_bytes(situation: Situation, chance: random.Random) -> None:
-    """The order in which members, partitions, owners and speeds are given changes no byte."""
+    """The order of members, partitions, owners and write rates changes no byte."""
     other = shuffled(situation, chance)
     assert repr(asdict(decided(situation))) == repr(asdict(decided(other)))
     assert repr(asdict(sized(situation))) == repr(asdict(sized(other)))
 
 
 @given(situations(SETTLING))
-def test_settling_heuristics_move_nothing_when_nothing_changed(situation: Situation) -> None:
-    """One that settles keeps its own output: consolidating, and in open mode if it counts."""
+def test_idempotent_heuristics_keep_their_own_output(situation: Situation) -> None:
+    """They move nothing in a second decision: consolidating, and in open mode if they pack by capacity."""
     if get_heuristic(situation.policy.heuristic).packs_by_capacity:
         assert not sized(joined(situation, sized(situation))).moves
     situation = replace(situation, policy=replace(situation.policy, consolidate=True))
@@ -178,8 +177,8 @@ def test_settling_heuristics_move_nothing_when_nothing_changed(situation: Situat
 
 
 @given(situations(COUNTING))
-def test_spreading_moves_only_what_is_worth_it(situation: Situation) -> None:
-    """Spread again with nothing changed, moves relieve the fullest by 5 % or employ one more."""
+def test_spreading_again_moves_only_at_a_gain(situation: Situation) -> None:
+    """Moves without a change lower the maximum fill by 5 % or employ one more member."""
     situation = replace(situation, policy=replace(situation.policy, consolidate=False))
     first = decided(situation)
     second = decided(situation.with_owners(first))
@@ -189,7 +188,7 @@ def test_spreading_moves_only_what_is_worth_it(situation: Situation) -> None:
 
 @given(situations())
 def test_draining_members_end_empty(situation: Situation) -> None:
-    """A draining member holds nothing; where all drain, this goes for the open mode only."""
+    """A draining member gets no partition; if all drain, only in open mode."""
     draining = [m.id for m in situation.group.members if m.draining]
     assert not any(sized(situation).assignment[m] for m in draining)
     if len(draining) < len(situation.group.members):
@@ -198,7 +197,7 @@ def test_draining_members_end_empty(situation: Situation) -> None:
 
 @given(situations(("sticky",)))
 def test_sticky_is_as_even_by_count_as_subscriptions_allow(situation: Situation) -> None:
-    """Nobody could hand a partition to a member with at least two fewer that subscribes to it."""
+    """No member could give a partition to a subscriber with at least two fewer."""
     plan, able = decided(situation), eligible(situation.group)
     count = {m: len(held) for m, held in plan.assignment.items() if m in able}
     for giver in able:
@@ -208,8 +207,8 @@ def test_sticky_is_as_even_by_count_as_subscriptions_allow(situation: Situation)
 
 
 @given(situations(("sticky",)))
-def test_sticky_moves_no_more_than_balance_asks(situation: Situation) -> None:
-    """Where all subscribe to all, only what exceeds the fair share leaves its owner."""
+def test_sticky_moves_only_what_exceeds_the_fair_share(situation: Situation) -> None:
+    """If all subscribe to all, only partitions above the fair share leave their owner."""
     members = tuple(replace(m, topics=frozenset(TOPICS)) for m in situation.group.members)
     assume(members)
     situation = replace(situation, group=replace(situation.group, members=members))
@@ -223,8 +222,8 @@ def test_sticky_moves_no_more_than_balance_asks(situation: Situation) -> None:
 
 
 @given(situations())
-def test_r_score_counts_what_had_an_owner(situation: Situation) -> None:
-    """R is the speed of the partitions taken from a member, over the capacity (eq. 10)."""
+def test_r_score_counts_partitions_with_an_owner(situation: Situation) -> None:
+    """R is the write rate of the partitions taken from a member ÷ the capacity (eq. 10)."""
     plan, weight = decided(situation), weights(situation)
     there = {m.id for m in situation.group.members}
     target = {p: m for m, held in plan.assignment.items() for p in held}
@@ -237,8 +236,8 @@ def test_r_score_counts_what_had_an_owner(situation: Situation) -> None:
 
 
 @given(situations())
-def test_moves_and_assignment_tell_one_story(situation: Situation) -> None:
-    """Owners plus moves give the assignment, and every move has a reason."""
+def test_owners_plus_moves_give_the_assignment(situation: Situation) -> None:
+    """Every move has a reason."""
     plan = decided(situation)
     after = dict(situation.group.owners)
     for move in plan.moves:
@@ -268,8 +267,8 @@ def shuffled(situation: Situation, chance: random.Random) -> Situation:
 
 
 @given(situations(COUNTING))
-def test_heuristics_leave_their_problem_alone(situation: Situation) -> None:
-    """A heuristic writes to none of the arrays that it is given."""
+def test_heuristics_do_not_write_to_their_problem(situation: Situation) -> None:
+    """The arrays of a problem are the same after a decision."""
     problem = build_problem(
         index_group(situation.group), situation.load, situation.policy, open_mode=True
     ).problem

@@ -1,4 +1,4 @@
-"""Certificates against every packing there is: none costs less than the bound."""
+"""Certificates compared with every packing of a small problem."""
 
 import math
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def problems(draw: st.DrawFn, weights: st.SearchStrategy[float] = loads) -> Pack
 
 
 def packings(problem: PackingProblem) -> Iterator[IntArray]:
-    """Yield every packing; of the members to be added the lowest numbers are used first."""
+    """Yield every packing; of the added members the lowest numbers are used first."""
     members, items = len(problem.capacity), len(problem.weight)
     held: dict[int, list[int]] = {}
 
@@ -90,7 +90,7 @@ def plenty() -> float:
 
 @given(problems(), costs, st.sampled_from(["mbf", "mwf", "bfd", "nf"]))
 def test_no_packing_costs_less_than_the_bound(problem: PackingProblem, cost: float, name: str) -> None:
-    """The bound is at most the optimum, that is at most what is known, and the gap covers it."""
+    """The bound is at most the optimum, which is at most the best known; the gap covers it."""
     bins = pack_open_mode(get_heuristic(name), problem)
     made = certify_decision(problem, bins, moves_cost=cost, left=plenty)
     least = min(consumers(b) + cost * moves(problem, b) for b in packings(problem))
@@ -104,7 +104,7 @@ def test_no_packing_costs_less_than_the_bound(problem: PackingProblem, cost: flo
 
 
 @given(problems(), st.sampled_from(["mbf", "mwf", "bfd", "nf"]))
-def test_nothing_moves_less_with_as_many_consumers(problem: PackingProblem, name: str) -> None:
+def test_no_packing_of_as_many_consumers_moves_less(problem: PackingProblem, name: str) -> None:
     """The bound on R holds for every packing with no more consumers."""
     bins = pack_open_mode(get_heuristic(name), problem)
     made = certify_moves(problem, bins, left=plenty)
@@ -118,7 +118,7 @@ def test_nothing_moves_less_with_as_many_consumers(problem: PackingProblem, name
 
 @given(problems(whole), costs)
 def test_a_complete_bound_is_the_linear_program_s(problem: PackingProblem, cost: float) -> None:
-    """With all sets that fit as columns, the linear program's value is the bound that was found."""
+    """With all fitting sets as columns the linear program has the value of the bound."""
     assume(len(problem.weight))
     kinds = build_consumer_kinds(problem, cost)
     prices = MasterPrices(1.0, len(problem.weight))
@@ -137,7 +137,7 @@ def test_a_complete_bound_is_the_linear_program_s(problem: PackingProblem, cost:
 
 @given(problems(), costs, st.integers(0, 6))
 def test_a_bound_cut_short_is_still_a_bound(problem: PackingProblem, cost: float, looks: int) -> None:
-    """Time that is over after any number of looks at the clock weakens the bound, no more."""
+    """A time limit after any number of clock reads only weakens the bound."""
     ticks = iter(range(looks, -(10**6), -1))
     bins = pack_open_mode(get_heuristic("mbf"), problem)
     made = certify_decision(problem, bins, moves_cost=cost, left=lambda: float(next(ticks)))
@@ -147,8 +147,8 @@ def test_a_bound_cut_short_is_still_a_bound(problem: PackingProblem, cost: float
 
 
 @given(problems(), costs)
-def test_a_decision_that_does_not_fit_is_told(problem: PackingProblem, cost: float) -> None:
-    """All on one consumer is certified too, and said not to fit where it overfills."""
+def test_a_decision_that_does_not_fit_is_marked(problem: PackingProblem, cost: float) -> None:
+    """All partitions on one consumer get a certificate, whose `fits` is False if it overflows."""
     bins = np.full(len(problem.weight), len(problem.capacity), dtype=np.int32)
     made = certify_decision(problem, bins, moves_cost=cost, left=plenty)
     single = len(bins) <= 1 or problem.weight.sum() <= 100.0 * (1 + CAPACITY_TOLERANCE)

@@ -1,4 +1,4 @@
-"""A batch of `kmq` tells each acknowledgement once, however its messages are looked at."""
+"""A batch of `kmq` reports each acknowledgement once, however its messages are accessed."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ SWEEP = -1
 
 
 class Heard:
-    """A settler that notes what it is told; its clock is `at`."""
+    """A settler that records its calls; its clock is `at`."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -42,10 +42,10 @@ def batch(where: list[tuple[int, int]], heard: Heard) -> DeliveredBatch:
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), unique=True, min_size=1),
     st.lists(st.integers(-1, 60)),
 )
-def test_each_acknowledgement_is_told_once_and_nothing_else(
+def test_each_acknowledgement_is_reported_exactly_once(
     where: list[tuple[int, int]], steps: list[int]
 ) -> None:
-    """Whatever the order of messages and of sweeps, and wherever offsets have gaps."""
+    """This holds for any order of messages and sweeps, and for gaps in the offsets."""
     heard = Heard()
     handed, told, said = batch(where, heard), Counter[tuple[int, int]](), set[tuple[int, int]]()
     for step in [*steps, SWEEP]:
@@ -64,8 +64,8 @@ def test_each_acknowledgement_is_told_once_and_nothing_else(
     assert opened == set(where)
 
 
-def test_what_is_not_acknowledged_is_told_as_it_was_said() -> None:
-    """A retry and a late ack are noted; an extension holds for whoever looks again."""
+def test_other_settlements_are_reported_as_given() -> None:
+    """A retry and a late acknowledgement are recorded; an extension is visible in every view."""
     heard = Heard()
     handed = batch([(0, 5), (0, 6), (0, 7)], heard)
     assert handed[0].retry(3) is SettlementResult.DONE

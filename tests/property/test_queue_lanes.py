@@ -1,4 +1,4 @@
-"""`ordered` keeps the order of keys and its commits for every order of finishing."""
+"""`ordered` keeps the order of keys, and its commits hold for any order of completion."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The cheapest flow is the cheapest assignment: beside every other one, and Klein's algorithm."""
+"""The cheapest flow compared with every assignment, and with Klein's algorithm."""
 
 import itertools
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ FEW = 6  # partitions of which every assignment can be tried
 def problems(
     draw: st.DrawFn, partitions: int = FEW, members: int = 3, *, alike: bool = False
 ) -> PackingProblem:
-    """Members of up to three racks and nowhere, topics that not everybody reads."""
+    """Members in up to three racks or without one; not every member subscribes to every topic."""
     count, readers = draw(st.integers(0, partitions)), draw(st.integers(1, members))
     topics = draw(st.integers(1, 3))
     owner = st.integers(UNASSIGNED, readers - 1)
@@ -66,14 +66,14 @@ def _counts(problem: PackingProblem, bins: IntArray) -> IntArray:
 def _worth(
     problem: PackingProblem, bins: IntArray, costs: RackCosts, *, per_topic: bool
 ) -> tuple[float, ...]:
-    """What is to be small, the first first: topics out of their limits, unevenness, cost."""
+    """Return what is minimized, in this order: topics out of limits, unevenness, cost."""
     counts = _counts(problem, bins)
     broken = per_topic and not compute_topic_limits(problem).allow_counts(counts)
     return float(broken), float((counts.sum(axis=0) ** 2).sum()), _cost(problem, bins, costs)
 
 
 def _cost(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> float:
-    """The cost of KIP-925, partition by partition."""
+    """Return the cost of KIP-925, partition by partition."""
     assert problem.racks is not None
     mean = problem.weight.mean() if len(bins) else 0.0
     cost = 0.0
@@ -88,7 +88,7 @@ def _cost(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> float:
 
 
 def _every(problem: PackingProblem) -> Iterator[IntArray]:
-    """Every assignment that subscriptions allow."""
+    """Yield every assignment that the subscriptions allow."""
     readers = [np.flatnonzero(problem.subscribed[t]).tolist() or [UNASSIGNED] for t in problem.topic]
     for bins in itertools.product(*readers):
         yield np.array(bins, dtype=np.int32)
@@ -103,7 +103,7 @@ def test_no_other_assignment_is_better(
     costs: RackCosts,
     per_topic: bool,  # noqa: FBT001 - hypothesis gives it by place
 ) -> None:
-    """Of all there are, none is more even, and none as even costs less."""
+    """No assignment is more even, and none as even costs less."""
     found = heuristic.place_rack_aware(problem, costs, per_topic=per_topic)
     assert ((found == UNASSIGNED) == ~problem.subscribed[problem.topic].any(axis=1)).all()
     best = min(_worth(problem, bins, costs, per_topic=per_topic) for bins in _every(problem))
@@ -114,8 +114,8 @@ def test_no_other_assignment_is_better(
 
 
 @given(problems(partitions=24, members=6), COSTS)
-def test_kleins_cycles_find_nothing_cheaper(problem: PackingProblem, costs: RackCosts) -> None:
-    """Cancelling negative cycles from an even start, as Kafka Streams does, ends at the same."""
+def test_kleins_algorithm_finds_nothing_cheaper(problem: PackingProblem, costs: RackCosts) -> None:
+    """Cancelling negative cycles from an even start, as Kafka Streams does, gives the same cost."""
     found = heuristic.place_rack_aware(problem, costs, per_topic=False)
     even = get_heuristic("sticky").pack(problem)
     ends = _worth(problem, klein(problem, even, costs), costs, per_topic=False)
@@ -123,8 +123,8 @@ def test_kleins_cycles_find_nothing_cheaper(problem: PackingProblem, costs: Rack
 
 
 @given(problems(partitions=24, members=6), COSTS, st.booleans())
-def test_it_settles(problem: PackingProblem, costs: RackCosts, per_topic: bool) -> None:  # noqa: FBT001
-    """Applied to its own answer it moves nothing."""
+def test_it_is_idempotent(problem: PackingProblem, costs: RackCosts, per_topic: bool) -> None:  # noqa: FBT001
+    """Applied to its own output it moves nothing."""
     found = heuristic.place_rack_aware(problem, costs, per_topic=per_topic)
     again = heuristic.place_rack_aware(replace(problem, owner=found), costs, per_topic=per_topic)
     assert again.tolist() == found.tolist()
@@ -136,8 +136,8 @@ UNEVEN = 1e5  # more than any chain of swaps may save
 def klein(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> IntArray:
     """Cancel negative cycles in the residual graph until there is none (Klein 1967).
 
-    Its nodes are the members and, the last, the sink: who takes a partition more goes there, and
-    from there it goes to who has one less.
+    Its nodes are the members and, last, the sink: a member that takes one partition more has an arc
+    to the sink, from which arcs lead to members with one less.
     """
     bins, members = bins.copy(), len(problem.capacity)
     while True:
@@ -151,7 +151,7 @@ def klein(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> IntArray
 
 
 def _residual(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> tuple[FloatArray, IntArray]:
-    """Return what passing one on costs, (M + 1, M + 1), and which of the giver's it is."""
+    """Return the cost of passing a partition on, (M + 1, M + 1), and the giver's partition."""
     members = len(problem.capacity)
     price = np.full((members + 1, members + 1), np.inf)
     item = np.full((members + 1, members + 1), UNASSIGNED, dtype=np.int32)
@@ -168,7 +168,7 @@ def _residual(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> tupl
 
 
 def _prices(problem: PackingProblem, costs: RackCosts) -> FloatArray:
-    """Return what each partition costs with each member, (P, M)."""
+    """Return the cost of each partition with each member, (P, M)."""
     alone = [np.full(len(problem.weight), m, dtype=np.int32) for m in range(len(problem.capacity))]
     found = np.zeros((len(problem.weight), len(problem.capacity)))
     for member, bins in enumerate(alone):
@@ -179,7 +179,7 @@ def _prices(problem: PackingProblem, costs: RackCosts) -> FloatArray:
 
 
 def _negative_cycle(price: FloatArray) -> list[int] | None:
-    """Find one by Bellman and Ford, closed: its first node is its last, too."""
+    """Find a closed cycle by Bellman and Ford: its first node is its last, too."""
     size = len(price)
     distance, before = np.zeros(size), np.full(size, UNASSIGNED)
     last = UNASSIGNED

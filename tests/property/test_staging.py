@@ -1,4 +1,4 @@
-"""Cooperative staging holds its promise whatever the target says."""
+"""Cooperative rebalance: no partition has two readers, whatever the target."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ PARTITIONS = range(6)
 
 @dataclass(frozen=True)
 class Claim:
-    """What one member says it reads, and since which generation."""
+    """The claims of one member, and their generation."""
 
     generation: int
     partitions: frozenset[int]
@@ -50,8 +50,8 @@ def settled(claimed: list[Claim], order: int = 1) -> Ownership:
 
 
 @given(owners, claims)
-def test_no_partition_is_given_to_two_members(target: np.ndarray, claimed: list[Claim]) -> None:
-    """What a member gets now, no other member rightfully reads."""
+def test_no_partition_has_two_readers(target: np.ndarray, claimed: list[Claim]) -> None:
+    """A partition assigned now has no other legitimate reader."""
     rightful = settled(claimed)
     now = withhold_moving_partitions(target, rightful)
     assert (target[now] != UNASSIGNED).all()
@@ -61,7 +61,7 @@ def test_no_partition_is_given_to_two_members(target: np.ndarray, claimed: list[
 
 @given(owners, claims)
 def test_an_unclaimed_partition_is_never_withheld(target: np.ndarray, claimed: list[Claim]) -> None:
-    """A partition that nobody claims goes to its target at once: nothing waits for ever."""
+    """A partition without a claim is assigned at once: none waits forever."""
     held = {p for claim in claimed for p in claim.partitions}
     now = withhold_moving_partitions(target, settled(claimed))
     for partition, member in enumerate(target.tolist()):
@@ -70,7 +70,7 @@ def test_an_unclaimed_partition_is_never_withheld(target: np.ndarray, claimed: l
 
 @given(owners, owners)
 def test_a_move_is_complete_after_two_rounds(before: np.ndarray, target: np.ndarray) -> None:
-    """Round one takes away, round two hands out; in between nobody reads what moves (KIP-429)."""
+    """Round one revokes, round two assigns; in between moving partitions have no reader (KIP-429)."""
     held = before
     for generation in (1, 2):
         of = [Claim(generation, frozenset(np.flatnonzero(held == m).tolist())) for m in MEMBERS]
@@ -83,7 +83,7 @@ def test_a_move_is_complete_after_two_rounds(before: np.ndarray, target: np.ndar
 
 @given(claims)
 def test_the_order_of_claims_does_not_matter(claimed: list[Claim]) -> None:
-    """The same claims the other way round settle alike, and by the rule told claim by claim."""
+    """Reversed claims give the same ownership, which the rule gives claim by claim, too."""
     found, other = settled(claimed), settled(claimed, order=-1)
     assert np.array_equal(found.owner, other.owner)
     for partition in PARTITIONS:
@@ -101,7 +101,7 @@ def test_the_newest_generation_owns() -> None:
 
 
 def test_two_claims_of_one_generation_cancel() -> None:
-    """Of two equal claims neither keeps the partition, and a third, older one does not either."""
+    """Neither of two equal claims owns the partition, nor does a third, older one."""
     twin, older = Claim(4, frozenset({0})), Claim(3, frozenset({0}))
     found = settled([twin, twin, older])
     assert found.owner[0] == UNASSIGNED
@@ -109,7 +109,7 @@ def test_two_claims_of_one_generation_cancel() -> None:
     assert not withhold_moving_partitions(target, found).any()
 
 
-def test_a_member_that_repeats_itself_keeps_what_it_claims() -> None:
+def test_a_repeated_claim_counts_once() -> None:
     """The same claim twice by one member is one claim."""
     twice = OwnershipClaims(
         np.array([2, 2], dtype=np.int32),

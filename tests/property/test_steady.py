@@ -1,4 +1,4 @@
-"""Promises of `steady` for any problem, against an objective that is computed here once more."""
+"""Properties of `steady` for any problem, against a second implementation of its objective."""
 
 import math
 from dataclasses import dataclass, replace
@@ -100,7 +100,7 @@ def capacity_of(problem: PackingProblem, number: int) -> float:
 
 
 def overfull(problem: PackingProblem, bins: IntArray) -> list[int]:
-    """Bins above their capacity that hold more than one partition."""
+    """Return the bins above their capacity that hold more than one partition."""
     numbers, counts = np.unique(bins[bins != UNASSIGNED], return_counts=True)
     return [
         int(n)
@@ -115,7 +115,7 @@ presets = st.sampled_from(sorted(STEADY_PRESETS))
 
 @given(problems(), presets)
 def test_no_bin_is_overfull_unless_one_partition_is_larger(problem: PackingProblem, preset: str) -> None:
-    """In open mode everything is placed, and only a partition > C may overfill, alone."""
+    """In open mode all is placed, and only a single oversized partition overfills a bin."""
     bins = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
     assert (bins != UNASSIGNED).all()
     assert not overfull(problem, bins)
@@ -123,7 +123,7 @@ def test_no_bin_is_overfull_unless_one_partition_is_larger(problem: PackingProbl
 
 @given(problems(closed=True), presets)
 def test_closed_mode_leaves_out_rather_than_overfill(problem: PackingProblem, preset: str) -> None:
-    """Where the members must do, what fits nowhere is left to whoever spreads."""
+    """In closed mode partitions without room stay UNASSIGNED; the load is then spread."""
     bins = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
     assert not overfull(problem, bins)
     for item in np.flatnonzero(bins == UNASSIGNED):
@@ -133,7 +133,7 @@ def test_closed_mode_leaves_out_rather_than_overfill(problem: PackingProblem, pr
 
 @given(problems(), presets)
 def test_every_move_has_a_reason(problem: PackingProblem, preset: str) -> None:
-    """No moved partition could go home at a gain; and staying put, where it fits, is no better."""
+    """No moved partition could return home at a gain, and the old placement, if it fits, is no better."""
     bins = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
     value = (objective := Objective(problem, STEADY_PRESETS[preset])).of(bins)
     for item in np.flatnonzero((problem.owner != UNASSIGNED) & (problem.owner != bins)):
@@ -148,7 +148,7 @@ def test_every_move_has_a_reason(problem: PackingProblem, preset: str) -> None:
 
 @given(problems(), presets, st.randoms(use_true_random=False))
 def test_renaming_members_changes_nothing(problem: PackingProblem, preset: str, random: Random) -> None:
-    """The same partitions end up together, and stay with the same owner."""
+    """The same partitions end up together, and with the same owners."""
     members = len(problem.capacity)
     entry = get_heuristic(f"steady:{preset}")
     bins = run_heuristic(entry, problem)
@@ -171,8 +171,8 @@ def together(bins: IntArray) -> set[frozenset[int]]:
 
 
 @given(problems(), presets)
-def test_the_bins_keep_count_of_the_objective(problem: PackingProblem, preset: str) -> None:
-    """The value that grows with every put and take is the one that the definition gives."""
+def test_the_incremental_objective_equals_its_definition(problem: PackingProblem, preset: str) -> None:
+    """After any number of changes the updated value is that of the definition."""
     knobs = STEADY_PRESETS[preset]
     assert problem.forecast is not None
     price = knobs.move_cost / C
@@ -189,8 +189,8 @@ def test_the_bins_keep_count_of_the_objective(problem: PackingProblem, preset: s
 
 
 @given(problems())
-def test_what_nobody_read_is_settled_at_once(problem: PackingProblem) -> None:
-    """A first placement is not moved at the next tick, if nothing has changed."""
+def test_a_first_placement_is_stable(problem: PackingProblem) -> None:
+    """The next decision on the same load moves nothing."""
     entry = get_heuristic("steady")
     first = run_heuristic(entry, replace(problem, owner=np.full_like(problem.owner, UNASSIGNED)))
     members = max(len(problem.capacity), int(first.max()) + 1)
@@ -205,7 +205,7 @@ def test_what_nobody_read_is_settled_at_once(problem: PackingProblem) -> None:
 
 
 def fills(problem: PackingProblem, bins: IntArray) -> FloatArray:
-    """Load over fair share, of the members that can read anything."""
+    """Return load ÷ fair share of the members with readable load."""
     share = compute_fair_shares(problem)
     load = np.bincount(bins, problem.weight, len(problem.capacity))
     return (load / problem.capacity)[share > 0] / share[share > 0]
@@ -213,7 +213,7 @@ def fills(problem: PackingProblem, bins: IntArray) -> FloatArray:
 
 @given(problems(closed=True))
 def test_spreading_leaves_no_gap_that_one_partition_closes(problem: PackingProblem) -> None:
-    """A member below the band gets a partition, as long as that makes the fuller one emptier."""
+    """No partition could move to a member below the band and make the fuller one emptier."""
     problem = replace(problem, weight=np.maximum(problem.weight, 0.1))
     bins = balance_load(problem)
     assert problem.subscribed[problem.topic, bins].all()
@@ -233,8 +233,8 @@ def test_spreading_leaves_no_gap_that_one_partition_closes(problem: PackingProbl
 
 
 @given(problems(closed=True), st.floats(0.99, 1.01))
-def test_what_was_spread_rests(problem: PackingProblem, wobble: float) -> None:
-    """A second call, at speeds a little different, moves nothing for less than it is worth."""
+def test_a_spread_load_is_stable(problem: PackingProblem, wobble: float) -> None:
+    """A second call with slightly changed write rates makes only moves worth their cost."""
     problem = replace(problem, weight=np.maximum(problem.weight, 0.1))
     first = balance_load(problem)
     weight = problem.weight * np.where(np.arange(len(first)) % 2, wobble, 1.0)
@@ -247,8 +247,8 @@ def test_what_was_spread_rests(problem: PackingProblem, wobble: float) -> None:
 
 
 @given(st.integers(1, 8), st.integers(1, 30), st.randoms(use_true_random=False))
-def test_even_counts_of_equal_partitions_rest(members: int, items: int, random: Random) -> None:
-    """Where all weigh the same and counts differ by one at most, nothing moves."""
+def test_even_counts_of_equal_partitions_are_stable(members: int, items: int, random: Random) -> None:
+    """With equal weights and counts that differ by at most one, nothing moves."""
     owner = [n % members for n in range(items)]
     random.shuffle(owner)
     problem = closed(np.ones(items), owner, members)
@@ -256,8 +256,8 @@ def test_even_counts_of_equal_partitions_rest(members: int, items: int, random: 
 
 
 @given(st.lists(st.floats(1, 5), min_size=40, max_size=80), st.integers(2, 6))
-def test_who_joins_takes_its_share_from_the_full(weight: list[float], members: int) -> None:
-    """What moves goes to the one that joined; the others trade fewer partitions than it gets."""
+def test_a_joining_member_takes_its_share_from_the_fullest(weight: list[float], members: int) -> None:
+    """Moves go to the new member; the others exchange fewer partitions than it gets."""
     levelled = balance_load(closed(np.array(weight), [UNASSIGNED] * len(weight), members))
     joined = closed(np.array(weight), levelled.tolist(), members + 1)
     bins = balance_load(joined)
@@ -267,8 +267,8 @@ def test_who_joins_takes_its_share_from_the_full(weight: list[float], members: i
 
 
 @given(st.lists(st.floats(1, 5), min_size=40, max_size=80), st.integers(3, 6))
-def test_who_leaves_is_shared_out_and_little_else(weight: list[float], members: int) -> None:
-    """Of what the others read, less moves than what the leaver read."""
+def test_after_a_leave_little_else_moves(weight: list[float], members: int) -> None:
+    """The other members move less of their load than the departed member had."""
     levelled = balance_load(closed(np.array(weight), [UNASSIGNED] * len(weight), members))
     owner = np.where(levelled == members - 1, UNASSIGNED, levelled)
     bins = balance_load(closed(np.array(weight), owner.tolist(), members - 1))
@@ -277,8 +277,8 @@ def test_who_leaves_is_shared_out_and_little_else(weight: list[float], members: 
 
 
 @given(st.lists(st.floats(1, 5), min_size=40, max_size=80), st.integers(2, 6), st.integers(1, 3))
-def test_readers_of_an_idle_topic_stir_nobody(weight: list[float], members: int, idle: int) -> None:
-    """What was level stays where it is when members join that cannot take any of it."""
+def test_readers_of_an_idle_topic_move_nothing(weight: list[float], members: int, idle: int) -> None:
+    """A balanced load stays if members join that cannot read any of it."""
     levelled = balance_load(closed(np.array(weight), [UNASSIGNED] * len(weight), members))
     both = closed(np.array([*weight, 1e-3]), [*levelled.tolist(), members], members + idle)
     subscribed = np.zeros((2, members + idle), dtype=np.bool_)
@@ -289,7 +289,7 @@ def test_readers_of_an_idle_topic_stir_nobody(weight: list[float], members: int,
 
 
 def closed(weight: FloatArray, owner: list[int], members: int) -> PackingProblem:
-    """One topic that all of these members read, equal capacities."""
+    """Return a closed problem of one topic, which all members read, with equal capacities."""
     return PackingProblem(
         weight=weight,
         owner=np.array(owner, dtype=np.int32),

@@ -1,4 +1,4 @@
-"""Steady with racks: what the objective counts is what there is, and nearer costs nothing else."""
+"""Steady with racks: the objective counts cross-rack load, and steps towards racks only lower it."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ BALANCED = STEADY_PRESETS["balanced"]
 
 @st.composite
 def closed(draw: st.DrawFn) -> PackingProblem:
-    """A group with room, where everybody reads something and says its rack, or does not."""
+    """A closed group with room, in which all members read all and some have a rack."""
     count, members = draw(st.integers(1, 40)), draw(st.integers(1, 6))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     weight = rng.choice([0.0, 1.0, 3.0, 8.0], count)
@@ -48,8 +48,8 @@ def without_risk(rack_cost: float) -> SteadyParams:
 
 
 @given(closed(), st.sampled_from([0.1, 1.0, 10.0]))
-def test_the_objective_counts_what_crosses(problem: PackingProblem, rack_cost: float) -> None:
-    """Moves and tolls, kept up to date at every change, are those of the bins in the end."""
+def test_the_incremental_objective_counts_cross_rack_load(problem: PackingProblem, rack_cost: float) -> None:
+    """Move and rack costs, updated with every change, equal those of the final bins."""
     bins = _build_bins(problem, without_risk(rack_cost))
     start = np.where(problem.owner < 0, 0, problem.owner).astype(np.int32)
     bins.reset_placement(start)
@@ -63,8 +63,8 @@ def test_the_objective_counts_what_crosses(problem: PackingProblem, rack_cost: f
 
 
 @given(closed(), st.sampled_from([0.1, 1.0, 10.0]))
-def test_nearer_makes_the_objective_fall(problem: PackingProblem, rack_cost: float) -> None:
-    """It is never more than it was, and nothing is filled above its capacity for it."""
+def test_rack_affinity_never_raises_the_objective(problem: PackingProblem, rack_cost: float) -> None:
+    """The objective never rises, and no bin is filled above its capacity."""
     bins = _build_bins(problem, without_risk(rack_cost))
     start = np.where(problem.owner < 0, 0, problem.owner).astype(np.int32)
     bins.reset_placement(start)
@@ -76,16 +76,16 @@ def test_nearer_makes_the_objective_fall(problem: PackingProblem, rack_cost: flo
 
 
 @given(closed())
-def test_a_weight_lets_no_more_cross(problem: PackingProblem) -> None:
-    """Where racks are dear, no more crosses than by the same heuristic without them, spread."""
+def test_a_rack_cost_never_raises_cross_rack_load(problem: PackingProblem) -> None:
+    """With a high rack cost no more load crosses racks than without one, spread."""
     free = balance_load(problem, BALANCED)
     dear = balance_load(problem, replace(BALANCED, rack_cost=10.0))
     assert crossing(problem, dear) <= crossing(problem, free) + 1e-9
 
 
 @given(closed())
-def test_without_a_weight_racks_change_nothing(problem: PackingProblem) -> None:
-    """The answer is that of a group of which no racks are known."""
+def test_without_a_rack_cost_racks_change_nothing(problem: PackingProblem) -> None:
+    """The decision is that of a group without known racks."""
     blind = replace(problem, racks=None)
     assert pack_steady(problem, BALANCED).tolist() == pack_steady(blind, BALANCED).tolist()
     assert balance_load(problem, BALANCED).tolist() == balance_load(blind, BALANCED).tolist()

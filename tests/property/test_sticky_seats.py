@@ -1,4 +1,4 @@
-"""Seats taken all at once are those taken one by one."""
+"""Seats assigned all at once equal those assigned one by one."""
 
 import heapq
 
@@ -11,8 +11,8 @@ from trimtab.assignor.model import UNASSIGNED, PackingProblem
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(0, 40))
-def test_guests_sit_down_as_one_by_one(held: list[int], guests: int) -> None:
-    """Each goes to whoever has least then, the lowest of those."""
+def test_seats_equal_those_of_a_heap(held: list[int], guests: int) -> None:
+    """Each partition goes to the member with the fewest, the lowest of ties."""
     members = len(held)
     problem = PackingProblem(
         weight=np.ones(sum(held) + guests),
@@ -36,8 +36,8 @@ def test_guests_sit_down_as_one_by_one(held: list[int], guests: int) -> None:
     assert np.ptp(np.bincount(found, minlength=members)) < 2 or not len(found)
 
 
-def test_a_problem_is_left_as_it_was() -> None:
-    """Owners that may not read on are not struck out in the caller's array."""
+def test_the_owners_of_the_problem_are_not_changed() -> None:
+    """Owners that no longer subscribe stay in the caller's array."""
     owner = np.array([0, 1, UNASSIGNED], dtype=np.int32)
     given_ = PackingProblem(
         weight=np.ones(3),

@@ -1,4 +1,4 @@
-"""The codec agrees with kafka-python's own, byte for byte, and bad bytes are named."""
+"""The codec agrees with kafka-python's own, byte for byte, and refuses malformed bytes."""
 
 from contextlib import suppress
 from typing import Any
@@ -35,8 +35,8 @@ def subscriptions(draw: st.DrawFn) -> ConsumerProtocolSubscription:
 
 
 @given(subscriptions())
-def test_subscriptions_are_read_as_kafka_python_reads_them(sent: Any) -> None:
-    """Every version's fields come out alike."""
+def test_subscriptions_decode_as_in_kafka_python(sent: Any) -> None:
+    """The fields of every version are equal."""
     data = sent.encode()
     theirs, ours = ConsumerProtocolSubscription.decode(data), decode_subscription(data)
     assert ours.topics == tuple(theirs.topics)
@@ -49,8 +49,8 @@ def test_subscriptions_are_read_as_kafka_python_reads_them(sent: Any) -> None:
 
 
 @given(st.lists(subscriptions(), max_size=5))
-def test_a_group_is_read_as_its_members_one_by_one(sent: list[Any]) -> None:
-    """What one member's bytes began with is not taken for the next one's."""
+def test_a_shared_decoder_equals_one_per_member(sent: list[Any]) -> None:
+    """Cached names of one member are never taken for those of the next."""
     raw = {f"m{n}": subscription.encode() for n, subscription in enumerate(sent)}
     for member, ours in decode_subscriptions(raw).items():
         alone = decode_subscription(raw[member])
@@ -59,8 +59,8 @@ def test_a_group_is_read_as_its_members_one_by_one(sent: list[Any]) -> None:
 
 
 @given(subscriptions(), st.data())
-def test_a_subscription_that_is_cut_off_is_named(sent: Any, data: st.DataObject) -> None:
-    """A truncated subscription raises InvalidPayloadError and never decodes to a shorter value."""
+def test_a_truncated_subscription_is_refused(sent: Any, data: st.DataObject) -> None:
+    """It raises InvalidPayloadError and never decodes to a shorter value."""
     whole = sent.encode()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(InvalidPayloadError):
@@ -68,17 +68,17 @@ def test_a_subscription_that_is_cut_off_is_named(sent: Any, data: st.DataObject)
 
 
 @given(st.binary(max_size=60))
-def test_garbage_is_named_or_read_but_never_another_error(garbage: bytes) -> None:
-    """Whatever a member sends, the leader hears InvalidPayloadError or a subscription."""
+def test_garbage_raises_no_other_error(garbage: bytes) -> None:
+    """Any bytes give a subscription or an InvalidPayloadError."""
     with suppress(InvalidPayloadError):
         assert decode_subscription(garbage).generation >= -(2**31)
 
 
 @given(st.dictionaries(names, st.integers(0, 5), max_size=4), st.integers(1, 4), st.data())
-def test_assignments_are_written_as_kafka_python_writes_them(
+def test_assignments_encode_as_in_kafka_python(
     sizes: dict[str, int], members: int, data: st.DataObject
 ) -> None:
-    """Equal bytes for the same topics and numbers, members without any included."""
+    """The bytes are equal for the same topics and numbers, also for members without any."""
     universe = PartitionIndex.from_numbers({t: np.arange(n, dtype=np.int32) for t, n in sizes.items()})
     owner = np.array(
         [data.draw(st.integers(UNASSIGNED, members - 1)) for _ in range(len(universe))], dtype=np.int32
@@ -109,8 +109,8 @@ def _theirs(
     return bytes(assignment.encode())
 
 
-def test_a_member_whose_bytes_are_no_subscription_is_given_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """It subscribes to nothing, the log names it, and the others are heard."""
+def test_a_member_with_malformed_bytes_gets_no_partitions(caplog: pytest.LogCaptureFixture) -> None:
+    """It subscribes to nothing, the log names it, and the others are decoded."""
     good = ConsumerProtocolSubscription(version=0, topics=["t"], user_data=b"").encode()
     read = decode_subscriptions({"bad": b"\x00\x01\x00\x00\x00\x07", "good": good})
     assert read["bad"].topics == ()

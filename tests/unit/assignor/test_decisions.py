@@ -1,4 +1,4 @@
-"""The two decisions on cases made by hand: closed and open mode, and the reasons that they give."""
+"""The two decisions on small cases: closed and open mode, and their reasons."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -56,29 +56,29 @@ def test_consolidating_packs_the_members_full() -> None:
 
 
 def test_an_overloaded_consumer_is_named_with_its_load() -> None:
-    """A partition that leaves an overloaded consumer says how full that would have been."""
+    """The reason of a move from an overloaded consumer has the fill that it avoids."""
     group = ConsumerGroup(members("c1", "c2"), parts(3), owned("c1", "c1", "c2"))
     plan = place_partitions(group, load(80, 52, 10), PACKED)
     assert reasons(plan)[1] == "mbf: c1 would be at 132% of its capacity"
 
 
 def test_headroom_is_part_of_the_reason() -> None:
-    """Where only a share of the capacity may be filled, the reason says so."""
+    """With a headroom below 1 the reason names it."""
     group = ConsumerGroup(members("c1", "c2"), parts(3), owned("c1", "c1", "c2"))
     plan = place_partitions(group, load(50, 40, 10), replace(PACKED, headroom=0.8))
     assert reasons(plan)[1] == "mbf: c1 would be at 90% of its capacity (80% may be filled)"
 
 
 def test_an_emptied_consumer_is_named() -> None:
-    """A partition that leaves a consumer for good says that the load fits elsewhere."""
+    """The reason of a move from an emptied consumer is that its load fits elsewhere."""
     group = ConsumerGroup(members("a", "c3"), parts(2), owned("a", "c3"))
     plan = place_partitions(group, load(60, 30), PACKED)
     assert reasons(plan) == {1: "mbf: c3 is emptied: its load fits elsewhere"}
     assert plan.r_score == pytest.approx(0.3)
 
 
-def test_forced_moves_say_what_forced_them() -> None:
-    """Left, draining, no longer subscribed, never read: each has its own words."""
+def test_forced_moves_have_their_own_reasons() -> None:
+    """Departed, draining, unsubscribed and missing owners each have their own reason."""
     group = ConsumerGroup(
         (
             Member("a", frozenset({"t"})),
@@ -95,8 +95,8 @@ def test_forced_moves_say_what_forced_them() -> None:
     assert told[3].startswith("it had no reader; ")
 
 
-def test_a_departed_owner_counts_as_nobody() -> None:
-    """No reading stops for a partition whose owner left before; one taken from a member counts."""
+def test_a_departed_owner_does_not_count_in_r() -> None:
+    """R counts partitions taken from a member, not those of an owner that left before."""
     group = ConsumerGroup(
         (*members("a"), Member("b", frozenset({"t"}), draining=True)), parts(2), owned("gone", "b")
     )
@@ -106,7 +106,7 @@ def test_a_departed_owner_counts_as_nobody() -> None:
 
 
 def test_spreading_fills_all_members_alike() -> None:
-    """With no plan the fullest member is as little full as can be, and nobody idles."""
+    """Without a plan the maximum fill is minimal, and no member idles."""
     plan = place_partitions(
         ConsumerGroup(members("a", "b", "c"), parts(6)), load(30, 30, 20, 20, 10, 10), SPREAD
     )
@@ -115,7 +115,7 @@ def test_spreading_fills_all_members_alike() -> None:
 
 
 def test_spreading_employs_a_newcomer() -> None:
-    """A member that joins gets work from the others, and the reason says so."""
+    """A member that joins gets partitions of the others, and the reason names it."""
     group = ConsumerGroup(members("a", "b", "new"), parts(6), owned("a", "a", "a", "b", "b", "b"))
     plan = place_partitions(group, load(*[10.0] * 6), SPREAD)
     assert sorted(map(len, plan.assignment.values())) == [2, 2, 2]
@@ -123,21 +123,21 @@ def test_spreading_employs_a_newcomer() -> None:
     assert len(plan.moves) == 2
 
 
-def test_spreading_keeps_what_is_nearly_as_good() -> None:
-    """A move that would relieve the fullest by less than 5 % is not made."""
+def test_spreading_keeps_owners_that_are_nearly_as_good() -> None:
+    """No partition moves to lower the maximum fill by less than 5 %."""
     group = ConsumerGroup(members("a", "b"), parts(4), owned("a", "a", "b", "b"))
     assert not place_partitions(group, load(26, 21, 20, 23), SPREAD).moves  # 47 beside 46
     assert place_partitions(group, load(30, 24, 20, 16), SPREAD).moves  # 54 beside 46
 
 
-def test_spreading_leaves_nobody_idle() -> None:
-    """Where best fit would pair four partitions on two of three members, all three get some."""
+def test_spreading_leaves_no_member_idle() -> None:
+    """Best fit would put four partitions on two of three members; all three get some."""
     plan = place_partitions(ConsumerGroup(members("a", "b", "c"), parts(4)), load(*[10.0] * 4), SPREAD)
     assert sorted(len(held) for held in plan.assignment.values()) == [1, 1, 2]
 
 
-def test_spreading_does_not_pass_an_only_partition_round() -> None:
-    """A member's one partition stays, though another of more capacity idles."""
+def test_spreading_keeps_the_only_partition_of_a_member() -> None:
+    """It stays although another member of more capacity idles."""
     group = ConsumerGroup(
         (
             Member("a", frozenset({"t"}), 20.0),
@@ -151,7 +151,7 @@ def test_spreading_does_not_pass_an_only_partition_round() -> None:
     assert not place_partitions(group, Load(speeds), SPREAD).moves
 
 
-def test_spreading_after_a_loss_moves_only_what_was_lost() -> None:
+def test_spreading_after_a_leave_moves_only_its_partitions() -> None:
     """The partitions of a member that left go to the others; nothing else moves."""
     group = ConsumerGroup(members("a", "b"), parts(6), owned("a", "a", "b", "b", "gone", "gone"))
     plan = place_partitions(group, load(*[10.0] * 6), SPREAD)
@@ -161,7 +161,7 @@ def test_spreading_after_a_loss_moves_only_what_was_lost() -> None:
 
 @pytest.mark.parametrize("policy", [SPREAD, PACKED])
 def test_an_idle_or_unknown_group_is_spread_by_count(policy: PlacementPolicy) -> None:
-    """Without any known speed, or without load and plan, everybody gets as many partitions."""
+    """Without any known rate, or without load and plan, counts are even."""
     group = ConsumerGroup(members("a", "b", "c"), parts(9))
     unknown = place_partitions(group, Load(), policy)
     assert [len(held) for held in unknown.assignment.values()] == [3, 3, 3]
@@ -171,7 +171,7 @@ def test_an_idle_or_unknown_group_is_spread_by_count(policy: PlacementPolicy) ->
 
 
 def test_an_overload_is_spread_in_proportion() -> None:
-    """In an overload a member of twice the capacity carries twice the load; the plan says so."""
+    """In an overload a member of twice the capacity gets twice the load, and a note is made."""
     group = ConsumerGroup((Member("big", frozenset({"t"}), 200.0), *members("small")), parts(12))
     plan = place_partitions(group, load(*[50.0] * 12), PACKED)
     assert [len(held) for held in plan.assignment.values()] == [8, 4]
@@ -181,16 +181,16 @@ def test_an_overload_is_spread_in_proportion() -> None:
     assert note.endswith("spread in proportion: big at 200%, small at 200%")
 
 
-def test_a_partition_too_large_is_told_to_be_split() -> None:
-    """A partition that no consumer can take is named, with what to do about it."""
+def test_an_oversized_partition_is_noted() -> None:
+    """The note names the partition and the remedy."""
     plan = place_partitions(ConsumerGroup(members("a", "b"), parts(2)), load(250, 10), PACKED)
     assert plan.notes == (
         "t-0 writes 250 B/s, more than a may take (100 B/s): split the key or raise the capacity",
     )
 
 
-def test_unknown_speeds_fall_back_to_the_mean_of_the_topic() -> None:
-    """An unknown speed weighs as its topic's mean, else as the mean of all."""
+def test_unknown_rates_count_as_the_mean_of_the_topic() -> None:
+    """An unknown rate weighs its topic's mean, else the mean of all."""
     other = TopicPartition("u", 0)
     group = ConsumerGroup((Member("a", frozenset({"t", "u"})),), (*parts(3), other))
     plan = place_partitions(group, load(10, 30, None), SPREAD)
@@ -198,21 +198,21 @@ def test_unknown_speeds_fall_back_to_the_mean_of_the_topic() -> None:
     assert plan.notes[0].startswith("no write rate of 2 of 4 partitions")
 
 
-def test_partitions_without_a_reader_are_listed() -> None:
-    """A topic to which nobody subscribes is left out, and the plan says so."""
+def test_partitions_without_a_subscriber_are_listed() -> None:
+    """They are unassigned, and the plan has a note."""
     plan = place_partitions(ConsumerGroup(members("a"), (*parts(1), *parts(2, "x"))), load(1), SPREAD)
     assert plan.unassigned == parts(2, "x")
     assert "no member subscribes to x-0, x-1" in plan.notes
 
 
 def test_a_group_without_members_gets_an_empty_plan() -> None:
-    """With nobody there, everything is unassigned."""
+    """Without members all partitions are unassigned."""
     plan = place_partitions(ConsumerGroup((), parts(2)), load(1, 1), PACKED)
     assert (dict(plan.assignment), plan.unassigned, plan.consumers) == ({}, parts(2), 0)
 
 
 def test_all_draining_members_go_on_reading() -> None:
-    """When everybody is draining, partitions stay where they are and the plan says so."""
+    """If all members drain, partitions stay with their owners and the plan has a note."""
     group = ConsumerGroup(
         tuple(replace(m, draining=True) for m in members("a", "b")), parts(2), owned("a", "b")
     )
@@ -222,14 +222,14 @@ def test_all_draining_members_go_on_reading() -> None:
     assert set(size_group(group, load(40, 40), SPREAD).assignment["+1"]) == set(parts(2))
 
 
-def test_sizing_adds_what_is_missing() -> None:
-    """Load above the members' capacities asks for new ones, "+1" and so on."""
+def test_sizing_adds_members() -> None:
+    """A load above the members' capacities needs new ones, "+1" and so on."""
     plan = size_group(ConsumerGroup(members("a"), parts(3), owned("a", "a", "a")), load(90, 80, 70), PACKED)
     assert plan.consumers == 3
     assert shares(plan) == {"+1": [1], "+2": [2], "a": [0]}
 
 
-def test_sizing_lets_members_go() -> None:
+def test_sizing_empties_members() -> None:
     """Members that the load does not need are left empty."""
     group = ConsumerGroup(members("a", "b", "c"), parts(3), owned("a", "b", "c"))
     plan = size_group(group, load(10, 10, 10), SPREAD)
@@ -237,8 +237,8 @@ def test_sizing_lets_members_go() -> None:
 
 
 @pytest.mark.parametrize("name", ["sticky", "lag-aware"])
-def test_sizing_without_a_count_takes_load_over_capacity(name: str) -> None:
-    """A heuristic that does not count gets the load ÷ capacity, rounded up, and never none."""
+def test_sizing_a_heuristic_that_only_places_takes_load_over_capacity(name: str) -> None:
+    """The group gets load ÷ capacity members, rounded up, at least one."""
     policy = replace(SPREAD, heuristic=name)
     group = ConsumerGroup(members("a", "b", "c"), parts(6), owned("c", "c", "c", "c", "b", "a"))
     assert size_group(group, load(*[40.0] * 6), policy).consumers == 3
@@ -247,15 +247,15 @@ def test_sizing_without_a_count_takes_load_over_capacity(name: str) -> None:
     assert [m for m, held in idle.assignment.items() if held] == ["c"]
 
 
-def test_sizing_without_a_count_keeps_who_holds_most() -> None:
-    """Of the members, those that carry most of the load stay."""
+def test_sizing_a_heuristic_that_only_places_keeps_the_fullest_members() -> None:
+    """The members with most of the load stay."""
     group = ConsumerGroup(members("a", "b", "c"), parts(3), owned("a", "c", "c"))
     plan = size_group(group, load(10, 30, 30), replace(SPREAD, heuristic="sticky"))
     assert shares(plan) == {"a": [], "b": [], "c": [0, 1, 2]}
 
 
-def test_sizing_without_a_count_keeps_a_reader_of_every_topic() -> None:
-    """Though one member could carry the load, the only subscriber of another topic stays too."""
+def test_sizing_a_heuristic_that_only_places_keeps_a_reader_of_every_topic() -> None:
+    """The only subscriber of a topic stays although one member could carry the load."""
     group = ConsumerGroup(
         (Member("a", frozenset({"t"})), Member("b", frozenset({"u"}))), (*parts(2), *parts(1, "u"))
     )
@@ -293,10 +293,10 @@ def test_sizing_without_a_count_keeps_a_reader_of_every_topic() -> None:
         ),
     ],
 )
-def test_nonsense_is_refused_by_name(
+def test_invalid_figures_are_refused_by_name(
     group: ConsumerGroup, given: Load, policy: PlacementPolicy, said: str
 ) -> None:
-    """Figures that make no sense raise InvalidProblemError, which says whose they are."""
+    """InvalidProblemError names the member or partition."""
     for decision in (place_partitions, size_group):
         with pytest.raises(InvalidProblemError, match=said):
             decision(group, given, policy)

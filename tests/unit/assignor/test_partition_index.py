@@ -1,4 +1,4 @@
-"""Partitions as numbers and back: gaps, strangers, and measured values by topic."""
+"""Partitions as numbers and back: gaps, absent partitions, and measured values by topic."""
 
 import math
 
@@ -22,10 +22,10 @@ partitions = st.frozensets(st.builds(TopicPartition, st.sampled_from(["a", "b", 
 
 
 @given(partitions, st.lists(partitions, max_size=3))
-def test_what_is_held_is_found_by_name(
+def test_owned_partitions_are_located(
     there: frozenset[TopicPartition], held: list[frozenset[TopicPartition]]
 ) -> None:
-    """Each held partition that is there is located, whatever numbers are missing."""
+    """Each owned partition in the index is located, with any gaps in the numbers."""
     universe = PartitionIndex.from_partitions(there)
     assert (
         universe.list_partitions()
@@ -40,7 +40,7 @@ def test_what_is_held_is_found_by_name(
 
 
 def test_numbers_may_come_in_any_order_and_twice() -> None:
-    """A topic's numbers are sorted, each is there once, and a topic without any is not there."""
+    """A topic's numbers are sorted without repeats; a topic without numbers is left out."""
     universe = PartitionIndex.from_numbers(
         {"t": np.array([2, 0, 2], dtype=np.int32), "u": np.empty(0, np.int32)}
     )
@@ -51,7 +51,7 @@ def test_numbers_may_come_in_any_order_and_twice() -> None:
 
 
 def test_measured_values_are_a_mapping_and_an_array() -> None:
-    """By name an unknown value is None, in the array it is NaN; strangers are passed over."""
+    """An unknown value is None by name and NaN in the array; absent partitions are ignored."""
     measured = PartitionMeasurements(
         {"t": TopicMeasurements.from_values({1: 5.0, 0: None}), "x": TopicMeasurements.from_values({0: 1.0})}
     )
@@ -69,8 +69,8 @@ def test_measured_values_are_a_mapping_and_an_array() -> None:
 
 
 @pytest.mark.parametrize("speed", [-1.0, math.inf])
-def test_measured_speeds_that_make_no_sense_are_named(speed: float) -> None:
-    """A speed in an array is checked as one by name is."""
+def test_invalid_measured_rates_are_refused(speed: float) -> None:
+    """A rate in an array is checked like one by name."""
     universe = PartitionIndex.from_partitions([TopicPartition("t", 0), TopicPartition("t", 1)])
     with pytest.raises(InvalidProblemError, match="write rate of t-1 is"):
         align_write_rates(

@@ -1,4 +1,4 @@
-"""Certificates: rounding, the limits of time, closed groups, and input that makes no sense."""
+"""Certificates: rounding, time limits, closed groups, and invalid input."""
 
 import math
 from dataclasses import replace
@@ -31,7 +31,7 @@ def problem(*weights: float, members: int = 0, spare: float | None = 100.0) -> P
 
 
 def walked(partitions: int = 40) -> tuple[PackingProblem, np.ndarray]:
-    """A tick of a random walk, decided by mbf from mbf's own placement."""
+    """Return a tick of a random walk, packed by mbf after its own placement."""
     stream = RandomWalk(15, partitions, 9).generate_stream(np.random.default_rng(5))
     ticks = list(replay_stream(get_heuristic("mbf"), stream, 100.0))
     members = int(ticks[-2].owner.max()) + 1
@@ -41,7 +41,7 @@ def walked(partitions: int = 40) -> tuple[PackingProblem, np.ndarray]:
 
 @pytest.mark.parametrize("steps", [7, 10, 600, 10_000])
 def test_weights_are_rounded_to_the_safe_side(steps: int) -> None:
-    """Three exact thirds fit where a bound is made; no set that is given as a column overflows."""
+    """Three exact thirds fit in a bound; no set of a column overflows."""
     kinds = build_consumer_kinds(problem(*[100 / 3] * 3, 100 / 3 + 0.01), 0.5)
     worth = np.array([1.0, 1.0, 1.0, 1.5])
     (relaxed,) = Knapsacks(kinds, steps, relaxed=True).best_sets(worth)
@@ -51,7 +51,7 @@ def test_weights_are_rounded_to_the_safe_side(steps: int) -> None:
 
 
 def test_the_bound_is_tight_on_a_random_walk() -> None:
-    """At 40 partitions bound and best packing are within 2 % of each other, in both forms."""
+    """At 40 partitions bound and best packing differ by at most 2 %, in both forms."""
     given, bins = walked()
     for made in (
         certify_decision(given, bins, moves_cost=0.5, left=plenty),
@@ -62,8 +62,8 @@ def test_the_bound_is_tight_on_a_random_walk() -> None:
         assert made.best_known < made.value
 
 
-def test_without_time_the_bound_is_a_simple_one() -> None:
-    """No time at all: not complete, and the bound is what needs no solver."""
+def test_without_time_the_bound_needs_no_solver() -> None:
+    """Without any time the certificate is incomplete and has the bound that needs no solver."""
     given, bins = walked()
     made = certify_decision(given, bins, moves_cost=0.5, left=lambda: 0.0)
     assert not made.complete
@@ -71,7 +71,7 @@ def test_without_time_the_bound_is_a_simple_one() -> None:
 
 
 def test_the_time_limit_holds() -> None:
-    """A tenth of a second is about that, at 200 partitions too."""
+    """A limit of 0.1 s holds within a margin, even at 200 partitions."""
     given, bins = walked(200)
     clock = SystemClock()
     begun = clock.monotonic()
@@ -81,13 +81,13 @@ def test_the_time_limit_holds() -> None:
 
 
 def test_free_moves_give_whole_consumers() -> None:
-    """Where moves cost nothing the bound is rounded up to a number of consumers."""
+    """If moves cost nothing, the bound is rounded up to whole consumers."""
     made = certify_decision(problem(60, 60, 60), np.arange(3, dtype=np.int32), moves_cost=0.0, left=plenty)
     assert (made.lower_bound, made.best_known, made.gap) == (3, 3, 0)
 
 
 def test_a_closed_group_is_certified() -> None:
-    """With the members that joined, and no others, two of three hold the load."""
+    """In closed mode only the joined members count: two of three hold the load."""
     given = replace(problem(60, 30, 20, members=3, spare=None), owner=np.array([0, 1, 2]))
     made = certify_moves(given, np.array([0, 1, 1]), left=plenty)
     assert (made.value, made.gap) == (pytest.approx(0.2), pytest.approx(0.0, abs=1e-6))
@@ -99,8 +99,8 @@ def test_no_partitions_cost_nothing() -> None:
     assert (made.value, made.lower_bound, made.gap, made.complete) == (0, 0, 0, True)
 
 
-def test_a_gap_to_nothing_is_unknown() -> None:
-    """Where the bound is 0 and the value is not, the gap is infinite, and null in JSON."""
+def test_the_gap_to_a_bound_of_0_is_infinite() -> None:
+    """With a bound of 0 and a higher value the gap is infinite, and null in JSON."""
     given = replace(problem(60, 30, members=2), owner=np.array([0, 0], dtype=np.int32))
     made = certify_moves(given, np.array([0, 1], dtype=np.int32), left=plenty)
     assert math.isinf(made.gap)
@@ -108,7 +108,7 @@ def test_a_gap_to_nothing_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
-def test_figures_that_cannot_be_are_named(bad: float) -> None:
+def test_invalid_figures_are_named(bad: float) -> None:
     """Loads, capacities and costs must be finite and not negative."""
     bins = np.zeros(2, dtype=np.int32)
     with pytest.raises(InvalidProblemError, match="load number 1 is"):
@@ -119,8 +119,8 @@ def test_figures_that_cannot_be_are_named(bad: float) -> None:
         certify_decision(problem(10, 10), bins, moves_cost=bad, left=plenty)
 
 
-def test_what_cannot_be_certified_is_told() -> None:
-    """Nobody to read, or bins of another problem."""
+def test_uncertifiable_input_is_refused() -> None:
+    """A problem without consumers, or bins of another problem, raise InvalidProblemError."""
     with pytest.raises(InvalidProblemError, match="there is no consumer"):
         certify_moves(problem(10, spare=None), np.zeros(1, dtype=np.int32), left=plenty)
     with pytest.raises(InvalidProblemError, match="bins for 1 partitions"):

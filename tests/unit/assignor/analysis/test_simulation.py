@@ -1,4 +1,4 @@
-"""The simulation: queues, what Kafka users have without us, and what is concluded from runs."""
+"""The simulation: backlogs, the contenders without Trimtab, and conclusions from runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -65,7 +65,7 @@ PAUSED = np.array([True])
     ],
 )
 def test_a_consumer_is_shared_max_min(wanted: list[float], given: list[float]) -> None:
-    """Nobody gets more than it has, and what is over goes to the others in equal shares."""
+    """No partition gets more than its demand; the rest is shared equally by the others."""
     items = np.array(wanted, dtype=np.float64)
     assert share_capacity(ints(0, 0, 0), items, 100.0) == pytest.approx(given)
     both = share_capacity(ints(0, 1, 0, 1, 0, 1), np.repeat(items, 2), 100.0)
@@ -74,7 +74,7 @@ def test_a_consumer_is_shared_max_min(wanted: list[float], given: list[float]) -
 
 
 def test_sharing_wastes_nothing() -> None:
-    """Each consumer hands out its capacity, or all that is wanted."""
+    """Each consumer hands out its whole capacity, or the whole demand."""
     rng = np.random.default_rng(3)
     owner = rng.integers(0, 20, 300).astype(np.int32)
     wanted = rng.exponential(10, 300) * (rng.random(300) < 0.8)
@@ -84,7 +84,7 @@ def test_sharing_wastes_nothing() -> None:
 
 
 def test_nothing_is_late_below_the_capacity() -> None:
-    """What fits is read as it arrives."""
+    """A load below the capacity is read as it arrives."""
     line = queues([50], [100])
     assert line.advance_tick(ints(0), NOT_PAUSED).tolist() == [0]
     assert line.backlog.tolist() == [0]
@@ -99,15 +99,15 @@ def test_an_overload_becomes_late_when_the_oldest_byte_is() -> None:
     assert line.oldest_ages == pytest.approx([15])
 
 
-def test_a_long_pause_is_late_until_the_backlog_is_drained() -> None:
+def test_a_long_pause_is_late_until_the_backlog_is_read() -> None:
     """Paused for 15 s at half the capacity: late from the 10th to the 20th second."""
     line = queues([0], [50], pause=15)
     assert line.advance_tick(ints(0), PAUSED) == pytest.approx([50 * 10])
     assert line.backlog == pytest.approx([0], abs=1e-6)
 
 
-def test_the_backlog_drains_with_what_capacity_is_left() -> None:
-    """Beside a neighbour of 40 nothing is left for what waits; alone, 40 bytes/s are."""
+def test_spare_capacity_reads_the_backlog() -> None:
+    """Beside a partition of 40 bytes/s nothing is left for the backlog; alone, 40 bytes/s are."""
     line = PartitionBacklogs(stream([0, 0], [60, 40]).rates, SimulationSetup(tick=6, pause=3))
     line.advance_tick(ints(0, 0), np.array([True, False]))
     assert line.backlog == pytest.approx([180, 0])
@@ -116,8 +116,8 @@ def test_the_backlog_drains_with_what_capacity_is_left() -> None:
     assert line.backlog == pytest.approx([60, 0])
 
 
-def test_what_nobody_reads_waits_and_what_is_away_is_forgotten() -> None:
-    """A partition without a reader piles up; one that is away comes back empty."""
+def test_an_unassigned_partition_piles_up_and_an_absent_one_is_forgotten() -> None:
+    """A partition without a reader piles up; an absent one returns empty."""
     line = queues([10], [10], [np.nan], [10])
     line.advance_tick(ints(UNASSIGNED), NOT_PAUSED)
     assert line.backlog == pytest.approx([300])
@@ -127,7 +127,7 @@ def test_what_nobody_reads_waits_and_what_is_away_is_forgotten() -> None:
     assert line.advance_tick(ints(0), NOT_PAUSED).tolist() == [0]
 
 
-def test_range_is_kafkas() -> None:
+def test_the_range_assignor_is_kafkas() -> None:
     """Per topic the first members get one more, consecutively; others may stay idle."""
     problem = PackingProblem(
         weight=np.ones(9),
@@ -147,14 +147,14 @@ def test_the_autoscaler_tolerates_a_tenth() -> None:
 
 
 def test_the_autoscaler_grows_in_bounds() -> None:
-    """At most twice, or four more, per 15 s; never more than there are partitions."""
+    """It at most doubles or adds four, per 15 s, up to the number of partitions."""
     assert LagAutoscaler(1.0, 1, 500).decide_replicas(0, 1e9) == 5
     assert LagAutoscaler(1.0, 100, 500).decide_replicas(0, 1e9) == 200
     assert LagAutoscaler(1.0, 100, 150).decide_replicas(0, 1e9) == 150
 
 
 def test_the_autoscaler_shrinks_to_the_highest_of_five_minutes() -> None:
-    """A lag that is gone lets replicas go only when the window has forgotten it."""
+    """After the lag is gone, replicas stop only when the window no longer holds it."""
     scaler = LagAutoscaler(100.0, 10, 50)
     lags = [1000, 0, 500, *[0] * 12]
     assert [scaler.decide_replicas(30.0 * n, lag) for n, lag in enumerate(lags)] == [
@@ -165,15 +165,15 @@ def test_the_autoscaler_shrinks_to_the_highest_of_five_minutes() -> None:
     assert LagAutoscaler(100.0, 10, 50).decide_replicas(0, 0) == 1
 
 
-def test_the_autoscaler_looks_every_15_seconds() -> None:
-    """Ticks in between change nothing; one that is longer allows as much growth as its parts."""
+def test_the_autoscaler_syncs_every_15_seconds() -> None:
+    """Ticks in between change nothing; a longer tick allows the growth of all its periods."""
     scaler = LagAutoscaler(100.0, 10, 500)
     lags = ((0, 1000), (10, 5000), (15, 2000), (45, 1e9))
     assert [scaler.decide_replicas(at, lag) for at, lag in lags] == [10, 10, 20, 80]
 
 
 def test_contenders_have_names() -> None:
-    """Every heuristic, presets each, and the three that Kafka users have; others are refused."""
+    """Every heuristic with its presets and the three contenders without Trimtab; others are refused."""
     everybody = [c.name for c in parse_contenders(["all"])]
     assert {*default_contender_names(), "sticky", "lag-aware", "range", "keda:sticky"} < set(everybody)
     assert [c.name for c in parse_contenders(())] == list(default_contender_names())
@@ -184,8 +184,8 @@ def test_contenders_have_names() -> None:
             parse_contender(unknown)
 
 
-def test_decisions_see_the_backlog_that_they_made() -> None:
-    """A decision is given what is unread at its tick: the loop is closed."""
+def test_a_decision_gets_the_backlog_of_the_last_one() -> None:
+    """A decision gets the unread bytes at its tick: the loop is closed."""
     seen: list[list[float]] = []
 
     def look(problem: PackingProblem) -> IntArray:
@@ -198,7 +198,7 @@ def test_decisions_see_the_backlog_that_they_made() -> None:
     assert seen == [[0], [pytest.approx(3000)], [pytest.approx(0)]]
 
 
-def test_a_decision_meets_the_next_speeds() -> None:
+def test_a_decision_takes_effect_at_the_next_tick() -> None:
     """Overload, lateness and the pause of a move show at the tick after the decision."""
     run = run_simulation(parse_contender("mbf"), stream([60, 30], [60, 60], [60, 60]), SimulationSetup())
     assert run.consumers.tolist() == [1, 2, 2]
@@ -211,7 +211,7 @@ def test_a_decision_meets_the_next_speeds() -> None:
 
 
 def test_only_packers_have_packing_scores() -> None:
-    """What does not pack by capacity has no CBS, spoils nobody's, and is never below a bound."""
+    """A contender that does not pack by capacity has no CBS and does not affect the others'."""
     walk = RandomWalk(15, partitions=40, ticks=30).generate_stream(np.random.default_rng(0))
     runs = {
         n: run_simulation(parse_contender(n), walk, SimulationSetup())
@@ -241,7 +241,7 @@ def summary(r: float = 1.0, cbs: float | None = 0.0, hours: float = 1.0, late: f
 
 
 def test_better_is_less_r_at_no_higher_cbs() -> None:
-    """Both must hold on the same stream; the ratio is that of the means."""
+    """Both must hold on the same stream; the ratio is the ratio of the means."""
     streams = [
         {"x": summary(1, 1), "y": summary(2, 1)},
         {"x": summary(1, 2), "y": summary(2, 1)},
@@ -256,13 +256,13 @@ def test_better_is_less_r_at_no_higher_cbs() -> None:
 
 
 def test_means_keep_the_worst_lag() -> None:
-    """Every figure is a mean but the worst lag; what one lacks has none."""
+    """Every figure is a mean except the worst lag; a figure that one run lacks is None."""
     both = average_summaries([summary(1, None, late=3), summary(3, 1, late=5)])
     assert (both.mean_r, both.cbs_percent, both.late_percent, both.worst_lag_s) == (2, None, 4, 5)
 
 
 def test_the_cheapest_within_the_limit_is_recommended() -> None:
-    """Consumer-hours decide among those within the limit; within 1 % what is late does."""
+    """Consumer-hours decide among those within the limit; within 1 % late traffic does."""
     tight = SettingCandidate("tight", 1.0, summary(hours=90, late=20))
     calm = SettingCandidate("calm", 0.9, summary(hours=100, late=0.9))
     calmer = SettingCandidate("calmer", 0.85, summary(hours=100.5, late=0.1))
@@ -285,7 +285,7 @@ def test_the_cheapest_within_the_limit_is_recommended() -> None:
 
 
 def test_a_full_tie_goes_to_the_default() -> None:
-    """Where nothing tells settings apart, it is the one that is in force anyway."""
+    """If all figures are equal, the default setting wins."""
     tied = [SettingCandidate(name, 1.0, summary()) for name in ("mbf", "steady:balanced", "wf")]
     found = recommend_setting(tied, 1.0)
     assert found is not None
@@ -294,14 +294,14 @@ def test_a_full_tie_goes_to_the_default() -> None:
 
 @pytest.mark.parametrize(("hours", "said"), [(431.2, "431.2"), (4.312, "4.31"), (0.025, "0.025")])
 def test_few_hours_have_more_digits(hours: float, said: str) -> None:
-    """Short streams take fractions of an hour, which one decimal would not tell apart."""
+    """Consumer-hours of short streams differ in the second or third decimal."""
     found = recommend_setting([SettingCandidate("mbf", 1.0, summary(hours=hours))], 1.0)
     assert found is not None
     assert f" {said} consumer-hours" in found.reason
 
 
 def test_cores_change_no_figure() -> None:
-    """Two processes give what one gives, in the order that was asked for."""
+    """Two processes give the same figures as one, in the requested order."""
     streams = [RandomWalk(15, 20, 20).generate_stream(np.random.default_rng(seed)) for seed in (1, 2)]
     jobs = [SimulationJob(n, name, share) for name in ("mbf", "keda") for share in (1, 0.9) for n in (0, 1)]
     one = run_jobs(jobs, streams, SimulationSetup(), 1, lambda _: None)
@@ -319,14 +319,14 @@ def figures(run: object) -> list[FloatArray]:
 
 @pytest.mark.parametrize("name", ["capacity", "tick", "late", "threshold", "headroom", "pause"])
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_a_setup_that_makes_no_sense_is_refused(name: str, value: float) -> None:
-    """Nonsense raises InvalidProblemError and names the figure."""
+def test_an_invalid_setup_is_refused(name: str, value: float) -> None:
+    """It raises InvalidProblemError, which names the figure."""
     with pytest.raises(InvalidProblemError, match=name):
         replace(SimulationSetup(), **{name: value})
 
 
-def test_one_tick_is_a_simulation() -> None:
-    """With nothing after the first decision nothing is late and no rate divides by zero."""
+def test_a_stream_of_one_tick_is_simulated() -> None:
+    """Without a second tick nothing is late and no rate divides by zero."""
     one = stream([60, 60])
     run = run_simulation(parse_contender("mbf"), one, SimulationSetup())
     found = summarize_runs({"mbf": run}, SimulationSetup(), lower_bounds(one, 100.0))["mbf"]

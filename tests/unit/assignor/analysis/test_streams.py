@@ -1,4 +1,4 @@
-"""Streams: the random walk, the file format, scores, and the replay of both."""
+"""Streams: generators, the file format, scores, and replay."""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def walk(
 
 
 def test_a_walk_is_the_papers() -> None:
-    """Starts lie in [0, C], steps within δ % of C, speeds stay in [0, C] (equation 11, clamped)."""
+    """Starts lie in [0, C], steps within δ % of C, rates stay in [0, C] (equation 11, clamped)."""
     speeds = walk(delta=10, partitions=50, ticks=200, capacity=40.0).rates
     assert speeds.shape == (200, 50)
     assert speeds.min() == 0
@@ -43,14 +43,14 @@ def test_a_walk_is_the_papers() -> None:
 
 
 def test_an_unclamped_walk_is_the_printed_formula() -> None:
-    """Without the clamp speeds grow beyond C, but never below 0."""
+    """Without the clamp rates grow beyond C, but never fall below 0."""
     speeds = RandomWalk(25, clamped=False).generate_stream(np.random.default_rng(0)).rates
     assert speeds.max() > 150
     assert speeds.min() == 0
 
 
 def test_a_seed_gives_one_walk() -> None:
-    """Equal seeds give equal streams, others others."""
+    """Equal seeds give equal streams, other seeds other streams."""
     assert np.array_equal(walk(3).rates, walk(3).rates)
     assert not np.array_equal(walk(3).rates, walk(4).rates)
 
@@ -65,14 +65,14 @@ def test_a_seed_gives_one_walk() -> None:
         RandomWalk(5, ticks=0),
     ],
 )
-def test_a_walk_that_makes_no_sense_is_refused(nonsense: RandomWalk) -> None:
-    """A random walk of nothing, or of no capacity, raises InvalidStreamError."""
+def test_an_invalid_walk_is_refused(nonsense: RandomWalk) -> None:
+    """A random walk without partitions, ticks or capacity raises InvalidStreamError."""
     with pytest.raises(InvalidStreamError, match="a random walk"):
         nonsense.generate_stream(np.random.default_rng(0))
 
 
 def test_a_stream_survives_its_file() -> None:
-    """What is written is read back to the last bit."""
+    """A stream read from its file equals the written one to the last bit."""
     stream = walk(ticks=5, partitions=12)
     again = parse_stream(format_stream(stream))
     assert again.partitions == stream.partitions
@@ -80,7 +80,7 @@ def test_a_stream_survives_its_file() -> None:
 
 
 def test_partitions_may_come_and_go() -> None:
-    """A partition that is missing at a tick is away then, and its owner is forgotten."""
+    """A partition that is missing in a tick is absent then, and loses its owner."""
     text = '[{"a": {"0": 60, "1": 60}}, {"a": {"1": 50}, "b": {"10": 40}}, {"a": {"0": 30, "1": 50}}]'
     stream = parse_stream(text)
     assert [str(p) for p in stream.partitions] == ["a-0", "a-1", "b-10"]
@@ -89,8 +89,8 @@ def test_partitions_may_come_and_go() -> None:
     assert [(t.consumers, t.moved) for t in ticks] == [(2, 0), (1, 0), (1, 0)]
 
 
-def test_an_empty_tick_needs_nobody() -> None:
-    """A tick without partitions is a tick with no consumers."""
+def test_an_empty_tick_needs_no_consumer() -> None:
+    """A tick without partitions has no consumers."""
     ticks = list(replay_stream(get_heuristic("mbf"), parse_stream("[{}, {}]"), 100.0))
     assert [t.consumers for t in ticks] == [0, 0]
 
@@ -112,8 +112,8 @@ def test_an_empty_tick_needs_nobody() -> None:
         ('[{"a": {"0": true}}]', "tick 0, a-0: write rate true must be a finite number"),
     ],
 )
-def test_a_bad_stream_says_where(text: str, said: str) -> None:
-    """A file that is not a stream raises InvalidStreamError with tick, topic and partition."""
+def test_an_invalid_stream_names_the_place(text: str, said: str) -> None:
+    """An invalid file raises InvalidStreamError with tick, topic and partition."""
     with pytest.raises(InvalidStreamError, match=said) as caught:
         parse_stream(text)
     assert caught.value.exit_code == 2
@@ -124,20 +124,20 @@ def ints(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
 
 
 def test_r_score_is_equation_10() -> None:
-    """The speeds of what moved from an owner, over the capacity."""
+    """R is the write rate of the partitions that left an owner ÷ the capacity."""
     speed = np.array([10.0, 20.0, 40.0, 80.0])
     before, after = ints(0, 1, UNASSIGNED, 2), ints(1, 1, 0, 0)
     assert r_score(speed, before, after, 100.0) == pytest.approx(0.9)
 
 
 def test_mean_r_score_is_equation_13() -> None:
-    """The mean over all ticks, the first one included."""
+    """The mean covers all ticks, the first one included."""
     assert mean_r_score([0.0, 1.0, 2.0]) == 1.0
     assert mean_r_score([]) == 0.0
 
 
 def test_cardinal_bin_score_is_equation_12() -> None:
-    """The mean over ticks of the excess over the best of the set at that tick."""
+    """CBS is the mean over ticks of the excess over the fewest bins of the set at that tick."""
     scores = cardinal_bin_score({"x": [10, 12, 0], "y": [11, 10, 0]})
     assert scores == {"x": pytest.approx(0.2 / 3), "y": pytest.approx(0.1 / 3)}
     assert cardinal_bin_score({}) == {}
@@ -158,12 +158,12 @@ def test_cardinal_bin_score_is_equation_12() -> None:
     ],
 )
 def test_lower_bound_is_martello_and_toths(weights: Sequence[float], bound: int) -> None:
-    """L2 sees items that cannot share a bin, where the sum of weights does not."""
+    """L2 counts items that cannot share a bin, which the sum of weights does not."""
     assert lower_bound(np.array(weights, dtype=np.float64), 10.0) == bound
 
 
 def test_no_heuristic_beats_the_lower_bound() -> None:
-    """At every tick of a walk, nobody uses fewer bins than L2 allows."""
+    """At every tick of a walk no heuristic uses fewer bins than L2."""
     stream = walk(ticks=20, partitions=60)
     bounds = lower_bounds(stream, 100.0)
     for name in ("bfd", "nf", "mwf", "mbf"):
@@ -172,15 +172,15 @@ def test_no_heuristic_beats_the_lower_bound() -> None:
 
 
 @pytest.mark.parametrize("name", ["ff", "ffd", "wfd", "bfd", "nf", "lag-aware", "sticky"])
-def test_a_settling_heuristic_rests_when_speeds_rest(name: str) -> None:
+def test_an_idempotent_heuristic_moves_nothing_at_constant_rates(name: str) -> None:
     """At δ = 0 nothing ever moves."""
     ticks = list(replay_stream(get_heuristic(name), walk(delta=0, ticks=4), 100.0))
     assert sum(t.moved for t in ticks) == 0
     assert sum(t.r_score for t in ticks) == 0
 
 
-def test_non_counting_heuristics_get_load_over_capacity() -> None:
-    """In a replay sticky has the load ÷ capacity, rounded up, consumers."""
+def test_heuristics_that_only_place_get_load_over_capacity() -> None:
+    """In a replay sticky has load ÷ capacity consumers, rounded up."""
     stream = WriteRateStream((TopicPartition("a", 0), TopicPartition("a", 1)), np.array([[70.0, 60.0]]))
     assert next(replay_stream(get_heuristic("sticky"), stream, 100.0)).consumers == 2
 
@@ -225,8 +225,10 @@ def test_the_published_scores_are_reproduced(delta: float) -> None:
 
 
 @pytest.mark.parametrize("generator", [ZipfLoad, FlashCrowd, OversizeLoad])
-def test_generators_make_what_they_say(generator: type[ZipfLoad | FlashCrowd | OversizeLoad]) -> None:
-    """200 partitions of 500 ticks, seeded, that need 45 to 85 consumers on average."""
+def test_generators_give_streams_of_their_shape(
+    generator: type[ZipfLoad | FlashCrowd | OversizeLoad],
+) -> None:
+    """They give 200 partitions of 500 ticks, seeded, that need 45 to 85 consumers on average."""
     speeds = generator().generate_stream(np.random.default_rng(1)).rates
     assert speeds.shape == (500, 200)
     assert speeds.min() >= 0
@@ -248,7 +250,7 @@ def test_zipf_is_skewed_and_has_a_day() -> None:
 
 
 def test_a_flash_crowd_multiplies_a_share() -> None:
-    """While a crowd is there, some partitions write three times as much as in quiet."""
+    """During a crowd some partitions write three times as much as in quiet."""
     crowd = FlashCrowd(noise=0, clamped=False)
     speeds = crowd.generate_stream(np.random.default_rng(0)).rates
     ratio = speeds / speeds.min(axis=0)
@@ -257,7 +259,7 @@ def test_a_flash_crowd_multiplies_a_share() -> None:
 
 
 def test_oversize_partitions_exceed_a_consumer() -> None:
-    """A tenth of the partitions go up to 2.5 capacities, the others to half of one."""
+    """A tenth of the partitions grow up to 2.5 capacities, the others to half of one."""
     peaks = OversizeLoad().generate_stream(np.random.default_rng(0)).rates.max(axis=0)
     assert peaks.max() <= 250
     assert (peaks > 100).sum() == 20
@@ -274,9 +276,7 @@ def test_oversize_partitions_exceed_a_consumer() -> None:
         (OversizeLoad(partitions=0), "0 partitions"),
     ],
 )
-def test_a_shape_that_makes_no_sense_is_refused(
-    nonsense: ZipfLoad | FlashCrowd | OversizeLoad, said: str
-) -> None:
-    """InvalidStreamError names the field."""
+def test_an_invalid_shape_is_refused(nonsense: ZipfLoad | FlashCrowd | OversizeLoad, said: str) -> None:
+    """It raises InvalidStreamError, which names the field."""
     with pytest.raises(InvalidStreamError, match=said):
         nonsense.generate_stream(np.random.default_rng(0))

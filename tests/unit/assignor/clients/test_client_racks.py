@@ -17,7 +17,7 @@ UNIVERSE = PartitionIndex.from_partitions(
 
 
 def assert_replica_racks(found: ReplicaRacks) -> None:
-    """t-0 is in a and b, t-1 in b and an unknown rack, u is unknown."""
+    """Assert that t-0 is in a and b, t-1 in b and an unknown rack, and u unknown."""
     assert found.racks == ("a", "b")
     assert found.has_replica.tolist() == [[True, True], [False, True], [False, False]]
     assert found.known.tolist() == [True, False, False]
@@ -70,7 +70,7 @@ def test_aiokafka_knows_replicas_and_racks() -> None:
 
 
 def test_with_settings_keeps_the_leaders_view() -> None:
-    """A class of its own settings reads the view it was given."""
+    """A class with its own settings uses its own view."""
     view = LeaderView(Load({TopicPartition("t", 0): 1.0}))
     configured = aiokafka.EagerTrimtabAssignor.with_settings(view=lambda: view)
     assert configured._view_provider[0]() is view

@@ -1,4 +1,4 @@
-"""Each heuristic on cases made by hand, and what Algorithm 1 leaves open, rule by rule."""
+"""Each heuristic on small cases, and the rules for the gaps in Algorithm 1."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def problem(
     topics: Sequence[int] | None = None,
     subscribed: Sequence[Sequence[bool]] | None = None,
 ) -> PackingProblem:
-    """Return a problem; by default open, capacity 10, nobody reads anything, one topic for all."""
+    """Return a problem: by default open, capacity 10, one topic, no owners."""
     owner = np.array(owners if owners is not None else [UNASSIGNED] * len(weights), dtype=np.int32)
     members = capacity or [10.0] * (int(owner.max(initial=UNASSIGNED)) + 1)
     topic = np.array(topics or [0] * len(weights), dtype=np.int32)
@@ -51,7 +51,7 @@ def bins(name: str, given: PackingProblem) -> list[int]:
     ],
 )
 def test_classics_in_the_order_given(name: str, expected: list[int]) -> None:
-    """Next fit sees one bin; first, worst and best fit choose differently among the open ones."""
+    """Next fit uses one bin; first, worst and best fit choose differently among the open ones."""
     assert bins(name, problem([4, 3, 8, 6, 2, 2, 2])) == expected
 
 
@@ -72,7 +72,7 @@ def test_classics_decreasing(name: str, expected: list[int]) -> None:
 def test_rule_1_consumers_by_total_or_by_largest_partition() -> None:
     """mbf visits the consumer with the largest total first, mbfp that with the largest partition.
 
-    Whoever comes first keeps its own; the other's small partitions go where they fit.
+    The first consumer keeps its own; the other's small partitions go where they fit.
     """
     given = problem([4, 4, 1, 7, 1], [0, 0, 0, 1, 1])
     assert bins("mbf", given) == [0, 0, 0, 1, 0]  # 9 before 8
@@ -85,8 +85,8 @@ def test_rule_2_a_consumer_is_emptied_from_its_smallest_up() -> None:
     assert bins("mbf", given) == [0, 0, 0, 1]
 
 
-def test_rule_2_the_first_that_does_not_fit_takes_all_smaller_ones_along() -> None:
-    """When a consumer outgrew its capacity, what comes after the first misfit is set aside too.
+def test_rule_2_the_first_misfit_sets_aside_all_smaller_ones() -> None:
+    """If a consumer outgrew its capacity, all partitions after the first misfit are set aside, too.
 
     7 stays; 6 does not fit, and 2, which would, is set aside with it. Then 6 opens a new bin, and 2
     goes where there is least room (best fit) or most (worst fit).
@@ -97,7 +97,7 @@ def test_rule_2_the_first_that_does_not_fit_takes_all_smaller_ones_along() -> No
 
 
 def test_rule_3_unread_partitions_open_the_lowest_free_bin() -> None:
-    """What nobody read goes where it fits, largest first, else to the lowest number not in use."""
+    """Partitions without an owner go where they fit, largest first, else to the lowest free bin."""
     given = problem([9, 9, 8, 7], [1, 3, UNASSIGNED, UNASSIGNED])
     assert bins("mbf", given) == [1, 3, 0, 2]
 
@@ -110,14 +110,14 @@ def test_rule_3_a_new_bin_is_the_current_consumer_if_closed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL_COUNTING)
 def test_rule_4_an_empty_bin_takes_a_partition_of_any_size(name: str) -> None:
-    """A partition above every capacity stays where it is, alone, and does not wander."""
+    """A partition above every capacity stays alone with its owner."""
     assert bins(name, problem([25, 1], [1, 0])) == [1, 0]
     assert bins(name, problem([25, 1])) == [0, 1]
 
 
 @pytest.mark.parametrize("name", MODIFIED)
-def test_rule_4_with_differing_capacities_it_goes_to_who_can_hold_it(name: str) -> None:
-    """A partition too large for its consumer leaves for one that can hold it; the others stay."""
+def test_rule_4_with_different_capacities_it_goes_to_a_bin_that_holds_it(name: str) -> None:
+    """A partition too large for its consumer moves to one that holds it; the others stay."""
     assert bins(name, problem([25, 8], [0, 0], [10.0, 30.0], spare=None)) == [1, 0]
     assert bins(name, problem([25], [0], [10.0, 30.0], spare=None)) == [1]
 
@@ -129,8 +129,8 @@ def test_rule_5_ties_go_to_the_lowest_bin() -> None:
         assert bins(name, given) == [2, 1, 1]
 
 
-def test_rule_5_zero_speeds_are_items() -> None:
-    """A partition without load is placed like any other, but in no bin above its capacity."""
+def test_rule_5_idle_partitions_are_items() -> None:
+    """A partition without load is placed like any other, but in no overfull bin."""
     assert bins("bfd", problem([10, 0, 0])) == [0, 0, 0]
     assert bins("bfd", problem([11, 0, 0])) == [0, 1, 1]
 
@@ -140,20 +140,20 @@ def test_rule_8_next_fit_sees_the_last_opened_bin_only() -> None:
     assert bins("nf", problem([2, 9, 2])) == [0, 1, 2]
 
 
-def test_fits_allows_for_sums_of_floats() -> None:
-    """0.1 and 0.2 fill a bin of 0.3 exactly, however the sum is rounded."""
+def test_fit_tolerates_sums_of_floats() -> None:
+    """0.1 and 0.2 fill a bin of 0.3 exactly, whatever the rounding of the sum."""
     assert bins("ff", problem([0.1, 0.2], spare=0.3)) == [0, 0]
 
 
 @pytest.mark.parametrize("name", ALL_COUNTING)
 def test_closed_mode_leaves_out_what_fits_nowhere(name: str) -> None:
-    """With the members there are, a partition without room has NOBODY."""
+    """In closed mode a partition without room is UNASSIGNED."""
     assert sorted(bins(name, problem([8, 8, 8], capacity=[10.0, 10.0], spare=None))) == [-1, 0, 1]
 
 
 @pytest.mark.parametrize("name", ALL_COUNTING)
 def test_members_get_only_what_they_subscribe_to(name: str) -> None:
-    """A member that reads one topic gets none of another; an added one reads everything."""
+    """A member gets only topics that it subscribes to; an added one subscribes to all."""
     given = problem(
         [1, 1, 1, 9.5],
         [1, 0, UNASSIGNED, UNASSIGNED],
@@ -168,32 +168,32 @@ def test_members_get_only_what_they_subscribe_to(name: str) -> None:
 
 
 def test_capacities_may_differ() -> None:
-    """Best fit fills the small member with what fits there, the large one with the rest."""
+    """Best fit fills the small member as far as it goes, the large one with the rest."""
     assert bins("bfd", problem([9, 4, 4], capacity=[5.0, 20.0], spare=None)) == [1, 1, 1]
     assert bins("mbf", problem([9, 4, 4], [1, 0, 0], [5.0, 20.0], spare=None)) == [1, 1, 1]
 
 
 @pytest.mark.parametrize("name", ALL_COUNTING)
-def test_nothing_to_do_gives_nothing(name: str) -> None:
-    """No partitions need no bins, in either mode."""
+def test_no_partitions_need_no_bins(name: str) -> None:
+    """An empty problem gives no bins, in either mode."""
     assert bins(name, problem([])) == []
     assert bins(name, problem([], spare=None)) == []
 
 
 def test_lag_aware_gives_the_example_of_its_proposal() -> None:
-    """KAFKA-5337: lags 100,000, 60,000 and 50,000 on two consumers: 100,000 and 110,000."""
+    """KAFKA-5337: lags 100,000, 60,000 and 50,000 on two consumers become 100,000 and 110,000."""
     given = problem([100_000, 60_000, 50_000], capacity=[1.0, 1.0], spare=None)
     assert bins("lag-aware", given) == [0, 1, 1]
 
 
-def test_lag_aware_counts_before_it_weighs() -> None:
-    """The number of partitions comes first: four partitions on two consumers are two each."""
+def test_lag_aware_evens_counts_before_lags() -> None:
+    """Counts come first: four partitions on two consumers are two each."""
     given = problem([100, 1, 1, 1], capacity=[1.0, 1.0], spare=None)
     assert bins("lag-aware", given) == [0, 1, 1, 0]
 
 
 def test_lag_aware_starts_every_topic_afresh() -> None:
-    """Counts and lags are those within the topic: member 0 gets each topic's largest lag."""
+    """Counts and lags are per topic: member 0 gets each topic's largest lag."""
     given = problem(
         [9, 5, 7, 2],
         capacity=[1.0, 1.0],
@@ -204,22 +204,22 @@ def test_lag_aware_starts_every_topic_afresh() -> None:
     assert bins("lag-aware", given) == [0, 1, 0, 1]
 
 
-def test_sticky_keeps_what_is_even() -> None:
-    """An assignment whose counts differ by at most one is left alone."""
+def test_sticky_keeps_an_even_assignment() -> None:
+    """An assignment whose counts differ by at most one stays."""
     given = problem([1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [1.0, 1.0], spare=None)
     assert bins("sticky", given) == [1, 0, 1, 0, 1]
 
 
 def test_sticky_gives_a_newcomer_its_share_and_no_more() -> None:
-    """When a third member joins two with three each, it gets one from each."""
+    """A third member that joins two with three each gets one from each."""
     given = problem([1] * 6, [0, 0, 0, 1, 1, 1], [1.0] * 3, spare=None)
     packed = bins("sticky", given)
     assert sorted(packed) == [0, 0, 1, 1, 2, 2]
     assert sum(a != b for a, b in zip(packed, given.owner.tolist(), strict=True)) == 2
 
 
-def test_sticky_moves_what_nobody_read_before_what_somebody_reads() -> None:
-    """To even the counts, a partition without an owner is handed on, not one that is at home."""
+def test_sticky_passes_on_unowned_partitions_first() -> None:
+    """To even the counts it passes on a partition without an owner before one at its owner."""
     given = problem(
         [1] * 6,
         [1, 0, UNASSIGNED, 0, UNASSIGNED, UNASSIGNED],
@@ -231,8 +231,8 @@ def test_sticky_moves_what_nobody_read_before_what_somebody_reads() -> None:
     assert bins("sticky", given) == [1, 0, 0, 0, 1, 1]
 
 
-def test_sticky_hands_on_through_a_third_member() -> None:
-    """The fullest may relieve itself through a member between it and the emptiest.
+def test_sticky_passes_partitions_along_a_chain() -> None:
+    """The fullest member may give to the emptiest through a third one.
 
     Member 0 reads topic 0 only, member 2 topic 1 only; member 1 reads both, and passes on one of
     topic 1 for the one of topic 0 that it takes over.

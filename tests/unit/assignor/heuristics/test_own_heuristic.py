@@ -56,8 +56,8 @@ def test_it_places_and_is_sized() -> None:
     assert size_group(ConsumerGroup((), names), load, policy).consumers == 2
 
 
-def test_it_is_listed_with_its_promises(capsys: pytest.CaptureFixture[str]) -> None:
-    """The list says that it does not count; of others which presets there are."""
+def test_it_is_listed_with_its_properties(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list shows that it only places, and which presets others have."""
     assert main(["heuristics", "--verbose"]) == 0
     said = capsys.readouterr().out
     assert "round-robin" in said

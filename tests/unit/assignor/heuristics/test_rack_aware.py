@@ -1,4 +1,4 @@
-"""Racks in a decision: who is far from what, what is said about it, and what it is worth."""
+"""Racks in a decision: cross-rack traffic, warnings, and costs."""
 
 import subprocess
 import sys
@@ -34,19 +34,19 @@ TOPIC = frozenset({"t"})
 
 
 def members(*racks: str | None) -> tuple[Member, ...]:
-    """Members m0, m1, … in these racks."""
+    """Return members m0, m1 and so on in these racks."""
     return tuple(Member(f"m{i}", TOPIC, rack=rack) for i, rack in enumerate(racks))
 
 
 def group(there: tuple[Member, ...], *replicas: tuple[str | None, ...], owners: str = "") -> ConsumerGroup:
-    """One partition for each set of racks; `owners` are the digits of their members."""
+    """Return a group with a partition per set of racks; `owners` are digits of their members."""
     names = tuple(TopicPartition("t", n) for n in range(len(replicas)))
     owned = {name: f"m{digit}" for name, digit in zip(names, owners, strict=False)}
     return ConsumerGroup(there, names, owned, dict(zip(names, replicas, strict=True)))
 
 
 def readers(plan: PlacementPlan) -> str:
-    """The digit of each partition's member."""
+    """Return the digit of each partition's member."""
     by_partition = {p: m[1:] for m, held in plan.assignment.items() for p in held}
     return "".join(by_partition[p] for p in sorted(by_partition))
 
@@ -55,38 +55,38 @@ def speeds(*of: float) -> Load:
     return Load({TopicPartition("t", n): speed for n, speed in enumerate(of)})
 
 
-def test_everybody_reads_in_its_own_rack() -> None:
-    """Counts are even, and nothing crosses racks where that can be."""
+def test_members_read_in_their_own_racks() -> None:
+    """Counts are even, and no avoidable read crosses racks."""
     plan = place_partitions(group(members("a", "b"), ("b",), ("a",), ("b", "c"), ("a",)), Load(), AWARE)
     assert readers(plan) == "1010"
     assert plan.cross_rack_load == 0
     assert not [note for note in plan.notes if "rack" in note]
 
 
-def test_a_partition_moves_to_its_rack_and_says_so() -> None:
-    """The reason names both racks, by the names that people know."""
+def test_a_move_to_a_local_replica_names_both_racks() -> None:
+    """The reason names both racks and the instances."""
     plan = place_partitions(group(members("a", "b"), ("b",), ("a",), owners="01"), Load(), AWARE)
     assert readers(plan) == "10"
     assert plan.moves[0].reason == ("rack-aware: a replica is in rack b of m1, none in rack a of m0")
 
 
-def test_traffic_is_worth_a_move_by_its_cost() -> None:
-    """With the costs of Kafka Streams' sticky assignor nothing moves for its own mean speed."""
+def test_traffic_causes_a_move_by_its_cost() -> None:
+    """With the costs of Kafka Streams' sticky assignor a partition of the mean rate does not move."""
     there = group(members("a", "b"), ("b",), ("a",), owners="01")
     dear = PlacementPolicy("rack-aware:traffic_cost=1:non_overlap_cost=10", 100.0)
     assert readers(place_partitions(there, Load(), dear)) == "01"
     assert readers(place_partitions(there, Load(), AWARE)) == "10"
 
 
-def test_what_writes_most_is_brought_home_first() -> None:
-    """Traffic counts by write speed: of two that cannot both be near, the faster is."""
+def test_the_busiest_partition_is_placed_locally_first() -> None:
+    """Traffic counts by write rate: of two partitions with one local place, the busier gets it."""
     there = group(members("a", "b"), ("a",), ("a",))
     assert readers(place_partitions(there, speeds(1, 9), AWARE)) == "10"
     assert readers(place_partitions(there, speeds(9, 1), AWARE)) == "01"
 
 
 def test_each_topic_is_evened_by_itself() -> None:
-    """balance_subtopology gives everybody its share of each topic; min_traffic does not."""
+    """balance_subtopology evens the counts of each topic; min_traffic does not."""
     names = tuple(TopicPartition(t, n) for t in ("t", "u") for n in range(2))
     both = frozenset({"t", "u"})
     there = ConsumerGroup(
@@ -102,7 +102,7 @@ def test_each_topic_is_evened_by_itself() -> None:
 
 
 def test_none_is_sticky() -> None:
-    """Without a strategy racks count nothing."""
+    """The strategy "none" ignores racks."""
     there = group(members("a", "b"), ("b",), ("a",), owners="01")
     plan = place_partitions(there, Load(), PlacementPolicy("rack-aware:none"))
     assert readers(plan) == "01"
@@ -110,7 +110,7 @@ def test_none_is_sticky() -> None:
 
 
 def test_unknown_racks_cost_nothing_and_are_named() -> None:
-    """A member without client.rack is near everything; so is a partition of a broker without."""
+    """A member without client.rack is local to all; so is a partition of a broker without a rack."""
     there = group(members("a", None), ("b",), ("b", None), (), owners="010")
     plan = place_partitions(there, Load(), AWARE)
     assert plan.cross_rack_load == 0
@@ -125,16 +125,16 @@ def test_unknown_racks_cost_nothing_and_are_named() -> None:
     )
 
 
-def test_no_rack_at_all_is_told() -> None:
-    """Where neither brokers nor members say their racks, rack-aware evens counts, and says why."""
+def test_missing_racks_are_noted() -> None:
+    """Without any rack rack-aware evens the counts and notes the reason."""
     there = ConsumerGroup(members(None, None), tuple(TopicPartition("t", n) for n in range(4)))
     plan = place_partitions(there, Load(), AWARE)
     assert sorted(map(len, plan.assignment.values())) == [2, 2]
     assert "unknown rack of m0, m1 (client.rack): their reads do not count as cross-rack" in plan.notes
 
 
-def test_what_no_care_can_help_is_named() -> None:
-    """A rack without a member, and partitions with no replica in any member's rack."""
+def test_unavoidable_traffic_is_noted() -> None:
+    """The notes name racks without a member, and partitions without a replica in a member's rack."""
     there = group(members("a", "b"), *[("c",)] * 5, ("a",))
     plan = place_partitions(there, Load(), AWARE)
     assert sorted(map(len, plan.assignment.values())) == [3, 3]
@@ -142,8 +142,8 @@ def test_what_no_care_can_help_is_named() -> None:
     assert "no member is in a rack with a replica of t-0, t-1, t-2 and 2 more" in plan.notes
 
 
-def test_a_member_in_a_rack_without_brokers_is_far_from_all() -> None:
-    """Its rack is known, and nothing is there."""
+def test_a_member_in_a_rack_without_brokers_is_remote_from_all() -> None:
+    """Its rack is known, and has no replica."""
     plan = place_partitions(group(members("a", "z"), ("a",), ("a",)), speeds(5, 1), AWARE)
     assert readers(plan) == "01"
     assert plan.cross_rack_load == 1
@@ -151,7 +151,7 @@ def test_a_member_in_a_rack_without_brokers_is_far_from_all() -> None:
 
 
 def test_racks_are_looked_up_by_partition() -> None:
-    """Numbers with gaps, topics without an answer, racks of brokers that nobody consumes in."""
+    """Numbers may have gaps, topics may be unknown, and racks may have no consumer."""
     universe = PartitionIndex.from_partitions([TopicPartition("t", 3), TopicPartition("t", 7), ("u", 0)])  # type: ignore[list-item]
     found = ReplicaRacks.from_topics(universe, {"t": {7: ["b", "a"], 3: ["b", None]}})
     assert found.racks == ("a", "b")
@@ -166,8 +166,8 @@ def test_racks_are_looked_up_by_partition() -> None:
     ]
 
 
-def test_steady_weighs_racks_only_when_told() -> None:
-    """Without rack_cost nothing is asked and nothing changes; with it, what crosses racks moves."""
+def test_steady_weighs_racks_only_with_rack_cost() -> None:
+    """Without rack_cost no racks are read and nothing changes; with it, cross-rack partitions move."""
     there = group(members("a", "b"), *[("b",), ("a",)] * 8, owners="01" * 8)
     load = speeds(*[10.0] * 16)
     still = place_partitions(there, load, PlacementPolicy("steady", 100.0))
@@ -180,8 +180,8 @@ def test_steady_weighs_racks_only_when_told() -> None:
     assert packed.cross_rack_load == 0
 
 
-def test_a_consumer_to_be_added_is_no_way_around_a_toll() -> None:
-    """Nobody knows its rack yet: it costs what the members' racks cost on average."""
+def test_an_added_consumer_does_not_avoid_rack_costs() -> None:
+    """Its rack is unknown: it costs the mean over the members' racks."""
     far = np.array([[True, False, False], [False, False, False]])
     problem = PackingProblem(
         weight=np.array([2.0, 3.0]),
@@ -200,8 +200,8 @@ def test_a_consumer_to_be_added_is_no_way_around_a_toll() -> None:
     assert compute_cross_rack_costs(problem, 0.0) is None
 
 
-def test_rack_aware_is_asked_how_many() -> None:
-    """It goes by count, so the load over the capacity says how many there should be."""
+def test_rack_aware_sizes_a_group() -> None:
+    """It only places, so the group gets load ÷ capacity consumers."""
     there = group(members("a", "b"), *[("a",)] * 6)
     assert size_group(there, speeds(*[50.0] * 6), AWARE).consumers == 3
 
@@ -215,7 +215,7 @@ def test_rack_aware_is_asked_how_many() -> None:
         ("a:b=1:c=1e-3", HeuristicSpec("a", "", {"b": 1.0, "c": 0.001})),
     ],
 )
-def test_names_are_taken_apart(name: str, parts: HeuristicSpec) -> None:
+def test_heuristic_names_are_parsed(name: str, parts: HeuristicSpec) -> None:
     """A preset or number comes first, settings follow."""
     assert parse_heuristic_spec(name) == parts
 
@@ -232,14 +232,14 @@ def test_names_are_taken_apart(name: str, parts: HeuristicSpec) -> None:
         ("sticky:rack_cost=1", "setting 'rack_cost' of sticky is not known; there is: none"),
     ],
 )
-def test_a_wrong_setting_is_named(name: str, said: str) -> None:
-    """The nearest name, or what a setting looks like."""
+def test_an_invalid_setting_is_named(name: str, said: str) -> None:
+    """The error has the nearest name, or the form of a setting."""
     with pytest.raises(UnknownHeuristicError, match=said):
         get_heuristic(name)
 
 
 def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings are refused before anything connects, and a plan's wish says what to install."""
+    """Settings are refused before anything connects, with the extra to install."""
     monkeypatch.setattr(registry, "find_spec", lambda _: None)
     with pytest.raises(BrokenHeuristicError, match=r"needs ortools.* pip install 'trimtab\[racks\]'"):
         parse_own_policy("rack-aware:balance_subtopology", None)
@@ -247,16 +247,16 @@ def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert get_heuristic("rack-aware").dependency == HeuristicDependency("ortools", "racks")
 
 
-def test_a_plans_wish_without_the_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader without OR-tools that is told to use it says so."""
+def test_a_plan_that_needs_the_missing_solver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader without OR-tools names the extra to install."""
     monkeypatch.setitem(sys.modules, "trimtab.assignor.heuristics.rack_aware.min_cost_flow", None)
     with pytest.raises(BrokenHeuristicError, match="needs ortools"):
         place_partitions(group(members("a"), ("a",)), Load(), AWARE)
 
 
 @pytest.mark.parametrize("order", [("highspy", "ortools"), ("ortools", "highspy")])
-def test_both_solvers_live_in_one_process(order: tuple[str, str]) -> None:
-    """Each brings HiGHS along: whoever certifies may also place by racks, in any order."""
+def test_both_solvers_load_in_one_process(order: tuple[str, str]) -> None:
+    """Each contains HiGHS: certificates and rack-aware work in any order."""
     load = {
         "highspy": "import highspy; highspy.Highs()",
         "ortools": "import trimtab.assignor.heuristics.rack_aware.min_cost_flow",
@@ -265,8 +265,8 @@ def test_both_solvers_live_in_one_process(order: tuple[str, str]) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
-def test_variants_keep_their_promises() -> None:
-    """Presets and settings make variants that know whether racks are weighed."""
+def test_variants_weigh_racks_by_their_settings() -> None:
+    """Presets and settings make variants that do or do not weigh racks."""
     weighs: Mapping[str, bool] = {
         "rack-aware": True,
         "rack-aware:none": False,

@@ -1,4 +1,4 @@
-"""Heuristics by name, and those that third parties bring."""
+"""Heuristics by name, built-in and third-party ones."""
 
 from importlib.metadata import EntryPoint, EntryPoints
 
@@ -90,13 +90,13 @@ def decide(heuristic: str) -> dict[str, int]:
 
 
 def test_built_in_names() -> None:
-    """The names of the issue are there, in the order of their sources."""
+    """The built-in names are listed in the order of their sources."""
     assert list_heuristics() == ("steady", *PAPER, "lag-aware", "sticky", "rack-aware")
     assert all(get_heuristic(name).summary and get_heuristic(name).source for name in list_heuristics())
 
 
-def test_promises() -> None:
-    """The classics and those that go by count settle; the latter cannot say how many."""
+def test_properties() -> None:
+    """The classics and those that only place are idempotent; the latter do not pack by capacity."""
     assert [n for n in list_heuristics() if not get_heuristic(n).idempotent] == [
         "steady",
         "mwf",
@@ -128,7 +128,7 @@ def test_promises() -> None:
     ],
 )
 def test_an_unknown_name_suggests_the_nearest(name: str, said: str) -> None:
-    """A typing error is answered with the name that was meant, and exit code 2."""
+    """A misspelt name raises an error with the nearest one and exit code 2."""
     with pytest.raises(UnknownHeuristicError, match=said) as caught:
         get_heuristic(name)
     assert caught.value.exit_code == 2
@@ -143,7 +143,7 @@ def test_a_function_of_a_third_party_is_a_heuristic() -> None:
 
 @pytest.mark.usefixtures("third_parties")
 def test_presets_are_chosen_after_a_colon() -> None:
-    """name:preset picks a variant, under the name of the entry point."""
+    """name:preset gives a variant under the name of the entry point."""
     assert get_heuristic("WITH-PRESETS").name == "WITH-PRESETS"
     assert get_heuristic("WITH-PRESETS:calm").pack is regardless
     assert get_heuristic("WITH-PRESETS:calm").name == "WITH-PRESETS:calm"
@@ -152,8 +152,8 @@ def test_presets_are_chosen_after_a_colon() -> None:
 
 
 @pytest.mark.usefixtures("third_parties")
-def test_a_broken_third_party_hurts_nobody_else() -> None:
-    """One that cannot be loaded is listed, and named when asked for; it replaces no built-in."""
+def test_a_broken_entry_point_affects_no_other() -> None:
+    """It is listed, raises an error on use, and replaces no built-in heuristic."""
     assert "broken" in list_heuristics()
     assert get_heuristic("mbf").source.startswith("Kafka Consumer Group Autoscaler")
     with pytest.raises(BrokenHeuristicError, match=r"'no_such_package\.heuristic:pack' cannot be"):
@@ -174,6 +174,6 @@ def test_a_broken_third_party_hurts_nobody_else() -> None:
     ],
 )
 def test_a_third_party_cannot_corrupt_a_plan(name: str, said: str) -> None:
-    """A heuristic that fails or answers nonsense is named; its answer goes nowhere."""
+    """A heuristic that fails or returns invalid bins raises an error with its name."""
     with pytest.raises(BrokenHeuristicError, match=said):
         decide(name)

@@ -1,4 +1,4 @@
-"""What `steady` is for: few consumers, few moves, better than the paper's, and never worse."""
+"""`steady`: few consumers, few moves, better than the paper, and no regressions."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def means(done: list[ReplayTick]) -> tuple[float, float]:
     ],
 )
 def test_no_change_makes_it_worse(preset: str, delta: float, r_score: float, consumers: float) -> None:
-    """On a fixed stream R stays within 5 % of what it was, consumers within half a percent."""
+    """On a fixed stream R stays within 5 % of the recorded one, consumers within half a percent."""
     found_r, found_consumers = means(ticks(f"steady:{preset}", delta, seed=7, count=60))
     assert found_r <= 1.05 * r_score
     assert found_consumers <= 1.005 * consumers
@@ -50,7 +50,7 @@ def test_no_change_makes_it_worse(preset: str, delta: float, r_score: float, con
 @pytest.mark.parametrize("delta", [5.0, 15.0, 25.0])
 @pytest.mark.parametrize(("preset", "rival"), [("tight", "mbfp"), ("balanced", "mbf"), ("calm", "mwf")])
 def test_each_preset_beats_its_rival_of_the_paper(preset: str, rival: str, delta: float) -> None:
-    """Less load moved with no more consumers, on a stream that it was not tuned on."""
+    """Each preset moves less load with no more consumers, on a stream not used for tuning."""
     ours = means(ticks(f"steady:{preset}", delta, seed=1234, count=80))
     theirs = means(ticks(rival, delta, seed=1234, count=80))
     assert ours[0] < 0.9 * theirs[0]
@@ -58,13 +58,13 @@ def test_each_preset_beats_its_rival_of_the_paper(preset: str, rival: str, delta
 
 
 @pytest.mark.parametrize("preset", sorted(STEADY_PRESETS))
-def test_nothing_moves_where_nothing_changes(preset: str) -> None:
-    """With δ = 0 there is not one move after the first tick."""
+def test_nothing_moves_at_constant_rates(preset: str) -> None:
+    """At δ = 0 nothing moves after the first tick."""
     assert not any(t.moved for t in ticks(f"steady:{preset}", 0, seed=3, count=20))
 
 
-def test_a_dearer_move_is_made_less_often() -> None:
-    """The one number trades consumers for moves, all the way."""
+def test_a_higher_move_cost_gives_fewer_moves() -> None:
+    """The move cost trades consumers for moves, monotonically."""
     found = [means(ticks(f"steady:{cost}", 15, seed=5, count=40)) for cost in (0.1, 0.4, 1.5)]
     rs, consumers = zip(*found, strict=True)
     assert sorted(rs, reverse=True) == list(rs)
@@ -72,14 +72,14 @@ def test_a_dearer_move_is_made_less_often() -> None:
 
 
 def test_a_preset_is_a_point_on_the_curve() -> None:
-    """Tuning to a preset's move cost gives the very preset."""
+    """The parameters for a preset's move cost are the preset's."""
     for name in ("tight", "balanced", "calm"):
         assert params_for_move_cost(STEADY_PRESETS[name].move_cost) == STEADY_PRESETS[name]
     assert resolve_params("") == STEADY_PRESETS["balanced"]
 
 
-def test_an_empty_group_needs_nobody() -> None:
-    """No members and no partitions are a plan with neither."""
+def test_an_empty_group_gives_an_empty_plan() -> None:
+    """Without members and partitions the plan has neither."""
     plan = size_group(NOBODY_THERE, Load(), PlacementPolicy("steady"))
     assert (plan.consumers, plan.moves) == (0, ())
 
@@ -87,7 +87,7 @@ def test_an_empty_group_needs_nobody() -> None:
 def problem(
     weight: list[float], owner: list[int], capacity: list[float], reads: list[bool] | None = None
 ) -> PackingProblem:
-    """One topic, in open mode; `reads` says which members subscribe to it."""
+    """Return an open problem of one topic; `reads` tells which members subscribe to it."""
     return PackingProblem(
         weight=np.array(weight),
         owner=np.array(owner, dtype=np.int32),
@@ -103,27 +103,27 @@ def relabelled(posed: PackingProblem, bins: list[int]) -> list[int]:
     return relabel_bins(posed, np.array(bins, dtype=np.int32)).tolist()
 
 
-def test_a_new_consumer_takes_the_name_of_one_that_is_left_empty() -> None:
-    """What member 1 read and a new bin holds stays with member 1."""
+def test_an_emptied_member_takes_over_a_new_bin() -> None:
+    """A new bin with the partitions of member 1, which is empty, becomes member 1."""
     posed = problem([60.0, 50.0, 40.0], [0, 1, 1], [100.0, 100.0])
     assert relabelled(posed, [0, 2, 2]) == [0, 1, 1]
 
 
-def test_the_name_goes_to_the_bin_with_most_of_its_load() -> None:
-    """Of two new bins that hold what member 0 read, the heavier one becomes member 0."""
+def test_a_member_takes_over_the_new_bin_with_most_of_its_load() -> None:
+    """Of two new bins with member 0's partitions, the heavier one becomes member 0."""
     posed = problem([30.0, 60.0, 50.0], [0, 0, UNASSIGNED], [100.0])
     assert relabelled(posed, [1, 2, 1]) == [1, 0, 1]
 
 
-def test_a_name_is_not_given_to_a_bin_that_its_member_cannot_read() -> None:
-    """Neither a smaller member nor one that does not subscribe takes a new bin over."""
+def test_a_member_takes_over_no_bin_that_it_cannot_read() -> None:
+    """Neither a smaller member nor one that does not subscribe takes over a new bin."""
     assert relabelled(problem([90.0], [UNASSIGNED], [60.0]), [1]) == [1]
     assert relabelled(problem([90.0], [UNASSIGNED], [100.0], reads=[False]), [1]) == [1]
 
 
 @pytest.mark.parametrize("seed", [3, 6, 7, 8])
-def test_a_decision_from_nothing_is_repeated_until_it_stands(seed: int) -> None:
-    """A first placement that the next decision would change is never given."""
+def test_a_first_placement_is_repeated_until_it_is_stable(seed: int) -> None:
+    """A first placement is never one that the next decision would change."""
     rng = np.random.default_rng(seed)
     weight = rng.uniform(0, 100, 120).tolist()
     capacity = rng.choice([60.0, 100.0, 150.0], 40).tolist()

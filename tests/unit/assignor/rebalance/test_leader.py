@@ -20,7 +20,7 @@ BLIND = LeaderView(Load())
 
 
 class Group:
-    """Members that do what they are told, as cooperative clients do."""
+    """Members that follow every assignment, as cooperative clients do."""
 
     def __init__(self, *names: str) -> None:
         self.owned: dict[str, frozenset[TopicPartition]] = dict.fromkeys(names, frozenset())
@@ -55,7 +55,7 @@ def plan(epoch: int, draining: Iterable[str] = (), replicas: int = 2) -> GroupPl
 
 
 def test_the_second_round_completes_the_first() -> None:
-    """What the first round promised is what the second hands out; no new decision is made."""
+    """The second round assigns the promises of the first; it makes no new decision."""
     group = Group("a")
     group.round()
     group.join("b")
@@ -69,8 +69,8 @@ def test_the_second_round_completes_the_first() -> None:
     assert group.everything() == PARTITIONS
 
 
-def test_everybody_is_told_whether_another_round_follows() -> None:
-    """It follows as long as something is withheld, and all must come to it."""
+def test_all_members_learn_that_another_round_follows() -> None:
+    """A round follows as long as a partition is withheld, and all members must join it."""
     group = Group("a")
     group.round()
     group.join("b")
@@ -85,7 +85,7 @@ def test_everybody_is_told_whether_another_round_follows() -> None:
 
 
 def test_a_round_in_between_keeps_the_promise() -> None:
-    """If somebody rejoins before the old owner has let go, the target stays what it was."""
+    """If a member rejoins before the old owner has revoked, the target stays the same."""
     group = Group("a")
     group.round()
     group.join("b")
@@ -105,8 +105,8 @@ def test_a_round_in_between_keeps_the_promise() -> None:
     st.integers(1, 5),
     st.lists(st.floats(0, 200), min_size=8, max_size=8),
 )
-def test_nothing_moves_when_nothing_changed(heuristic: str, members: int, speeds: list[float]) -> None:
-    """Further rounds without a cause move nothing, whatever the heuristic and the speeds now."""
+def test_rounds_without_a_cause_move_nothing(heuristic: str, members: int, speeds: list[float]) -> None:
+    """Further rounds with the same cause move nothing, for any heuristic and write rates."""
     group = Group(*(f"m{n}" for n in range(members)))
     policy = PlacementPolicy(heuristic=heuristic, capacity=100.0)
     group.round(policy=policy)
@@ -118,7 +118,7 @@ def test_nothing_moves_when_nothing_changed(heuristic: str, members: int, speeds
 
 
 def test_a_new_epoch_is_a_cause() -> None:
-    """With a plan in force the load is consolidated; the plan's draining members end empty."""
+    """A plan in force consolidates the load; its draining members end empty."""
     load = Load(write_rates=dict.fromkeys(PARTITIONS, 10.0))
     group = Group("a", "b", "c")
     group.round(LeaderView(load))
@@ -132,8 +132,8 @@ def test_a_new_epoch_is_a_cause() -> None:
     assert sorted(len(owned) for owned in group.owned.values()) == [0, 0, 8]
 
 
-def test_a_learned_capacity_fills_a_member_as_far_as_it_goes() -> None:
-    """The plan's capacity of an instance counts, unless the member says its own."""
+def test_a_learned_capacity_limits_its_member() -> None:
+    """The plan's capacity of an instance counts, unless the member has its own."""
     group, speeds = Group("a", "b"), dict.fromkeys(PARTITIONS, 20.0)
     learned = replace(plan(1), capacities={"a": 40.0, "b": 160.0})
     group.round(LeaderView(Load(write_rates=speeds), learned))
@@ -145,7 +145,7 @@ def test_a_learned_capacity_fills_a_member_as_far_as_it_goes() -> None:
 
 
 def test_a_drained_member_that_leaves_is_no_cause() -> None:
-    """Its partitions have moved already: nothing is decided afresh when it goes."""
+    """Its partitions have moved already: no new decision is made when it leaves."""
     view = LeaderView(Load(write_rates=dict.fromkeys(PARTITIONS, 10.0)), plan(1, draining=["b"]))
     group = Group("a", "b", "c")
     for _ in range(3):
@@ -157,7 +157,7 @@ def test_a_drained_member_that_leaves_is_no_cause() -> None:
 
 
 def test_a_member_that_left_is_a_cause() -> None:
-    """Its partitions go to the others at once: nobody has to let go of them."""
+    """Its partitions go to the others at once, since no member must revoke them."""
     group = Group("a", "b")
     group.round()
     gone = group.owned.pop("b")
@@ -168,7 +168,7 @@ def test_a_member_that_left_is_a_cause() -> None:
     assert {m.partition for m in outcome.moves} >= gone
 
 
-def test_members_of_another_assignor_are_taken_as_they_are() -> None:
+def test_members_of_another_assignor_keep_their_partitions() -> None:
     """In a rolling upgrade members without user data keep what they own."""
     owned = {"a": frozenset(PARTITIONS[:4]), "b": frozenset(PARTITIONS[4:])}
     joined = [JoinedMember(n, frozenset({"t"}), MemberUserData(), owned[n], 3) for n in "ab"]
@@ -187,7 +187,7 @@ def test_members_of_another_assignor_are_taken_as_they_are() -> None:
     ],
 )
 def test_other_partitions_are_a_cause(partitions: list[TopicPartition]) -> None:
-    """One more, one less, another number or another topic: the decision is another one."""
+    """One more, one less, another number or another topic gives another decision."""
     joined = [JoinedMember("a", frozenset("tu"), MemberUserData())]
     causes = [
         assign_by_name(joined, p, BLIND, PlacementPolicy()).decision_fingerprint
@@ -197,7 +197,7 @@ def test_other_partitions_are_a_cause(partitions: list[TopicPartition]) -> None:
 
 
 def test_the_order_of_members_is_no_cause() -> None:
-    """A digest is the same in whatever order members, topics and partitions come."""
+    """The fingerprint does not depend on the order of members, topics and partitions."""
     joined = [JoinedMember(n, frozenset("tu"), MemberUserData(capacity=5.0)) for n in "ab"]
     one = assign_by_name(joined, PARTITIONS, BLIND, PlacementPolicy())
     other = assign_by_name(joined[::-1], PARTITIONS[::-1], BLIND, PlacementPolicy())

@@ -1,4 +1,4 @@
-"""What travels inside the group protocol survives the way, and bad bytes are named."""
+"""Encoding of the user data of the group protocol; malformed bytes are refused."""
 
 import pytest
 from hypothesis import given
@@ -25,25 +25,25 @@ grouped = partitions.map(group_by_topic)
         generation=st.integers(-1, 2**31 - 1),
     )
 )
-def test_member_data_survives_the_way(data: MemberUserData) -> None:
-    """Decoding what was encoded gives the same value, and equal values give equal bytes."""
+def test_member_data_round_trips(data: MemberUserData) -> None:
+    """Decoding an encoded value gives an equal value, and equal values give equal bytes."""
     assert MemberUserData.decode(data.encode()) == data
     assert MemberUserData.decode(data.encode()).encode() == data.encode()
 
 
 @given(st.builds(AssignmentUserData, st.text(max_size=8), grouped, st.booleans()))
-def test_placement_data_survives_the_way(data: AssignmentUserData) -> None:
-    """Decoding what was encoded gives the same value."""
+def test_assignment_data_round_trips(data: AssignmentUserData) -> None:
+    """Decoding an encoded value gives an equal value."""
     assert AssignmentUserData.decode(data.encode()) == data
 
 
-def test_a_member_without_user_data_says_nothing() -> None:
-    """Another assignor's member in a rolling upgrade is no error."""
+def test_a_member_without_user_data_gets_the_defaults() -> None:
+    """A member with another assignor, in a rolling upgrade, is no error."""
     assert MemberUserData.decode(b"") == MemberUserData.decode(None) == MemberUserData()
 
 
-def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
-    """Fields of a later version are passed over."""
+def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
+    """The known fields are decoded."""
     newer = b'{"v": 7, "capacity": 5.0, "mood": "good"}'
     assert MemberUserData.decode(newer) == MemberUserData(capacity=5.0)
 
@@ -59,8 +59,8 @@ def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
         b'{"v": 1, "capacity": "x"}',
     ],
 )
-def test_bytes_that_are_not_ours_are_named(data: bytes) -> None:
-    """Malformed bytes raise InvalidPayloadError, never anything else."""
+def test_malformed_user_data_is_refused(data: bytes) -> None:
+    """It raises InvalidPayloadError and no other error."""
     with pytest.raises(InvalidPayloadError):
         MemberUserData.decode(data)
 
@@ -72,8 +72,8 @@ def test_partitions_are_grouped_in_order(some: frozenset[TopicPartition]) -> Non
     assert [TopicPartition(t, n) for t, numbers in found for n in numbers] == sorted(some)
 
 
-def test_what_an_earlier_release_wrote_is_read() -> None:
-    """In a rolling upgrade the user data of both sides stays understood."""
+def test_user_data_of_an_earlier_release_is_read() -> None:
+    """In a rolling upgrade both releases decode the same user data."""
     member = (
         b'{"capacity":2.5,"decision":"d","draining":false,"generation":-1,"instance":"i",'
         b'"owned":{},"promised":{"t":[1,0]},"rack":null,"v":1}'
