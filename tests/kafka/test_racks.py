@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_fetch_racks.py"
 PROTOCOL = 0.05
-"""Fraction of the cross-rack bytes allowed for answers without records."""
+"""Fraction of the bytes allowed for fetch responses without records."""
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 POLLS = 200
@@ -64,20 +64,20 @@ def topic(bootstrap: str, *replicas: list[int]) -> str:
     return name
 
 
-def test_bytes_across_racks_fall_to_the_optimum(racks: str) -> None:
-    """Without racks over a tenth crosses; with rack-aware only bytes that are not records."""
+def test_rack_aware_reduces_cross_rack_bytes_to_the_optimum(racks: str) -> None:
+    """Without racks over a tenth of the bytes crosses racks; with rack-aware only protocol overhead."""
     ways = ("--ways", "before", "rack_aware", "--mb", "3", "--bootstrap", racks)
-    done = subprocess.run([sys.executable, BENCH, *ways], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
-    assert found["optimum"] == 0
-    assert found["rack_aware"]["share"] < found["optimum"] + PROTOCOL
-    assert found["rack_aware"]["fetched_mb"] > 3
-    assert found["before"]["share"] > 2 * PROTOCOL
+    completed = subprocess.run([sys.executable, BENCH, *ways], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    figures = json.loads(completed.stdout.splitlines()[-1].removeprefix("RESULT "))
+    assert figures["optimum"] == 0
+    assert figures["rack_aware"]["share"] < figures["optimum"] + PROTOCOL
+    assert figures["rack_aware"]["fetched_mb"] > 3
+    assert figures["before"]["share"] > 2 * PROTOCOL
 
 
 def test_kafka_python_reads_from_the_follower_in_its_rack(racks: str) -> None:
-    """With client_rack it fetches from broker 2, although broker 1 leads."""
+    """With client_rack, kafka-python fetches from broker 2 although broker 1 leads."""
     name = topic(racks, [1, 2])
     consumer: Any = KafkaConsumer(
         name,
@@ -99,7 +99,7 @@ def test_kafka_python_reads_from_the_follower_in_its_rack(racks: str) -> None:
 
 
 def test_aiokafka_reads_from_the_follower_in_its_rack(racks: str) -> None:
-    """As does aiokafka, whose assignor has the rack in its settings."""
+    """aiokafka, whose assignor gets the rack as a setting, fetches from broker 2 although broker 1 leads."""
     name = topic(racks, [1, 2])
 
     async def preferred() -> int:
@@ -127,7 +127,7 @@ def test_aiokafka_reads_from_the_follower_in_its_rack(racks: str) -> None:
 
 
 def test_the_commands_show_cross_rack_traffic(racks: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With one consumer, in rack a: one of two partitions has no replica there."""
+    """`plan`, `top` and `doctor` report one of two partitions without a replica in the consumer's rack."""
     name = topic(racks, [1, 2], [3, 2])
     config = {
         "bootstrap.servers": racks,
@@ -137,7 +137,7 @@ def test_the_commands_show_cross_rack_traffic(racks: str, capsys: pytest.Capture
         "trimtab.heuristic": "rack-aware",
         "auto.offset.reset": "earliest",
     }
-    given = ("--bootstrap", racks, "--group", name)
+    options = ("--bootstrap", racks, "--group", name)
     stranded = f"no member is in a rack with a replica of {name}-1"
     with Consumer(config) as consumer:
         consumer.subscribe([name])
@@ -146,17 +146,17 @@ def test_the_commands_show_cross_rack_traffic(racks: str, capsys: pytest.Capture
             if len(consumer.assignment()) == 2:
                 break
         measured = ("--capacity", "1 MB/s", "--format", "json")
-        assert main(["plan", *given, *measured, "--seconds", "1"]) == 0
+        assert main(["plan", *options, *measured, "--seconds", "1"]) == 0
         plan = json.loads(capsys.readouterr().out)
         assert plan["notes"] == ["replicas are in b, c, but no member is", stranded]
-        assert main(["top", *given, *measured, "--once", "--window", "1"]) == 0
-        shown = json.loads(capsys.readouterr().out)["crossing"]
+        assert main(["top", *options, *measured, "--once", "--window", "1"]) == 0
+        shown = json.loads(capsys.readouterr().out)["cross_rack_traffic"]
         assert (shown["partitions"], shown["without_local_replica"], shown["racks_without_members"]) == (
             1,
             1,
             ["b", "c"],
         )
-        main(["doctor", *given, "--topics", name])  # no sidecar is at work, so something is wrong
-        told = capsys.readouterr().out
-        assert "partitions read from other racks: 1" in told
-        assert "every broker has a replica.selector.class" in told
+        main(["doctor", *options, "--topics", name])  # fails, since no sidecar runs
+        output = capsys.readouterr().out
+        assert "partitions read from other racks: 1" in output
+        assert "every broker has a replica.selector.class" in output
