@@ -166,7 +166,7 @@ def test_records_read_before_they_expired_are_written(
     consumer, writer = writers({P0: values(10)}, batch_max_age=LONG)
     consumer.assign(writer, P0)
     writer.write(consumer.consume(10))
-    consumer.gone = [OffsetReset(P0, 10, 15, 20, None)]
+    consumer.resets = [OffsetReset(P0, 10, 15, 20, None)]
     writer.write([])
     assert P0 not in consumer.positions
     with pytest.raises(OffsetsExpiredError, match="offsets 10 to 14 are gone"):
