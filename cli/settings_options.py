@@ -36,7 +36,6 @@ from typing import (
 import typer
 
 from trimtab.common.settings_model import ByteRate, Duration, Setting, list_settings
-from trimtab.sidecar.settings.options import SidecarOptions
 
 KafkaPairs: TypeAlias = Annotated[
     list[str] | None, typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}.")
@@ -82,8 +81,7 @@ _BASE_FIELDS: Final = frozenset(field.name for field in dataclasses.fields(Comma
 
 def build_command(options: type[CommandOptions]) -> Callable[..., None]:
     """Return the function that typer makes a command of."""
-    settings = {one.name: one for one in list_settings(SidecarOptions)}
-    flags = [_build_flag(settings[name], options.setting_notes.get(name)) for name in options.setting_names]
+    flags = _list_flags(options) if options.setting_names else []
     context = _build_parameter("ctx", typer.Context, dataclasses.MISSING)
     parameters = [context, *flags, *_list_own_parameters(options)]
     command: Any = partial(_run_command, options)
@@ -103,6 +101,13 @@ def _run_command(options: type[CommandOptions], ctx: typer.Context, **values: An
     module, _, function = options.run_target.partition(":")
     run = getattr(importlib.import_module(module), function)  # only now, so that --help stays quick
     run(options(flags=flags, given=given, **own))
+
+
+def _list_flags(options: type[CommandOptions]) -> list[inspect.Parameter]:
+    from trimtab.sidecar.settings.options import SidecarOptions  # noqa: PLC0415 - slow, and many do without
+
+    settings = {one.name: one for one in list_settings(SidecarOptions)}
+    return [_build_flag(settings[name], options.setting_notes.get(name)) for name in options.setting_names]
 
 
 def _is_given(ctx: typer.Context, name: str) -> bool:
