@@ -1,7 +1,7 @@
-"""What all tests share: one broker and one Spark session a run, fresh names, waiting without sleep.
+"""Fixtures of all tests: one broker and one Spark session a run, unique names, polling.
 
-The broker is TRIMTAB_TEST_BOOTSTRAP where that is set, else a container where a Docker engine
-answers, else the embedded one.
+The broker is TRIMTAB_TEST_BOOTSTRAP if set, else a container if a Docker engine is available, else
+the embedded broker.
 """
 
 import itertools
@@ -47,9 +47,9 @@ class TopicFactory(Protocol):
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
     """Address of the run's broker."""
-    given = os.environ.get("TRIMTAB_TEST_BOOTSTRAP")
-    if given:
-        yield given
+    address = os.environ.get("TRIMTAB_TEST_BOOTSTRAP")
+    if address:
+        yield address
     else:
         with ExitStack() as stack:
             yield _own_broker(stack)
@@ -62,7 +62,7 @@ def admin(bootstrap: str) -> AdminClient:
 
 @pytest.fixture
 def topic(admin: AdminClient, request: pytest.FixtureRequest) -> TopicFactory:
-    """Make topics; underscores of keyword arguments stand for the dots of topic settings."""
+    """Create topics; underscores in keyword arguments stand for the dots in topic settings."""
 
     def make(partitions: int = 4, **config: str) -> str:
         name = f"{_fresh(request)}-topic"
@@ -77,13 +77,13 @@ def topic(admin: AdminClient, request: pytest.FixtureRequest) -> TopicFactory:
 
 @pytest.fixture
 def group(request: pytest.FixtureRequest) -> str:
-    """Name of a group that nobody has used."""
+    """Unique name of a consumer group."""
     return f"{_fresh(request)}-group"
 
 
 @pytest.fixture(scope="session")
 def eventually() -> Eventually:
-    """Wait until a condition holds; past the deadline the test fails with what it was."""
+    """Poll a condition until it holds; the test fails after `timeout` seconds."""
 
     def wait(condition: Callable[[], object], timeout: float = 30.0) -> None:
         pause, deadline = Event(), monotonic() + timeout
@@ -103,7 +103,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def iceberg(warehouse: Path) -> "Iterator[IcebergLake]":
-    """The run's one Spark session, with the embedded catalog; `delta` shares it."""
+    """The run's only Spark session, with the embedded catalog; `delta` shares its JVM."""
     from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - pyspark is slow
@@ -124,7 +124,7 @@ def iceberg(warehouse: Path) -> "Iterator[IcebergLake]":
 
 @pytest.fixture(scope="session")
 def delta(iceberg: "IcebergLake", warehouse: Path) -> "DeltaLake":
-    """Delta tables in the same warehouse, by a session of their own in the same JVM."""
+    """Delta tables in the same warehouse, in a second session of the same JVM."""
     from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake  # noqa: PLC0415 - pyspark is slow
     from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path  # noqa: PLC0415 - as above
 
@@ -135,19 +135,19 @@ def delta(iceberg: "IcebergLake", warehouse: Path) -> "DeltaLake":
 
 @pytest.fixture(scope="session")
 def iceberg_arrow(iceberg: "IcebergLake") -> "IcebergLake":
-    """The same tables, their files written from Arrow."""
+    """The same tables; data files are written from Arrow."""
     return type(iceberg)(iceberg.spark, iceberg.catalog_name, arrow=True)
 
 
 @pytest.fixture(scope="session")
 def delta_arrow(delta: "DeltaLake", warehouse: Path) -> "DeltaLake":
-    """The same tables, their files written from Arrow."""
+    """The same tables; data files are written from Arrow."""
     return type(delta)(delta.spark, f"file:{warehouse}", arrow=True)
 
 
 @pytest.fixture(scope="session")
 def lake(iceberg: "IcebergLake") -> "IcebergLake":
-    """The lake of whoever does not ask for a format."""
+    """The lake in the default format."""
     return iceberg
 
 
@@ -171,7 +171,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ControlPlane]":
 
 @pytest.fixture(scope="session")
 def kubelet(plane: "ControlPlane") -> "Iterator[Kubelet]":
-    """What runs the pods."""
+    """Runs the pods of the control plane as processes."""
     from cluster.kubelet import Kubelet  # noqa: PLC0415 - few runs need it
 
     made = Kubelet(plane.kubeconfig, plane.folder / "pods")
@@ -182,7 +182,7 @@ def kubelet(plane: "ControlPlane") -> "Iterator[Kubelet]":
 
 @pytest.fixture(scope="session")
 def cluster(plane: "ControlPlane", kubelet: "Kubelet") -> "Iterator[Cluster]":
-    """An administrator's client of the control plane, whose pods run."""
+    """Administrator's client of the control plane; its pods run."""
     from cluster.workloads import Cluster  # noqa: PLC0415 - few runs need it
 
     del kubelet
@@ -193,7 +193,7 @@ def cluster(plane: "ControlPlane", kubelet: "Kubelet") -> "Iterator[Cluster]":
 
 @pytest.fixture
 def workload(cluster: "Cluster") -> Iterator[Callable[..., str]]:
-    """Make workloads of a kind, "deployment" or "statefulset"; they are deleted in the end."""
+    """Create workloads of a kind, "deployment" or "statefulset", and delete them after the test."""
     made: list[tuple[str, str]] = []
 
     def make(kind: str, replicas: int = 0, **container: Any) -> str:
@@ -211,7 +211,7 @@ def workload(cluster: "Cluster") -> Iterator[Callable[..., str]]:
 def steered(
     plane: "ControlPlane", workload: Callable[..., str]
 ) -> "Iterator[Callable[..., KubernetesTarget]]":
-    """Open replica targets: on a workload of a kind with so many replicas, or on `name`."""
+    """Open replica targets: for a new workload with `replicas` replicas, or for `name`."""
     from trimtab.common.clock import SystemClock  # noqa: PLC0415 - few runs need it
     from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef  # noqa: PLC0415 - as above
     from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget  # noqa: PLC0415 - as above
@@ -234,7 +234,7 @@ def steered(
 
 @pytest.fixture
 def namespace() -> str:
-    """A namespace of tables that nobody has used."""
+    """Unique namespace of tables."""
     return f"ns{next(_NUMBERS)}"
 
 
@@ -247,13 +247,13 @@ def _own_broker(stack: ExitStack) -> str:
     if _docker_answers():
         try:
             return stack.enter_context(_container())
-        except Exception as error:  # noqa: BLE001 - an engine may answer and yet not fetch an image
-            sys.stderr.write(f"no Kafka container ({error}): taking the embedded broker\n")
+        except Exception as error:  # noqa: BLE001 - an engine may run without access to images
+            sys.stderr.write(f"no Kafka container ({error}): using the embedded broker\n")
     return stack.enter_context(EmbeddedBroker()).bootstrap
 
 
 def _docker_answers() -> bool:
-    import docker  # noqa: PLC0415 - only where no broker is given
+    import docker  # noqa: PLC0415 - needed only without TRIMTAB_TEST_BOOTSTRAP
 
     try:
         client = docker.from_env()
@@ -261,7 +261,7 @@ def _docker_answers() -> bool:
         return False
     try:
         return bool(client.ping())
-    except Exception:  # noqa: BLE001 - whatever it is, it is no engine that works
+    except Exception:  # noqa: BLE001 - any failure means that no engine is usable
         return False
     finally:
         client.close()
@@ -269,7 +269,7 @@ def _docker_answers() -> bool:
 
 @contextmanager
 def _container() -> Generator[str, None, None]:
-    """Run Kafka's own image with the embedded broker's settings; both sides use one port."""
+    """Run Kafka's image with the embedded broker's settings; host and container use the same port."""
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only with Docker
 
     with socket.socket() as probe:

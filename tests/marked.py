@@ -1,4 +1,4 @@
-"""Single offsets of markers, for tests to compare."""
+"""Expands the offset ranges of markers."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A leader's round with members and partitions by name, as tests like to read it."""
+"""A leader's rebalance round with members and partitions by name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

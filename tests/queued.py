@@ -18,8 +18,8 @@ from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 WORKER: Final = Path(__file__).parents[1] / "examples" / "queue_worker.py"
 
 
-def fill(bootstrap: str, topic: str, count: int, partitions: int) -> set[str]:
-    """Write numbered messages of 100 bytes over the partitions of a topic; return them."""
+def write_messages(bootstrap: str, topic: str, count: int, partitions: int) -> set[str]:
+    """Write `count` numbered messages of 100 bytes, spread over the partitions; return them."""
     producer = Producer({"bootstrap.servers": bootstrap})
     values = [f"order {number:<94}" for number in range(count)]
     for number, value in enumerate(values):
@@ -28,13 +28,13 @@ def fill(bootstrap: str, topic: str, count: int, partitions: int) -> set[str]:
     return {value.strip() for value in values}
 
 
-def handled(text: str) -> set[str]:
-    """Return the messages in the output of workers."""
+def handled_messages(text: str) -> set[str]:
+    """Return the messages that workers have printed."""
     return {line.strip() for line in text.splitlines() if line.startswith("order ")}
 
 
 @contextmanager
-def tracked(topic: str, config: Mapping[str, Any]) -> Iterator[None]:
+def running_tracker(topic: str, config: Mapping[str, Any]) -> Iterator[None]:
     """Run a redelivery tracker in a thread."""
     stop = Event()
     thread = Thread(target=RedeliveryTracker(parse_queue_settings(topic, config)).run, args=(stop,))
@@ -66,13 +66,13 @@ class Sidecar:
 
     def start(self, **settings: Any) -> None:
         config = self._folder / "sidecar.yaml"
-        more = {name.replace("_", "-"): value for name, value in settings.items()}
-        config.write_text(yaml.safe_dump({**self._body, **more}))
+        extra = {name.replace("_", "-"): value for name, value in settings.items()}
+        config.write_text(yaml.safe_dump({**self._body, **extra}))
         command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config)]
         with (self._folder / "sidecar.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
-    def said(self) -> str:
+    def read_log(self) -> str:
         return (self._folder / "sidecar.log").read_text()
 
     def close(self) -> None:

@@ -73,37 +73,37 @@ class Secured:
 
     def make_topic(self, name: str, partitions: int = 2) -> None:
         """Create a topic."""
-        for made in self.admin.create_topics([NewTopic(name, partitions, 1)]).values():
-            made.result(30)
+        for created in self.admin.create_topics([NewTopic(name, partitions, 1)]).values():
+            created.result(30)
 
     def make_topics(self, names: Iterable[str]) -> None:
         """Create missing topics."""
-        there = self.admin.list_topics(timeout=10).topics
+        existing_topics = self.admin.list_topics(timeout=10).topics
         for name in names:
-            if name not in there:
+            if name not in existing_topics:
                 self.make_topic(name, 1)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete existing topics."""
-        there = self.admin.list_topics(timeout=10).topics
-        existing = [name for name in names if name in there]
-        for deleted in (self.admin.delete_topics(existing) if existing else {}).values():
+        existing_topics = self.admin.list_topics(timeout=10).topics
+        names = [name for name in names if name in existing_topics]
+        for deleted in (self.admin.delete_topics(names) if names else {}).values():
             deleted.result(30)
 
     def grant(self, rights: Iterable[Right]) -> None:
         """Grant ACLs to the user."""
-        for made in self.admin.create_acls([_binding(right) for right in rights]).values():
-            made.result(30)
+        for created in self.admin.create_acls([_binding(right) for right in rights]).values():
+            created.result(30)
 
-    def take(self, right: Right) -> None:
+    def revoke(self, right: Right) -> None:
         """Revoke an ACL."""
         binding = _binding(right)
         same = AclBindingFilter(
             binding.restype, binding.name, binding.resource_pattern_type, binding.principal,
             binding.host, binding.operation, binding.permission_type,
         )  # fmt: skip
-        for taken in self.admin.delete_acls([same]).values():
-            taken.result(30)
+        for revoked in self.admin.delete_acls([same]).values():
+            revoked.result(30)
 
 
 @contextmanager
@@ -130,9 +130,9 @@ def token(_: str) -> tuple[str, float]:
 def _properties(folder: Path) -> dict[str, str]:
     users = " ".join(f'user_{name}="{PASSWORD}"' for name in USERS)
     oauth = f"{MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
-    found = {
+    properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:admin",  # whoever comes by the plain listener
+        "super.users": "User:ANONYMOUS;User:admin",  # every client of the plain listener
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         "ssl.principal.mapping.rules": "RULE:^CN=client$/limited/,DEFAULT",
         "listener.name.tls.ssl.client.auth": "required",
@@ -143,14 +143,14 @@ def _properties(folder: Path) -> dict[str, str]:
         ("secure", "broker"), ("tls", "broker"), ("strange", "strange"), ("old", "old"),
     ):  # fmt: skip
         key = f"listener.name.{listener}"
-        found |= {
+        properties |= {
             f"{key}.ssl.keystore.type": "PEM",
             f"{key}.ssl.keystore.key": (folder / f"{name}.key").read_text(),
             f"{key}.ssl.keystore.certificate.chain": (folder / f"{name}.crt").read_text(),
         }
     for listener in ("secure", "strange", "old"):
         key = f"listener.name.{listener}"
-        found |= {
+        properties |= {
             f"{key}.plain.sasl.jaas.config": (f"{MODULES}.plain.PlainLoginModule required {users};"),
             f"{key}.scram-sha-256.sasl.jaas.config": (f"{MODULES}.scram.ScramLoginModule required;"),
             f"{key}.scram-sha-512.sasl.jaas.config": (f"{MODULES}.scram.ScramLoginModule required;"),
@@ -160,16 +160,16 @@ def _properties(folder: Path) -> dict[str, str]:
             ),
             f"{key}.oauthbearer.sasl.server.callback.handler.class": oauth,
         }
-    return found
+    return properties
 
 
 def _add_users(admin: AdminClient) -> None:
-    """Make the users of both SCRAM mechanisms; one request may change a user once."""
+    """Create the users for both SCRAM mechanisms; a request may change each user once."""
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        made = ScramCredentialInfo(mechanism, 4096)
-        wanted = [UserScramCredentialUpsertion(name, made, PASSWORD.encode()) for name in USERS]
-        for done in admin.alter_user_scram_credentials(wanted).values():
-            done.result(30)
+        info = ScramCredentialInfo(mechanism, 4096)
+        users = [UserScramCredentialUpsertion(name, info, PASSWORD.encode()) for name in USERS]
+        for altered in admin.alter_user_scram_credentials(users).values():
+            altered.result(30)
 
 
 def _binding(right: Right) -> AclBinding:

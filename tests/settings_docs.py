@@ -1,6 +1,6 @@
-"""Writes the settings tables of the docs, from the models: `python -m settings_docs` in tests/.
+"""Writes the settings tables of the docs from the models: `python -m settings_docs` in tests/.
 
-A block of a page stands between `<!-- settings:begin MODULE:CLASS -->` and `<!-- settings:end -->`.
+A table is placed between `<!-- settings:begin MODULE:CLASS -->` and `<!-- settings:end -->`.
 """
 
 import re
@@ -16,7 +16,7 @@ BLOCK = re.compile(
 
 
 def fill_tables(page: str) -> str:
-    """Return the page with each block's table made anew."""
+    """Return the page with every settings table rendered again."""
     return BLOCK.sub(lambda block: f"{block[1]}\n{_render(block)}\n\n{block[4]}", page)
 
 

@@ -1,4 +1,4 @@
-"""Producers that write on a thread of their own until they are stopped, for tests."""
+"""Producers that write in a background thread until they are stopped."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ SIZE = 200
 
 
 class Background:
-    """Writes with `_producer` in `_run`, until `_stop` is set."""
+    """Calls `_run` in a thread, which produces until `_stop` is set."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10})
@@ -33,8 +33,8 @@ class Background:
 class Steady(Background):
     """Produces to each partition at a steady rate: partition n gets (n + 1) x `unit` records/s.
 
-    `born` holds when each record was handed to the client, by partition and offset, where the
-    topic was empty: seconds of the monotonic clock.
+    `born[partition][offset]` is the monotonic time at which the record was produced, if the topic was
+    empty at the start.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, unit: float) -> None:
@@ -43,10 +43,10 @@ class Steady(Background):
         super().__init__(bootstrap, topic)
 
     def _run(self) -> None:
-        begun = monotonic()
+        start = monotonic()
         while not self._stop.wait(0.02):
             for number, born in enumerate(self.born):
-                due = int((monotonic() - begun) * self._unit * (number + 1))
+                due = int((monotonic() - start) * self._unit * (number + 1))
                 for _ in range(due - len(born)):
                     self._producer.produce(self._topic, b"x" * SIZE, partition=number)
                     born.append(monotonic())
@@ -56,8 +56,8 @@ class Steady(Background):
 @contextmanager
 def steady(bootstrap: str, topic: str, partitions: int, unit: float) -> Iterator[Steady]:
     """Produce while the block runs."""
-    made = Steady(bootstrap, topic, partitions, unit)
+    producer = Steady(bootstrap, topic, partitions, unit)
     try:
-        yield made
+        yield producer
     finally:
-        made.stop()
+        producer.stop()

@@ -1,8 +1,8 @@
-"""A clock for tests: time that only moves when it is told to."""
+"""A manual clock for tests."""
 
 
 class Ticking:
-    """Seconds since an arbitrary start; a sleep is over at once."""
+    """Clock that only advances when `now` is set or `sleep` is called; `sleep` returns at once."""
 
     def __init__(self, now: float = 1_000.0, epoch: float = 1.7e9) -> None:
         self.now = now

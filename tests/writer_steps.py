@@ -1,4 +1,4 @@
-"""Steps of LakeWriter at which fault injection ends a process, in the order of their occurrence."""
+"""Steps of LakeWriter at which fault injection kills the process, in order of occurrence."""
 
 from typing import Final
 

@@ -1,9 +1,9 @@
-"""A Docker engine for the tests, and a base image that no registry is needed for.
+"""A Docker engine for the tests, and a base image that needs no registry.
 
-The engine is the one that DOCKER_HOST names, or the usual one, where it answers; else dockerd is
-started, as root, without a bridge: containers live in the host's network. The base image is a
-Debian made by debootstrap, once, and kept in the user's cache; it trusts the certificates that this
-machine's administrator added, as a company's own base image would.
+The engine is that of DOCKER_HOST or the default one, if it responds; otherwise dockerd is started as
+root without a bridge, and containers use the host's network. The base image is a Debian made once by
+debootstrap and kept in the user's cache; it trusts the certificates that the machine's administrator
+has added, as a company's base image would.
 """
 
 import shutil
@@ -24,32 +24,32 @@ from requests.exceptions import RequestException
 SUITE: Final = "bookworm"
 BASE: Final = f"trimtab-test/{SUITE}"
 START_SECONDS: Final = 60.0
-ADDED: Final = Path("/usr/local/share/ca-certificates")
-"""Where an administrator of Debian puts certificates."""
+ADDED_CERTIFICATES: Final = Path("/usr/local/share/ca-certificates")
+"""Directory of the certificates that an administrator of Debian adds."""
 
 
 @contextmanager
 def engine(folder: Path) -> Iterator[Any]:
-    """Give a client of an engine; one that was started ends with the block. Raises RuntimeError."""
-    found = _answering(None)
-    if found is not None:
-        with closing(found):
-            yield found
+    """Yield a client of an engine; stops an engine that it has started. Raises RuntimeError."""
+    available = _connect(None)
+    if available is not None:
+        with closing(available):
+            yield available
         return
-    process = _started(folder)
+    process = _start_dockerd(folder)
     try:
-        with closing(_awaited(process, folder)) as client:
+        with closing(_wait_for_engine(process, folder)) as client:
             yield client
     finally:
         process.terminate()
         process.wait(60)
-        left = str(folder / "exec" / "netns" / "default")  # mounted since the first container
-        subprocess.run(["umount", left], check=False, capture_output=True)
+        mount = str(folder / "exec" / "netns" / "default")  # dockerd mounts it with the first container
+        subprocess.run(["umount", mount], check=False, capture_output=True)
         shutil.rmtree(folder / "data", ignore_errors=True)  # gigabytes
 
 
-def base(client: Any) -> str:
-    """Return the name of the base image; made where the engine has none."""
+def base_image(client: Any) -> str:
+    """Return the name of the base image; builds it if the engine does not have it."""
     try:
         client.images.get(f"{BASE}:latest")
     except ImageNotFound:
@@ -58,7 +58,7 @@ def base(client: Any) -> str:
     return f"{BASE}:latest"
 
 
-def _answering(address: str | None) -> Any:
+def _connect(address: str | None) -> Any:
     try:
         client = docker.from_env() if address is None else docker.DockerClient(address)
         client.ping()
@@ -67,9 +67,9 @@ def _answering(address: str | None) -> Any:
     return client
 
 
-def _started(folder: Path) -> "subprocess.Popen[bytes]":
+def _start_dockerd(folder: Path) -> "subprocess.Popen[bytes]":
     if shutil.which("dockerd") is None:
-        raise RuntimeError("no Docker engine answers, and there is no dockerd to start: install it")
+        raise RuntimeError("no Docker engine responds and dockerd is not installed: install it")
     flags = [f"--host=unix://{folder}/docker.sock", f"--data-root={folder}/data"]
     flags += [f"--exec-root={folder}/exec", f"--pidfile={folder}/dockerd.pid"]
     flags += ["--iptables=false", "--ip6tables=false", "--bridge=none", "--ip-forward=false"]
@@ -77,41 +77,41 @@ def _started(folder: Path) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(["dockerd", *flags], stdout=log, stderr=log)
 
 
-def _awaited(process: "subprocess.Popen[bytes]", folder: Path) -> Any:
+def _wait_for_engine(process: "subprocess.Popen[bytes]", folder: Path) -> Any:
     pause, deadline = Event(), monotonic() + START_SECONDS
     while process.poll() is None and monotonic() < deadline:
-        client = _answering(f"unix://{folder}/docker.sock")
+        client = _connect(f"unix://{folder}/docker.sock")
         if client is not None:
             return client
         pause.wait(0.2)
     process.terminate()
-    end = (folder / "dockerd.log").read_text()[-2000:]
-    raise RuntimeError(f"dockerd did not start (it needs root):\n{end}")
+    log_tail = (folder / "dockerd.log").read_text()[-2000:]
+    raise RuntimeError(f"dockerd did not start (it needs root):\n{log_tail}")
 
 
 def _archive() -> Path:
-    """Return the base image's files as one archive; the first time that takes two minutes."""
+    """Return the archive of the base image; the first call takes two minutes."""
     folder = user_cache_path("trimtab") / "containers"
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"{SUITE}.tar"
-    if not kept.is_file():
+    tar_file = folder / f"{SUITE}.tar"
+    if not tar_file.is_file():
         if shutil.which("debootstrap") is None:
-            raise RuntimeError("the base image is made by debootstrap; install it")
+            raise RuntimeError("debootstrap, which builds the base image, is not installed: install it")
         root, draft = folder / f"{SUITE}.root", folder / f"{SUITE}.draft"
         shutil.rmtree(root, ignore_errors=True)
-        _filled(root)
+        _bootstrap_debian(root)
         with tarfile.open(draft, "w") as archive:
-            archive.add(root, arcname=".", filter=_plain)
+            archive.add(root, arcname=".", filter=_skip_devices)
         shutil.rmtree(root)
-        draft.replace(kept)
-    return kept
+        draft.replace(tar_file)
+    return tar_file
 
 
-def _filled(root: Path) -> None:
+def _bootstrap_debian(root: Path) -> None:
     flags = ["--variant=minbase", "--include=ca-certificates"]
     subprocess.run(["debootstrap", *flags, SUITE, str(root)], check=True, capture_output=True)
-    for certificate in ADDED.glob("*.crt") if ADDED.is_dir() else ():
-        shutil.copy(certificate, root / ADDED.relative_to("/"))
+    for certificate in ADDED_CERTIFICATES.glob("*.crt") if ADDED_CERTIFICATES.is_dir() else ():
+        shutil.copy(certificate, root / ADDED_CERTIFICATES.relative_to("/"))
     trusted = "/etc/ssl/certs/ca-certificates.crt"
     subprocess.run(["chroot", str(root), "update-ca-certificates"], check=True, capture_output=True)
     (root / "etc" / "pip.conf").write_text(f"[global]\ncert = {trusted}\n")
@@ -120,6 +120,6 @@ def _filled(root: Path) -> None:
         (root / part / "partial").mkdir(parents=True)
 
 
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave devices out; the engine makes its own."""
+def _skip_devices(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Exclude devices; the engine creates its own."""
     return None if member.isdev() else member

@@ -1,4 +1,4 @@
-"""The two images, built and run as in a pod: no root, a root file system that cannot be written."""
+"""The two images, run as in a pod: no root user, a read-only root file system."""
 
 import json
 from collections.abc import Callable, Generator, Iterator
@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from docker.errors import BuildError
 
 from cluster.control_plane import HOST, free_ports
-from containers.engine import base, engine
+from containers.engine import base_image, engine
 from faults.settings import table
 from faults.tables import Iceberg
 
@@ -24,8 +24,8 @@ ROOT: Final = Path(__file__).parents[2]
 TARGETS: Final = ("sidecar", "consumer")
 USER: Final = "10001:10001"
 RECORDS: Final = 1000
-BUILDING: Final = ("cc", "gcc", "make", "pip", "pip3", "javac", "git", "curl")
-PATIENCE: Final = 180.0
+BUILD_TOOLS: Final = ("cc", "gcc", "make", "pip", "pip3", "javac", "git", "curl")
+TIMEOUT: Final = 180.0
 
 
 class Eventually(Protocol):
@@ -34,112 +34,114 @@ class Eventually(Protocol):
 
 @pytest.fixture(scope="module")
 def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A client of an engine."""
+    """Client of a Docker engine."""
     with engine(tmp_path_factory.mktemp("docker")) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def images(docker: Any) -> dict[str, Any]:
-    """Both images by the name of their target."""
-    args = {"BASE": base(docker)}
-    return {target: _built(docker, target, args) for target in TARGETS}
+    """Both images by build target."""
+    args = {"BASE": base_image(docker)}
+    return {target: _build(docker, target, args) for target in TARGETS}
 
 
-def _built(docker: Any, target: str, args: dict[str, str]) -> Any:
-    where = {"path": str(ROOT), "dockerfile": "deploy/Dockerfile", "target": target}
+def _build(docker: Any, target: str, args: dict[str, str]) -> Any:
+    source = {"path": str(ROOT), "dockerfile": "deploy/Dockerfile", "target": target}
     try:
-        made, _ = docker.images.build(
-            **where, buildargs=args, network_mode="host", rm=True, tag=f"trimtab-test-{target}"
+        built, _ = docker.images.build(
+            **source, buildargs=args, network_mode="host", rm=True, tag=f"trimtab-test-{target}"
         )
     except BuildError as error:
-        said = "".join(line.get("stream", "") for line in error.build_log)
-        pytest.fail(f"{error}\n{said[-3000:]}")
-    return made
+        output = "".join(line.get("stream", "") for line in error.build_log)
+        pytest.fail(f"{error}\n{output[-3000:]}")
+    return built
 
 
 @contextmanager
-def running(docker: Any, image: Any, words: list[str], **more: Any) -> Generator[Any]:
-    """Run a container as a pod would, in the host's network; it is gone after the block."""
-    made = docker.containers.run(
+def running(docker: Any, image: Any, arguments: list[str], **options: Any) -> Generator[Any]:
+    """Run a container as a pod does, in the host's network; removes it after the block."""
+    container = docker.containers.run(
         image,
-        words,
+        arguments,
         detach=True,
         read_only=True,
         user=USER,
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         network_mode="host",
-        tmpfs={"/tmp": "exec,mode=1777"},  # noqa: S108 - an emptyDir lets libraries be loaded too
-        **more,
+        tmpfs={"/tmp": "exec,mode=1777"},  # noqa: S108 - libraries can be loaded from an emptyDir too
+        **options,
     )
     try:
-        yield made
+        yield container
     finally:
-        made.remove(force=True)
+        container.remove(force=True)
 
 
-def log(container: Any) -> str:
+def read_log(container: Any) -> str:
     return str(container.logs().decode())
 
 
-def healthy(container: Any) -> bool:
-    """Tell whether the image's own health check has passed."""
+def is_healthy(container: Any) -> bool:
+    """Return whether the image's health check has passed."""
     container.reload()
-    assert container.status == "running", log(container)
+    assert container.status == "running", read_log(container)
     return bool(container.attrs["State"]["Health"]["Status"] == "healthy")
 
 
-def text_of(url: str) -> str:
+def fetch(url: str) -> str:
     try:
-        with urlopen(url, timeout=5) as answer:  # noqa: S310 - ours
-            return str(answer.read().decode())
+        with urlopen(url, timeout=5) as response:  # noqa: S310 - the container's own page
+            return str(response.read().decode())
     except (URLError, OSError):
         return ""
 
 
-def filled(bootstrap: str, topic: str) -> None:
+def write_records(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(RECORDS):
         producer.produce(topic, b"x" * 100, key=str(number))
     assert producer.flush(30) == 0
 
 
-def written(folder: Path, settings: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Write a settings file and return the volume that has it."""
+def write_settings(folder: Path, settings: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Write a settings file and return its volume."""
     file = folder / "settings.yaml"
     file.write_text(yaml.safe_dump(settings))
     file.chmod(0o644)
     return {str(file): {"bind": "/etc/trimtab/settings.yaml", "mode": "ro"}}
 
 
-def test_their_sizes(docker: Any, images: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """The sidecar has neither Spark nor Java, and adds a fraction of what the consumer adds."""
-    whole = {"base": docker.images.get(base(docker)), **images}
-    sizes = {f"{name}_mb": round(image.attrs["Size"] / 1e6) for name, image in whole.items()}
+def test_sidecar_image_is_less_than_half_of_the_consumers(
+    docker: Any, images: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sidecar image, without Spark and Java, adds less than half of the consumer image's size."""
+    all_images = {"base": docker.images.get(base_image(docker)), **images}
+    sizes = {f"{name}_mb": round(image.attrs["Size"] / 1e6) for name, image in all_images.items()}
     with capsys.disabled():
-        print(f"\nRESULT {json.dumps(sizes)}")  # noqa: T201 - what a reader looks for
+        print(f"\nRESULT {json.dumps(sizes)}")  # noqa: T201 - the RESULT line
     assert 2 * (sizes["sidecar_mb"] - sizes["base_mb"]) < sizes["consumer_mb"] - sizes["base_mb"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_is_left_of_the_build(docker: Any, images: dict[str, Any], target: str) -> None:
-    """No compiler, no installer, no source, no root; Java only where Spark needs it."""
-    look = "; ".join(f"command -v {name}" for name in (*BUILDING, "java"))
-    ask = f"{look}; id -u; ls /src; python3 -m pip --version; exit 0"
-    said = docker.containers.run(
-        images[target], ["-c", ask], entrypoint="sh", network_mode="host", remove=True, stderr=True
+def test_images_contain_no_build_tools(docker: Any, images: dict[str, Any], target: str) -> None:
+    """The images have no compiler, installer, sources or root user; only the consumer has Java."""
+    lookup = "; ".join(f"command -v {name}" for name in (*BUILD_TOOLS, "java"))
+    script = f"{lookup}; id -u; ls /src; python3 -m pip --version; exit 0"
+    output = docker.containers.run(
+        images[target], ["-c", script], entrypoint="sh", network_mode="host", remove=True, stderr=True
     ).decode()
-    found = [line for line in said.splitlines() if line.startswith("/") and ":" not in line]
-    assert [Path(line).name for line in found] == (["java"] if target == "consumer" else [])
-    assert "10001" in said.splitlines()
-    assert "No module named pip" in said
-    assert "/src" in said
-    assert "No such file" in said
+    tools = [line for line in output.splitlines() if line.startswith("/") and ":" not in line]
+    assert [Path(line).name for line in tools] == (["java"] if target == "consumer" else [])
+    assert "10001" in output.splitlines()
+    assert "No module named pip" in output
+    assert "/src" in output
+    assert "No such file" in output
 
 
 @pytest.mark.broker
-def test_the_sidecar_runs(  # noqa: PLR0913 - fixtures
+def test_sidecar_image_runs(  # noqa: PLR0913 - fixtures
     docker: Any,
     images: dict[str, Any],
     bootstrap: str,
@@ -149,24 +151,24 @@ def test_the_sidecar_runs(  # noqa: PLR0913 - fixtures
     *,
     eventually: Eventually,
 ) -> None:
-    """Against a real broker it turns, is healthy by its own check, and ends with 0 when told to."""
+    """The sidecar container measures a group, passes its health check and ends with 0 on SIGTERM."""
     name, (port,) = topic(partitions=2), free_ports(1)
-    filled(bootstrap, name)
+    write_records(bootstrap, name)
     settings = {"bootstrap": bootstrap, "group": group, "topics": [name], "capacity": "1 MB/s"}
-    volumes = written(tmp_path, {**settings, "interval": "1 s", "window": "4 s"})
+    volumes = write_settings(tmp_path, {**settings, "interval": "1 s", "window": "4 s"})
     page = f"http://{HOST}:{port}"
-    words = ["sidecar", "--config", "/etc/trimtab/settings.yaml", "--port", str(port)]
+    arguments = ["sidecar", "--config", "/etc/trimtab/settings.yaml", "--port", str(port)]
     environment = {"TRIMTAB_HEALTH": f"{page}/healthz"}
-    with running(docker, images["sidecar"], words, volumes=volumes, environment=environment) as container:
-        eventually(lambda: "last iteration" in text_of(f"{page}/healthz"), PATIENCE)
-        eventually(lambda: "trimtab_write_speed" in text_of(f"{page}/metrics"), PATIENCE)
-        eventually(lambda: healthy(container), PATIENCE)
+    with running(docker, images["sidecar"], arguments, volumes=volumes, environment=environment) as container:
+        eventually(lambda: "last iteration" in fetch(f"{page}/healthz"), TIMEOUT)
+        eventually(lambda: "trimtab_write_speed" in fetch(f"{page}/metrics"), TIMEOUT)
+        eventually(lambda: is_healthy(container), TIMEOUT)
         container.stop(timeout=30)
-        assert container.wait()["StatusCode"] == 0, log(container)
+        assert container.wait()["StatusCode"] == 0, read_log(container)
 
 
 @pytest.mark.broker
-def test_the_consumer_writes(  # noqa: PLR0913 - fixtures
+def test_consumer_image_writes_a_table(  # noqa: PLR0913 - fixtures
     docker: Any,
     images: dict[str, Any],
     bootstrap: str,
@@ -176,12 +178,12 @@ def test_the_consumer_writes(  # noqa: PLR0913 - fixtures
     *,
     eventually: Eventually,
 ) -> None:
-    """Records of a real broker are in a table on a volume, once each; nothing is fetched for it."""
+    """The consumer container writes every record once to a table on a volume, without downloads."""
     name, (port,) = topic(partitions=2), free_ports(1)
-    filled(bootstrap, name)
+    write_records(bootstrap, name)
     lake = tmp_path / "lake"
     lake.mkdir()
-    lake.chmod(0o777)  # whoever the container's user is here
+    lake.chmod(0o777)  # the container's user differs from the test's
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -192,19 +194,21 @@ def test_the_consumer_writes(  # noqa: PLR0913 - fixtures
         "spark.master": "local[1]",
         "spark.driver.memory": "512m",
     }
-    volumes = written(tmp_path, settings) | {str(lake): {"bind": str(lake), "mode": "rw"}}
-    words = ["ingest", "--config", "/etc/trimtab/settings.yaml", "--metrics-port", str(port)]
+    volumes = write_settings(tmp_path, settings) | {str(lake): {"bind": str(lake), "mode": "rw"}}
+    arguments = ["ingest", "--config", "/etc/trimtab/settings.yaml", "--metrics-port", str(port)]
     environment = {"TRIMTAB_HEALTH": f"http://{HOST}:{port}/healthz"}
-    with running(docker, images["consumer"], words, volumes=volumes, environment=environment) as container:
-        eventually(lambda: healthy(container), PATIENCE)
-        eventually(lambda: counted(lake, name) >= RECORDS, PATIENCE)
+    with running(
+        docker, images["consumer"], arguments, volumes=volumes, environment=environment
+    ) as container:
+        eventually(lambda: is_healthy(container), TIMEOUT)
+        eventually(lambda: count_rows(lake, name) >= RECORDS, TIMEOUT)
         container.stop(timeout=120)
-        assert container.wait()["StatusCode"] == 0, log(container)
-        assert "fetching" not in log(container)
-    assert counted(lake, name) == RECORDS
+        assert container.wait()["StatusCode"] == 0, read_log(container)
+        assert "fetching" not in read_log(container)
+    assert count_rows(lake, name) == RECORDS
     assert (lake / "catalog.db").stat().st_uid == 10001
 
 
-def counted(lake: Path, topic: str) -> int:
-    """Return the rows of the topic's table; 0 while there is none."""
+def count_rows(lake: Path, topic: str) -> int:
+    """Return the number of rows of the topic's table; 0 while it does not exist."""
     return Iceberg(lake).count(table(topic)) if (lake / "catalog.db").exists() else 0

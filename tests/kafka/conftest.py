@@ -1,4 +1,4 @@
-"""Consumers on threads of their own, watched: no partition is ever read by two at once."""
+"""Consumers in threads, with a log that proves that no partition had two owners at once."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ NAMES = {"enable_auto_commit": "enable.auto.commit"}
 
 @dataclass
 class Tenure:
-    """One stretch of time in which a worker owned a partition."""
+    """A period in which a worker owned a partition."""
 
     partition: TopicPartition
     worker: str
@@ -30,7 +30,7 @@ class Tenure:
 
 @dataclass
 class Log:
-    """What all workers of a test saw, in the order of time."""
+    """Ownership and records of all workers of a test, in order of time."""
 
     tenures: list[Tenure] = field(default_factory=list)
     records: list[tuple[TopicPartition, int, str, float]] = field(default_factory=list)
@@ -47,14 +47,14 @@ class Log:
         ]
 
     def offsets(self) -> dict[TopicPartition, list[int]]:
-        found: defaultdict[TopicPartition, list[int]] = defaultdict(list)
+        offsets: defaultdict[TopicPartition, list[int]] = defaultdict(list)
         for partition, offset, _, _ in self.records:
-            found[partition].append(offset)
-        return dict(found)
+            offsets[partition].append(offset)
+        return dict(offsets)
 
 
 class Worker:
-    """A consumer that reads until it is stopped, on a thread of its own."""
+    """A consumer that polls in a thread until it is stopped."""
 
     def __init__(self, name: str, topics: list[str], config: dict[str, Any], log: Log) -> None:
         self.name = name
@@ -75,12 +75,12 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self.consumer.subscribe(self._topics, self._assigned, self._gone, self._gone)
+            self.consumer.subscribe(self._topics, self._assigned, self._revoked, self._revoked)
             while not self._stop.is_set():
                 for message in self.consumer.consume(500, timeout=0.05):
                     assert message.error() is None, message.error()
-                    where = TopicPartition(message.topic(), message.partition())
-                    self.log.records.append((where, message.offset(), self.name, monotonic()))
+                    partition = TopicPartition(message.topic(), message.partition())
+                    self.log.records.append((partition, message.offset(), self.name, monotonic()))
         except Exception as error:  # noqa: BLE001 - the test reads it
             self.error = error
         finally:
@@ -89,15 +89,15 @@ class Worker:
     def _assigned(self, _: Any, partitions: list[Any]) -> None:
         self.assigns += 1
         for p in partitions:
-            where = TopicPartition(p.topic, p.partition)
-            self.owned.add(where)
-            self.log.tenures.append(Tenure(where, self.name, monotonic()))
+            partition = TopicPartition(p.topic, p.partition)
+            self.owned.add(partition)
+            self.log.tenures.append(Tenure(partition, self.name, monotonic()))
 
-    def _gone(self, _: Any, partitions: list[Any]) -> None:
+    def _revoked(self, _: Any, partitions: list[Any]) -> None:
         for p in partitions:
-            where = TopicPartition(p.topic, p.partition)
-            self.owned.discard(where)
-            mine = [t for t in self.log.tenures if t.worker == self.name and t.partition == where]
+            partition = TopicPartition(p.topic, p.partition)
+            self.owned.discard(partition)
+            mine = [t for t in self.log.tenures if t.worker == self.name and t.partition == partition]
             mine[-1].end = monotonic()
 
 
@@ -106,22 +106,22 @@ Start = Callable[..., Worker]
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    """What the workers see; at the end no partition may have had two owners at once."""
-    seen = Log()
-    yield seen
-    assert seen.owner_conflicts() == []
+    """The log of the workers; after the test, asserts that no partition had two owners at once."""
+    log = Log()
+    yield log
+    assert log.owner_conflicts() == []
 
 
 @pytest.fixture(scope="session")
 def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker with TLS, SASL and ACLs, whose user may do nothing but what a test grants."""
-    with secured(tmp_path_factory.mktemp("secured")) as made:
-        yield made
+    """A broker with TLS, SASL and ACLs; its user has only the rights that a test grants."""
+    with secured(tmp_path_factory.mktemp("secured")) as broker:
+        yield broker
 
 
 @pytest.fixture
 def config(bootstrap: str, group: str) -> dict[str, Any]:
-    """A consumer's settings, with the shortest session that every broker allows."""
+    """Consumer settings with the shortest session timeout that brokers allow by default."""
     return {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -134,7 +134,7 @@ def config(bootstrap: str, group: str) -> dict[str, Any]:
 
 @pytest.fixture
 def start(config: dict[str, Any], log: Log) -> Iterator[Start]:
-    """Start workers by name; all are stopped at the end, and none may have failed."""
+    """Start workers by name; after the test, stops all and asserts that none has failed."""
     workers: list[Worker] = []
 
     def start(name: str, topics: list[str], **settings: Any) -> Worker:
@@ -149,7 +149,7 @@ def start(config: dict[str, Any], log: Log) -> Iterator[Start]:
 
 
 class Feed:
-    """Writes numbered records, evenly over a topic's partitions."""
+    """Writes numbered records evenly over a topic's partitions."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap})
@@ -157,18 +157,18 @@ class Feed:
 
     def write(self, topic: str, partitions: int, count: int, size: int = 20) -> None:
         for number in range(count):
-            where = TopicPartition(topic, number % partitions)
-            body = str(self.written[where]).encode().ljust(size, b".")
-            self._producer.produce(topic, body, partition=where.partition)
-            self.written[where] += 1
+            partition = TopicPartition(topic, number % partitions)
+            value = str(self.written[partition]).encode().ljust(size, b".")
+            self._producer.produce(topic, value, partition=partition.partition)
+            self.written[partition] += 1
             self._producer.poll(0)
         self._producer.flush()
 
     def fill(self, topic: str, partition: int, count: int) -> None:
-        where = TopicPartition(topic, partition)
+        partition = TopicPartition(topic, partition)
         for _ in range(count):
             self._producer.produce(topic, b".", partition=partition)
-            self.written[where] += 1
+            self.written[partition] += 1
         self._producer.flush()
 
 

@@ -1,6 +1,6 @@
-"""A consumer as a process, for tests that kill or freeze it; logs each record as it is handed out.
+"""A consumer process, for tests that kill or freeze it; logs each record that it returns.
 
-reader.py BOOTSTRAP GROUP TOPIC NAME FILE - a line a record: partition, offset, monotonic seconds.
+reader.py BOOTSTRAP GROUP TOPIC NAME FILE - writes a line per record: partition, offset, monotonic seconds.
 """
 
 import sys

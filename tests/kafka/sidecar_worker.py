@@ -1,4 +1,4 @@
-"""A worker for the sidecar's tests: reads at a bounded rate; told to end, it says what it owns."""
+"""Worker process for the sidecar's tests: reads at a limited rate; prints its partitions on SIGTERM."""
 
 import signal
 import sys
@@ -10,13 +10,13 @@ from trimtab.consumer_sdk import Consumer
 
 
 def main(instance: str, bootstrap: str, group: str, topic: str, rate: float) -> None:
-    """Read until SIGTERM, `rate` bytes/s at most."""
+    """Read at most `rate` bytes/s until SIGTERM."""
     stop = Event()
 
-    def end(*_: object) -> None:
+    def handle_sigterm(*_: object) -> None:
         stop.set()
 
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, handle_sigterm)
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -28,10 +28,10 @@ def main(instance: str, bootstrap: str, group: str, topic: str, rate: float) -> 
     with Consumer(config) as consumer:
         consumer.subscribe([topic])
         while not stop.is_set():
-            begun = monotonic()
+            start = monotonic()
             size = sum(len(m.value() or b"") for m in consumer.consume(200, timeout=0.05))
-            stop.wait(max(0.0, size / rate - (monotonic() - begun)))
-        print(f"told to end while owning {len(consumer.assignment())}", flush=True)  # noqa: T201 - its log
+            stop.wait(max(0.0, size / rate - (monotonic() - start)))
+        print(f"SIGTERM while owning {len(consumer.assignment())}", flush=True)  # noqa: T201 - its log
 
 
 if __name__ == "__main__":

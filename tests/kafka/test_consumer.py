@@ -140,7 +140,7 @@ def test_a_rejoin_before_the_next_poll_does_not_restore_lost_partitions(
 def test_a_failed_callback_does_not_keep_the_member_in_the_group(
     topic: Any, config: dict[str, Any], feed: Any
 ) -> None:
-    """The application gets the error, and close() still leaves the group."""
+    """The application gets the callback's error, and close() still leaves the group."""
     name = topic(partitions=1)
     feed.write(name, 1, 1)
 
@@ -190,10 +190,10 @@ def test_a_pattern_finds_new_topics_and_new_partitions(
     eventually(lambda: {p.topic for p in worker.owned} == {f"{group}-x"})
 
 
-def test_a_missing_topic_is_waited_for(
+def test_a_missing_topic_is_read_once_it_exists(
     start: Any, bootstrap: str, group: str, feed: Any, log: Any, eventually: Eventually
 ) -> None:
-    """A missing topic is logged, and read once it exists."""
+    """A missing topic is logged, and read once it has been created."""
     worker = start("only", [f"{group}-late"])
     eventually(lambda: worker.consumer.generation_id() > 0)
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -300,8 +300,8 @@ def test_records_are_returned_before_their_partition_is_revoked(
         consumer.close()
 
 
-def test_an_unreachable_broker_is_named() -> None:
-    """The error contains the address."""
+def test_an_unreachable_broker_is_reported() -> None:
+    """The error contains the broker's address."""
     consumer = Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "g", "log_level": 0})
     with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:9"):
         consumer.subscribe(["t"])

@@ -1,4 +1,4 @@
-"""`trimtab doctor` on a broker with ACLs: each right that is missing is named, with what to do."""
+"""`trimtab doctor` against a real broker: findings and their remedies."""
 
 import subprocess
 import sys
@@ -35,11 +35,11 @@ from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
-PASSWORD = "secret"  # noqa: S105 - it is nobody's
+PASSWORD = "secret"  # noqa: S105 - a test value
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 PROPERTIES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",  # whoever comes by the plain listener
+    "super.users": "User:ANONYMOUS",  # every client of the plain listener
     "sasl.enabled.mechanisms": "PLAIN",
     "listener.name.named.plain.sasl.jaas.config": f'{LOGIN} required user_limited="{PASSWORD}";',
 }
@@ -60,133 +60,133 @@ RIGHTS = (
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[EmbeddedBroker]:
-    """A broker that knows a user with few rights, on a listener of its own."""
+def acl_broker() -> Iterator[EmbeddedBroker]:
+    """A broker with ACLs and a second listener, on which the user `limited` logs in."""
     with EmbeddedBroker(listeners={"NAMED": "SASL_PLAINTEXT"}, properties=PROPERTIES) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for made in admin.create_topics([NewTopic("data", 2, 1)]).values():
-            made.result(30)
+        for created in admin.create_topics([NewTopic("data", 2, 1)]).values():
+            created.result(30)
         yield broker
 
 
 @pytest.fixture
-def limited(guarded: EmbeddedBroker) -> SidecarSettings:
-    """Settings of a sidecar that logs in as that user."""
+def limited(acl_broker: EmbeddedBroker) -> SidecarSettings:
+    """Settings of a sidecar that logs in as `limited`."""
     kafka = {
         "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
         "sasl.username": "limited", "sasl.password": PASSWORD,
     }  # fmt: skip
-    given = {"group": "g", "capacity": "1 MB/s", "topics": "data", "kafka": kafka}
-    return load_settings(None, {"bootstrap": guarded.listener_address("NAMED"), **given})
+    values = {"group": "g", "capacity": "1 MB/s", "topics": "data", "kafka": kafka}
+    return load_settings(None, {"bootstrap": acl_broker.listener_address("NAMED"), **values})
 
 
 @pytest.fixture
-def grant(guarded: EmbeddedBroker) -> Callable[[tuple[Any, ...]], None]:
-    """Allow the user one operation."""
-    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
+def grant(acl_broker: EmbeddedBroker) -> Callable[[tuple[Any, ...]], None]:
+    """Grant one operation to `limited`."""
+    admin = AdminClient({"bootstrap.servers": acl_broker.bootstrap})
 
-    def allow(right: tuple[Any, ...]) -> None:
+    def create_acl(right: tuple[Any, ...]) -> None:
         kind, name, operation = right
         binding = AclBinding(
             kind, name, ResourcePatternType.LITERAL, "User:limited", "*", operation,
             AclPermissionType.ALLOW,
         )  # fmt: skip
-        for made in admin.create_acls([binding]).values():
-            made.result(30)
+        for created in admin.create_acls([binding]).values():
+            created.result(30)
 
-    return allow
+    return create_acl
 
 
-def given_of(bootstrap: str, group: str, topic: str) -> dict[str, Any]:
+def sidecar_settings(bootstrap: str, group: str, topic: str) -> dict[str, Any]:
     return {"bootstrap": bootstrap, "group": group, "capacity": "1 MB/s", "topics": topic}
 
 
-def wrong(found: list[Finding]) -> dict[str, str]:
-    return {f.check: f.remedy for f in found if f.level is FindingLevel.FAILED}
+def failed_checks(findings: list[Finding]) -> dict[str, str]:
+    return {f.check: f.remedy for f in findings if f.level is FindingLevel.FAILED}
 
 
-def test_missing_rights_are_named_until_none_is_missing(
-    guarded: EmbeddedBroker, limited: SidecarSettings, grant: Any, eventually: Any
+def test_doctor_names_each_missing_acl(
+    acl_broker: EmbeddedBroker, limited: SidecarSettings, grant: Any, eventually: Any
 ) -> None:
-    """Without ACLs everything is refused and said to be; with those it names, all is well."""
-    refused = wrong(run_broker_checks(limited, SystemClock()))
+    """Without ACLs the remedies name those to grant; once granted, no check fails."""
+    refused = failed_checks(run_broker_checks(limited, SystemClock()))
     assert refused["group g"] == "grant Describe on group g"
     assert refused["creation of trimtab.decisions"] == "grant Create on topic trimtab.decisions"
     assert "topics" in refused
     for right in RIGHTS:
         grant(right)
-    eventually(lambda: not wrong(run_broker_checks(limited, SystemClock())), 60)
-    _committed(guarded.bootstrap)
-    _published(limited)
-    eventually(lambda: _levels(limited)["control topic trimtab.decisions"] is FindingLevel.OK, 60)
-    levels = _levels(limited)
+    eventually(lambda: not failed_checks(run_broker_checks(limited, SystemClock())), 60)
+    _commit_offset(acl_broker.bootstrap)
+    _publish_control_values(limited)
+    eventually(lambda: _finding_levels(limited)["control topic trimtab.decisions"] is FindingLevel.OK, 60)
+    levels = _finding_levels(limited)
     assert levels["rights on topic data"] is FindingLevel.OK
     assert levels["sidecar clock"] is FindingLevel.OK
     assert FindingLevel.FAILED not in levels.values()
 
 
-def _levels(settings: SidecarSettings) -> dict[str, FindingLevel]:
+def _finding_levels(settings: SidecarSettings) -> dict[str, FindingLevel]:
     return {f.check: f.level for f in run_broker_checks(settings, SystemClock())}
 
 
-def _committed(bootstrap: str) -> None:
+def _commit_offset(bootstrap: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
     consumer.commit(offsets=[RawPartition("data", 0, 0)], asynchronous=False)
     consumer.close()
 
 
-def _published(settings: SidecarSettings) -> None:
+def _publish_control_values(settings: SidecarSettings) -> None:
     now = SystemClock().wall()
-    board = ControlTopicStore(settings, AdminClient(settings.client_config))
+    store = ControlTopicStore(settings, AdminClient(settings.client_config))
     plan = GroupPlan("g", 1, now, 0, "steady", 1e6)
-    board.publish([plan, TopicWriteRates("g", "data", now, 30.0, "test", {})])
+    store.publish([plan, TopicWriteRates("g", "data", now, 30.0, "test", {})])
     hold = (ScalingAction.HOLD, ("0 is right",), DecisionMetrics(), 1e6, 0.9)
-    board.write_decision(DecisionRecord("g", 0, now, now, 1, 10.0, 1, *hold))
+    store.write_decision(DecisionRecord("g", 0, now, now, 1, 10.0, 1, *hold))
 
 
-def test_a_topic_that_deletes_is_told(bootstrap: str, group: str, topic: Any) -> None:
-    """A control topic that somebody made without compaction is wrong, and the way out is said."""
+def test_control_topic_without_compaction_fails(bootstrap: str, group: str, topic: Any) -> None:
+    """A control topic with cleanup.policy=delete fails its check; the remedy is compaction."""
     name = topic(partitions=1, cleanup_policy="delete")
-    given = {**given_of(bootstrap, group, name), "plan-topic": name}
-    found = run_broker_checks(load_settings(None, given), SystemClock())
-    assert "cleanup.policy=compact" in wrong(found)[f"control topic {name}"]
+    values = {**sidecar_settings(bootstrap, group, name), "plan-topic": name}
+    findings = run_broker_checks(load_settings(None, values), SystemClock())
+    assert "cleanup.policy=compact" in failed_checks(findings)[f"control topic {name}"]
 
 
-def test_a_share_group_is_looked_at_as_one(
+def test_share_group_is_checked_as_such(
     bootstrap: str, group: str, topic: Any, eventually: Callable[..., None]
 ) -> None:
-    """Its workers are counted, and no plan is missed; without queue=share it is named for it."""
+    """With queue=share the doctor counts members; without it, it reports the group type."""
     name = topic(partitions=1)
-    given = given_of(bootstrap, group, name)
-    shared = load_settings(None, {**given, "queue": "share"})
+    values = sidecar_settings(bootstrap, group, name)
+    shared = load_settings(None, {**values, "queue": "share"})
     kafka = {"bootstrap.servers": bootstrap, "group.id": group}
 
-    def said(settings: SidecarSettings) -> str:
-        parts = (f"group {group}", PLAN_FOLLOWED_CHECK)
-        found = run_broker_checks(settings, SystemClock())
-        return "; ".join(f.message for f in found if f.check in parts)
+    def group_messages(settings: SidecarSettings) -> str:
+        checks = (f"group {group}", PLAN_FOLLOWED_CHECK)
+        findings = run_broker_checks(settings, SystemClock())
+        return "; ".join(f.message for f in findings if f.check in checks)
 
     with open_queue("share", name, kafka) as queue:
-        eventually(lambda: queue.receive(1, 0.2) or ", 1 members" in said(shared))
-        assert "no members" not in said(shared)
-        assert "is a share group: write queue=share" in said(load_settings(None, given))
+        eventually(lambda: queue.receive(1, 0.2) or ", 1 members" in group_messages(shared))
+        assert "no members" not in group_messages(shared)
+        assert "is a share group: write queue=share" in group_messages(load_settings(None, values))
 
 
-def test_of_a_kmq_queue_markers_and_trackers_are_looked_at(
+def test_kmq_queue_needs_a_tracker(
     bootstrap: str, group: str, topic: Any, eventually: Callable[..., None]
 ) -> None:
-    """No tracker is wrong, and what to start is said; with one all is well."""
+    """The tracker check fails, with the command to start one, until a tracker runs."""
     name = topic(partitions=2)
-    settings = load_settings(None, {**given_of(bootstrap, group, name), "queue": "kmq"})
+    settings = load_settings(None, {**sidecar_settings(bootstrap, group, name), "queue": "kmq"})
     kafka = {"bootstrap.servers": bootstrap, "group.id": group}
     before = run_broker_checks(settings, SystemClock())
     assert any(f.message == "missing; the first worker creates it" for f in before)
-    assert f"trimtab redeliver --topic {name} --group {group}" in wrong(before)["trackers"]
+    assert f"trimtab redeliver --topic {name} --group {group}" in failed_checks(before)["trackers"]
     stop = Event()
     tracker = Thread(target=RedeliveryTracker(queue_settings(name, kafka)).run, args=(stop,))
     tracker.start()
     try:
-        eventually(lambda: "trackers" not in wrong(run_broker_checks(settings, SystemClock())))
+        eventually(lambda: "trackers" not in failed_checks(run_broker_checks(settings, SystemClock())))
         after = {f.check: f for f in run_broker_checks(settings, SystemClock())}
         assert after[f"markers topic {name}.{group}.markers"].message == "2 partitions"
     finally:
@@ -194,22 +194,22 @@ def test_of_a_kmq_queue_markers_and_trackers_are_looked_at(
         tracker.join()
 
 
-def test_markers_of_another_shape_are_named(bootstrap: str, group: str, topic: Any) -> None:
-    """Whoever added partitions to the messages alone is told what to add to the markers."""
+def test_marker_topic_with_fewer_partitions_fails(bootstrap: str, group: str, topic: Any) -> None:
+    """If the markers topic has fewer partitions than the messages, the remedy is to add them."""
     name = topic(partitions=3)
     markers = topic(partitions=2)
-    given = {**given_of(bootstrap, group, name), "queue": "kmq", "queue-markers": markers}
-    found = wrong(run_broker_checks(load_settings(None, given), SystemClock()))
-    assert f"--topic {markers} --partitions 3" in found[f"markers topic {markers}"]
+    values = {**sidecar_settings(bootstrap, group, name), "queue": "kmq", "queue-markers": markers}
+    findings = failed_checks(run_broker_checks(load_settings(None, values), SystemClock()))
+    assert f"--topic {markers} --partitions 3" in findings[f"markers topic {markers}"]
 
 
-def test_nobody_there_is_one_finding(group: str) -> None:
-    """Without a broker the process says so, skips the rest and ends with 1."""
+def test_unreachable_broker_is_one_finding(group: str) -> None:
+    """Without a broker the command reports it, skips all other checks and exits with 1."""
     command = [sys.executable, "-m", "trimtab.cli", "doctor", "--bootstrap", "127.0.0.1:1"]
-    ran = subprocess.run(
+    completed = subprocess.run(
         [*command, "--group", group], capture_output=True, text=True, timeout=60, check=False
     )
-    assert ran.returncode == 1
-    assert "FAILED   brokers: no broker responds at 127.0.0.1:1" in ran.stdout
-    assert "skipped  other checks" in ran.stdout
-    assert "Traceback" not in ran.stderr
+    assert completed.returncode == 1
+    assert "FAILED   brokers: no broker responds at 127.0.0.1:1" in completed.stdout
+    assert "skipped  other checks" in completed.stdout
+    assert "Traceback" not in completed.stderr

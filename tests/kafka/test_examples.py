@@ -1,4 +1,4 @@
-"""Every program in examples/ runs and prints what it promises."""
+"""Every program in examples/ runs and prints the documented output."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str, *arguments: str) -> str:
-    """Return what the program prints; what it logs must hold no false alarm."""
+    """Run an example and return its output; asserts that it logs no silent consumer."""
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True)
     assert "silent" not in done.stderr
@@ -35,23 +35,23 @@ def orders(topic: Callable[..., str], bootstrap: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["consume.py", "plain_kafka_python.py"])
-def test_the_consumers_print_ten_records(name: str, bootstrap: str, orders: str) -> None:
-    """Both ways to consume read the topic from its beginning."""
+def test_consumer_examples_print_all_records(name: str, bootstrap: str, orders: str) -> None:
+    """The Trimtab and the kafka-python consumer read the topic from its start."""
     printed = run(name, bootstrap, orders)
     assert printed.count(" order ") == 10
     assert "0 0 b'open order 0'" in printed
 
 
-def test_the_consumer_in_a_rack_prints_ten_records(bootstrap: str, orders: str) -> None:
-    """Where brokers say no rack it reads all the same."""
+def test_rack_example_prints_all_records(bootstrap: str, orders: str) -> None:
+    """The rack-aware consumer reads all partitions of brokers without a rack."""
     printed = run("racks.py", bootstrap, orders, "a")
     assert "rack a reads [0, 1]" in printed
     assert printed.count(" order ") == 10
 
 
 @pytest.mark.parametrize("kind", ["kmq", "ordered", "share"])
-def test_the_queue_example_handles_all_orders(kind: str, bootstrap: str, orders: str) -> None:
-    """Every kind of queue delivers the failed orders once more, and gives the refused one up."""
+def test_queue_example_handles_all_orders(kind: str, bootstrap: str, orders: str) -> None:
+    """Every queue kind redelivers the failed orders once and dead-letters the rejected one."""
     printed = run("work_queue.py", bootstrap, orders, kind, "10").splitlines()
     open_, paid = range(0, 10, 2), (1, 5, 7, 9)
     assert sorted(printed) == sorted(
@@ -62,37 +62,37 @@ def test_the_queue_example_handles_all_orders(kind: str, bootstrap: str, orders:
     )
 
 
-def test_the_producer_makes_what_it_fills(bootstrap: str, group: str) -> None:
-    """The other examples find a topic with records in it."""
+def test_producer_example_creates_its_topic(bootstrap: str, group: str) -> None:
+    """produce.py creates a topic and writes 100 records to it."""
     assert run("produce.py", bootstrap, f"{group}-made") == f"100 records in {group}-made\n"
     assert run("consume.py", bootstrap, f"{group}-made").count(" order ") == 10
 
 
-def test_the_heuristic_deals_in_turn() -> None:
-    """The example of a heuristic gives every other partition to the same member."""
+def test_heuristic_example_assigns_round_robin() -> None:
+    """own_heuristic.py assigns the partitions to the members in turn."""
     assert run("own_heuristic.py").splitlines()[:3] == ["orders-0 a", "orders-1 b", "orders-2 a"]
 
 
-def test_the_lake_example_writes_what_is_paid(bootstrap: str, orders: str, tmp_path: Path) -> None:
-    """The transform's five rows are in the table, and the command lists them."""
+def test_lake_example_writes_paid_orders(bootstrap: str, orders: str, tmp_path: Path) -> None:
+    """The table has the five rows that pass the transform."""
     run("lake.py", bootstrap, orders, str(tmp_path / "warehouse"))
     command = [sys.executable, "-m", "trimtab.cli", "tables", "--format", "json"]
-    listed = subprocess.run(
+    tables = subprocess.run(
         [*command, "--warehouse", str(tmp_path / "warehouse")],
         capture_output=True,
         text=True,
         timeout=150,
         check=True,
     )
-    assert '"rows": 5' in listed.stdout
+    assert '"rows": 5' in tables.stdout
 
 
-def test_the_consumer_ends_on_ctrl_c_without_a_traceback(topic: Callable[..., str], bootstrap: str) -> None:
-    """It leaves the group and says nothing more."""
+def test_consumer_example_ends_on_sigint(topic: Callable[..., str], bootstrap: str) -> None:
+    """SIGINT ends consume.py with 0 and without a traceback."""
     command = [sys.executable, "-u", str(EXAMPLES / "consume.py"), bootstrap, topic(partitions=1)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"got")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, b"Traceback" in said) == (0, False)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, b"Traceback" in stderr) == (0, False)

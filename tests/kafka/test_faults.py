@@ -1,4 +1,4 @@
-"""Killed or frozen consumers: others take over, and no record is lost or read twice."""
+"""Killed and frozen consumers: others take over; no record is lost or read twice."""
 
 import signal
 import subprocess
@@ -20,15 +20,15 @@ Eventually = Callable[..., None]
 
 @dataclass
 class Reader:
-    """Consumer process, and the records that it has returned."""
+    """A consumer process and the records that it has returned."""
 
     process: "subprocess.Popen[bytes]"
     file: Path
 
     def records(self) -> list[tuple[int, int, float]]:
         lines = self.file.read_text().split("\n")[:-1] if self.file.exists() else []
-        found = (line.split() for line in lines)
-        return [(int(partition), int(offset), float(when)) for partition, offset, when in found]
+        fields = (line.split() for line in lines)
+        return [(int(partition), int(offset), float(time)) for partition, offset, time in fields]
 
 
 @pytest.fixture
@@ -41,10 +41,10 @@ def read(bootstrap: str, group: str, name: str, tmp_path: Path) -> Iterator[Call
     """Start reader processes; kill all at the end."""
     readers: list[Reader] = []
 
-    def read(who: str) -> Reader:
+    def read(reader_name: str) -> Reader:
         script = Path(__file__).with_name("reader.py")
-        file = tmp_path / who
-        command = [sys.executable, str(script), bootstrap, group, name, who, str(file)]
+        file = tmp_path / reader_name
+        command = [sys.executable, str(script), bootstrap, group, name, reader_name, str(file)]
         readers.append(Reader(subprocess.Popen(command), file))
         return readers[-1]
 
@@ -56,7 +56,7 @@ def read(bootstrap: str, group: str, name: str, tmp_path: Path) -> Iterator[Call
 
 @pytest.fixture
 def traffic(feed: Any, name: str) -> Iterator[Any]:
-    """Write records continuously from a thread."""
+    """Write records continuously in a thread."""
     stop = Event()
 
     def write() -> None:
@@ -70,7 +70,7 @@ def traffic(feed: Any, name: str) -> Iterator[Any]:
     thread.join()
 
 
-def seen(*readers: Reader) -> dict[int, set[int]]:
+def offsets_by_partition(*readers: Reader) -> dict[int, set[int]]:
     offsets: defaultdict[int, set[int]] = defaultdict(set)
     for reader in readers:
         for partition, offset, _ in reader.records():
@@ -79,11 +79,11 @@ def seen(*readers: Reader) -> dict[int, set[int]]:
 
 
 def caught_up(feed: Any, *readers: Reader) -> bool:
-    offsets = seen(*readers)
+    offsets = offsets_by_partition(*readers)
     return all(len(offsets[p.partition]) >= n - 20 for p, n in list(feed.written.items()))
 
 
-def test_a_killed_consumer_is_replaced_and_nothing_is_lost(
+def test_a_killed_consumer_is_replaced_without_loss(
     read: Callable[[str], Reader], traffic: Any, eventually: Eventually
 ) -> None:
     """After SIGKILL the other consumer resumes its partitions at the committed offsets."""
@@ -94,11 +94,11 @@ def test_a_killed_consumer_is_replaced_and_nothing_is_lost(
     one.process.kill()
     eventually(lambda: len({p for p, _, _ in two.records()}) == PARTITIONS, timeout=40)
     eventually(lambda: caught_up(traffic, one, two))
-    for offsets in seen(one, two).values():
+    for offsets in offsets_by_partition(one, two).values():
         assert offsets == set(range(max(offsets) + 1))
 
 
-def test_a_frozen_consumer_returns_no_record_that_it_lost(
+def test_a_frozen_consumer_returns_no_record_of_lost_partitions(
     read: Callable[[str], Reader], traffic: Any, eventually: Eventually
 ) -> None:
     """After SIGSTOP beyond the session timeout, then SIGCONT, no record is returned twice."""
@@ -108,13 +108,13 @@ def test_a_frozen_consumer_returns_no_record_that_it_lost(
     eventually(lambda: len({p for p, _, _ in two.records()}) == 2)
     one.process.send_signal(signal.SIGSTOP)
     eventually(lambda: len({p for p, _, _ in two.records()}) == PARTITIONS, timeout=40)
-    taken_at = max(when for _, _, when in one.records())
+    frozen_at = max(time for _, _, time in one.records())
     count = len(two.records())
     eventually(lambda: len(two.records()) > count + 40)
     one.process.send_signal(signal.SIGCONT)
-    eventually(lambda: max(when for _, _, when in one.records()) > taken_at + 1, timeout=40)
+    eventually(lambda: max(time for _, _, time in one.records()) > frozen_at + 1, timeout=40)
     eventually(lambda: caught_up(traffic, one, two))
-    later = [(p, o) for p, o, when in one.records() if when > taken_at + 0.5]
+    later = [(p, o) for p, o, time in one.records() if time > frozen_at + 0.5]
     assert not {(p, o) for p, o, _ in two.records()} & set(later)
-    for offsets in seen(one, two).values():
+    for offsets in offsets_by_partition(one, two).values():
         assert offsets == set(range(max(offsets) + 1))

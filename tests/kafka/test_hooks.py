@@ -1,4 +1,4 @@
-"""Pins the private parts of kafka-python that the SDK uses."""
+"""The private members of kafka-python that the SDK uses."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -15,8 +15,10 @@ pytestmark = pytest.mark.broker
 Eventually = Callable[..., None]
 
 
-def test_each_private_part_works_as_assumed(topic: Any, start: Any, eventually: Eventually) -> None:
-    """Joining, generation, leader, last contact, commit, rejoin and leave."""
+def test_private_members_of_kafka_python_behave_as_expected(
+    topic: Any, start: Any, eventually: Eventually
+) -> None:
+    """Join, generation, leadership, heartbeats, commits, rejoin and leave work through the adapters."""
     name = topic(partitions=1)
     worker = start("only", [name])
     eventually(lambda: len(worker.owned) == 1)
@@ -54,8 +56,10 @@ def test_a_membership_lost_during_a_join_is_reported(topic: Any, start: Any, eve
     eventually(lambda: len(worker.owned) == 1)
     client = worker.consumer._member.client
     before = coordinator.member_id(client)
-    client._coordinator.rejoining = True  # as in a join, whose first try has asked for losses
-    client._coordinator.reset_generation()  # as an answer "unknown member" does
+    client._coordinator.rejoining = (
+        True  # state of a join after its first attempt has collected the lost partitions
+    )
+    client._coordinator.reset_generation()  # effect of an UNKNOWN_MEMBER_ID response
     eventually(lambda: worker.assigns == 2)
     assert coordinator.member_id(client) != before
 

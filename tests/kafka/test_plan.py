@@ -1,4 +1,4 @@
-"""The control topics steer the group: plans and write rates in the sidecar's encoding."""
+"""Consumers that follow plans and write rates in the control topics."""
 
 from collections.abc import Callable
 from threading import Event
@@ -99,10 +99,10 @@ def test_a_new_epoch_makes_the_leader_rebalance(
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
 
 
-def test_a_plan_for_more_members_is_followed_once_it_needs_no_more(
+def test_a_plan_for_more_members_waits_for_them(
     pair: tuple[Any, Any], control: Control, eventually: Eventually
 ) -> None:
-    """It waits for the missing member, until the same epoch needs only the present ones."""
+    """The group does not follow a plan for more members until the same epoch needs only the present ones."""
     one, two = pair
     before = one.consumer.generation_id()
     control.plan(1, replicas=3)
@@ -113,7 +113,7 @@ def test_a_plan_for_more_members_is_followed_once_it_needs_no_more(
     eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [0, 4], 20)  # before PATIENCE
 
 
-def test_the_maximum_batch_age_is_followed_without_a_rebalance(
+def test_the_maximum_batch_age_changes_without_a_rebalance(
     topic: Any, start: Any, control: Control, eventually: Eventually
 ) -> None:
     """A plan of the same epoch with another batch age reaches each sink and moves nothing."""
@@ -133,7 +133,7 @@ def test_the_maximum_batch_age_is_followed_without_a_rebalance(
 def test_a_static_leader_that_returned_acts_on_the_next_plan(
     topic: Any, start: Any, control: Control, eventually: Eventually
 ) -> None:
-    """Although it does not learn that it still leads (KIP-814); a plan in force is not new."""
+    """A restarted static leader, which is not told that it leads (KIP-814), follows the next plan."""
     name = topic(partitions=4)
     control.speeds(name, 100.0, 100.0, 100.0, 100.0)
     control.plan(1, replicas=2, capacity=200.0)
@@ -164,7 +164,7 @@ def test_the_plan_drains_by_instance_name(
     eventually(lambda: sum(len(w.owned) for w in workers.values()) == 4)
     feed.write(name, 4, 400)
     eventually(lambda: len(log.records) >= 800)
-    assert all(sorted(found) == list(range(200)) for found in log.offsets().values())
+    assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
 
 
 def test_members_agree_on_the_handover_in_the_commit_metadata(
@@ -180,16 +180,16 @@ def test_members_agree_on_the_handover_in_the_commit_metadata(
     two = start("two", [name], **settings)
     eventually(lambda: len(two.owned) == 1)
 
-    def told() -> bool:
+    def handover_is_committed() -> bool:
         feed.write(name, 2, 2)
-        asked = two.consumer.assignment()
-        return any("handover" in (p.metadata or "") for p in two.consumer.committed(asked))
+        partitions = two.consumer.assignment()
+        return any("handover" in (p.metadata or "") for p in two.consumer.committed(partitions))
 
-    eventually(told)
+    eventually(handover_is_committed)
 
 
 def test_lag_aware_needs_no_sidecar(topic: Any, start: Any, feed: Any, eventually: Eventually) -> None:
-    """KAFKA-5337's own example: lags of 10, 6 and 5 on two consumers give 10 and 11."""
+    """The example of KAFKA-5337: lags of 10, 6 and 5 on two consumers give 10 and 11."""
     name = topic(partitions=3)
     for partition, count in enumerate((1000, 600, 500)):
         feed.fill(name, partition, count)

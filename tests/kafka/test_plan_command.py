@@ -1,4 +1,4 @@
-"""`trimtab plan` on a real group, certificates included."""
+"""`trimtab plan` on a real group, with certificates."""
 
 import json
 from collections.abc import Callable
@@ -20,48 +20,48 @@ RATES = (60.0, 50.0, 40.0, 30.0, 20.0, 10.0)
 
 
 @pytest.fixture
-def published(bootstrap: str, group: str, admin: AdminClient, tmp_path: Path) -> Callable[..., str]:
-    """Publish speeds as a sidecar does; gives the settings file that finds them."""
+def publish_rates(bootstrap: str, group: str, admin: AdminClient, tmp_path: Path) -> Callable[..., str]:
+    """Publish write rates as a sidecar does; return the settings file of their topics."""
 
     def publish(topic: str, *rates: float) -> str:
         names = {"plan-topic": f"{group}.plan", "write-rate-topic": f"{group}.speed"}
-        found = {"bootstrap": bootstrap, "group": group, "capacity": "100 B/s", "headroom": 1.0}
+        values = {"bootstrap": bootstrap, "group": group, "capacity": "100 B/s", "headroom": 1.0}
         partitions = {n: PartitionLoad(bytes_per_s=rate) for n, rate in enumerate(rates)}
-        speeds = TopicWriteRates(group, topic, time(), 30.0, "test", partitions)
-        ControlTopicStore(load_settings(None, {**found, **names}), admin).publish([speeds])
+        rates_value = TopicWriteRates(group, topic, time(), 30.0, "test", partitions)
+        ControlTopicStore(load_settings(None, {**values, **names}), admin).publish([rates_value])
         file = tmp_path / "plan.yaml"
-        file.write_text(json.dumps({**found, **names}))
+        file.write_text(json.dumps({**values, **names}))
         return str(file)
 
     return publish
 
 
-def test_a_live_group_is_certified(
-    topic: Any, start: Any, published: Any, eventually: Any, capsys: pytest.CaptureFixture[str]
+def test_plan_certifies_a_live_group(
+    topic: Any, start: Any, publish_rates: Any, eventually: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What each heuristic would do with two live members, and how far it is from the optimum."""
+    """`plan` evaluates each heuristic for two live members and certifies its gap to the optimum."""
     name = topic(partitions=len(RATES))
     one, two = start("one", [name]), start("two", [name])
     eventually(lambda: one.owned and two.owned)
-    config = published(name, *RATES)
-    words = ["plan", "--config", config, "--certify", "--time-limit", "5s", "--format", "json"]
-    assert main([*words, "--heuristic", "mbf", "mwf"]) == 0
+    config = publish_rates(name, *RATES)
+    command = ["plan", "--config", config, "--certify", "--time-limit", "5s", "--format", "json"]
+    assert main([*command, "--heuristic", "mbf", "mwf"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert (body["members"], body["speeds"]) == (2, "published by a sidecar")
     assert list(body["heuristics"]) == ["mbf", "mwf"]
     for row in body["heuristics"].values():
-        made = row["certificate"]
-        assert made["complete"]
-        assert made["value"] == pytest.approx(row["consumers"] + 0.5 * row["r_score"])
-        assert 3 <= made["lower_bound"] <= made["value"] * (1 + 1e-9)
+        certificate = row["certificate"]
+        assert certificate["complete"]
+        assert certificate["value"] == pytest.approx(row["consumers"] + 0.5 * row["r_score"])
+        assert 3 <= certificate["lower_bound"] <= certificate["value"] * (1 + 1e-9)
 
 
-def test_a_group_that_nobody_reads_is_planned(
-    topic: Any, published: Any, capsys: pytest.CaptureFixture[str]
+def test_plan_works_without_members(
+    topic: Any, publish_rates: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without members every consumer is new; the table says how far each is from the optimum."""
-    config = published(topic(partitions=len(RATES)), *RATES)
+    """Without members all consumers are new; the table shows the gap to the optimum."""
+    config = publish_rates(topic(partitions=len(RATES)), *RATES)
     assert main(["plan", "--config", config, "--certify", "--heuristic", "bfd"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "0 members" in said
-    assert "at most 0.0 %" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "0 members" in output
+    assert "at most 0.0 %" in output

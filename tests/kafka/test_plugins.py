@@ -22,7 +22,7 @@ Eventually = Callable[..., None]
 
 
 class Holdings(ConsumerRebalanceListener):
-    """Records the owners of each partition, and every moment with two owners."""
+    """Records the owners of each partition and every double ownership."""
 
     def __init__(self, name: str, held: "defaultdict[TopicPartition, set[str]]", wrong: list[Any]) -> None:
         self._name, self._held, self._wrong = name, held, wrong
@@ -42,7 +42,7 @@ class Holdings(ConsumerRebalanceListener):
 
 
 class Plain:
-    """KafkaConsumer with its own thread."""
+    """A KafkaConsumer that polls in a thread."""
 
     def __init__(self, consumer: KafkaConsumer, topic: str, listener: Holdings) -> None:
         self.consumer = consumer
@@ -104,7 +104,7 @@ def counts(held: Any) -> list[int]:
 def test_the_plugin_works_alone_in_a_plain_consumer(
     topic: Any, plain: Any, held: Any, eventually: Eventually
 ) -> None:
-    """As a class or as an instance, it assigns, is sticky, and moves in two rounds."""
+    """As a class or an instance, the assignor is sticky and moves partitions in two rounds."""
     name = topic(partitions=6)
     plain("one", name, [TrimtabAssignor])
     eventually(lambda: counts(held) == [6])
@@ -117,7 +117,7 @@ def test_the_plugin_works_alone_in_a_plain_consumer(
 def test_a_rolling_upgrade_from_cooperative_sticky(
     topic: Any, plain: Any, held: Any, eventually: Eventually
 ) -> None:
-    """Both protocols, then ours alone, one member at a time: no partition has two owners."""
+    """Members switch protocols one at a time; no partition has two owners."""
     name = topic(partitions=9)
     both = [TrimtabAssignor, CooperativeStickyAssignor]
     members = [plain(f"old-{n}", name, [CooperativeStickyAssignor]) for n in range(3)]
@@ -132,24 +132,24 @@ def test_a_rolling_upgrade_from_cooperative_sticky(
 
 
 def test_the_eager_plugin_works_in_aiokafka(topic: Any, bootstrap: str, group: str) -> None:
-    """Two aiokafka consumers share a topic, and a join moves only what it must."""
+    """Two aiokafka consumers share a topic; a join moves only half of the partitions."""
     name = topic(partitions=6)
 
-    async def consumer(instance: str) -> AIOKafkaConsumer:
-        made = AIOKafkaConsumer(
+    async def start_consumer(instance: str) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
             name,
             bootstrap_servers=bootstrap,
             group_id=group,
             heartbeat_interval_ms=100,
             partition_assignment_strategy=(EagerAssignor.with_settings(instance=instance),),
         )
-        await made.start()
-        return made
+        await consumer.start()
+        return consumer
 
     async def scenario() -> tuple[set[int], set[int], set[int]]:
-        one = await consumer("one")
+        one = await start_consumer("one")
         alone = {tp.partition for tp in one.assignment()}
-        two = await consumer("two")
+        two = await start_consumer("two")
         while len(one.assignment()) != 3 or len(two.assignment()) != 3:
             await one.getmany(timeout_ms=50)
             await two.getmany(timeout_ms=50)

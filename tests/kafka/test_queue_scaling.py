@@ -1,4 +1,4 @@
-"""A queue's workers from none to several and back: a real broker, real processes, real signals."""
+"""Scaling of queue workers, with a real broker, worker processes and signals."""
 
 import subprocess
 import sys
@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 import yaml
-from confluent_kafka import Consumer as Plain
+from confluent_kafka import Consumer as ConfluentConsumer
 from kafka import KafkaAdminClient
-from queued import Sidecar, fill, handled, tracked
+from queued import Sidecar, handled_messages, running_tracker, write_messages
 
 from trimtab.common.choices import QueueKind
 from trimtab.common.clock import SystemClock
@@ -37,34 +37,34 @@ class Eventually(Protocol):
 
 
 @pytest.fixture
-def track(config: Config) -> Iterator[Callable[[str], None]]:
-    """Run trackers."""
-    with ExitStack() as running:
-        yield lambda topic: running.enter_context(tracked(topic, config))
+def start_tracker(config: Config) -> Iterator[Callable[[str], None]]:
+    """Run redelivery trackers until the test ends."""
+    with ExitStack() as stack:
+        yield lambda topic: stack.enter_context(running_tracker(topic, config))
 
 
 @pytest.fixture
-def watch(bootstrap: str, group: str) -> Iterator[Callable[..., GroupMonitor]]:
-    """Look at the group's queue as a sidecar does."""
-    made: list[GroupMonitor] = []
+def open_monitor(bootstrap: str, group: str) -> Iterator[Callable[..., GroupMonitor]]:
+    """Open monitors of the group's queue, as a sidecar does."""
+    monitors: list[GroupMonitor] = []
 
-    def watch(topic: str, kind: str) -> GroupMonitor:
-        given = {"bootstrap": bootstrap, "group": group, "topics": topic, "capacity": "1 kB/s"}
-        more = {"queue": kind, "window": "1 s", "interval": "500 ms", "offset-reset": "earliest"}
-        made.append(GroupMonitor(load_settings(None, {**given, **more}), SystemClock()))
-        return made[-1]
+    def open_monitor(topic: str, kind: str) -> GroupMonitor:
+        values = {"bootstrap": bootstrap, "group": group, "topics": topic, "capacity": "1 kB/s"}
+        extra = {"queue": kind, "window": "1 s", "interval": "500 ms", "offset-reset": "earliest"}
+        monitors.append(GroupMonitor(load_settings(None, {**values, **extra}), SystemClock()))
+        return monitors[-1]
 
-    yield watch
-    for monitor in made:
+    yield open_monitor
+    for monitor in monitors:
         monitor.close()
 
 
-class Steered:
-    """A sidecar whose workers are processes, and what they have printed."""
+class ManagedWorkers:
+    """A sidecar with worker processes, and the output of the workers."""
 
     def __init__(self, sidecar: Sidecar, state: Path) -> None:
         self._state = state
-        self.said = sidecar.said
+        self.read_log = sidecar.read_log
         sidecar.start(
             target="process",
             worker_command=sidecar.worker("{instance}"),
@@ -72,149 +72,149 @@ class Steered:
             stop_workers=True,
         )
 
-    def running(self) -> int:
+    def count(self) -> int:
         return len(list((self._state / "workers").glob("*.json")))
 
-    def handled(self) -> set[str]:
+    def handled_messages(self) -> set[str]:
         files = (self._state / "logs").glob("*.log")
-        return handled("\n".join(file.read_text() for file in files))
+        return handled_messages("\n".join(file.read_text() for file in files))
 
 
 @pytest.fixture
-def steer(
-    bootstrap: str, group: str, tmp_path: Path, track: Callable[[str], None]
-) -> Iterator[Callable[..., Steered]]:
-    """Start sidecars, for kmq beside a tracker; they end with their workers."""
-    made: list[Sidecar] = []
+def start_sidecar(
+    bootstrap: str, group: str, tmp_path: Path, start_tracker: Callable[[str], None]
+) -> Iterator[Callable[..., ManagedWorkers]]:
+    """Start sidecars, for kmq with a tracker; their workers end with them."""
+    sidecars: list[Sidecar] = []
 
-    def start(topic: str, kind: str) -> Steered:
+    def start(topic: str, kind: str) -> ManagedWorkers:
         if kind == "kmq":
-            track(topic)
-        made.append(Sidecar(tmp_path, bootstrap, group, topic, kind))
-        return Steered(made[-1], tmp_path / "state")
+            start_tracker(topic)
+        sidecars.append(Sidecar(tmp_path, bootstrap, group, topic, kind))
+        return ManagedWorkers(sidecars[-1], tmp_path / "state")
 
     yield start
-    for sidecar in made:
+    for sidecar in sidecars:
         sidecar.close()
 
 
 @pytest.mark.parametrize(("kind", "partitions"), [("kmq", 3), ("share", 1)])
-def test_workers_go_from_none_to_several_and_back(
-    kind: str, partitions: int, bootstrap: str, topic: Any, steer: Any, eventually: Eventually
+def test_workers_scale_from_zero_and_back(
+    kind: str, partitions: int, bootstrap: str, topic: Any, start_sidecar: Any, eventually: Eventually
 ) -> None:
-    """Messages bring workers, of a share group more than partitions; all is handled, all end."""
+    """Messages start several workers, also on one partition of a share group; idle workers end."""
     name = topic(partitions=partitions)
-    sidecar: Steered = steer(name, kind)
-    eventually(lambda: "nothing to read" in sidecar.said())
-    assert sidecar.running() == 0
-    wanted = fill(bootstrap, name, MESSAGES, partitions)
-    eventually(lambda: sidecar.running() > 1, 40)
-    eventually(lambda: sidecar.handled() == wanted, 60)
-    eventually(lambda: sidecar.running() == 0, 60)
-    eventually(lambda: "hold: nothing to read" in sidecar.said().splitlines()[-1])
-    assert "0 messages waiting" in sidecar.said().splitlines()[-1]
+    sidecar: ManagedWorkers = start_sidecar(name, kind)
+    eventually(lambda: "nothing to read" in sidecar.read_log())
+    assert sidecar.count() == 0
+    messages = write_messages(bootstrap, name, MESSAGES, partitions)
+    eventually(lambda: sidecar.count() > 1, 40)
+    eventually(lambda: sidecar.handled_messages() == messages, 60)
+    eventually(lambda: sidecar.count() == 0, 60)
+    eventually(lambda: "hold: nothing to read" in sidecar.read_log().splitlines()[-1])
+    assert "0 messages waiting" in sidecar.read_log().splitlines()[-1]
 
 
-def test_what_is_in_work_keeps_the_last_worker_and_what_was_given_back_does_not(
-    config: Config, topic: Any, track: Any, watch: Any, eventually: Eventually
+def test_kmq_backlog_counts_messages_by_state(
+    config: Config, topic: Any, start_tracker: Any, open_monitor: Any, eventually: Eventually
 ) -> None:
-    """Messages are counted where they are: waiting, in work, given back for later, over."""
+    """Waiting, in-flight and returned messages are counted; only the first two prevent idleness."""
     name = topic(partitions=1)
-    fill(config["bootstrap.servers"], name, 5, 1)
-    monitor: GroupMonitor = watch(name, "kmq")
-    seen = list[GroupMeasurement]()
+    write_messages(config["bootstrap.servers"], name, 5, 1)
+    monitor: GroupMonitor = open_monitor(name, "kmq")
+    measurements = list[GroupMeasurement]()
 
-    def told(waiting: int, working: int, returned: int) -> bool:
-        seen.append(monitor.measure())
-        return seen[-1].queue == QueueBacklog(QueueKind.KMQ, waiting, working, returned)
+    def has_counts(waiting: int, working: int, returned: int) -> bool:
+        measurements.append(monitor.measure())
+        return measurements[-1].queue == QueueBacklog(QueueKind.KMQ, waiting, working, returned)
 
-    eventually(lambda: told(5, 0, 0))
-    track(name)
+    eventually(lambda: has_counts(5, 0, 0))
+    start_tracker(name)
     with open_queue("kmq", name, config) as queue:
-        taken = list[Any]()
-        eventually(lambda: taken.extend(queue.receive(4 - len(taken), 0.2)) or len(taken) == 4)
-        eventually(lambda: told(1, 4, 0))
-        taken.extend(queue.receive(1, 5))
-        eventually(lambda: told(0, 5, 0))
-        assert not is_idle(seen[-1].write_rates)
-        for message in taken[:3]:
+        received = list[Any]()
+        eventually(lambda: received.extend(queue.receive(4 - len(received), 0.2)) or len(received) == 4)
+        eventually(lambda: has_counts(1, 4, 0))
+        received.extend(queue.receive(1, 5))
+        eventually(lambda: has_counts(0, 5, 0))
+        assert not is_idle(measurements[-1].write_rates)
+        for message in received[:3]:
             message.retry(3600)
-        for message in taken[3:]:
+        for message in received[3:]:
             message.ack()
-        eventually(lambda: told(0, 0, 3))
+        eventually(lambda: has_counts(0, 0, 3))
         eventually(lambda: is_idle(monitor.measure().write_rates))
 
 
-def test_without_a_tracker_what_is_in_work_is_unknown_and_told(
-    config: Config, topic: Any, watch: Any, monkeypatch: Any, eventually: Eventually
+def test_kmq_backlog_is_unknown_without_a_tracker(
+    config: Config, topic: Any, open_monitor: Any, monkeypatch: Any, eventually: Eventually
 ) -> None:
-    """A queue whose trackers are gone never looks empty, and the verdict says what to start."""
+    """Without a tracker the queue is never idle, and `trouble` has the command to start one."""
     monkeypatch.setattr(kmq_progress, "TRACKER_SILENCE_TIMEOUT_S", 0.5)
     name = topic(partitions=1)
-    fill(config["bootstrap.servers"], name, 1, 1)
+    write_messages(config["bootstrap.servers"], name, 1, 1)
     with open_queue("kmq", name, config) as queue:
-        taken = list[Any]()
-        eventually(lambda: taken.extend(queue.receive(1, 0.2)) or taken)
-        monitor: GroupMonitor = watch(name, "kmq")
+        received = list[Any]()
+        eventually(lambda: received.extend(queue.receive(1, 0.2)) or received)
+        monitor: GroupMonitor = open_monitor(name, "kmq")
         eventually(lambda: any("trimtab redeliver" in t for t in monitor.measure().trouble))
-        found = monitor.measure()
-        assert found.queue == QueueBacklog(QueueKind.KMQ)
-        assert not is_idle(found.write_rates)
+        measurement = monitor.measure()
+        assert measurement.queue == QueueBacklog(QueueKind.KMQ)
+        assert not is_idle(measurement.write_rates)
 
 
-def test_the_brokers_lag_counts_until_a_message_is_settled(
-    config: Config, topic: Any, watch: Any, eventually: Eventually
+def test_share_group_backlog_counts_until_settlement(
+    config: Config, topic: Any, open_monitor: Any, eventually: Eventually
 ) -> None:
-    """What a share group has not acknowledged is backlog, whoever has it; its members have names.
+    """Unsettled messages of a share group are backlog; its members have instance names.
 
-    Two private doors of kafka-python are held by this: frames of our own, sent to a coordinator.
+    The test also covers two private methods of kafka-python that send custom requests to a coordinator.
     """
     name = topic(partitions=1)
-    fill(config["bootstrap.servers"], name, 5, 1)
-    monitor: GroupMonitor = watch(name, "share")
-    assert monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 5)  # there is no group yet
+    write_messages(config["bootstrap.servers"], name, 5, 1)
+    monitor: GroupMonitor = open_monitor(name, "share")
+    assert monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 5)  # the group does not exist yet
     assert monitor.describe_group().state is GroupState.EMPTY
     with open_queue("share", name, {**config, "trimtab.instance": "worker-7"}) as queue:
-        taken = list[Any]()
-        eventually(lambda: taken.extend(queue.receive(5, 0.2)) or len(taken) == 5)
-        view = monitor.describe_group()
-        assert view.is_share_group
-        assert [(r.instance, r.owned_partitions) for r in view.members] == [("worker-7", frozenset())]
+        received = list[Any]()
+        eventually(lambda: received.extend(queue.receive(5, 0.2)) or len(received) == 5)
+        described = monitor.describe_group()
+        assert described.is_share_group
+        assert [(r.instance, r.owned_partitions) for r in described.members] == [("worker-7", frozenset())]
         assert monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 5)
-        taken[0].ack()
-        taken[1].reject()
+        received[0].ack()
+        received[1].reject()
         queue.receive(0, 0)
         eventually(lambda: monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 3))
-        for message in taken[2:]:
+        for message in received[2:]:
             message.ack()
         queue.receive(0, 0)
         eventually(lambda: monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 0))
         eventually(lambda: is_idle(monitor.measure().write_rates))
-    _is_told_by_frames_of_our_own(config, name)
+    _assert_custom_requests_work(config, name)
 
 
-def _is_told_by_frames_of_our_own(config: Config, topic: str) -> None:
+def _assert_custom_requests_work(config: Config, topic: str) -> None:
     client = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"].split(","))
     try:
         (described,) = protocol.describe_share_group_offsets(client, config["group.id"]).topics
         assert (described.topic_name, described.partitions[0].lag) == (topic, 0)
-        assert 0 <= described.partitions[0].start_offset <= 5  # it follows the lag in its own time
+        assert 0 <= described.partitions[0].start_offset <= 5  # the start offset follows the lag with a delay
         assert protocol.describe_share_group(client, config["group.id"]).group_state == "Empty"
         assert protocol.describe_share_group(client, f"{topic}-missing") is None
     finally:
         client.close()
 
 
-def test_a_classic_group_is_no_share_group(
-    bootstrap: str, group: str, topic: Any, watch: Any, eventually: Eventually
+def test_share_queue_rejects_a_classic_group(
+    bootstrap: str, group: str, topic: Any, open_monitor: Any, eventually: Eventually
 ) -> None:
-    """Its name is refused with what it is, before anything is scaled by a lag that is none."""
+    """queue=share on a classic group raises an error that names the group type."""
     name = topic(partitions=1)
-    consumer = Plain({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer = ConfluentConsumer({"bootstrap.servers": bootstrap, "group.id": group})
     consumer.subscribe([name])
     eventually(lambda: consumer.poll(0.1) or consumer.assignment())
     with pytest.raises(GroupTypeMismatchError, match="is a classic group, not a share group"):
-        watch(name, "share")
+        open_monitor(name, "share")
     consumer.close()
 
 
@@ -224,35 +224,35 @@ def test_a_share_group_is_no_consumer_group(
     """A sidecar that is not told of a share group says so, and does not scale it by nothing."""
     file = tmp_path / "sidecar.yaml"
     name = topic(partitions=1)
-    given = {"bootstrap": config["bootstrap.servers"], "group": config["group.id"], "topics": name}
-    file.write_text(yaml.safe_dump({**given, "capacity": "1 kB/s"}))
-    found = load_settings(file, {})
-    share_group.refuse_share_group(found)  # there is no group yet
+    values = {"bootstrap": config["bootstrap.servers"], "group": config["group.id"], "topics": name}
+    file.write_text(yaml.safe_dump({**values, "capacity": "1 kB/s"}))
+    settings = load_settings(file, {})
+    share_group.refuse_share_group(settings)  # the group does not exist yet
     with open_queue("share", name, config) as queue:
-        eventually(lambda: queue.receive(1, 0.2) or seen_as_shared(found))
+        eventually(lambda: queue.receive(1, 0.2) or is_listed_as_share_group(settings))
         command = [sys.executable, "-m", "trimtab.cli", "sidecar", "--dry-run", "-c", str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "is a share group: write queue=share" in done.stderr
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert completed.returncode == 2
+    assert "is a share group: write queue=share" in completed.stderr
 
 
-def seen_as_shared(found: Any) -> bool:
-    """Tell whether the brokers list the group already."""
+def is_listed_as_share_group(settings: Any) -> bool:
+    """Return whether the brokers list the group as a share group."""
     try:
-        share_group.refuse_share_group(found)
+        share_group.refuse_share_group(settings)
     except GroupTypeMismatchError:
         return True
     return False
 
 
-def test_a_broker_without_share_groups_is_named(
-    topic: Any, watch: Any, monkeypatch: pytest.MonkeyPatch
+def test_missing_share_groups_are_reported(
+    topic: Any, open_monitor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error says which version, or which feature, and that kmq needs neither."""
+    """The error of queue=share has the explanation from the brokers' features."""
 
-    def nothing(_features: object, where: str) -> str:
+    def explain(_features: object, where: str) -> str:
         return f"the brokers at {where} have no share groups"
 
-    monkeypatch.setattr(share_group, "explain_missing_share_groups", nothing)
+    monkeypatch.setattr(share_group, "explain_missing_share_groups", explain)
     with pytest.raises(ShareGroupsUnsupportedError, match="have no share groups"):
-        watch(topic(partitions=1), "share")
+        open_monitor(topic(partitions=1), "share")

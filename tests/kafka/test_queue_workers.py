@@ -1,4 +1,4 @@
-"""`@queue_worker` on queues in memory and on a real broker: limits, failures, a graceful end."""
+"""`@queue_worker` on in-memory queues and a real broker: limits, failures, shutdown."""
 
 import asyncio
 import sys
@@ -18,24 +18,24 @@ from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementR
 Eventually = Callable[..., None]
 
 
-class Memory:
+class InMemoryQueue:
     """In-memory queue of `count` messages that records settlements, without redelivery."""
 
     notify_on_ack = True
 
     def __init__(self, count: int, *, delays: bool = True) -> None:
-        self.said: dict[int, SettlementRequest] = {}
+        self.settlements: dict[int, SettlementRequest] = {}
         self.flushed = False
         self._delays = delays
-        self._left = deque(
+        self._waiting = deque(
             QueueMessage(Message(topic="t", partition=0, offset=n, value=b"x"), 1, None, self)
             for n in range(count)
         )
 
     def receive(self, max: int = 100, wait: float = 1.0) -> list[QueueMessage]:  # noqa: A002
-        if not self._left:
+        if not self._waiting:
             Event().wait(min(wait, 0.01))
-        return [self._left.popleft() for _ in range(min(max, len(self._left)))]
+        return [self._waiting.popleft() for _ in range(min(max, len(self._waiting)))]
 
     def now(self) -> float:
         return 0.0
@@ -44,7 +44,7 @@ class Memory:
         del late
         if request.seconds and not self._delays:
             raise UnsupportedQueueOperationError("no delays")
-        self.said[message.offset] = request
+        self.settlements[message.offset] = request
 
     def flush(self, timeout: float = 30.0) -> bool:
         del timeout
@@ -74,8 +74,8 @@ def run(handler: Any, queue: Any, until: Callable[[], bool], eventually: Eventua
     assert not thread.is_alive()
 
 
-def test_what_a_handler_raises_decides(eventually: Eventually) -> None:
-    """Returning acknowledges, Retry and Reject settle, other exceptions retry with a delay."""
+def test_exceptions_of_a_handler_settle_its_message(eventually: Eventually) -> None:
+    """A return acknowledges, Retry and Reject settle, other exceptions retry with a delay."""
     outcomes = [None, Retry(7), Reject("no"), ValueError("oops")]
 
     @queue_worker(retry_delay=3)
@@ -84,9 +84,9 @@ def test_what_a_handler_raises_decides(eventually: Eventually) -> None:
         if outcome is not None:
             raise outcome
 
-    queue = Memory(4)
-    run(handle, queue, lambda: len(queue.said) == 4, eventually)
-    assert queue.said == {
+    queue = InMemoryQueue(4)
+    run(handle, queue, lambda: len(queue.settlements) == 4, eventually)
+    assert queue.settlements == {
         0: SettlementRequest(SettlementAction.ACK),
         1: SettlementRequest(SettlementAction.RETRY, 7),
         2: SettlementRequest(SettlementAction.REJECT, reason="no"),
@@ -95,20 +95,20 @@ def test_what_a_handler_raises_decides(eventually: Eventually) -> None:
     assert queue.flushed
 
 
-def test_a_queue_without_delays_is_given_the_message_back_at_once(eventually: Eventually) -> None:
-    """If the kind does not support delays, a failed message is retried at once."""
+def test_failed_messages_retry_at_once_without_delay_support(eventually: Eventually) -> None:
+    """A failed message is retried at once if the queue kind does not support delays."""
 
     @queue_worker()
     def handle(message: QueueMessage) -> None:
         raise ValueError(message)
 
-    queue = Memory(1, delays=False)
-    run(handle, queue, lambda: bool(queue.said), eventually)
-    assert queue.said == {0: SettlementRequest(SettlementAction.RETRY)}
+    queue = InMemoryQueue(1, delays=False)
+    run(handle, queue, lambda: bool(queue.settlements), eventually)
+    assert queue.settlements == {0: SettlementRequest(SettlementAction.RETRY)}
 
 
-def test_as_many_run_at_once_as_are_allowed(eventually: Eventually) -> None:
-    """Four handlers meet at a barrier of four; never are there five."""
+def test_concurrency_limits_handlers(eventually: Eventually) -> None:
+    """Four handlers run at the same time, never five."""
     barrier, lock, running, most = Barrier(4), Lock(), [0], [0]
 
     @queue_worker(concurrency=4)
@@ -121,12 +121,12 @@ def test_as_many_run_at_once_as_are_allowed(eventually: Eventually) -> None:
         with lock:
             running[0] -= 1
 
-    queue = Memory(40)
-    run(handle, queue, lambda: len(queue.said) == 40, eventually)
+    queue = InMemoryQueue(40)
+    run(handle, queue, lambda: len(queue.settlements) == 40, eventually)
     assert most == [4]
 
 
-def test_stopping_lets_what_was_taken_end() -> None:
+def test_stop_waits_for_running_handlers() -> None:
     """A running handler finishes after `stop`, and its message is acknowledged."""
     begun, go, stop = Event(), Event(), Event()
 
@@ -136,17 +136,17 @@ def test_stopping_lets_what_was_taken_end() -> None:
         begun.set()
         go.wait(20)
 
-    queue = Memory(1)
+    queue = InMemoryQueue(1)
     thread = Thread(target=handle.run, args=(queue, stop))
     thread.start()
     assert begun.wait(20)
     stop.set()
     go.set()
     thread.join(20)
-    assert queue.said == {0: SettlementRequest(SettlementAction.ACK)}
+    assert queue.settlements == {0: SettlementRequest(SettlementAction.ACK)}
 
 
-def test_a_broker_that_is_away_does_not_end_the_drain() -> None:
+def test_drain_continues_without_a_broker() -> None:
     """The drain waits for handlers and flushes, although `receive` fails meanwhile."""
     stop, go = Event(), Event()
 
@@ -156,7 +156,7 @@ def test_a_broker_that_is_away_does_not_end_the_drain() -> None:
         stop.set()
         go.wait(20)
 
-    class Away(Memory):
+    class Away(InMemoryQueue):
         def receive(self, max: int = 100, wait: float = 1.0) -> list[QueueMessage]:  # noqa: A002
             if stop.is_set():
                 go.set()
@@ -165,10 +165,10 @@ def test_a_broker_that_is_away_does_not_end_the_drain() -> None:
 
     queue = Away(1)
     handle.run(queue, stop)
-    assert (queue.said, queue.flushed) == ({0: SettlementRequest(SettlementAction.ACK)}, True)
+    assert (queue.settlements, queue.flushed) == ({0: SettlementRequest(SettlementAction.ACK)}, True)
 
 
-def test_a_handler_that_never_ends_is_left_behind() -> None:
+def test_stop_timeout_abandons_a_hanging_handler() -> None:
     """After `stop_timeout` the worker returns; the message stays unsettled."""
     begun, go, stop = Event(), Event(), Event()
 
@@ -178,19 +178,19 @@ def test_a_handler_that_never_ends_is_left_behind() -> None:
         begun.set()
         go.wait(60)
 
-    queue = Memory(1)
+    queue = InMemoryQueue(1)
     thread = Thread(target=lambda: handle.run(queue, stop, stop_timeout=0.1))
     thread.start()
     begun.wait(20)
     stop.set()
     thread.join(20)
     assert not thread.is_alive()
-    assert queue.said == {}
+    assert queue.settlements == {}
     go.set()
 
 
-def test_coroutines_are_handled_side_by_side(eventually: Eventually) -> None:
-    """A coroutine function is a handler too; eight wait for each other."""
+def test_coroutine_handlers_run_concurrently(eventually: Eventually) -> None:
+    """Eight coroutine handlers run at the same time."""
     met = asyncio.Barrier(8)
 
     @queue_worker(concurrency=8)
@@ -199,16 +199,14 @@ def test_coroutines_are_handled_side_by_side(eventually: Eventually) -> None:
         if message.offset == 3:
             raise Reject("three")
 
-    queue = Memory(8)
-    run(handle, queue, lambda: len(queue.said) == 8, eventually)
-    assert queue.said[3] == SettlementRequest(SettlementAction.REJECT, reason="three")
-    assert {queue.said[n].action for n in range(8) if n != 3} == {SettlementAction.ACK}
+    queue = InMemoryQueue(8)
+    run(handle, queue, lambda: len(queue.settlements) == 8, eventually)
+    assert queue.settlements[3] == SettlementRequest(SettlementAction.REJECT, reason="three")
+    assert {queue.settlements[n].action for n in range(8) if n != 3} == {SettlementAction.ACK}
 
 
-def test_sys_exit_in_a_handler_is_a_failure_as_any_other(
-    eventually: Eventually, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The message is retried and the failure logged; the worker continues."""
+def test_sys_exit_in_a_handler_is_a_failure(eventually: Eventually, caplog: pytest.LogCaptureFixture) -> None:
+    """SystemExit retries the message and is logged; the worker continues."""
 
     def exits(message: QueueMessage) -> None:
         if not message.offset:
@@ -219,19 +217,19 @@ def test_sys_exit_in_a_handler_is_a_failure_as_any_other(
 
     for handler in (queue_worker(retry_delay=3)(exits), queue_worker(retry_delay=3)(exits_too)):
         caplog.clear()
-        queue = Memory(2)
-        run(handler, queue, lambda queue=queue: len(queue.said) == 2, eventually)
-        assert queue.said == {
+        queue = InMemoryQueue(2)
+        run(handler, queue, lambda queue=queue: len(queue.settlements) == 2, eventually)
+        assert queue.settlements == {
             0: SettlementRequest(SettlementAction.RETRY, 3),
             1: SettlementRequest(SettlementAction.ACK),
         }
         assert "its handler failed: SystemExit('broken')" in caplog.text
 
 
-def test_awaiting_what_was_cancelled_gives_the_message_back(
+def test_cancelled_errors_in_a_handler_are_failures(
     eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A CancelledError of an awaited call, or of its own task, is a failure as any other."""
+    """CancelledError, of an awaited call or of the handler's own task, retries the message."""
 
     @queue_worker(retry_delay=3)
     async def handle(message: QueueMessage) -> None:
@@ -245,9 +243,9 @@ def test_awaiting_what_was_cancelled_gives_the_message_back(
             task.cancel()
             await asyncio.sleep(0)
 
-    queue = Memory(3)
-    run(handle, queue, lambda: len(queue.said) == 3, eventually)
-    assert queue.said == {
+    queue = InMemoryQueue(3)
+    run(handle, queue, lambda: len(queue.settlements) == 3, eventually)
+    assert queue.settlements == {
         0: SettlementRequest(SettlementAction.RETRY, 3),
         1: SettlementRequest(SettlementAction.RETRY, 3),
         2: SettlementRequest(SettlementAction.ACK),
@@ -255,8 +253,8 @@ def test_awaiting_what_was_cancelled_gives_the_message_back(
     assert caplog.text.count("its handler failed: CancelledError()") == 2
 
 
-def test_a_coroutine_that_never_ends_is_cancelled_and_not_settled(caplog: pytest.LogCaptureFixture) -> None:
-    """After `stop_timeout` the worker cancels it: no failure is logged, nothing settled."""
+def test_stop_timeout_cancels_a_hanging_coroutine(caplog: pytest.LogCaptureFixture) -> None:
+    """After `stop_timeout` the worker cancels the coroutine without settlement or logged failure."""
     stop, ended = Event(), list[str]()
 
     @queue_worker()
@@ -269,14 +267,14 @@ def test_a_coroutine_that_never_ends_is_cancelled_and_not_settled(caplog: pytest
             ended.append("cancelled")
             raise
 
-    queue = Memory(1)
+    queue = InMemoryQueue(1)
     handle.run(queue, stop, stop_timeout=0.1)
-    assert (queue.said, ended, queue.flushed) == ({}, ["cancelled"], True)
+    assert (queue.settlements, ended, queue.flushed) == ({}, ["cancelled"], True)
     assert not caplog.text
 
 
-def test_a_worker_that_is_cancelled_gives_its_coroutines_messages_back() -> None:
-    """As Ctrl-C does it: `asyncio.run` cancels the worker, and then whatever still runs."""
+def test_cancelled_worker_retries_messages_in_flight() -> None:
+    """On Ctrl-C `asyncio.run` cancels the worker, then the remaining tasks; their messages are retried."""
     begun = asyncio.Event()
 
     @queue_worker()
@@ -285,24 +283,24 @@ def test_a_worker_that_is_cancelled_gives_its_coroutines_messages_back() -> None
         begun.set()
         await asyncio.Event().wait()
 
-    async def main(queue: Memory) -> None:
+    async def main(queue: InMemoryQueue) -> None:
         running = asyncio.create_task(handle.run_async(queue, Event()))
         await asyncio.wait_for(begun.wait(), 20)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
 
-    queue = Memory(1)
+    queue = InMemoryQueue(1)
     asyncio.run(main(queue))
-    assert queue.said == {0: SettlementRequest(SettlementAction.RETRY, 1)}
+    assert queue.settlements == {0: SettlementRequest(SettlementAction.RETRY, 1)}
 
 
 @pytest.mark.broker
 def test_a_worker_empties_a_real_queue(
     topic: Any, config: dict[str, Any], bootstrap: str, eventually: Eventually
 ) -> None:
-    """Sixteen at a time over two partitions, by coroutines; in the end all is acknowledged."""
-    name, seen = topic(partitions=2), list[bytes]()
+    """Sixteen coroutines at a time over two partitions acknowledge every message."""
+    name, values = topic(partitions=2), list[bytes]()
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(300):
         producer.produce(name, str(number), partition=number % 2)
@@ -311,16 +309,16 @@ def test_a_worker_empties_a_real_queue(
     @queue_worker(concurrency=16)
     async def handle(message: QueueMessage) -> None:
         await asyncio.sleep(0)
-        seen.append(message.value or b"")
+        values.append(message.value or b"")
 
     with KmqQueue(name, config) as queue:
-        run(handle, queue, lambda: len(seen) == 300, eventually)
-    assert sorted(map(int, seen)) == list(range(300))
+        run(handle, queue, lambda: len(values) == 300, eventually)
+    assert sorted(map(int, values)) == list(range(300))
 
 
 @pytest.mark.broker
-def test_coroutines_receive_too(topic: Any, config: dict[str, Any], bootstrap: str) -> None:
-    """`receive` and `flush` are awaitable; settlements do not wait."""
+def test_queue_calls_are_awaitable(topic: Any, config: dict[str, Any], bootstrap: str) -> None:
+    """A coroutine awaits `receive` and `flush`; settlements do not block."""
     name = topic(partitions=1)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(name, b"one")
@@ -328,22 +326,22 @@ def test_coroutines_receive_too(topic: Any, config: dict[str, Any], bootstrap: s
 
     async def main(queue: KmqQueue) -> list[QueueMessage]:
         async with AsyncQueue(queue) as calls:
-            found = list[QueueMessage]()
+            messages = list[QueueMessage]()
             with suppress(TimeoutError):
                 async with asyncio.timeout(40):
-                    while not found:
-                        found = await calls.receive(10, 0.5)
-            for message in found:
+                    while not messages:
+                        messages = await calls.receive(10, 0.5)
+            for message in messages:
                 message.ack()
             assert await calls.flush()
-            return found
+            return messages
 
     with KmqQueue(name, config) as queue:
         assert [m.value for m in asyncio.run(main(queue))] == [b"one"]
 
 
-class Gated(Memory):
-    """Queue without messages until its gate opens."""
+class Gated(InMemoryQueue):
+    """A queue that returns messages once its gate opens."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -354,8 +352,8 @@ class Gated(Memory):
         return super().receive(max, wait)
 
 
-def test_a_receive_that_is_cancelled_loses_nothing() -> None:
-    """Later calls return its messages, never more than their `max`."""
+def test_cancelled_receive_loses_no_message() -> None:
+    """Later calls return the messages of a cancelled receive, at most their own `max`."""
     queue = Gated(4)
 
     async def main() -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""The three kinds of queue on a real broker: what is settled is over, what is not comes back."""
+"""The three queue kinds on a real broker: settlement, redelivery and dead letters."""
 
 from collections.abc import Callable, Iterator, Mapping
 from threading import Event, Thread
@@ -6,7 +6,7 @@ from time import monotonic, time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer as Plain
+from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.consumer_sdk.errors import QueueTopicMismatchError, UnsupportedQueueOperationError
 from trimtab.consumer_sdk.queues import KmqQueue, MessageQueue, OrderedQueue, QueueMessage, SettlementResult
-from trimtab.consumer_sdk.queues import open_queue as open_kind
+from trimtab.consumer_sdk.queues import open_queue as open_queue_of_kind
 from trimtab.consumer_sdk.queues.kmq import marker_retention
 from trimtab.consumer_sdk.queues.kmq.marker_writer import MARKER_LINGER_S
 from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind
@@ -30,7 +30,7 @@ Open = Callable[..., MessageQueue]
 
 @pytest.fixture
 def write(bootstrap: str) -> Callable[..., None]:
-    """Write values into a partition of a topic."""
+    """Write values to a partition of a topic."""
     producer = Producer({"bootstrap.servers": bootstrap})
 
     def write(topic: str, *values: str, partition: int = 0, key: str | None = None) -> None:
@@ -42,28 +42,28 @@ def write(bootstrap: str) -> Callable[..., None]:
 
 
 @pytest.fixture
-def opened(config: dict[str, Any]) -> Iterator[Open]:
-    """Open queues; all are closed at the end."""
+def open_queue(config: dict[str, Any]) -> Iterator[Open]:
+    """Open queues; all are closed after the test."""
     queues: list[MessageQueue] = []
 
-    def open_one(kind: str, topic: str, **more: Any) -> MessageQueue:
-        named = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in more.items()}
-        queues.append(open_kind(kind, topic, {**config, **named}))
+    def open_with_settings(kind: str, topic: str, **settings: Any) -> MessageQueue:
+        options = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in settings.items()}
+        queues.append(open_queue_of_kind(kind, topic, {**config, **options}))
         return queues[-1]
 
-    yield open_one
+    yield open_with_settings
     for queue in queues:
         queue.close()
 
 
 @pytest.fixture
-def track(config: dict[str, Any]) -> Iterator[Callable[..., RedeliveryTracker]]:
-    """Run trackers on threads of their own."""
+def start_tracker(config: dict[str, Any]) -> Iterator[Callable[..., RedeliveryTracker]]:
+    """Run redelivery trackers in threads until the test ends."""
     stop, threads = Event(), list[Thread]()
 
-    def start(topic: str, clock: Clock | None = None, **more: Any) -> RedeliveryTracker:
-        named = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in more.items()}
-        tracker = RedeliveryTracker(parse_queue_settings(topic, {**config, **named}), clock=clock)
+    def start(topic: str, clock: Clock | None = None, **settings: Any) -> RedeliveryTracker:
+        options = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in settings.items()}
+        tracker = RedeliveryTracker(parse_queue_settings(topic, {**config, **options}), clock=clock)
         threads.append(Thread(target=tracker.run, args=(stop,)))
         threads[-1].start()
         return tracker
@@ -76,75 +76,76 @@ def track(config: dict[str, Any]) -> Iterator[Callable[..., RedeliveryTracker]]:
 
 
 @pytest.fixture
-def records(bootstrap: str) -> Callable[[str], list[Message]]:
-    """Read all that a topic holds now."""
+def read_records(bootstrap: str) -> Callable[[str], list[Message]]:
+    """Read all current records of a topic."""
 
     def read(topic: str) -> list[Message]:
-        consumer = Plain({"bootstrap.servers": bootstrap, "group.id": "looks-only"})
-        found: list[Message] = []
+        consumer = ConfluentConsumer({"bootstrap.servers": bootstrap, "group.id": "looks-only"})
+        messages: list[Message] = []
         for number in consumer.list_topics(topic, 10).topics[topic].partitions:
-            where = RawPartition(topic, number, 0)
-            low, high = consumer.get_watermark_offsets(where, 10)
+            partition = RawPartition(topic, number, 0)
+            low, high = consumer.get_watermark_offsets(partition, 10)
             consumer.assign([RawPartition(topic, number, low)])
             while low < high:
                 for message in consumer.consume(100, 0.2):
                     low = message.offset() + 1
-                    found.append(message)
+                    messages.append(message)
         consumer.close()
-        return found
+        return messages
 
     return read
 
 
-def take(queue: MessageQueue, count: int, seconds: float = 40) -> list[QueueMessage]:
-    """Receive so many messages, fewer when the time is over."""
-    found, deadline = list[QueueMessage](), monotonic() + seconds
-    while len(found) < count and monotonic() < deadline:
-        found += queue.receive(count - len(found), 0.2)
-    return found
+def receive_messages(queue: MessageQueue, count: int, seconds: float = 40) -> list[QueueMessage]:
+    """Receive `count` messages, or those that arrive within `seconds`."""
+    messages, deadline = list[QueueMessage](), monotonic() + seconds
+    while len(messages) < count and monotonic() < deadline:
+        messages += queue.receive(count - len(messages), 0.2)
+    return messages
 
 
-def texts(messages: list[QueueMessage]) -> list[str]:
+def sorted_values(messages: list[QueueMessage]) -> list[str]:
     return sorted((m.value or b"").decode() for m in messages)
 
 
-def said(message: Message) -> Mapping[str, str]:
+def decode_headers(message: Message) -> Mapping[str, str]:
     return {name: value.decode() for name, value in message.headers() or []}
 
 
-def test_what_is_acknowledged_is_over_and_the_rest_comes_back(
-    opened: Open, track: Any, topic: Any, write: Any
+def test_unacknowledged_messages_are_redelivered(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any
 ) -> None:
-    """An unsettled message is delivered again after its timeout, with its count, key and origin."""
+    """An unsettled message is redelivered after its timeout with delivery count, key and origin."""
     name = topic(partitions=2)
     write(name, "good", "bad", key="k", partition=1)
-    tracker = track(name, timeout="1 s")
-    queue = opened("kmq", name, timeout="1 s")
-    first = take(queue, 2)
+    tracker = start_tracker(name, timeout="1 s")
+    queue = open_queue("kmq", name, timeout="1 s")
+    first = receive_messages(queue, 2)
     assert [m.ack() for m in first if m.value == b"good"] == [SettlementResult.DONE]
-    (again,) = take(queue, 1)
-    assert (again.value, again.key, again.delivery) == (b"bad", b"k", 2)
-    assert said(again.raw)["trimtab.origin"] == f"{name}/1/1"
-    assert again.ack() is SettlementResult.DONE
-    assert take(queue, 1, seconds=2.5) == []
+    (redelivered,) = receive_messages(queue, 1)
+    assert (redelivered.value, redelivered.key, redelivered.delivery) == (b"bad", b"k", 2)
+    assert decode_headers(redelivered.raw)["trimtab.origin"] == f"{name}/1/1"
+    assert redelivered.ack() is SettlementResult.DONE
+    assert receive_messages(queue, 1, seconds=2.5) == []
     assert (tracker.counts.redelivered, tracker.counts.dead_lettered) == (1, 0)
 
 
-def test_a_poison_message_ends_in_the_dead_letters_with_the_reason(
-    opened: Open, track: Any, topic: Any, write: Any, records: Any, eventually: Eventually
+def test_poison_messages_are_dead_lettered_with_a_reason(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any, read_records: Any, eventually: Eventually
 ) -> None:
-    """What is never settled is delivered max.deliveries times, what is rejected only once."""
+    """Unsettled messages are dead-lettered after max.deliveries, rejected ones at once."""
     name = topic(partitions=1)
     write(name, "poison", "refused")
-    tracker = track(name, timeout="0.5 s", max_deliveries=2)
-    queue = opened("kmq", name, timeout="0.5 s", max_deliveries=2)
-    for message in take(queue, 2):
+    tracker = start_tracker(name, timeout="0.5 s", max_deliveries=2)
+    queue = open_queue("kmq", name, timeout="0.5 s", max_deliveries=2)
+    for message in receive_messages(queue, 2):
         if message.value == b"refused":
             message.reject("no such customer")
-    assert [m.delivery for m in take(queue, 1)] == [2]
+    assert [m.delivery for m in receive_messages(queue, 1)] == [2]
     eventually(lambda: tracker.counts.dead_lettered == 2)
     dead = {
-        m.value(): said(m) for m in records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
+        m.value(): decode_headers(m)
+        for m in read_records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
     }
     assert dead[b"refused"]["trimtab.reason"] == "no such customer"
     reason = "delivered 2 times, the last delivery ended by timeout"
@@ -156,32 +157,34 @@ def queue_config(queue: Any) -> dict[str, Any]:
     return dict(queue._settings.consumer_config)
 
 
-def test_a_retry_waits_and_an_extension_holds(opened: Open, track: Any, topic: Any, write: Any) -> None:
-    """A message that is given back comes after its delay; an extended one does not come back."""
+def test_retry_delays_and_extend_postpones_redelivery(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any
+) -> None:
+    """A retried message is redelivered after its delay; an extended one is not redelivered."""
     name = topic(partitions=1)
     write(name, "later", "longer")
-    track(name, timeout="1 s")
-    queue = opened("kmq", name, timeout="1 s")
-    by_text = {m.value: m for m in take(queue, 2)}
+    start_tracker(name, timeout="1 s")
+    queue = open_queue("kmq", name, timeout="1 s")
+    by_text = {m.value: m for m in receive_messages(queue, 2)}
     assert by_text[b"longer"].extend(60) is SettlementResult.DONE
-    began = monotonic()
+    start = monotonic()
     assert by_text[b"later"].retry(delay=2) is SettlementResult.DONE
-    (again,) = take(queue, 1)
-    assert (again.value, again.delivery) == (b"later", 2)
-    assert monotonic() - began >= 1.9
-    again.ack()
-    assert take(queue, 1, seconds=1) == []
+    (redelivered,) = receive_messages(queue, 1)
+    assert (redelivered.value, redelivered.delivery) == (b"later", 2)
+    assert monotonic() - start >= 1.9
+    redelivered.ack()
+    assert receive_messages(queue, 1, seconds=1) == []
     assert by_text[b"longer"].ack() is SettlementResult.DONE
 
 
-def test_settling_late_or_twice_is_told_and_harmless(
-    opened: Open, topic: Any, write: Any, eventually: Eventually, caplog: pytest.LogCaptureFixture
+def test_late_and_repeated_settlements_are_reported(
+    open_queue: Open, topic: Any, write: Any, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An ack after the deadline says so and is logged; a second one changes nothing."""
+    """Settlements return LATE after the deadline and REPEATED the second time; late ones are logged."""
     name = topic(partitions=1)
     write(name, "one", "two")
-    queue = opened("kmq", name, timeout="0.2 s")
-    late, other = take(queue, 2)
+    queue = open_queue("kmq", name, timeout="0.2 s")
+    late, other = receive_messages(queue, 2)
     eventually(lambda: monotonic() > (late.deadline or 0))
     assert late.extend(5) is SettlementResult.LATE
     assert late.ack() is SettlementResult.LATE
@@ -191,26 +194,26 @@ def test_settling_late_or_twice_is_told_and_harmless(
     eventually(lambda: "settled after their deadline" in caplog.text)
 
 
-def test_a_late_ack_does_not_settle_what_has_been_delivered_again(
-    opened: Open, track: Any, topic: Any, write: Any
+def test_late_ack_does_not_settle_a_redelivered_message(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any
 ) -> None:
-    """The redelivered message is one of its own: it is in work until it is settled itself."""
+    """A redelivered message stays in flight until its own settlement."""
     name = topic(partitions=1)
     write(name, "slow")
-    tracker = track(name, timeout="1 s")
-    queue = opened("kmq", name, timeout="1 s")
-    (first,) = take(queue, 1)
-    (second,) = take(queue, 1)
+    tracker = start_tracker(name, timeout="1 s")
+    queue = open_queue("kmq", name, timeout="1 s")
+    (first,) = receive_messages(queue, 1)
+    (second,) = receive_messages(queue, 1)
     assert first.ack() is SettlementResult.LATE
     assert queue.flush()
-    (third,) = take(queue, 1)
+    (third,) = receive_messages(queue, 1)
     assert (second.delivery, third.delivery) == (2, 3)
     assert third.ack() is SettlementResult.DONE
     assert tracker.counts.dead_lettered == 0
 
 
-class Skewed(SystemClock):
-    """A clock that is wrong by so many seconds."""
+class SkewedClock(SystemClock):
+    """A clock with a constant error in seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -222,35 +225,35 @@ class Skewed(SystemClock):
         return time() + self._seconds
 
 
-@pytest.mark.parametrize("skew", [(600, -300), (-600, 300)])
-def test_clocks_that_are_minutes_wrong_move_no_deadline(
-    config: dict[str, Any], topic: Any, write: Any, track: Any, records: Any, skew: Any
+@pytest.mark.parametrize("skews", [(600, -300), (-600, 300)])
+def test_wrong_clocks_move_no_deadline(
+    config: dict[str, Any], topic: Any, write: Any, start_tracker: Any, read_records: Any, skews: Any
 ) -> None:
-    """A message is due its timeout after the broker had its marker, whatever others' clocks say."""
-    name, timed = topic(partitions=1), {**config, "trimtab.queue.timeout": "2 s"}
+    """A message is due `timeout` after its marker's broker time, whatever clocks workers have."""
+    name, settings = topic(partitions=1), {**config, "trimtab.queue.timeout": "2 s"}
     write(name, "held", "done")
-    track(name, Skewed(skew[1]), timeout="2 s")
-    with KmqQueue(name, timed, clock=Skewed(skew[0])) as queue:
-        for message in take(queue, 2):
+    start_tracker(name, SkewedClock(skews[1]), timeout="2 s")
+    with KmqQueue(name, settings, clock=SkewedClock(skews[0])) as queue:
+        for message in receive_messages(queue, 2):
             assert message.value == b"held" or message.ack() is SettlementResult.DONE
-        (again,) = take(queue, 1)
-        again.ack()
-        assert (again.value, again.delivery) == (b"held", 2)
-    due, (_, written) = int(said(again.raw)["trimtab.due"]), again.raw.timestamp()
-    starts = [m.timestamp()[1] for m in records(parse_queue_settings(name, timed).markers_topic)]
+        (redelivered,) = receive_messages(queue, 1)
+        redelivered.ack()
+        assert (redelivered.value, redelivered.delivery) == (b"held", 2)
+    due, (_, written) = int(decode_headers(redelivered.raw)["trimtab.due"]), redelivered.raw.timestamp()
+    starts = [m.timestamp()[1] for m in read_records(parse_queue_settings(name, settings).markers_topic)]
     assert due - round((2 + MARKER_LINGER_S) * 1000) in starts
     assert written >= due
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
-def test_what_a_worker_writes_as_the_time_of_a_marker_does_not_count(
-    config: dict[str, Any], opened: Open, topic: Any, write: Any, track: Any, minutes: int
+def test_marker_timestamps_are_the_brokers(
+    config: dict[str, Any], open_queue: Open, topic: Any, write: Any, start_tracker: Any, minutes: int
 ) -> None:
-    """A start marker with a time of its own gets the broker's; its message is due by that."""
+    """The broker replaces a start marker's timestamp, and the redelivery is due by the broker's time."""
     name = topic(partitions=1)
     write(name, "one")
-    queue = opened("kmq", name, timeout="1 s")
-    (one,) = take(queue, 1)
+    queue = open_queue("kmq", name, timeout="1 s")
+    (one,) = receive_messages(queue, 1)
     one.ack()
     assert queue.flush()
     producer = Producer({"bootstrap.servers": config["bootstrap.servers"]})
@@ -260,272 +263,279 @@ def test_what_a_worker_writes_as_the_time_of_a_marker_does_not_count(
     producer.produce(markers, marker, partition=0, timestamp=begin + minutes * 60_000)
     producer.flush()
     end = round(time() * 1000)
-    track(name, timeout="1 s")
-    (again,) = take(queue, 1)
-    assert begin <= int(said(again.raw)["trimtab.due"]) - 1000 <= end
-    again.ack()
+    start_tracker(name, timeout="1 s")
+    (redelivered,) = receive_messages(queue, 1)
+    assert begin <= int(decode_headers(redelivered.raw)["trimtab.due"]) - 1000 <= end
+    redelivered.ack()
 
 
-def test_a_slow_message_holds_nothing_up(opened: Open, track: Any, topic: Any, write: Any) -> None:
-    """While one is in work, the others of its partition are handed out and acknowledged."""
+def test_slow_message_blocks_no_other(open_queue: Open, start_tracker: Any, topic: Any, write: Any) -> None:
+    """While one message is in flight, the others of its partition are received and acknowledged."""
     name = topic(partitions=1)
-    track(name, timeout="30 s")
-    queue = opened("kmq", name, timeout="30 s")
+    start_tracker(name, timeout="30 s")
+    queue = open_queue("kmq", name, timeout="30 s")
     write(name, "slow")
-    (slow,) = take(queue, 1)
+    (slow,) = receive_messages(queue, 1)
     write(name, *map(str, range(200)))
-    for message in take(queue, 200):
+    for message in receive_messages(queue, 200):
         message.ack()
     assert slow.ack() is SettlementResult.DONE
 
 
-def test_what_another_worker_received_stays_its_own(
-    config: dict[str, Any], topic: Any, write: Any, track: Any
+def test_rebalance_keeps_messages_in_flight(
+    config: dict[str, Any], topic: Any, write: Any, start_tracker: Any
 ) -> None:
-    """A worker that joins takes partitions; messages in work are settled where they are."""
+    """When a worker joins, messages in flight are settled by the worker that received them."""
     name = topic(partitions=2)
-    tracker = track(name, timeout="30 s")
+    tracker = start_tracker(name, timeout="30 s")
     for partition in (0, 1):
         write(name, "a", "b", partition=partition)
     with KmqQueue(name, config) as one:
-        held = take(one, 4)
+        in_flight = receive_messages(one, 4)
         with KmqQueue(name, config) as two:
             write(name, *map(str, range(10)), partition=0)
             write(name, *map(str, range(10, 20)), partition=1)
-            found = list[QueueMessage]()
+            messages = list[QueueMessage]()
             deadline = monotonic() + 40
-            while len(found) < 20 and monotonic() < deadline:
-                found += [*one.receive(100, 0.1), *two.receive(100, 0.1)]
-            assert texts(found) == sorted(map(str, range(20)))
-            assert {m.ack() for m in [*held, *found]} == {SettlementResult.DONE}
+            while len(messages) < 20 and monotonic() < deadline:
+                messages += [*one.receive(100, 0.1), *two.receive(100, 0.1)]
+            assert sorted_values(messages) == sorted(map(str, range(20)))
+            assert {m.ack() for m in [*in_flight, *messages]} == {SettlementResult.DONE}
             assert one.flush()
             assert two.flush()
     assert tracker.counts.redelivered == 0
 
 
 def test_old_markers_are_deleted(
-    opened: Open, track: Any, topic: Any, write: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    open_queue: Open,
+    start_tracker: Any,
+    topic: Any,
+    write: Any,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The log of markers begins at the oldest open message, and is empty when all is over."""
+    """Markers are kept from the oldest open message on; without one the log is empty."""
     monkeypatch.setattr(marker_retention, "MARKER_DELETION_INTERVAL_S", 0.2)
     name = topic(partitions=1)
-    track(name, timeout="30 s")
-    queue = opened("kmq", name, timeout="30 s")
+    start_tracker(name, timeout="30 s")
+    queue = open_queue("kmq", name, timeout="30 s")
     write(name, *map(str, range(50)))
-    *most, last = take(queue, 50)
-    for message in most:
+    *others, last = receive_messages(queue, 50)
+    for message in others:
         message.ack()
     markers = parse_queue_settings(name, queue_config(queue)).markers_topic
     servers = queue_config(queue)["bootstrap.servers"]
-    looks = Plain({"bootstrap.servers": servers, "group.id": "looks-only"})
+    reader = ConfluentConsumer({"bootstrap.servers": servers, "group.id": "looks-only"})
 
-    def ends() -> tuple[int, int]:
-        low, high = looks.get_watermark_offsets(RawPartition(markers, 0), 10)
+    def log_bounds() -> tuple[int, int]:
+        low, high = reader.get_watermark_offsets(RawPartition(markers, 0), 10)
         return low, high
 
     queue.flush()
-    eventually(lambda: ends()[1] > 1)
-    assert ends()[0] <= 1
+    eventually(lambda: log_bounds()[1] > 1)
+    assert log_bounds()[0] <= 1
     last.ack()
-    eventually(lambda: ends()[0] == ends()[1])
-    looks.close()
+    eventually(lambda: log_bounds()[0] == log_bounds()[1])
+    reader.close()
 
 
-def test_a_message_that_retention_deleted_is_told_of(
-    opened: Open, track: Any, topic: Any, write: Any, records: Any, eventually: Eventually
+def test_message_deleted_by_retention_is_dead_lettered(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any, read_records: Any, eventually: Eventually
 ) -> None:
-    """What can no longer be delivered again leaves a dead letter without a value."""
+    """A message that retention deleted before its redelivery leaves a dead letter without a value."""
     name = topic(partitions=1)
-    queue = opened("kmq", name, timeout="0.5 s")
+    queue = open_queue("kmq", name, timeout="0.5 s")
     write(name, "short-lived")
-    take(queue, 1)
+    receive_messages(queue, 1)
     admin = AdminClient({"bootstrap.servers": queue_config(queue)["bootstrap.servers"]})
     for deleted in admin.delete_records([RawPartition(name, 0, 1)]).values():
         deleted.result(20)
-    tracker = track(name, timeout="0.5 s")
+    tracker = start_tracker(name, timeout="0.5 s")
     eventually(lambda: tracker.counts.dead_lettered == 1)
-    (letter,) = records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
+    (letter,) = read_records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
     assert letter.value() is None
-    assert "retention" in said(letter)["trimtab.reason"]
+    assert "retention" in decode_headers(letter)["trimtab.reason"]
 
 
 @pytest.fixture
-def wide(group: str, admin: AdminClient, bootstrap: str) -> str:
-    """Return a topic that takes three megabytes a message, with one of two in it."""
+def large_topic(group: str, admin: AdminClient, bootstrap: str) -> str:
+    """A topic with max.message.bytes of 3 MB and one message of 2 MB."""
     name, config = f"{group}-wide", {"max.message.bytes": "3000000"}
-    for made in admin.create_topics([NewTopic(name, 1, 1, config=config)]).values():
-        made.result(20)
+    for created in admin.create_topics([NewTopic(name, 1, 1, config=config)]).values():
+        created.result(20)
     producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 4_000_000})
     producer.produce(name, b"x" * 2_000_000, partition=0)
     producer.flush()
     return name
 
 
-def test_a_large_message_is_delivered_again_and_given_up_without_its_value(
-    opened: Open, track: Any, wide: str, records: Any, eventually: Eventually
+def test_large_message_is_redelivered_and_dead_lettered_without_value(
+    open_queue: Open, start_tracker: Any, large_topic: str, read_records: Any, eventually: Eventually
 ) -> None:
-    """Two megabytes come back; dead letters that take one megabyte get the reason alone."""
-    tracker = track(wide, timeout="30 s")
-    queue = opened("kmq", wide, timeout="30 s")
-    take(queue, 1)[0].retry()
-    (again,) = take(queue, 1)
-    assert (len(again.value or b""), again.delivery) == (2_000_000, 2)
-    again.reject("no such customer")
+    """A 2 MB message is redelivered; a dead-letter topic limited to 1 MB gets only its reason."""
+    tracker = start_tracker(large_topic, timeout="30 s")
+    queue = open_queue("kmq", large_topic, timeout="30 s")
+    receive_messages(queue, 1)[0].retry()
+    (redelivered,) = receive_messages(queue, 1)
+    assert (len(redelivered.value or b""), redelivered.delivery) == (2_000_000, 2)
+    redelivered.reject("no such customer")
     eventually(lambda: tracker.counts.dead_lettered == 1)
-    (letter,) = records(parse_queue_settings(wide, queue_config(queue)).dead_letter_topic)
-    assert (letter.value(), said(letter)["trimtab.origin"]) == (None, f"{wide}/0/1")
-    assert said(letter)["trimtab.reason"].startswith("no such customer; without its value")
+    (letter,) = read_records(parse_queue_settings(large_topic, queue_config(queue)).dead_letter_topic)
+    assert (letter.value(), decode_headers(letter)["trimtab.origin"]) == (None, f"{large_topic}/0/1")
+    assert decode_headers(letter)["trimtab.reason"].startswith("no such customer; without its value")
 
 
-def test_ordered_gives_a_large_message_up_without_its_value(
-    opened: Open, wide: str, write: Any, records: Any
+def test_ordered_dead_letters_a_large_message_without_value(
+    open_queue: Open, large_topic: str, write: Any, read_records: Any
 ) -> None:
-    """It is not tried for ever: what is behind it is committed."""
-    queue = opened("ordered", wide)
-    take(queue, 1)[0].reject("no such customer")
+    """The message is given up after its rejection, and the next one is delivered."""
+    queue = open_queue("ordered", large_topic)
+    receive_messages(queue, 1)[0].reject("no such customer")
     assert queue.flush()
-    (letter,) = records(parse_queue_settings(wide, queue_config(queue)).dead_letter_topic)
-    assert (letter.value(), said(letter)["trimtab.origin"]) == (None, f"{wide}/0/0")
-    assert said(letter)["trimtab.reason"].startswith("no such customer; without its value")
+    (letter,) = read_records(parse_queue_settings(large_topic, queue_config(queue)).dead_letter_topic)
+    assert (letter.value(), decode_headers(letter)["trimtab.origin"]) == (None, f"{large_topic}/0/0")
+    assert decode_headers(letter)["trimtab.reason"].startswith("no such customer; without its value")
     queue.close()
-    write(wide, "next")
-    assert texts(take(opened("ordered", wide), 1)) == ["next"]
+    write(large_topic, "next")
+    assert sorted_values(receive_messages(open_queue("ordered", large_topic), 1)) == ["next"]
 
 
-def test_a_group_skips_what_is_delivered_again_to_another(
-    opened: Open, track: Any, topic: Any, write: Any, config: dict[str, Any], group: str
+def test_groups_receive_only_their_own_redeliveries(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any, config: dict[str, Any], group: str
 ) -> None:
-    """Two groups have queues on one topic; each gets its own redeliveries only."""
+    """Of two groups with queues on one topic, each receives only its own redeliveries."""
     name = topic(partitions=1)
     write(name, "one")
-    track(name, timeout="0.5 s")
-    queue = opened("kmq", name, timeout="0.5 s")
+    start_tracker(name, timeout="0.5 s")
+    queue = open_queue("kmq", name, timeout="0.5 s")
     with KmqQueue(name, {**config, "group.id": f"{group}-2"}) as other:
-        (message,) = take(other, 1)
+        (message,) = receive_messages(other, 1)
         message.ack()
-        assert [m.delivery for m in take(queue, 1)] == [1]
-        (again,) = take(queue, 1)
-        assert again.delivery == 2
-        assert take(other, 1, seconds=1.5) == []
-        again.ack()
+        assert [m.delivery for m in receive_messages(queue, 1)] == [1]
+        (redelivered,) = receive_messages(queue, 1)
+        assert redelivered.delivery == 2
+        assert receive_messages(other, 1, seconds=1.5) == []
+        redelivered.ack()
 
 
-def test_topics_that_do_not_fit_are_named(opened: Open, topic: Any, admin: AdminClient, group: str) -> None:
-    """No topic, markers with other partitions or with the writers' time: said before anything."""
+def test_mismatched_topics_are_refused(open_queue: Open, topic: Any, admin: AdminClient, group: str) -> None:
+    """A missing topic, and markers with other partitions or without LogAppendTime, are refused."""
     with pytest.raises(QueueTopicMismatchError, match="does not exist"):
-        opened("kmq", f"{group}-none")
+        open_queue("kmq", f"{group}-none")
     name = topic(partitions=2)
-    narrow, timed = f"{name}-narrow", f"{name}-timed"
-    made = admin.create_topics([NewTopic(narrow, 1, 1), NewTopic(timed, 2, 1)])
-    for one in made.values():
+    narrow, settings = f"{name}-narrow", f"{name}-timed"
+    created = admin.create_topics([NewTopic(narrow, 1, 1), NewTopic(settings, 2, 1)])
+    for one in created.values():
         one.result(20)
     with pytest.raises(QueueTopicMismatchError, match=r"has 1 partitions and .* has 2"):
-        opened("kmq", name, markers=narrow)
+        open_queue("kmq", name, markers=narrow)
     with pytest.raises(QueueTopicMismatchError, match="LogAppendTime"):
-        opened("kmq", name, markers=timed)
+        open_queue("kmq", name, markers=settings)
 
 
-def test_ordered_goes_on_from_the_first_unfinished_message(
+def test_ordered_resumes_at_the_first_unfinished_message(
     config: dict[str, Any], topic: Any, write: Any
 ) -> None:
-    """What was finished behind an unfinished message is delivered again after a restart."""
+    """After a restart, delivery resumes at the first unfinished message, with finished ones behind it."""
     name = topic(partitions=1)
     write(name, *map(str, range(5)))
     with OrderedQueue(name, config) as queue:
-        for message in take(queue, 5):
+        for message in receive_messages(queue, 5):
             if message.value != b"2":
                 message.ack()
         assert queue.flush()
     with OrderedQueue(name, config) as queue:
-        again = take(queue, 3)
-        assert texts(again) == ["2", "3", "4"]
-        for message in again:
+        redelivered = receive_messages(queue, 3)
+        assert sorted_values(redelivered) == ["2", "3", "4"]
+        for message in redelivered:
             message.ack()
     with OrderedQueue(name, config) as queue:
-        assert take(queue, 1, seconds=3) == []
+        assert receive_messages(queue, 1, seconds=3) == []
 
 
-def test_ordered_runs_keys_side_by_side_and_each_in_order(opened: Open, topic: Any, write: Any) -> None:
-    """The next message of a key is handed out when the one before is over, and not sooner."""
+def test_ordered_keeps_the_order_of_each_key(open_queue: Open, topic: Any, write: Any) -> None:
+    """Keys run in parallel; a key's next message is received only after the previous is settled."""
     name = topic(partitions=1)
     write(name, "a1", "a2", key="a")
     write(name, "b1", key="b")
-    queue = opened("ordered", name)
-    first = take(queue, 2)
-    assert texts(first) == ["a1", "b1"]
-    assert take(queue, 1, seconds=0.5) == []
+    queue = open_queue("ordered", name)
+    first = receive_messages(queue, 2)
+    assert sorted_values(first) == ["a1", "b1"]
+    assert receive_messages(queue, 1, seconds=0.5) == []
     first[0].retry(delay=0.3)
-    (again,) = take(queue, 1)
-    assert (again.value, again.delivery) == (b"a1", 2)
-    again.ack()
-    assert texts(take(queue, 1)) == ["a2"]
+    (redelivered,) = receive_messages(queue, 1)
+    assert (redelivered.value, redelivered.delivery) == (b"a1", 2)
+    redelivered.ack()
+    assert sorted_values(receive_messages(queue, 1)) == ["a2"]
 
 
-def test_ordered_gives_up_into_the_dead_letters(opened: Open, topic: Any, write: Any, records: Any) -> None:
-    """A rejected message, and one that failed too often, are kept there and hold nothing up."""
+def test_ordered_dead_letters_failed_messages(
+    open_queue: Open, topic: Any, write: Any, read_records: Any
+) -> None:
+    """Rejected messages and those with too many deliveries are dead-lettered and block no other."""
     name = topic(partitions=1)
     write(name, "bad", "worse", "good", key="k")
-    queue = opened("ordered", name, max_deliveries=2)
+    queue = open_queue("ordered", name, max_deliveries=2)
     for _ in range(2):
-        take(queue, 1)[0].retry()
-    take(queue, 1)[0].reject("worse than bad")
-    (good,) = take(queue, 1)
+        receive_messages(queue, 1)[0].retry()
+    receive_messages(queue, 1)[0].reject("worse than bad")
+    (good,) = receive_messages(queue, 1)
     assert good.value == b"good"
     good.ack()
     queue.flush()
-    dead = records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
+    dead = read_records(parse_queue_settings(name, queue_config(queue)).dead_letter_topic)
     assert [m.value() for m in dead] == [b"bad", b"worse"]
-    assert said(dead[1])["trimtab.reason"] == "worse than bad"
+    assert decode_headers(dead[1])["trimtab.reason"] == "worse than bad"
 
 
-def test_at_most_once_never_hands_out_twice(config: dict[str, Any], topic: Any, write: Any) -> None:
-    """Messages in work when a worker ends are not delivered again; those not handed out are."""
+def test_at_most_once_never_redelivers(config: dict[str, Any], topic: Any, write: Any) -> None:
+    """Messages in flight when a worker ends are not redelivered; the others are delivered later."""
     name = topic(partitions=1)
     write(name, *map(str, range(5)))
-    settings_ = {**config, "trimtab.queue.guarantee": "at-most-once"}
-    with OrderedQueue(name, settings_) as queue:
-        assert texts(take(queue, 3)) == ["0", "1", "2"]
-    with OrderedQueue(name, settings_) as queue:
-        assert texts(take(queue, 2)) == ["3", "4"]
+    at_most_once = {**config, "trimtab.queue.guarantee": "at-most-once"}
+    with OrderedQueue(name, at_most_once) as queue:
+        assert sorted_values(receive_messages(queue, 3)) == ["0", "1", "2"]
+    with OrderedQueue(name, at_most_once) as queue:
+        assert sorted_values(receive_messages(queue, 2)) == ["3", "4"]
 
 
-def test_share_groups_count_release_and_reject(opened: Open, topic: Any, write: Any) -> None:
-    """The broker counts deliveries of what is released; what is rejected does not come back."""
+def test_share_queue_retries_and_rejects(open_queue: Open, topic: Any, write: Any) -> None:
+    """The broker redelivers and counts a retried message; it does not redeliver a rejected one."""
     name = topic(partitions=1)
     write(name, "good", "again", "bad")
-    queue = opened("share", name)
-    by_text = {m.value: m for m in take(queue, 3)}
+    queue = open_queue("share", name)
+    by_text = {m.value: m for m in receive_messages(queue, 3)}
     with pytest.raises(UnsupportedQueueOperationError, match="kmq"):
         by_text[b"again"].extend(5)
     with pytest.raises(UnsupportedQueueOperationError, match="delay"):
         by_text[b"again"].retry(delay=5)
     by_text[b"good"].ack()
     by_text[b"bad"].reject()
-    assert queue.receive(1, 0.1) == []  # librdkafka wants all of a batch settled first
+    assert queue.receive(1, 0.1) == []  # librdkafka requires all messages of a batch to be settled first
     assert by_text[b"again"].retry() is SettlementResult.DONE
-    (again,) = take(queue, 1)
-    assert (again.value, again.delivery) == (b"again", 2)
-    again.ack()
+    (redelivered,) = receive_messages(queue, 1)
+    assert (redelivered.value, redelivered.delivery) == (b"again", 2)
+    redelivered.ack()
     assert queue.flush()
-    assert take(queue, 1, seconds=1) == []
+    assert receive_messages(queue, 1, seconds=1) == []
 
 
-def test_the_broker_writes_what_a_share_group_gives_up_into_its_dead_letters(
-    opened: Open, topic: Any, write: Any, config: dict[str, Any], eventually: Eventually
+def test_broker_dead_letters_messages_of_a_share_group(
+    open_queue: Open, topic: Any, write: Any, config: dict[str, Any], eventually: Eventually
 ) -> None:
-    """Rejected or delivered too often: key, value and origin are there, in the same partition."""
+    """The broker writes rejected and exhausted messages to the same partition, with key and origin."""
     name = topic(partitions=2)
     write(name, "bad", "unlucky", partition=1, key="k")
-    queue = opened("share", name, max_deliveries=2)
-    found = {m.value: m for m in take(queue, 2)}
-    found[b"bad"].reject()
-    found[b"unlucky"].retry()
-    (again,) = take(queue, 1)
-    assert (again.value, again.delivery) == (b"unlucky", 2)
-    again.retry()
+    queue = open_queue("share", name, max_deliveries=2)
+    messages = {m.value: m for m in receive_messages(queue, 2)}
+    messages[b"bad"].reject()
+    messages[b"unlucky"].retry()
+    (redelivered,) = receive_messages(queue, 1)
+    assert (redelivered.value, redelivered.delivery) == (b"unlucky", 2)
+    redelivered.retry()
     assert queue.flush()
     dead = f"dlq.{name}.{config['group.id']}.dead"
-    reader = Plain({**config, "group.id": f"{name}-reader", "auto.offset.reset": "earliest"})
+    reader = ConfluentConsumer({**config, "group.id": f"{name}-reader", "auto.offset.reset": "earliest"})
     letters: dict[Any, Message] = {}
 
     def read() -> bool:
@@ -545,11 +555,11 @@ def test_the_broker_writes_what_a_share_group_gives_up_into_its_dead_letters(
     assert counts[b"unlucky"]["__dlq.errors.delivery.count"] == b"2"
 
 
-def test_a_dead_letter_topic_that_admits_no_share_group_is_named(
+def test_dead_letter_topic_without_share_group_support_is_refused(
     config: dict[str, Any], admin: AdminClient, topic: Any
 ) -> None:
-    """The broker would write nothing into it, and would not say so."""
+    """A dead-letter topic without group.enable=true is refused: the broker would drop its letters."""
     name = topic(partitions=1)
     admin.create_topics([NewTopic(f"dlq.{name}", 1, 1)])[f"dlq.{name}"].result(30)
     with pytest.raises(QueueTopicMismatchError, match=r"group\.enable=true"):
-        open_kind("share", name, {**config, "trimtab.queue.dead.letter": f"dlq.{name}"})
+        open_queue_of_kind("share", name, {**config, "trimtab.queue.dead.letter": f"dlq.{name}"})

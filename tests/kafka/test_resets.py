@@ -50,16 +50,16 @@ def test_latest_resumes_at_the_end_of_the_log(
     """The remaining records are skipped; the line counts them apart from the deleted ones."""
     with closing(Consumer({**config, "auto.offset.reset": "latest"})) as reader:
         reader.subscribe([expired])
-        while not (found := reader.pop_offset_resets()):
+        while not (resets := reader.pop_offset_resets()):
             assert reader.consume(1, timeout=0.1) == []
-        assert found == [OffsetReset(TopicPartition(expired, 0), 5, 30, 40, 40)]
+        assert resets == [OffsetReset(TopicPartition(expired, 0), 5, 30, 40, 40)]
         feed.write(expired, 1, 2)
         assert [m.offset() for m in reader.consume(2, timeout=20)] == [40, 41]
     assert "skips up to 10 more that still exist" in caplog.text
 
 
-def test_error_gives_the_event_to_the_application(expired: str, config: dict[str, Any]) -> None:
-    """Like librdkafka, with the requested offset; no record is read."""
+def test_error_returns_the_event_to_the_application(expired: str, config: dict[str, Any]) -> None:
+    """With `error` the application gets librdkafka's event with the requested offset, and no record."""
     with closing(Consumer({**config, "auto.offset.reset": "error"})) as reader:
         reader.subscribe([expired])
         (event,) = reader.consume(1, timeout=20)
@@ -74,7 +74,7 @@ def test_error_gives_the_event_to_the_application(expired: str, config: dict[str
 def test_a_group_without_an_offset_skips_nothing(
     expired: str, config: dict[str, Any], feed: Any, policy: str, first: int
 ) -> None:
-    """Its start is not a reset, and nothing is logged."""
+    """A group without a commit starts without a reset and without a log line."""
     new = {**config, "group.id": f"{config['group.id']}-new", "auto.offset.reset": policy}
     with closing(Consumer(new)) as reader:
         started: list[int] = []
@@ -92,7 +92,7 @@ def test_a_group_without_an_offset_skips_nothing(
 def test_a_log_that_ends_below_the_offset_is_a_regression(
     topic: Callable[..., str], config: dict[str, Any], feed: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A topic that was created again is read from its start; the line explains why."""
+    """A recreated topic is read from its start; the log line explains why."""
     name = topic(partitions=1)
     feed.write(name, 1, 3)
     with closing(Consumer(config)) as reader:

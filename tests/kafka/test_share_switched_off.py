@@ -1,4 +1,4 @@
-"""A real broker with share groups switched off: the error says what to do."""
+"""Share queues on a broker with share groups disabled."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ from trimtab.consumer_sdk.queues import open_queue
 
 pytestmark = pytest.mark.broker
 
-_ADMIN: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
+_ADMIN: Any = KafkaAdminClient  # its methods come from mix-ins that type checkers do not see
 
 
-def test_a_broker_with_share_groups_switched_off_is_named() -> None:
-    """The error names the feature and the queue kind without share groups."""
+def test_disabled_share_groups_are_reported() -> None:
+    """The error names the feature to upgrade and the queue kind that works without it."""
     with EmbeddedBroker() as broker:
         config = {"bootstrap.servers": broker.bootstrap, "group.id": "workers"}
-        made = AdminClient({"bootstrap.servers": broker.bootstrap})
-        made.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
         client = _ADMIN(bootstrap_servers=broker.bootstrap)
         client.update_features({SHARE_VERSION_FEATURE: ("SAFE_DOWNGRADE", 0)})
         client.close()

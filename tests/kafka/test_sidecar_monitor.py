@@ -1,4 +1,4 @@
-"""Monitor, control topics and survey on a real broker."""
+"""Group monitor, control topics and what-if measurement on a real broker."""
 
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
@@ -24,7 +24,7 @@ from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupMon
 from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
-NOWHERE = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 TopicFactory = Callable[..., str]
 
 
@@ -32,19 +32,19 @@ class Eventually(Protocol):
     def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
 
 
-def settings(bootstrap: str, group: str, **more: Any) -> SidecarSettings:
+def settings(bootstrap: str, group: str, **extra: Any) -> SidecarSettings:
     values = {"capacity": "1 MB/s", "window": "4 s", "interval": "500 ms", "timeout": "5 s"}
-    return load_settings(None, {"bootstrap": bootstrap, "group": group, **values, **more})
+    return load_settings(None, {"bootstrap": bootstrap, "group": group, **values, **extra})
 
 
 @pytest.fixture
-def watch(bootstrap: str, group: str) -> Iterator[Callable[..., GroupMonitor]]:
-    """Opens monitors and closes them."""
+def open_monitor(bootstrap: str, group: str) -> Iterator[Callable[..., GroupMonitor]]:
+    """Open group monitors; they are closed after the test."""
     opened: list[GroupMonitor] = []
 
-    def start(**more: Any) -> GroupMonitor:
-        where = more.pop("bootstrap", bootstrap)
-        opened.append(GroupMonitor(settings(where, group, **more), SystemClock()))
+    def start(**extra: Any) -> GroupMonitor:
+        address = extra.pop("bootstrap", bootstrap)
+        opened.append(GroupMonitor(settings(address, group, **extra), SystemClock()))
         return opened[-1]
 
     yield start
@@ -54,12 +54,12 @@ def watch(bootstrap: str, group: str) -> Iterator[Callable[..., GroupMonitor]]:
 
 @pytest.mark.broker
 @pytest.mark.parametrize("source", ["offsets", "log-dirs"])
-def test_measures_what_a_producer_writes(
-    bootstrap: str, topic: TopicFactory, watch: Callable[..., GroupMonitor], source: str
+def test_monitor_measures_write_rates(
+    bootstrap: str, topic: TopicFactory, open_monitor: Callable[..., GroupMonitor], source: str
 ) -> None:
-    """Both sources come within 15 % of a producer's real rate, on every partition."""
+    """Both sources measure every partition within 15 % of the producer's rate."""
     name = topic(partitions=3)
-    monitor = watch(topics=name, source=source)
+    monitor = open_monitor(topics=name, source=source)
     with steady(bootstrap, name, 3, unit=200):
         pause, last = Event(), monitor.measure()
         for _ in range(12):
@@ -72,14 +72,14 @@ def test_measures_what_a_producer_writes(
 
 
 @pytest.mark.broker
-def test_group_backlog_and_topics(
+def test_monitor_reads_members_and_backlog(
     bootstrap: str,
     topic: TopicFactory,
     group: str,
-    watch: Callable[..., GroupMonitor],
+    open_monitor: Callable[..., GroupMonitor],
     eventually: Eventually,
 ) -> None:
-    """Members, what they own, and end - committed are seen; topics are those the group reads."""
+    """The monitor discovers the group's topics and reads members, partitions, backlog and metadata."""
     name = topic(partitions=2)
     producer = Producer({"bootstrap.servers": bootstrap})
     for _ in range(10):
@@ -87,19 +87,19 @@ def test_group_backlog_and_topics(
     producer.flush(10)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": "worker-1"})
     consumer.subscribe([name])
-    monitor, seen = watch(offset_reset="earliest"), list[GroupMeasurement]()
+    monitor, measurements = open_monitor(offset_reset="earliest"), list[GroupMeasurement]()
     try:
 
         def joined() -> bool:
             consumer.poll(0.05)
-            seen.append(monitor.measure())
-            return bool(seen[-1].write_rates) and seen[-1].group.state is GroupState.STABLE
+            measurements.append(monitor.measure())
+            return bool(measurements[-1].write_rates) and measurements[-1].group.state is GroupState.STABLE
 
         eventually(joined)
-        (reader,) = seen[-1].group.members
+        (reader,) = measurements[-1].group.members
         both = {TopicPartition(name, 0), TopicPartition(name, 1)}
         assert (reader.instance, reader.owned_partitions) == ("worker-1", both)
-        assert seen[-1].write_rates[TopicPartition(name, 0)].backlog_records == 10
+        assert measurements[-1].write_rates[TopicPartition(name, 0)].backlog_records == 10
         note = RawPartition(name, 0, 4, '{"handover": 0.5, "at": 1}')
         consumer.commit(offsets=[note], asynchronous=False)
     finally:
@@ -111,36 +111,36 @@ def test_group_backlog_and_topics(
 
 
 @pytest.mark.broker
-def test_consumption_and_commits_that_vanish(
+def test_monitor_measures_consumption_from_commits(
     bootstrap: str,
     topic: TopicFactory,
     group: str,
-    watch: Callable[..., GroupMonitor],
+    open_monitor: Callable[..., GroupMonitor],
     admin: AdminClient,
     eventually: Eventually,
 ) -> None:
-    """Commits that grow are consumption; a group that was deleted has no known backlog."""
+    """Consumption rates follow the commits; a deleted group has no known backlog."""
     name = topic(partitions=1)
     partition, producer = TopicPartition(name, 0), Producer({"bootstrap.servers": bootstrap})
     for _ in range(10_000):
         producer.produce(name, b"x" * SIZE, partition=0)
     producer.flush(10)
-    short = {"window": "1 s", "scale_up_evaluation_window": "1 s", "backlog_grace": "500 ms"}
-    monitor = watch(topics=name, offset_reset="earliest", **short)
+    short_windows = {"window": "1 s", "scale_up_evaluation_window": "1 s", "backlog_grace": "500 ms"}
+    monitor = open_monitor(topics=name, offset_reset="earliest", **short_windows)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    done, seen = [0], list[GroupMeasurement]()
+    committed, measurements = [0], list[GroupMeasurement]()
 
     def consumes() -> bool:
-        done[0] += 10
-        consumer.commit(offsets=[RawPartition(name, 0, done[0])], asynchronous=False)
-        seen.append(monitor.measure())
-        return seen[-1].consumption_rates.get(partition, 0.0) > 0
+        committed[0] += 10
+        consumer.commit(offsets=[RawPartition(name, 0, committed[0])], asynchronous=False)
+        measurements.append(monitor.measure())
+        return measurements[-1].consumption_rates.get(partition, 0.0) > 0
 
     try:
         eventually(consumes)
     finally:
         consumer.close()
-    assert seen[-1].write_rates[partition].backlog_records == 10_000 - done[0]
+    assert measurements[-1].write_rates[partition].backlog_records == 10_000 - committed[0]
     admin.delete_consumer_groups([group])[group].result(10)
     after = monitor.measure()
     assert after.write_rates[partition].backlog_records is None
@@ -148,7 +148,7 @@ def test_consumption_and_commits_that_vanish(
 
 
 class Batching:
-    """Reads in batches of `batch` seconds that are committed `flush` seconds after they closed."""
+    """Reads batches of `batch` seconds and commits each `flush` seconds after its end."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, batch: float, flush: float) -> None:
         self.ages: list[float] = []  # of every record, when it was committed
@@ -187,99 +187,100 @@ class Batching:
 
 
 @pytest.mark.broker
-def test_freshness_is_estimated_from_the_backlog(
-    bootstrap: str, topic: TopicFactory, group: str, watch: Callable[..., GroupMonitor]
+def test_freshness_estimate_matches_record_ages(
+    bootstrap: str, topic: TopicFactory, group: str, open_monitor: Callable[..., GroupMonitor]
 ) -> None:
-    """Near what the records' own timestamps say when they are committed."""
+    """The p99 estimated from the backlog is within 25 % of the records' ages at their commits."""
     name = topic(partitions=3)
     reader = Batching(bootstrap, group, name, batch=3.0, flush=1.0)
-    monitor, looks, pause = watch(topics=name, offset_reset="earliest"), list[AgeSample](), Event()
-    begun = 0
+    monitor, samples, pause = open_monitor(topics=name, offset_reset="earliest"), list[AgeSample](), Event()
+    warm = 0
     try:
         with steady(bootstrap, name, 3, unit=60):
-            for turn in range(44):
-                seen = sample_ages(float(turn), monitor.measure().write_rates)
-                begun = len(reader.ages) if turn < 20 else begun  # till then speeds get known
-                looks += [seen] if seen is not None and turn >= 20 else []
+            for iteration in range(44):
+                measurement = sample_ages(float(iteration), monitor.measure().write_rates)
+                # The first ten seconds do not count: the monitor learns the write rates.
+                warm = len(reader.ages) if iteration < 20 else warm
+                samples += [measurement] if measurement is not None and iteration >= 20 else []
                 pause.wait(0.5)
     finally:
         reader.stop()
-    found = estimate_freshness(tuple(looks))
-    assert found is not None
-    ages = sorted(reader.ages[begun:])
+    estimate = estimate_freshness(tuple(samples))
+    assert estimate is not None
+    ages = sorted(reader.ages[warm:])
     true = ages[int(0.99 * len(ages))]
-    assert found.p99 == pytest.approx(true, rel=0.25)
+    assert estimate.p99 == pytest.approx(true, rel=0.25)
 
 
 @pytest.mark.broker
-def test_a_topic_that_is_not_there_is_told(watch: Callable[..., GroupMonitor]) -> None:
-    """A named topic that does not exist is a trouble with its name, not an error."""
-    seen = watch(topics="no-such-topic").measure()
-    assert seen.write_rates == {}
-    assert "topic 'no-such-topic' does not exist" in seen.trouble
+def test_missing_topic_is_reported(open_monitor: Callable[..., GroupMonitor]) -> None:
+    """A configured topic that does not exist is in `trouble`; no exception is raised."""
+    measurement = open_monitor(topics="no-such-topic").measure()
+    assert measurement.write_rates == {}
+    assert "topic 'no-such-topic' does not exist" in measurement.trouble
 
 
 @pytest.mark.parametrize("source", ["offsets", "log-dirs"])
-def test_no_broker_is_blindness(group: str, source: str) -> None:
-    """An unreachable broker gives unknowns and a reason, never an exception."""
+def test_unreachable_broker_leaves_the_group_unknown(group: str, source: str) -> None:
+    """With an unreachable broker the group state is UNKNOWN, with a reason instead of an exception."""
     monitor = GroupMonitor(
-        settings(NOWHERE, group, topics="t", source=source, timeout="300 ms"), SystemClock()
+        settings(UNREACHABLE, group, topics="t", source=source, timeout="300 ms"), SystemClock()
     )
     try:
-        seen = monitor.measure()
+        measurement = monitor.measure()
     finally:
         monitor.close()
-    assert seen.group.state is GroupState.UNKNOWN
-    assert seen.trouble
+    assert measurement.group.state is GroupState.UNKNOWN
+    assert measurement.trouble
 
 
 @pytest.mark.broker
 def test_control_topics_round_trip(
     bootstrap: str, group: str, topic: TopicFactory, admin: AdminClient
 ) -> None:
-    """Plan and speeds of this group are read back, the newest of each; the topics are compacted."""
-    ours = settings(bootstrap, group, plan_topic=f"{group}-plan", write_rate_topic=f"{group}-speed")
-    board = ControlTopicStore(ours, admin)
-    assert board.read_plan() is None
+    """The store reads the newest plan and write rates of its own group."""
+    config = settings(bootstrap, group, plan_topic=f"{group}-plan", write_rate_topic=f"{group}-speed")
+    store = ControlTopicStore(config, admin)
+    assert store.read_plan() is None
     plans = [GroupPlan(group, n, 1.5, n, "mbf", 1e6, draining=("a",)) for n in (1, 2)]
-    speeds = TopicWriteRates(group, topic(), 1.0, 30.0, "offsets", {0: PartitionLoad(1.0)})
-    other = [GroupPlan("other", 9, 1.0, 9, "mbf", 1.0), TopicWriteRates("other", "t", 1, 1, "s", {})]
-    board.publish([*plans, speeds, *other])
-    again = ControlTopicStore(ours, admin)
-    assert again.read_plan() == plans[-1]
-    assert again.read_write_rates() == {speeds.topic: speeds}
-    again.publish(plans[-1:])
+    rates = TopicWriteRates(group, topic(), 1.0, 30.0, "offsets", {0: PartitionLoad(1.0)})
+    foreign = [GroupPlan("other", 9, 1.0, 9, "mbf", 1.0), TopicWriteRates("other", "t", 1, 1, "s", {})]
+    store.publish([*plans, rates, *foreign])
+    second_store = ControlTopicStore(config, admin)
+    assert second_store.read_plan() == plans[-1]
+    assert second_store.read_write_rates() == {rates.topic: rates}
+    second_store.publish(plans[-1:])
 
 
-def test_a_look_without_a_broker_says_so_once(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else is asked once nobody answered, so `top` and `explain` end soon."""
-    ours = settings(NOWHERE, group, timeout="300 ms")
-    looker = LiveGroupReader(ours, SystemClock(), capacity_known=True)
+def test_group_reader_stops_at_an_unreachable_broker(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first timeout the reader makes no further request, so `top` and `explain` end at once."""
+    config = settings(UNREACHABLE, group, timeout="300 ms")
+    reader = LiveGroupReader(config, SystemClock(), capacity_known=True)
     monkeypatch.setattr(GroupMonitor, "measure", pytest.fail)
     try:
-        seen = looker.read_snapshot()
+        measurement = reader.read_snapshot()
     finally:
-        looker.close()
-    (trouble,) = seen.trouble
-    assert NOWHERE in trouble
-    assert seen.group.state is GroupState.UNKNOWN
+        reader.close()
+    (trouble,) = measurement.trouble
+    assert UNREACHABLE in trouble
+    assert measurement.group.state is GroupState.UNKNOWN
 
 
-def test_control_topics_without_a_broker(group: str) -> None:
-    """Neither reading nor writing hangs: both are a named error that can be tried again."""
-    ours = settings(NOWHERE, group, timeout="300 ms")
-    board = ControlTopicStore(ours, AdminClient({"bootstrap.servers": NOWHERE, "log_level": 0}))
-    for ask in (board.read_plan, lambda: board.publish([])):
+def test_control_topics_time_out_without_a_broker(group: str) -> None:
+    """Reading and publishing raise a retryable BrokerTimeoutError."""
+    config = settings(UNREACHABLE, group, timeout="300 ms")
+    store = ControlTopicStore(config, AdminClient({"bootstrap.servers": UNREACHABLE, "log_level": 0}))
+    for call in (store.read_plan, lambda: store.publish([])):
         with pytest.raises(BrokerTimeoutError) as caught:
-            ask()
+            call()
         assert caught.value.retryable
 
 
 @pytest.mark.broker
-def test_survey_looks_and_changes_nothing(bootstrap: str, group: str, topic: TopicFactory) -> None:
-    """What each heuristic would do is told from a measurement; nothing is published."""
+def test_what_if_measurement_publishes_nothing(bootstrap: str, group: str, topic: TopicFactory) -> None:
+    """Heuristics are evaluated from a measured baseline, and no plan is published."""
     name = topic(partitions=4)
-    ours = settings(
+    config = settings(
         bootstrap,
         group,
         topics=name,
@@ -289,23 +290,23 @@ def test_survey_looks_and_changes_nothing(bootstrap: str, group: str, topic: Top
         plan_topic=f"{group}-plan",
         write_rate_topic=f"{group}-speed",
     )
-    shares: list[float] = []
+    progress: list[float] = []
     with steady(bootstrap, name, 4, unit=200):
-        found = measure_baseline(ours, SystemClock(), shares.append)
-    assert shares[-1] == 1.0
-    made = {
+        baseline = measure_baseline(config, SystemClock(), progress.append)
+    assert progress[-1] == 1.0
+    results = {
         row.heuristic: row
-        for row in evaluate_heuristics(found, ["mbf", "sticky"], ours.autoscaling_policy.placement, 3)
+        for row in evaluate_heuristics(baseline, ["mbf", "sticky"], config.autoscaling_policy.placement, 3)
     }
-    assert made["mbf"].consumers == 3
-    assert made["mbf"].moves == 4
-    assert made["mbf"].reasons
+    assert results["mbf"].consumers == 3
+    assert results["mbf"].moves == 4
+    assert results["mbf"].reasons
     admin = AdminClient({"bootstrap.servers": bootstrap})
     assert f"{group}-plan" not in admin.list_topics(timeout=10).topics
 
 
 @pytest.mark.broker
-def test_survey_of_a_group_that_is_not_there(bootstrap: str, group: str) -> None:
-    """A group that never read anything is a named error."""
+def test_what_if_measurement_needs_a_known_group(bootstrap: str, group: str) -> None:
+    """A group without members and commits raises an error with its name."""
     with pytest.raises(SidecarSettingError, match=group):
         measure_baseline(settings(bootstrap, group, window="1 s"), SystemClock(), lambda _: None)

@@ -1,4 +1,4 @@
-"""Static membership (KIP-345) on a real broker: a restart moves nothing, an id has one owner."""
+"""Static membership (KIP-345) on a real broker: restarts, draining and fencing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,19 +22,19 @@ def test_a_restart_within_the_session_moves_nothing(
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
     feed.write(name, 4, 400)
     eventually(lambda: len(log.records) == 400)
-    had, others, generation = set(one.owned), set(two.owned), two.consumer.generation_id()
+    owned_before, other_owned, generation = set(one.owned), set(two.owned), two.consumer.generation_id()
     one.stop()
     feed.write(name, 4, 400)
-    back = start("one", [name], **ONE)
-    eventually(lambda: back.owned == had)
+    restarted = start("one", [name], **ONE)
+    eventually(lambda: restarted.owned == owned_before)
     eventually(lambda: len(log.records) == 800)
-    assert (two.owned, two.assigns) == (others, 1)
-    assert back.consumer.generation_id() == two.consumer.generation_id() == generation
-    assert all(sorted(found) == list(range(200)) for found in log.offsets().values())
+    assert (two.owned, two.assigns) == (other_owned, 1)
+    assert restarted.consumer.generation_id() == two.consumer.generation_id() == generation
+    assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
 
 
 def test_a_draining_static_member_hands_over(topic: Any, start: Any, eventually: Eventually) -> None:
-    """drain() works as for dynamic members."""
+    """drain() moves a static member's partitions to the other member."""
     name = topic(partitions=4)
     one, two = start("one", [name], **ONE), start("two", [name], **TWO)
     eventually(lambda: len(one.owned) == len(two.owned) == 2)

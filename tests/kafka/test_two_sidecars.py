@@ -1,4 +1,4 @@
-"""Two sidecars of one group that know nothing of each other, as processes on a real broker."""
+"""Several sidecar processes of one group, on a real broker: one leads, the others stand by."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 
 class Sidecar:
-    """A process; what it says is in its log and on its web page."""
+    """A sidecar process with its log and web page."""
 
     def __init__(self, folder: Path, body: dict[str, Any], *flags: str) -> None:
         folder.mkdir()
@@ -30,23 +30,23 @@ class Sidecar:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
-    def last(self) -> str:
-        """Return the reasons of its last verdict; empty before the first."""
+    def last_reasons(self) -> str:
+        """Return the reasons of the last decision; empty before the first."""
         address = (self.state / "web").read_text().strip() if self.state.exists() else ""
         if not address:
             return ""
-        with urlopen(f"{address}/decisions", timeout=10) as answer:  # noqa: S310 - our own page
-            told = json.loads(answer.read())
-        return "; ".join(told[-1]["reasons"]) if told else ""
+        with urlopen(f"{address}/decisions", timeout=10) as response:  # noqa: S310 - the sidecar's own page
+            decisions = json.loads(response.read())
+        return "; ".join(decisions[-1]["reasons"]) if decisions else ""
 
-    def end(self, number: signal.Signals) -> None:
+    def stop(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
         self.process.wait(60)
 
 
 @pytest.fixture
 def start(bootstrap: str, group: str, topic: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Start sidecars of one group that give advice; all are gone at the end."""
+    """Start sidecars of one group without a scaling target; all are killed after the test."""
     body = {
         "bootstrap": bootstrap,
         "group": group,
@@ -63,49 +63,46 @@ def start(bootstrap: str, group: str, topic: Any, tmp_path: Path) -> Iterator[Ca
         return running[-1]
 
     yield start
-    for one in running:
-        if one.process.poll() is None:
-            one.end(signal.SIGKILL)
+    for sidecar in running:
+        if sidecar.process.poll() is None:
+            sidecar.stop(signal.SIGKILL)
 
 
-def test_one_steers_and_the_others_say_so(
+def test_one_sidecar_leads_and_the_others_stand_by(
     start: Any, bootstrap: str, group: str, admin: Any, eventually: Any, tmp_path: Path
 ) -> None:
-    """A second one changes nothing, takes over from a dead one, from a living one if it is told to.
+    """A standby takes over from a dead leader, or from a live one with --take-over."""
+    values = {"bootstrap": bootstrap, "group": group, "capacity": 1}
+    store = ControlTopicStore(load_settings(None, {**values, "plan-topic": f"{group}.plan"}), admin)
 
-    The capacity of the plan in force tells whose it is.
-    """
-    given = {"bootstrap": bootstrap, "group": group, "capacity": 1}
-    board = ControlTopicStore(load_settings(None, {**given, "plan-topic": f"{group}.plan"}), admin)
-
-    def steers(capacity: float) -> bool:
-        plan = board.read_plan()
+    def leads(capacity: float) -> bool:  # the plan's capacity identifies its sidecar
+        plan = store.read_plan()
         return plan is not None and plan.capacity == capacity
 
     first = start("1 kB/s")
-    eventually(lambda: steers(1000), 60)
-    eventually(first.last, 60)
-    assert "(pid " not in first.last()
+    eventually(lambda: leads(1000), 60)
+    eventually(first.last_reasons, 60)
+    assert "(pid " not in first.last_reasons()
     second = start("2 kB/s")
-    eventually(lambda: f"(pid {first.process.pid}, since" in second.last(), 60)
-    assert steers(1000)
+    eventually(lambda: f"(pid {first.process.pid}, since" in second.last_reasons(), 60)
+    assert leads(1000)
     assert "stands by" in second.log.read_text()
-    assert _told(tmp_path, "explain", first.process.pid)
+    assert _names_sidecar(tmp_path, "explain", first.process.pid)
 
-    first.end(signal.SIGKILL)
-    eventually(lambda: steers(2000), 60)
+    first.stop(signal.SIGKILL)
+    eventually(lambda: leads(2000), 60)
     third = start("3 kB/s", "--take-over")
-    eventually(lambda: steers(3000), 60)
-    eventually(lambda: f"(pid {third.process.pid}, since" in second.last(), 60)
-    assert _told(tmp_path, "top", third.process.pid)
+    eventually(lambda: leads(3000), 60)
+    eventually(lambda: f"(pid {third.process.pid}, since" in second.last_reasons(), 60)
+    assert _names_sidecar(tmp_path, "top", third.process.pid)
 
-    third.end(signal.SIGTERM)
-    eventually(lambda: steers(2000), 12)  # silence would last 16.5 s
+    third.stop(signal.SIGTERM)
+    eventually(lambda: leads(2000), 12)  # before the 16.5 s after which a silent leader is replaced
 
 
-def _told(folder: Path, command: str, pid: int) -> bool:
-    """Tell whether a command names the sidecar with this pid."""
-    words = [sys.executable, "-m", "trimtab.cli", command, "-c", str(folder / "0/sidecar.yaml")]
+def _names_sidecar(folder: Path, command: str, pid: int) -> bool:
+    """Return whether the command's output names the sidecar by its pid."""
+    arguments = [sys.executable, "-m", "trimtab.cli", command, "-c", str(folder / "0/sidecar.yaml")]
     once = ["--once", "--window", "1 s"] if command == "top" else []
-    ran = subprocess.run([*words, *once], capture_output=True, text=True, timeout=60, check=True)
-    return f"(pid {pid}," in ran.stdout
+    completed = subprocess.run([*arguments, *once], capture_output=True, text=True, timeout=60, check=True)
+    return f"(pid {pid}," in completed.stdout

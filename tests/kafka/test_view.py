@@ -1,4 +1,4 @@
-"""`trimtab top`, `explain` and `doctor` as processes, beside a sidecar that is one too."""
+"""`trimtab top`, `explain` and `doctor` as processes, with and without a sidecar process."""
 
 import json
 import subprocess
@@ -18,12 +18,12 @@ from trimtab.sidecar.settings.settings import load_settings
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 PARTITIONS = 6
-Asked = Callable[..., Any]
+RunJson = Callable[..., Any]
 
 
 @pytest.fixture
 def config(config: dict[str, Any], bootstrap: str, group: str, tmp_path: Path) -> dict[str, Any]:
-    """Settings of consumers, which follow the topics of a sidecar of this test alone."""
+    """Consumer settings with control topics of their own for each test."""
     names = {name: f"{group}.{name}" for name in ("plan", "write-rate", "decision")}
     body = {
         "bootstrap": bootstrap,
@@ -41,27 +41,27 @@ def config(config: dict[str, Any], bootstrap: str, group: str, tmp_path: Path) -
 
 @pytest.fixture
 def file(config: dict[str, Any], tmp_path: Path) -> str:
-    """File of the sidecar's settings."""
+    """Path of the sidecar's settings file."""
     del config
     return str(tmp_path / "sidecar.yaml")
 
 
 @pytest.fixture
-def asked(file: str) -> Asked:
-    """Run a command on the group; gives its JSON, None where it fails."""
+def run_json(file: str) -> RunJson:
+    """Run a command for the group; returns its JSON output, None if it fails."""
 
-    def ask(*words: str) -> Any:
-        command = [sys.executable, "-m", "trimtab.cli", *words, "-c", file, "--format", "json"]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert "Traceback" not in ran.stderr, ran.stderr
-        return json.loads(ran.stdout) if ran.returncode == 0 else None
+    def run(*arguments: str) -> Any:
+        command = [sys.executable, "-m", "trimtab.cli", *arguments, "-c", file, "--format", "json"]
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert "Traceback" not in completed.stderr, completed.stderr
+        return json.loads(completed.stdout) if completed.returncode == 0 else None
 
-    return ask
+    return run
 
 
 @pytest.fixture
 def sidecar(file: str, tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """Start a sidecar that gives advice; it is stopped at the end."""
+    """Start a sidecar without a scaling target; it is stopped after the test."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
@@ -75,68 +75,68 @@ def sidecar(file: str, tmp_path: Path) -> Iterator[Callable[[], None]]:
         assert process.wait(60) == 0
 
 
-def test_a_group_is_shown_with_and_without_a_sidecar(
-    topic: Any, start: Any, feed: Any, asked: Asked, sidecar: Any, eventually: Any
+def test_commands_show_the_group_with_and_without_a_sidecar(
+    topic: Any, start: Any, feed: Any, run_json: RunJson, sidecar: Any, eventually: Any
 ) -> None:
-    """Nobody steers; then a sidecar does, and says why, from any machine, what moved included."""
+    """`top` shows an unmanaged group; once a sidecar runs, `explain` shows its decision and moves."""
     name = topic(partitions=PARTITIONS)
     feed.write(name, PARTITIONS, 600)
     workers = [start(n, [name]) for n in ("one", "two")]
     eventually(lambda: all(w.owned for w in workers))
 
-    alone = asked("top", "--once", "--window", "2 s")
+    alone = run_json("top", "--once", "--window", "2 s")
     assert alone["sidecar_status"].startswith("no sidecar manages this group")
     assert {row["name"]: row["state"] for row in alone["consumers"]} == {"one": "running", "two": "running"}
     assert sum(row["load"]["partitions"] for row in alone["consumers"]) == PARTITIONS
-    assert asked("explain") is None
+    assert run_json("explain") is None
 
     sidecar()
-    eventually(lambda: _reads(asked("explain")) == PARTITIONS, 100)
+    eventually(lambda: _count_partitions(run_json("explain")) == PARTITIONS, 100)
     leaves = next(w for w in workers if w.owned)
     (stays,) = (w.name for w in workers if w is not leaves)
-    leaves.stop()  # what it read must go to the other, however the two shared
-    eventually(lambda: stays in _targets(asked("explain")), 100)
-    found = asked("explain", "-n", "3")
-    assert found["decision"]["partitions_by_instance"] == {stays: PARTITIONS}
-    assert found["history"]
+    leaves.stop()  # all of its partitions move to the other worker
+    eventually(lambda: stays in _targets(run_json("explain")), 100)
+    explanation = run_json("explain", "-n", "3")
+    assert explanation["decision"]["partitions_by_instance"] == {stays: PARTITIONS}
+    assert explanation["history"]
 
-    steered = asked("top", "--once")
-    assert steered["is_managed"]
-    assert (steered["running"], steered["planned"]) == (1, 1)
-    assert steered["rate_source"] == "published by a sidecar"
-    assert all(row["capacity"] == 10_000 for row in steered["consumers"])
-    eventually(lambda: _well(asked("doctor")), 100)
-
-
-def _reads(told: Any) -> int:
-    """Return how many partitions the last verdict knew to be read."""
-    return 0 if told is None else sum(told["decision"]["partitions_by_instance"].values())
+    managed = run_json("top", "--once")
+    assert managed["is_managed"]
+    assert (managed["running"], managed["planned"]) == (1, 1)
+    assert managed["rate_source"] == "published by a sidecar"
+    assert all(row["capacity"] == 10_000 for row in managed["consumers"])
+    eventually(lambda: _is_healthy(run_json("doctor")), 100)
 
 
-def _targets(told: Any) -> set[str]:
-    """Return whom the moves that were seen last went to."""
-    moved = None if told is None else told["last_observed_moves"]
+def _count_partitions(report: Any) -> int:
+    """Return the number of assigned partitions in the last decision."""
+    return 0 if report is None else sum(report["decision"]["partitions_by_instance"].values())
+
+
+def _targets(report: Any) -> set[str]:
+    """Return the targets of the last observed moves."""
+    moved = None if report is None else report["last_observed_moves"]
     return set() if moved is None else {move["target"] for move in moved["observed_moves"]}
 
 
-def _well(told: Any) -> bool:
-    """Tell whether a doctor found nothing wrong, and that the consumers follow the plan."""
-    if told is None:
+def _is_healthy(report: Any) -> bool:
+    """Return whether the doctor reports a sidecar and consumers that follow the plan."""
+    if report is None:
         return False
-    levels = {found["check"]: found["level"] for found in told["findings"]}
+    levels = {finding["check"]: finding["level"] for finding in report["findings"]}
     return levels["consumers follow the plan"] == "ok" and levels["sidecar"] == "ok"
 
 
-def test_verdicts_are_kept_round_and_round(
+def test_decision_topic_keeps_the_newest_record_of_each_slot(
     config: dict[str, Any], file: str, group: str, admin: AdminClient
 ) -> None:
-    """More verdicts than slots: the newest of each slot come back, from a compacted topic."""
+    """With more decisions than slots, the newest of each slot is read from the compacted topic."""
     del config
     settings = load_settings(Path(file), {})
-    board = ControlTopicStore(settings, admin)
-    assert board.read_decisions() == ()
+    store = ControlTopicStore(settings, admin)
+    assert store.read_decisions() == ()
     for number in range(RECORD_SLOTS + 5):
-        made = DecisionRecord(
+        record = DecisionRecord(
             group,
             number,
             number,
@@ -150,20 +150,22 @@ def test_verdicts_are_kept_round_and_round(
             1e6,
             0.9,
         )
-        board.write_decision(made)
-    board.write_decision(
+        store.write_decision(record)
+    store.write_decision(
         DecisionRecord("other", 1, 1, 1, 1, 1, 1, ScalingAction.HOLD, (), DecisionMetrics(), 1.0, 1.0)
     )
-    kept = ControlTopicStore(settings, admin).read_decisions()
-    assert [record.number for record in kept] == list(range(5, RECORD_SLOTS + 5))
-    (asked,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, settings.decision_topic)]).values()
-    assert asked.result(10)["cleanup.policy"].value == "compact"
+    records = ControlTopicStore(settings, admin).read_decisions()
+    assert [r.number for r in records] == list(range(5, RECORD_SLOTS + 5))
+    (described,) = admin.describe_configs(
+        [ConfigResource(ResourceType.TOPIC, settings.decision_topic)]
+    ).values()
+    assert described.result(10)["cleanup.policy"].value == "compact"
 
 
-def test_looking_publishes_nothing(file: str, asked: Asked, admin: AdminClient) -> None:
-    """Neither command makes a topic, not even of a group that nobody knows."""
-    asked("top", "--once", "--window", "1 s")
-    assert asked("explain") is None
+def test_diagnostic_commands_create_no_topic(file: str, run_json: RunJson, admin: AdminClient) -> None:
+    """`top` and `explain` create no control topic, even for an unknown group."""
+    run_json("top", "--once", "--window", "1 s")
+    assert run_json("explain") is None
     settings = load_settings(Path(file), {})
-    there = admin.list_topics(timeout=10).topics
-    assert not {settings.plan_topic, settings.write_rate_topic, settings.decision_topic} & set(there)
+    topics = admin.list_topics(timeout=10).topics
+    assert not {settings.plan_topic, settings.write_rate_topic, settings.decision_topic} & set(topics)

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import pytest
 import yaml
-from queued import Sidecar, fill, handled
+from queued import Sidecar, handled_messages, write_messages
 
 from cluster import build
 from cluster.control_plane import HOST, ControlPlane, free_ports
@@ -61,12 +61,12 @@ with grpc.insecure_channel(address) as channel:
     active = next(stub.StreamIsActive(ref, timeout=20)).result
     (spec,) = next(stub.StreamMetricSpec(ref, timeout=20)).metricSpecs
     assert stub.GetMetricSpec(ref, timeout=20).metricSpecs[0] == spec
-    asked = proto.GetMetricsRequest(scaledObjectRef=ref, metricName=metric)
-    (value,) = stub.GetMetrics(asked, timeout=20).metricValues
+    request = proto.GetMetricsRequest(scaledObjectRef=ref, metricName=metric)
+    (value,) = stub.GetMetrics(request, timeout=20).metricValues
     assert stub.IsActive(ref, timeout=20).result == active
     print(active, spec.metricName, spec.targetSizeFloat, value.metricName, value.metricValueFloat)
 """
-"""Asks every call there is, with what KEDA publishes."""
+"""A client of every call, generated from KEDA's published contract."""
 
 
 class Eventually(Protocol):
@@ -74,7 +74,7 @@ class Eventually(Protocol):
 
 
 class Scene:
-    """A group whose members are pods, the load on it, and the sidecar that KEDA asks."""
+    """A group of pods, its load, and the sidecar that KEDA calls."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, folder: Path) -> None:
         self._folder = folder
@@ -99,7 +99,7 @@ class Scene:
         self.monitor = GroupMonitor(quiet, SystemClock())
         self.traffic = Traffic(bootstrap, topic, PARTITIONS, random.Random(1))  # noqa: S311 - repeatable
         self.deleted: list[tuple[str, int, int]] = []  # pod, partitions it owned, pods left
-        self.unknown: list[str] = []  # pods of which nobody could tell what they owned
+        self.unknown: list[str] = []  # pods whose partitions were unknown
         self._sidecar: subprocess.Popen[bytes] | None = None
 
     def container(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Scene:
         return {"env": [POD_NAME], "command": command}
 
     def load(self, consumers: float) -> None:
-        """Write what so many full consumers read."""
+        """Write at the rate of this many full consumers."""
         self.traffic.rate = consumers * ROOM / RECORD
 
     def steer(self, workload: str, kubeconfig: Path) -> None:
@@ -126,15 +126,15 @@ class Scene:
         return trigger(self.port, *self._address)
 
     def noted(self, pod: str, left: list[str]) -> None:
-        """Note what a pod reads that was just deleted, and knows nothing of it yet."""
+        """Record the partitions of a pod that was just deleted and has not received SIGTERM yet."""
         group = self.monitor.describe_group()
         owned = sum(len(r.owned_partitions) for r in group.members if r.instance == pod)
         self.deleted.append((pod, owned, len(left)))
-        if group.state is GroupState.UNKNOWN:  # what is not known is not proved
+        if group.state is GroupState.UNKNOWN:  # unknown ownership proves nothing
             self.unknown.append(pod)
 
     def settled(self, pods: list[str]) -> bool:
-        """Tell whether every partition is read, by exactly these pods."""
+        """Return whether exactly these pods own every partition."""
         group = self.monitor.describe_group()
         owned = [p for r in group.members for p in r.owned_partitions]
         names = sorted(r.instance for r in group.members)
@@ -158,13 +158,13 @@ def scene(bootstrap: str, group: str, topic: Callable[..., str], tmp_path: Path)
 
 @pytest.fixture(scope="module")
 def source() -> Path:
-    """Folder of KEDA's module."""
+    """Return the folder of KEDA's module."""
     return build.keda_source()
 
 
 @pytest.fixture(scope="module")
 def keda(plane: ControlPlane, cluster: Cluster) -> Iterator[Keda]:
-    """KEDA, running."""
+    """Run KEDA."""
     made = Keda(plane, cluster)
     try:
         made.start()
@@ -174,7 +174,7 @@ def keda(plane: ControlPlane, cluster: Cluster) -> Iterator[Keda]:
 
 
 def trigger(port: int, bootstrap: str, group: str, topic: str) -> dict[str, str]:
-    """Return whom KEDA is to ask, and what for."""
+    """Return the metadata of KEDA's trigger."""
     return {
         "scalerAddress": f"{HOST}:{port}",
         "bootstrapServers": bootstrap,
@@ -184,7 +184,7 @@ def trigger(port: int, bootstrap: str, group: str, topic: str) -> dict[str, str]
 
 
 def scaled_object(name: str, trigger: dict[str, str]) -> dict[str, Any]:
-    """The example, for this workload."""
+    """Return the example's ScaledObject for this workload."""
     body: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "keda.yaml").read_text())
     body["metadata"]["name"] = name
     spec = body["spec"]
@@ -195,7 +195,7 @@ def scaled_object(name: str, trigger: dict[str, str]) -> dict[str, Any]:
 
 
 @pytest.mark.broker
-def test_keda_brings_about_what_the_plan_needs(  # noqa: PLR0913 - fixtures
+def test_keda_applies_the_planned_count(  # noqa: PLR0913 - fixtures
     scene: Scene,
     keda: Keda,
     cluster: Cluster,
@@ -206,7 +206,7 @@ def test_keda_brings_about_what_the_plan_needs(  # noqa: PLR0913 - fixtures
     kubelet: Kubelet,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A Deployment goes 0 -> 1 -> 3 and back to 0; no pod goes that reads, but the last one."""
+    """A Deployment scales 0 -> 1 -> 3 -> 0; only the last pod still owns partitions when deleted."""
     name = workload("deployment", 0, **scene.container())
     kubelet.deleting = lambda pod: scene.noted(pod, kubelet.alive(name))
     scene.steer(f"deployment/{name}", plane.kubeconfig)
@@ -229,7 +229,7 @@ def test_keda_brings_about_what_the_plan_needs(  # noqa: PLR0913 - fixtures
         keda.forget(name)
         kubelet.deleting = None
     with capsys.disabled():
-        print(f"\nRESULT {json.dumps({'deleted': scene.deleted})}")  # noqa: T201 - what a reader looks for
+        print(f"\nRESULT {json.dumps({'deleted': scene.deleted})}")  # noqa: T201 - the figure that a reader looks for
     assert cluster.replicas("deployment", name) == 0
     assert len(scene.deleted) >= 3
     assert [pod for pod, owned, left in scene.deleted if owned and left] == []
@@ -237,7 +237,7 @@ def test_keda_brings_about_what_the_plan_needs(  # noqa: PLR0913 - fixtures
 
 
 @pytest.mark.broker
-def test_keda_brings_workers_of_a_share_group(  # noqa: PLR0913 - fixtures
+def test_keda_scales_a_share_group(  # noqa: PLR0913 - fixtures
     bootstrap: str,
     group: str,
     topic: Callable[..., str],
@@ -250,26 +250,26 @@ def test_keda_brings_workers_of_a_share_group(  # noqa: PLR0913 - fixtures
     workload: Callable[..., str],
     eventually: Eventually,
 ) -> None:
-    """The broker's lag of a share group is what KEDA is told of: pods from none and to none."""
+    """The count follows the broker's lag of the share group, from zero pods and back to zero."""
     messages, (port,) = topic(partitions=1), free_ports(1)
     sidecar = Sidecar(tmp_path, bootstrap, group, messages, "share")
     name = workload("deployment", 0, env=[POD_NAME], command=sidecar.worker("$(POD_NAME)"))
     where = {"workload": f"deployment/{name}", "kubeconfig": str(plane.kubeconfig)}
     with closing(sidecar):
         sidecar.start(target="keda", grpc_port=port, **where)
-        eventually(lambda: "nothing to read" in sidecar.said(), PATIENCE)
+        eventually(lambda: "nothing to read" in sidecar.read_log(), PATIENCE)
         keda.scale(scaled_object(name, trigger(port, bootstrap, group, messages)))
         try:
-            wanted = fill(bootstrap, messages, 160, 1)
+            wanted = write_messages(bootstrap, messages, 160, 1)
             eventually(lambda: len(cluster.ready(name)) > 1, PATIENCE)
-            eventually(lambda: handled(kubelet.logs(name)) == wanted, PATIENCE)
+            eventually(lambda: handled_messages(kubelet.logs(name)) == wanted, PATIENCE)
             eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
         finally:
             keda.forget(name)
         assert cluster.replicas("deployment", name) == 0
 
 
-def test_the_count_is_told_and_the_pod_is_marked(
+def test_the_count_is_reported_and_the_pod_is_marked(
     cluster: Cluster,
     plane: ControlPlane,
     workload: Callable[..., str],
@@ -277,7 +277,7 @@ def test_the_count_is_told_and_the_pod_is_marked(
     eventually: Eventually,
     tmp_path: Path,
 ) -> None:
-    """Nothing is scaled by us, nor may we; when KEDA lowers the count that pod goes."""
+    """The sidecar sets no count and has no right to; when KEDA lowers it, the marked pod goes."""
     name = workload("deployment", 3)
     eventually(lambda: len(cluster.ready(name)) == 3)
     config = tmp_path / "kubeconfig"
@@ -305,13 +305,13 @@ def test_the_count_is_told_and_the_pod_is_marked(
     assert cluster.replicas("deployment", name) == 2
 
 
-def test_pods_that_others_made_are_not_told_away(
+def test_the_reported_count_covers_pods_of_others(
     cluster: Cluster,
     workload: Callable[..., str],
     steered: Callable[..., KubernetesTarget],
     eventually: Eventually,
 ) -> None:
-    """KEDA's own fallback made more: the count follows, so that they are drained and not killed."""
+    """After KEDA's fallback added pods the count follows, so that they are drained and not deleted."""
     name = workload("deployment", 1)
     eventually(lambda: len(cluster.ready(name)) == 1)
     desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
@@ -326,8 +326,8 @@ def test_pods_that_others_made_are_not_told_away(
     assert desk.get_or_adopt(99) == 3
 
 
-def test_a_client_of_the_published_contract(source: Path, tmp_path: Path) -> None:
-    """Every call works with the code that is generated from what KEDA publishes."""
+def test_a_client_generated_from_kedas_contract_works(source: Path, tmp_path: Path) -> None:
+    """Every call works with the code generated from KEDA's published contract."""
     contract = source / "pkg" / "scalers" / "externalscaler"
     compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{contract}"]
     outputs = [f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
@@ -339,19 +339,19 @@ def test_a_client_of_the_published_contract(source: Path, tmp_path: Path) -> Non
         desk.get_or_adopt(0)
         with ThreadPoolExecutor(1) as pool:
             command = [sys.executable, "-c", CLIENT, address, KEDA_METRIC_NAME]
-            asked = pool.submit(
+            future = pool.submit(
                 subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, check=False
             )
             desk.set_replicas(7)
-            desk(_turn())
-            ran = asked.result(60)
+            desk(_report())
+            ran = future.result(60)
     finally:
         service.stop()
     assert ran.stdout.split() == ["True", KEDA_METRIC_NAME, "1.0", KEDA_METRIC_NAME, "7.0"], ran.stderr
 
 
-def _turn() -> IterationReport:
-    """A turn that knew everything."""
+def _report() -> IterationReport:
+    """Return the report of an iteration with plan, pods and group known."""
     decision = ScalingDecision(ScalingAction.HOLD, ("7 is right",), DecisionMetrics(running_replicas=7))
     return IterationReport(
         time=0.0,

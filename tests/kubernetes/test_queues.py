@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from queued import Sidecar, fill, handled, tracked
+from queued import Sidecar, handled_messages, running_tracker, write_messages
 
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
@@ -21,7 +21,7 @@ RESTS: Final = re.compile("hold: nothing to read .*, 0 messages waiting")
 
 
 @pytest.mark.parametrize(("kind", "partitions"), [("kmq", 3), ("share", 1)])
-def test_pods_go_from_none_to_several_and_back(  # noqa: PLR0913 - fixtures
+def test_pods_scale_from_zero_to_several_and_back(  # noqa: PLR0913 - fixtures
     kind: str,
     partitions: int,
     bootstrap: str,
@@ -35,23 +35,21 @@ def test_pods_go_from_none_to_several_and_back(  # noqa: PLR0913 - fixtures
     workload: Callable[..., str],
     eventually: Callable[..., None],
 ) -> None:
-    """Nothing to do ends the only pod, messages bring several, of a share group more than it has
-    partitions; all is handled, and all pods go.
-    """
+    """Idle pods stop, messages start several (of a share group more than partitions), and all are handled."""
     messages = topic(partitions=partitions)
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": group}
     with ExitStack() as running:
         if kind == "kmq":
-            running.enter_context(tracked(messages, config))
+            running.enter_context(running_tracker(messages, config))
         sidecar = Sidecar(tmp_path, bootstrap, group, messages, kind)
         running.enter_context(closing(sidecar))
         name = workload("deployment", 1, env=[POD_NAME], command=sidecar.worker("$(POD_NAME)"))
         sidecar.start(target="kubernetes", workload=f"deployment/{name}", kubeconfig=str(plane.kubeconfig))
         eventually(lambda: cluster.ready(name), PATIENCE)
         eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
-        wanted = fill(bootstrap, messages, MESSAGES, partitions)
+        wanted = write_messages(bootstrap, messages, MESSAGES, partitions)
         eventually(lambda: len(cluster.ready(name)) > 1, PATIENCE)
-        eventually(lambda: handled(kubelet.logs(name)) == wanted, PATIENCE)
+        eventually(lambda: handled_messages(kubelet.logs(name)) == wanted, PATIENCE)
         eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
         assert cluster.replicas("deployment", name) == 0
-        eventually(lambda: RESTS.search(sidecar.said().splitlines()[-1]), PATIENCE)
+        eventually(lambda: RESTS.search(sidecar.read_log().splitlines()[-1]), PATIENCE)
