@@ -142,11 +142,12 @@ class GroupMember:
 
     def holds_lease(self) -> bool:
         """Return whether records may be handed out."""
-        now, joined_at = self._clock.monotonic(), self._assignor.joined_at
+        joined_at = self._assignor.joined_at
         session = self._lease.renew_by_heartbeat(*coordinator.read_heartbeat_times(self.client))
         session = self._lease = session.renew(joined_at)
         # The second lease of `lease`: heartbeats are answered during a rebalance, too.
         rebalance = Lease(self._settings.max_poll_interval, max(self._last_stable_at, joined_at))
+        now = self._clock.monotonic()  # last: the process may have been frozen since the other reads
         return session.last_contact > self._lost_at and session.is_valid(now) and rebalance.is_valid(now)
 
     @property

@@ -162,9 +162,9 @@ class RedeliveryTracker:
         for partition in partitions:
             self._tracked[partition.partition] = _TrackedPartition(secrets.token_hex(8))
 
-    def _on_revoke(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
+    def _on_revoke(self, consumer: Consumer, partitions: Sequence[RawPartition]) -> None:
         self._commit_safe_offsets([p.partition for p in partitions])
-        self._on_lost(_, partitions)
+        self._on_lost(consumer, partitions)
 
     def _on_lost(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
         for partition in partitions:

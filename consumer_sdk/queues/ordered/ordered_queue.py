@@ -67,7 +67,7 @@ class OrderedQueue(MessageQueue):
     Raises SettingError, QueueTopicMismatchError, MissingAclError, BrokerUnreachableError.
     """
 
-    notify_on_ack = True
+    notify_on_ack = True  # an acknowledged message lets the next one of its key go
 
     def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
