@@ -39,8 +39,8 @@ def resolve_start_offsets(
     committed = {p: offset for p, offset in offsets.items() if offset >= 0}
     state.committed_offsets.update(committed)
     # OFFSET_INVALID, not `default`, where the query failed: librdkafka queries it again.
-    missing = {p: default if p in offsets else OFFSET_INVALID for p in ordered}
-    return [RawPartition(*p, offset) for p, offset in {**missing, **committed}.items()]
+    defaults = {p: default if p in offsets else OFFSET_INVALID for p in ordered}
+    return [RawPartition(*p, offset) for p, offset in {**defaults, **committed}.items()]
 
 
 def warm_up_connections(data_plane: DataConsumer, topics: Iterable[str]) -> None:

@@ -33,7 +33,7 @@ APPLICATION_CALLBACK_SETTINGS: Final = {"stats_cb", "error_cb", "throttle_cb", "
 
 CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0  # of a missing control topic, and between measurements of lag
 CONTROL_TOPIC_POLL_S: Final = 0.1  # also the delay of a new plan
-# Librdkafka's close (2.16) was seen to spin for ever after its broker had gone.
+# librdkafka's close (2.16) was seen to spin for ever after its broker had gone.
 CONTROL_CLIENT_CLOSE_TIMEOUT_S: Final = 5.0
 
 
@@ -121,7 +121,7 @@ class ControlTopicReader:
             consumer.close()
 
     def _run_iteration(self, consumer: DataConsumer) -> None:
-        # A missing topic may still be created: the sidecar creates it when it starts.
+        # A missing topic may appear: a sidecar creates it when it starts.
         if (self._missing_topics or self._lag_topics) and self._clock.monotonic() >= self._next_lookup_at:
             self._look_up_topics(consumer)
         if not consumer.assignment():
