@@ -1,1 +1,1 @@
-"""`trimtab doctor`: checks a group and says how to fix what is wrong."""
+"""`trimtab doctor`: checks everything around a group, and suggests remedies."""

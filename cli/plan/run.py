@@ -159,7 +159,7 @@ def _build_plan_body(
         "backlog_bytes": sum(s.backlog_bytes or 0.0 for s in loads),
         "capacity": settings.capacity,
         "headroom": settings.headroom,
-        "speeds": baseline.rate_source,
+        "rate_source": baseline.rate_source,
         "cross_rack_bytes_per_s": None if now is None else now.load,
         "notes": (
             *describe_oversized_partitions(baseline, settings.autoscaling_policy.placement),
@@ -214,7 +214,7 @@ def _format_heading(body: Mapping[str, Any]) -> str:
         f"group {body['group']} ({body['state']}): {body['members']} members, "
         f"{body['partitions']} partitions, {body['unknown']} of them unknown; "
         f"writing {format_rate(body['bytes_per_s'])}{racks}, backlog "
-        f"{format_bytes(body['backlog_bytes'])} ({body['speeds']}); "
+        f"{format_bytes(body['backlog_bytes'])} ({body['rate_source']}); "
         f"{body['headroom']:.0%} of {format_rate(body['capacity'])} a consumer"
     )
 

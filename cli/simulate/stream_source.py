@@ -53,8 +53,8 @@ def parse_capacity(options: SimulateOptions) -> float:
     if len(given) != 1:
         problem = f"{' and '.join(given)} are given" if given else "no stream is given"
         raise SettingError(
-            f"{problem}; say where the speeds come from: either --stream FILE or --random-walk δ "
-            "or --zipf or --flash-crowd or --oversize"
+            f"{problem}; choose one source: --stream FILE, --random-walk δ, --zipf, --flash-crowd "
+            "or --oversize"
         )
     if options.stream is not None and options.capacity is None:
         raise SettingError('--stream needs the capacity of a consumer: --capacity "2.3 MB/s"')

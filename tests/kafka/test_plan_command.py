@@ -47,7 +47,7 @@ def test_plan_certifies_a_live_group(
     command = ["plan", "--config", config, "--certify", "--time-limit", "5s", "--format", "json"]
     assert main([*command, "--heuristic", "mbf", "mwf"]) == 0
     body = json.loads(capsys.readouterr().out)
-    assert (body["members"], body["speeds"]) == (2, "published by a sidecar")
+    assert (body["members"], body["rate_source"]) == (2, "published by a sidecar")
     assert list(body["heuristics"]) == ["mbf", "mwf"]
     for row in body["heuristics"].values():
         certificate = row["certificate"]

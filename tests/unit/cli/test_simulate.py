@@ -156,7 +156,7 @@ def test_a_saved_stream_replays_to_the_same_result(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ((), "no stream is given; say where the speeds come from"),
+        ((), "no stream is given; choose one source"),
         (("--stream", "x", "--random-walk", "5"), "--stream and --random-walk are given"),
         (("--stream", "x"), "--stream needs the capacity"),
         (("--stream", "no-such-file", "--capacity", "1"), "no-such-file cannot be read"),
