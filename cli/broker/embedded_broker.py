@@ -3,7 +3,7 @@
 1. It listens on loopback only.
 2. It is ready once an admin client gets an answer.
 3. It never outlives this process (`SupervisedProcess`).
-4. Its folder is removed at the end unless the caller named one or asked to keep it.
+4. Its folder is removed at the end unless the caller names one or keeps it.
 """
 
 import errno

@@ -13,6 +13,8 @@ from typing import Final
 
 from trimtab.consumer_sdk.java.jars import cache_folder
 from trimtab.consumer_sdk.java.java_runtime import require_java
+from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.writer.writer import open_lake
 
 # dumping and using an archive need the same options
 SMALL_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
@@ -42,7 +44,7 @@ def create_archive(form: str) -> Path | None:
             draft = Path(folder) / place.name
             # the pipe ends when both Python and the JVM, which writes at its exit, are gone
             subprocess.run(  # noqa: S603 - our own module
-                [sys.executable, "-m", "trimtab.cli.demo.spark_tasks", "archive", str(draft), form],
+                [sys.executable, "-m", __name__, str(draft), form],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=ARCHIVE_TIMEOUT_S,
@@ -61,3 +63,20 @@ def _archive_path(form: str) -> Path:
     known = [run.stderr.decode(), spark.version, str(spark.locate_file("pyspark")), SMALL_JVM_OPTIONS, form]
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:12]
     return cache_folder() / "cds" / f"spark-{digest}.jsa"
+
+
+def _dump_archive(file: str, form: str) -> None:
+    """Run a worker's session in a JVM that archives its loaded classes at exit."""
+    dump_option = f'"-XX:ArchiveClassesAtExit={file}"'  # quoted: the path may hold spaces
+    with tempfile.TemporaryDirectory() as folder:
+        spark = {
+            "spark.master": "local[1]",
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": f"{SMALL_JVM_OPTIONS} {dump_option}",
+        }
+        # warmed up, so that the archive holds the classes of a flush, too
+        open_lake(SessionConfig(warehouse=folder, spark=spark, format=form), warm_up=True).close()
+
+
+if __name__ == "__main__":  # its own process: the archive is written when the JVM ends
+    _dump_archive(*sys.argv[1:])

@@ -8,16 +8,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo.producers import PartitionTally
 from trimtab.cli.errors import DemoFailedError
-
-if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.writer.writer import open_lake
 
 # corrupt: the embedded checksum or position does not match; coalesce, since a NULL value compares as NULL
 PROOF_COLUMNS: Final = """
@@ -98,10 +98,10 @@ def _find_faults(p: TopicPartition, held: StoredPartition, end: int, sent: Parti
 
 
 def query_tables(task: Mapping[str, Any], log: Path) -> dict[TopicPartition, StoredPartition]:
-    """Run `spark_tasks.query`. Raises DemoFailedError."""
+    """Query the tables of a `task` with Spark in a separate process. Raises DemoFailedError."""
     with log.open("wb") as errors:
         process = subprocess.run(  # noqa: S603 - our own module
-            [sys.executable, "-m", "trimtab.cli.demo.spark_tasks", "query", json.dumps(task)],
+            [sys.executable, "-m", __name__, json.dumps(task)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -113,7 +113,7 @@ def query_tables(task: Mapping[str, Any], log: Path) -> dict[TopicPartition, Sto
     return {TopicPartition(topic, number): StoredPartition(**facts) for topic, number, facts in rows}
 
 
-def read_stored_partitions(lake: "SparkLake", tables: Iterable[str]) -> dict[TopicPartition, StoredPartition]:
+def read_stored_partitions(lake: SparkLake, tables: Iterable[str]) -> dict[TopicPartition, StoredPartition]:
     """Query the tables with Spark; a missing table counts as empty."""
     stored: dict[TopicPartition, StoredPartition] = {}
     for table in (table for table in tables if lake.open_table(table) is not None):
@@ -123,3 +123,16 @@ def read_stored_partitions(lake: "SparkLake", tables: Iterable[str]) -> dict[Top
             where = TopicPartition(facts.pop("topic"), facts.pop("partition"))
             stored[where] = StoredPartition(**facts)
     return stored
+
+
+def _run_query(task: Mapping[str, Any]) -> None:
+    spark = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": task["java"]}
+    lake = open_lake(SessionConfig(warehouse=task["warehouse"], spark=spark, format=task["format"]))
+    stored = read_stored_partitions(lake, task["tables"])
+    lake.close()
+    rows = [(where.topic, where.partition, asdict(facts)) for where, facts in stored.items()]
+    sys.stdout.write(json.dumps(rows) + "\n")
+
+
+if __name__ == "__main__":  # its own process: the demo holds no JVM
+    _run_query(json.loads(sys.argv[1]))

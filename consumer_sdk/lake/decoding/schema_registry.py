@@ -24,14 +24,14 @@ _NOT_FOUND_CODES: Final = frozenset({40401, 40402, 40403})  # subject, version, 
 
 def extract_registry_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the client's settings of a flat configuration, by the client's names."""
-    found = {
+    settings = {
         name.removeprefix(SCHEMA_REGISTRY_PREFIX): value
         for name, value in config.items()
         if name.startswith(SCHEMA_REGISTRY_PREFIX)
     }
     if REGISTRY_USER_INFO in config:
-        found.setdefault(REGISTRY_USER_INFO, config[REGISTRY_USER_INFO])
-    return found
+        settings.setdefault(REGISTRY_USER_INFO, config[REGISTRY_USER_INFO])
+    return settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,11 +48,11 @@ def find_column_changes(table: StructType, rows: StructType) -> tuple[ColumnChan
 def _compare_structs(path: ColumnPath, table: StructType, rows: StructType) -> Iterator[ColumnChange]:
     have: dict[str, types.StructField] = {column.name.lower(): column for column in table}
     for column in rows:
-        found = have.get(column.name.lower())
-        if found is None:
+        existing = have.get(column.name.lower())
+        if existing is None:
             yield ColumnChange((*path, column.name), column.dataType)
         else:
-            yield from _compare_types((*path, found.name), found.dataType, column.dataType)
+            yield from _compare_types((*path, existing.name), existing.dataType, column.dataType)
 
 
 def _compare_types(path: ColumnPath, table: DataType, rows: DataType) -> Iterator[ColumnChange]:

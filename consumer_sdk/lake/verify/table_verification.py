@@ -151,8 +151,8 @@ FAULT_ADVICE: Final[Mapping[str, str]] = {
     "topic was recreated",
 }
 UNKNOWN_ADVICE: Final = (
-    "offsets without a row that the broker no longer holds: compaction, transaction markers or a "
-    "loss cannot be told apart. Verify more often than retention deletes"
+    "offsets without a row that the broker no longer holds: compaction, transaction markers and "
+    "losses look alike. Verify more often than retention deletes"
 )
 
 

@@ -101,9 +101,9 @@ def test_pace_follows_the_write_rates() -> None:
 
 def test_exactly_once_summary() -> None:
     """If tables, broker and producers agree, the summary is the promised line."""
-    found = prove_delivery({ORDERS: STORED}, {ORDERS: 2}, {ORDERS: TALLY})
-    assert found == DeliveryProof(2, 0, 0, 0)
-    assert (found.is_exactly_once, found.summary_line()) == (
+    proof = prove_delivery({ORDERS: STORED}, {ORDERS: 2}, {ORDERS: TALLY})
+    assert proof == DeliveryProof(2, 0, 0, 0)
+    assert (proof.is_exactly_once, proof.summary_line()) == (
         True,
         "exactly once: 2 records, 0 lost, 0 duplicated",
     )
@@ -124,10 +124,10 @@ def test_failures_are_counted(
     stored: dict[TopicPartition, StoredPartition], lost: int, duplicated: int, corrupt: int
 ) -> None:
     """Each kind of failure is counted, and the summary says NOT."""
-    found = prove_delivery(stored, {ORDERS: 2}, {ORDERS: TALLY})
-    assert (found.lost, found.duplicated, found.corrupt) == (lost, duplicated, corrupt)
-    assert not found.is_exactly_once
-    assert found.summary_line().startswith("NOT exactly once: 2 records, ")
+    proof = prove_delivery(stored, {ORDERS: 2}, {ORDERS: TALLY})
+    assert (proof.lost, proof.duplicated, proof.corrupt) == (lost, duplicated, corrupt)
+    assert not proof.is_exactly_once
+    assert proof.summary_line().startswith("NOT exactly once: 2 records, ")
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_disagreement_is_a_fault(
     stored: StoredPartition, ends: int, tally: PartitionTally, fault: str
 ) -> None:
     """A disagreement of the three counts is a fault, even without a lost or duplicated record."""
-    found = prove_delivery({ORDERS: stored}, {ORDERS: ends}, {ORDERS: tally})
-    assert not found.is_exactly_once
-    assert fault in found.faults[0]
+    proof = prove_delivery({ORDERS: stored}, {ORDERS: ends}, {ORDERS: tally})
+    assert not proof.is_exactly_once
+    assert fault in proof.faults[0]
 
 
 def test_no_records_prove_nothing() -> None:

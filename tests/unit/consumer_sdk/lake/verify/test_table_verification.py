@@ -59,13 +59,13 @@ class FakeTableRows:
         own = [o for o in self.offsets if o not in self.letters]
         if not self.offsets:
             return {}
-        found = sorted(set(self.offsets))
+        result = sorted(set(self.offsets))
         last = max(own, default=-1)
-        return {P: PartitionRowStats(len(self.offsets), len(found), found[0], found[-1], last)}
+        return {P: PartitionRowStats(len(self.offsets), len(result), result[0], result[-1], last)}
 
     def find_holes(self, _: TopicPartition) -> list[OffsetGap]:
-        found = sorted(set(self.offsets))
-        return [OffsetGap(a + 1, b) for a, b in pairwise(found) if b > a + 1]
+        result = sorted(set(self.offsets))
+        return [OffsetGap(a + 1, b) for a, b in pairwise(result) if b > a + 1]
 
     def count_surplus(self, _: TopicPartition, copies: int) -> tuple[int, list[int]]:
         counts = {o: self.offsets.count(o) for o in self.offsets}
@@ -73,8 +73,8 @@ class FakeTableRows:
         return sum(more.values()), sorted(more)
 
     def count_beyond(self, _: TopicPartition, offset: int) -> tuple[int, list[int]]:
-        found = [o for o in self.offsets if o >= offset and o not in self.letters]
-        return len(found), sorted(found)
+        result = [o for o in self.offsets if o >= offset and o not in self.letters]
+        return len(result), sorted(result)
 
     def read_rows(self, _: TopicPartition, ranges: Iterable[OffsetGap]) -> pa.Table:
         expected = [o for o in self.offsets if any(r.first <= o < r.next for r in ranges)]
@@ -112,8 +112,8 @@ def verify(
     gaps: list[OffsetGap] = more.get("gaps", [])
     offsets_of_table = CommittedOffsets({group: {P: committed} for group in groups})
     request = VerificationRequest("t", kind, rows, offsets_of_table, lambda: offsets_of_table, lambda _: gaps)
-    (found,) = verify_table(request, log, more.get("sampler"), lambda *_: None).partitions
-    return found
+    (result,) = verify_table(request, log, more.get("sampler"), lambda *_: None).partitions
+    return result
 
 
 ALL = list(range(END))
@@ -126,8 +126,8 @@ def without(*missing: int) -> list[int]:
 def test_sound_table_has_no_faults() -> None:
     """Every record once up to the committed offset has no faults, with any sampler."""
     for sampler in (None, sample_everything(3), sample_windows(2, 2, lambda n: n - 1)):
-        found = verify(FakeTableRows(ALL), FakeTopicLog(ALL), sampler=sampler)
-        assert (found.faults, found.unknown, found.rows) == ((), 0, END)
+        result = verify(FakeTableRows(ALL), FakeTopicLog(ALL), sampler=sampler)
+        assert (result.faults, result.unknown, result.rows) == ((), 0, END)
 
 
 def test_duplicated_row() -> None:
@@ -141,30 +141,30 @@ def test_duplicated_row() -> None:
 def test_missing_record(missing: int) -> None:
     """A missing record counts once, with and without the comparison of rows."""
     for sampler in (None, sample_everything(100)):
-        found = verify(FakeTableRows(without(missing)), FakeTopicLog(ALL), sampler=sampler)
-        assert (found.faults, found.missing, found.examples) == (("missing",), 1, {"missing": [missing]})
+        result = verify(FakeTableRows(without(missing)), FakeTopicLog(ALL), sampler=sampler)
+        assert (result.faults, result.missing, result.examples) == (("missing",), 1, {"missing": [missing]})
 
 
 def test_hole_of_the_log_is_no_fault() -> None:
     """Holes by compaction or transaction markers and recorded gaps are no faults."""
     assert verify(FakeTableRows(without(3, 4)), FakeTopicLog(without(3, 4))).faults == ()
-    found = verify(FakeTableRows(without(3, 4)), None, gaps=[OffsetGap(3, 5)])
-    assert (found.faults, found.unknown, found.recorded_gaps) == ((), 0, 2)
+    result = verify(FakeTableRows(without(3, 4)), None, gaps=[OffsetGap(3, 5)])
+    assert (result.faults, result.unknown, result.recorded_gaps) == ((), 0, 2)
 
 
 @pytest.mark.parametrize("sampler", [None, sample_everything(3)])
 def test_recorded_gaps_are_not_missing(sampler: RangeSampler | None) -> None:
     """Records skipped by auto.offset.reset=latest are gaps; other missing ones are faults."""
-    found = verify(
+    result = verify(
         FakeTableRows(without(3, 4, 6)), FakeTopicLog(ALL), gaps=[OffsetGap(3, 5)], sampler=sampler
     )
-    assert (found.examples, found.recorded_gaps) == ({"missing": [6]}, 2)
+    assert (result.examples, result.recorded_gaps) == ({"missing": [6]}, 2)
 
 
 def test_deleted_records_are_unknown() -> None:
     """Holes below the log start are unknown; without a broker all holes are."""
-    found = verify(FakeTableRows(without(3, 4, 7)), FakeTopicLog(ALL, begin=6))
-    assert (found.unknown, found.missing) == (2, 1)
+    result = verify(FakeTableRows(without(3, 4, 7)), FakeTopicLog(ALL, begin=6))
+    assert (result.unknown, result.missing) == (2, 1)
     assert verify(FakeTableRows(without(3)), None).unknown == 1
 
 
@@ -183,8 +183,8 @@ def test_dead_letters_and_replays_are_not_missing() -> None:
 
 def test_rows_beyond_committed_and_end() -> None:
     """Rows above the committed offset, and above the end of the log, are faults."""
-    found = verify(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END))
-    assert (found.faults, found.beyond_committed) == (("beyond_committed", "beyond_end"), 1)
+    result = verify(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END))
+    assert (result.faults, result.beyond_committed) == (("beyond_committed", "beyond_end"), 1)
     assert verify(FakeTableRows([*ALL, END]), FakeTopicLog(ALL, end=END + 5)).faults == ("beyond_committed",)
 
 
@@ -204,10 +204,10 @@ def test_derived_tables_are_not_compared() -> None:
         (DEAD_LETTER_TABLE, ("different",)),
         (DERIVED_TABLE, ()),
     ):
-        found = verify(
+        result = verify(
             FakeTableRows(ALL, key=b"cast"), FakeTopicLog(ALL), kind=kind, sampler=sample_everything(4)
         )
-        assert (found.faults, found.compared) == (faults, 0 if kind is DERIVED_TABLE else END)
+        assert (result.faults, result.compared) == (faults, 0 if kind is DERIVED_TABLE else END)
 
 
 def test_different_timestamp_or_key() -> None:
@@ -249,9 +249,9 @@ def test_read_of_holes_is_limited() -> None:
     """Neither many near holes nor one long hole exceed the limit of a read."""
     many = [OffsetGap(n, n + 1) for n in range(0, 100, 2)]
     for gaps in (many, [OffsetGap(0, 95)], [OffsetGap(3, 25), OffsetGap(26, 27)]):
-        found = list(cluster_gaps(gaps, 10, 20))
-        assert all(group[-1].next - group[0].first <= 20 for group in found)
-        assert merge_gaps(gap for group in found for gap in group) == merge_gaps(gaps)
+        result = list(cluster_gaps(gaps, 10, 20))
+        assert all(group[-1].next - group[0].first <= 20 for group in result)
+        assert merge_gaps(gap for group in result for gap in group) == merge_gaps(gaps)
 
 
 def test_subtract_gaps() -> None:
@@ -291,8 +291,8 @@ def test_lost_offsets_are_bad() -> None:
     """A table without readable offsets fails, with the reason as its note."""
     rules = TableKindRules.from_config({"group.id": "g", "lake.warehouse": "x"})
     lake: Any = LostLake()
-    (found,) = LakeVerification(lake, rules, None, None, lambda *_: None).run(["lake.orders"])
-    assert (found.is_bad(strict=False), found.notes) == (True, ("its snapshots have expired",))
+    (result,) = LakeVerification(lake, rules, None, None, lambda *_: None).run(["lake.orders"])
+    assert (result.is_bad(strict=False), result.notes) == (True, ("its snapshots have expired",))
 
 
 def test_unknown_offsets_are_bad_if_strict() -> None:
@@ -316,10 +316,10 @@ def test_reader_uses_the_connection_settings() -> None:
         "socket.timeout.ms": 9000,
         "isolation.level": "read_uncommitted",
     }
-    found = topic_log.build_reader_settings(connected | {"group.id": "g", "session.timeout.ms": 9000})
-    assert found.items() >= connected.items()
-    assert found["group.id"] != "g"
-    assert "session.timeout.ms" not in found
-    Consumer(found).close()  # librdkafka knows them all
+    result = topic_log.build_reader_settings(connected | {"group.id": "g", "session.timeout.ms": 9000})
+    assert result.items() >= connected.items()
+    assert result["group.id"] != "g"
+    assert "session.timeout.ms" not in result
+    Consumer(result).close()  # librdkafka knows them all
     with pytest.raises(SettingError, match="give --against-broker no"):
         topic_log.build_reader_settings({})
