@@ -49,9 +49,8 @@ _METAVARS: Final[Mapping[Any, str]] = {Duration: "TIME", ByteRate: "RATE", int: 
 class CommandOptions:
     """Base of the options of one command; a subclass becomes a frozen dataclass."""
 
-    flags: Mapping[str, Any] = dataclasses.field(
-        default_factory=dict
-    )  # as text: the settings model parses it
+    # settings on the command line, as text: the settings model parses it
+    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     given: frozenset[str] = frozenset()  # options on the command line, defaults excluded
     run_target: ClassVar[str] = ""  # "module:function"
     setting_names: ClassVar[Sequence[str]] = ()

@@ -50,7 +50,8 @@ def _reject_generator_options(options: SimulateOptions) -> None:
 
 
 def _build_setup(options: SimulateOptions) -> SimulationSetup:
-    capacity, seconds = parse_capacity(options), dict[str, float]()
+    capacity = parse_capacity(options)
+    seconds: dict[str, float] = {}
     if not 0 < options.headroom <= 1:
         raise SettingError(f"--headroom {options.headroom} must be above 0 and at most 1")
     for name, field in _DURATIONS.items():
