@@ -48,7 +48,7 @@ class Simulated:
     published: list[GroupPlan] = field(default_factory=list)
     away: bool = False
     deaf: bool = False  # plans cannot be written
-    unsure: bool = False  # plans are written, but nobody says so
+    unsure: bool = False  # plans are written, but not acknowledged
     broken: list[str] = field(default_factory=list)
     _cause: object = None
     _moving: dict[TopicPartition, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Simulated:
     def measure(self) -> GroupMeasurement:
         if self.away:
             nothing = {p: PartitionLoad() for p in PARTITIONS}
-            return GroupMeasurement(nothing, ObservedGroup(), {}, ("nobody answers",))
+            return GroupMeasurement(nothing, ObservedGroup(), {}, ("no broker answers",))
         speeds = {
             p: PartitionLoad(s, backlog_records=None if s is None else 0) for p, s in self.speeds.items()
         }
@@ -87,19 +87,19 @@ class Simulated:
 
     def read_plan(self) -> GroupPlan | None:
         if self.away:
-            raise BrokerTimeoutError("nobody answers")
+            raise BrokerTimeoutError("no broker answers")
         return self.published[-1] if self.published else None
 
     def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
         for value in values:
             if self.away or (self.deaf and isinstance(value, GroupPlan)):
-                raise BrokerTimeoutError("nobody answers")
+                raise BrokerTimeoutError("no broker answers")
             if isinstance(value, GroupPlan):
                 self.published.append(value)
                 if self.unsure:
                     raise BrokerTimeoutError("no answer")
 
-    # what the world does between two turns
+    # what the world does between two iterations
 
     def tick(self) -> None:
         self.clock.sleep(2)
@@ -153,7 +153,7 @@ def start(world: Simulated, reports: list[IterationReport] | None = None, **more
     )
 
 
-def turns(world: Simulated, loop: ControlLoop, count: int) -> list[ScalingAction]:
+def iterate(world: Simulated, loop: ControlLoop, count: int) -> list[ScalingAction]:
     actions = []
     for _ in range(count):
         actions.append(loop.run_iteration().action)
@@ -169,7 +169,7 @@ def world() -> Simulated:
 def test_scale_up_from_an_empty_group(world: Simulated) -> None:
     """A new sidecar publishes a plan, starts the minimum, and follows the load."""
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
-    actions = turns(world, start(world), 20)
+    actions = iterate(world, start(world), 20)
     assert actions[:3] == [ScalingAction.ANNOUNCE, ScalingAction.REPLACE, ScalingAction.SCALE_UP]
     assert world.published[-1].replicas == 5
     assert len(world.target.list_replicas()) == 5
@@ -180,9 +180,9 @@ def test_scale_down_drains_before_it_stops(world: Simulated) -> None:
     """When the load falls, replicas are drained, stopped and forgotten one at a time."""
     loop = start(world)
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
-    turns(world, loop, 20)
+    iterate(world, loop, 20)
     world.speeds = dict.fromkeys(PARTITIONS, 10.0)
-    turns(world, loop, 80)
+    iterate(world, loop, 80)
     assert world.published[-1].replicas == 1
     assert world.published[-1].draining == ()
     assert len(world.target.list_replicas()) == 1
@@ -192,20 +192,20 @@ def test_scale_down_drains_before_it_stops(world: Simulated) -> None:
 def test_scale_to_zero_and_back(world: Simulated) -> None:
     """With min=0 all replicas stop without load, and the first record starts one."""
     loop = start(world, min=0, topics="t", idle_after=20)
-    turns(world, loop, 20)
+    iterate(world, loop, 20)
     assert len(world.target.list_replicas()) == 1
     world.speeds = dict.fromkeys(PARTITIONS, 0.0)
-    turns(world, loop, 9)
+    iterate(world, loop, 9)
     assert len(world.target.list_replicas()) == 1
-    turns(world, loop, 30)
+    iterate(world, loop, 30)
     assert (world.target.list_replicas(), world.owners) == ((), {})
     assert (world.published[-1].replicas, world.published[-1].draining) == (0, ())
     before = list(world.published)
-    turns(world, start(world, min=0, topics="t", idle_after=20), 10)
+    iterate(world, start(world, min=0, topics="t", idle_after=20), 10)
     assert world.published == before
     world.speeds[PARTITIONS[3]] = 1.0
-    assert turns(world, loop, 1) == [ScalingAction.SCALE_UP]
-    turns(world, loop, 5)
+    assert iterate(world, loop, 1) == [ScalingAction.SCALE_UP]
+    iterate(world, loop, 5)
     assert set(world.owners) == set(PARTITIONS)
     assert not world.broken
 
@@ -228,18 +228,18 @@ def test_interrupted_start_from_zero_is_no_pause(world: Simulated, monkeypatch: 
 
     world.speeds = dict.fromkeys(PARTITIONS, 0.0)
     loop = start(world, min=0, topics="t", idle_after=12)
-    turns(world, loop, 20)
+    iterate(world, loop, 20)
     assert (world.target.list_replicas(), world.published[-1].replicas) == ((), 0)
     world.speeds[PARTITIONS[3]] = 1.0
     with monkeypatch.context() as patched:
         patched.setattr(world.target, "add_replicas", refused)
-        turns(world, again(), 3)
+        iterate(world, again(), 3)
     assert world.target.list_replicas() == ()
     world.deaf = True
-    turns(world, again(), 1)
+    iterate(world, again(), 1)
     assert world.target.list_replicas()
     world.deaf = False
-    assert turns(world, again(), 1) == [ScalingAction.ADOPT]
+    assert iterate(world, again(), 1) == [ScalingAction.ADOPT]
     assert (len(world.target.list_replicas()), world.published[-1].replicas) == (1, 1)
 
 
@@ -247,77 +247,77 @@ def test_outage_at_zero_starts_nothing(world: Simulated) -> None:
     """Neither an outage nor unknown write rates start a replica."""
     loop = start(world, min=0, topics="t", idle_after=20)
     world.speeds = dict.fromkeys(PARTITIONS, 0.0)
-    turns(world, loop, 5)
+    iterate(world, loop, 5)
     world.away = True
-    turns(world, loop, 5)
+    iterate(world, loop, 5)
     world.away, world.speeds = False, dict.fromkeys(PARTITIONS)
-    assert set(turns(world, loop, 30)) == {ScalingAction.HOLD}
+    assert set(iterate(world, loop, 30)) == {ScalingAction.HOLD}
     assert world.target.list_replicas() == ()
 
 
 def test_restarted_sidecar_publishes_nothing(world: Simulated) -> None:
     """Without a change it publishes, starts and stops nothing."""
-    turns(world, start(world), 20)
+    iterate(world, start(world), 20)
     before, replicas = list(world.published), world.target.list_replicas()
-    turns(world, start(world), 40)
+    iterate(world, start(world), 40)
     assert world.published == before
     assert world.target.list_replicas() == replicas
 
 
 def test_next_sidecar_completes_the_plan(world: Simulated) -> None:
     """Replicas of a plan that were never started are started by the next sidecar."""
-    turns(world, start(world), 10)
+    iterate(world, start(world), 10)
     world.published.append(replace(world.published[-1], replicas=3))
     world.speeds = dict.fromkeys(PARTITIONS, 45.0)
-    assert turns(world, start(world), 1) == [ScalingAction.REPLACE]
+    assert iterate(world, start(world), 1) == [ScalingAction.REPLACE]
     assert len(world.target.list_replicas()) == 3
 
 
 def test_outage_changes_nothing(world: Simulated) -> None:
     """The loop holds while no broker responds, and nothing has changed afterwards."""
     loop = start(world)
-    turns(world, loop, 20)
+    iterate(world, loop, 20)
     before = world.published[-1]
     world.away = True
-    assert set(turns(world, loop, 10)) == {ScalingAction.HOLD}
+    assert set(iterate(world, loop, 10)) == {ScalingAction.HOLD}
     world.away = False
-    turns(world, loop, 10)
+    iterate(world, loop, 10)
     assert world.published[-1] == before
 
 
 def test_unwritten_plan_is_read_back(world: Simulated) -> None:
     """After a failed publication nothing is started, and the next iteration reads the plan."""
     loop = start(world)
-    turns(world, loop, 10)
+    iterate(world, loop, 10)
     world.speeds, world.deaf = dict.fromkeys(PARTITIONS, 60.0), True
-    turns(world, loop, 3)
+    iterate(world, loop, 3)
     assert len(world.target.list_replicas()) == 1
     world.deaf = False
-    turns(world, loop, 1)
+    iterate(world, loop, 1)
     assert len(world.target.list_replicas()) > 1
 
 
 def test_unacknowledged_plan_is_adopted(world: Simulated) -> None:
     """A plan whose acknowledgement was lost is executed, not published again."""
     loop = start(world)
-    turns(world, loop, 10)
+    iterate(world, loop, 10)
     world.speeds, world.unsure = dict.fromkeys(PARTITIONS, 60.0), True
-    assert turns(world, loop, 1) == [ScalingAction.SCALE_UP]
+    assert iterate(world, loop, 1) == [ScalingAction.SCALE_UP]
     world.unsure = False
     before = list(world.published)
-    assert turns(world, loop, 1) == [ScalingAction.REPLACE]
+    assert iterate(world, loop, 1) == [ScalingAction.REPLACE]
     assert world.published == before
     assert len(world.target.list_replicas()) == before[-1].replicas
 
 
 def test_restart_keeps_the_cooldown(world: Simulated) -> None:
     """A sidecar that starts right after a change waits for the rest of the cooldown."""
-    turns(world, start(world), 10)
+    iterate(world, start(world), 10)
     world.speeds = dict.fromkeys(PARTITIONS, 25.0)
-    assert ScalingAction.SCALE_UP in turns(world, start(world), 3)
+    assert ScalingAction.SCALE_UP in iterate(world, start(world), 3)
     world.speeds = dict.fromkeys(PARTITIONS, 80.0)
     reports: list[IterationReport] = []
-    turns(world, start(world, reports, cooldown=60), 8)
+    iterate(world, start(world, reports, cooldown=60), 8)
     assert {r.decision.action for r in reports} == {ScalingAction.HOLD}
     assert "cooldown" in reports[-1].decision.format_line()
 
@@ -326,34 +326,34 @@ def test_decision_is_checked_again(world: Simulated) -> None:
     """A decision is postponed if the group changed before its execution."""
     loop = start(world)
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
-    turns(world, loop, 20)
+    iterate(world, loop, 20)
     world.speeds = dict.fromkeys(PARTITIONS, 10.0)
-    turns(world, loop, 3)
+    iterate(world, loop, 3)
     looks = iter([ObservedGroup(GroupState.REBALANCING, world.describe_group().members)])
     real = world.describe_group
     reports: list[IterationReport] = []
     loop = start(world, reports)
     for _ in range(30):
         world.describe_group = real  # type: ignore[method-assign]
-        seen = world.measure()
-        drains = ObservedGroup(GroupState.REBALANCING, seen.group.members)
-        world.measure = lambda seen=seen: seen  # type: ignore[method-assign, misc]
+        measurement = world.measure()
+        drains = ObservedGroup(GroupState.REBALANCING, measurement.group.members)
+        world.measure = lambda measurement=measurement: measurement  # type: ignore[method-assign, misc]
         world.describe_group = lambda drains=drains: drains  # type: ignore[method-assign, misc]
         loop.run_iteration()
         del world.measure, world.describe_group
         world.tick()
     del looks
-    said = [" ".join(r.decision.reasons) for r in reports]
-    assert any("drain postponed" in text for text in said)
+    reasons = [" ".join(r.decision.reasons) for r in reports]
+    assert any("drain postponed" in text for text in reasons)
     assert not any(r.decision.action is ScalingAction.DRAIN for r in reports)
 
 
 def test_dry_run_changes_nothing(world: Simulated) -> None:
     """A dry run reports decisions; it publishes, starts and stops nothing."""
-    turns(world, start(world), 10)
+    iterate(world, start(world), 10)
     before, replicas = list(world.published), world.target.list_replicas()
     world.speeds = dict.fromkeys(PARTITIONS, 60.0)
-    assert ScalingAction.SCALE_UP in turns(world, start(world, dry_run=True), 10)
+    assert ScalingAction.SCALE_UP in iterate(world, start(world, dry_run=True), 10)
     assert (world.published, world.target.list_replicas()) == (before, replicas)
 
 
@@ -364,7 +364,7 @@ def test_failed_starts_back_off(world: Simulated) -> None:
         raise StartupError("no such program")
 
     world.target.add_replicas = fail  # type: ignore[method-assign]
-    actions = turns(world, start(world), 30)
+    actions = iterate(world, start(world), 30)
     assert ScalingAction.REPLACE in actions
     assert actions.count(ScalingAction.REPLACE) < 8
 
@@ -373,12 +373,12 @@ def test_rolling_restart_replaces_every_replica(world: Simulated, tmp_path: Any)
     """Each is replaced by surge; never fewer run than planned."""
     world.speeds = dict.fromkeys(PARTITIONS, 40.0)
     loop = start(world, state_dir=tmp_path)
-    turns(world, loop, 15)
+    iterate(world, loop, 15)
     old = {i.name for i in world.target.list_replicas()}
     assert len(old) == 3
     (tmp_path / "restart.json").write_text(str(sorted(old)).replace("'", '"'))
     for _ in range(60):
-        turns(world, loop, 1)
+        iterate(world, loop, 1)
         assert len(world.target.list_replicas()) >= 3
     now = {i.name for i in world.target.list_replicas()}
     assert len(now) == 3
@@ -390,14 +390,14 @@ def test_rolling_restart_replaces_every_replica(world: Simulated, tmp_path: Any)
 def test_failed_surge_backs_off(world: Simulated, tmp_path: Path) -> None:
     """A restart whose new replica fails to start is not retried in every iteration."""
     loop = start(world, state_dir=tmp_path)
-    turns(world, loop, 15)
+    iterate(world, loop, 15)
 
     def fail(_count: int) -> tuple[str, ...]:
         raise StartupError("no such program")
 
     world.target.add_replicas = fail  # type: ignore[method-assign]
     (tmp_path / "restart.json").write_text('["worker-1"]')
-    actions = turns(world, loop, 30)
+    actions = iterate(world, loop, 30)
     assert 1 < actions.count(ScalingAction.SURGE) < 8
 
 
@@ -450,7 +450,7 @@ def test_unreadable_restart_request_is_trouble(world: Simulated, tmp_path: Path)
     """It is reported, and the loop continues without it."""
     (tmp_path / "restart.json").mkdir()
     reports: list[IterationReport] = []
-    turns(world, start(world, reports, state_dir=tmp_path), 5)
+    iterate(world, start(world, reports, state_dir=tmp_path), 5)
     assert "Is a directory" in reports[-1].trouble[0]
 
 
@@ -487,7 +487,7 @@ def happens(
     elif kind in ("away", "deaf"):
         setattr(world, kind, not getattr(world, kind))
     elif kind == "time":
-        turns(world, loop, number)
+        iterate(world, loop, number)
     return start(world, **more) if kind == "restart" else loop
 
 
@@ -530,14 +530,14 @@ def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
         world.tick()
     world.away = world.deaf = False
     world.speeds = {p: 10.0 if s is None else s for p, s in world.speeds.items()}
-    turns(world, loop, 150)
+    iterate(world, loop, 150)
     assert not world.broken
     plan = world.published[-1]
     assert plan.draining == ()
     assert len([i for i in world.target.list_replicas() if i.alive]) == plan.replicas
     assert set(world.owners) == (set(PARTITIONS) if plan.replicas else set())
     epoch = plan.epoch
-    turns(world, start(world, **more), 20)
+    iterate(world, start(world, **more), 20)
     assert world.published[-1].epoch == epoch
 
 
@@ -557,4 +557,4 @@ def test_iterations_are_offered_for_certification(world: Simulated) -> None:
     parts = LoopCollaborators(world, world, world.target, (reports.append,), certifier)
     ControlLoop(settings(), parts, world.clock).run_iteration()
     assert [r.certificate for r in reports] == ["the newest"]
-    assert [seen.group for seen in certifier.offers] == [world.describe_group()]
+    assert [o.group for o in certifier.offers] == [world.describe_group()]

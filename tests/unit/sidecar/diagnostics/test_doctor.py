@@ -60,9 +60,9 @@ def test_missing_rights_are_named() -> None:
     """Each missing operation is named; unreported rights are no failure."""
     assert check_rights("topic t", ("Describe", "Read"), {"Read", "Describe"}).level is FindingLevel.OK
     assert check_rights("topic t", ("Read",), None).level is FindingLevel.NOTE
-    wrong = check_rights("topic t", ("Describe", "Read", "Write"), {"Describe"})
-    assert wrong.level is FindingLevel.FAILED
-    assert wrong.remedy == "grant Read and Write on topic t"
+    failure = check_rights("topic t", ("Describe", "Read", "Write"), {"Describe"})
+    assert failure.level is FindingLevel.FAILED
+    assert failure.remedy == "grant Read and Write on topic t"
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_control_topics_must_be_compacted(partitions: int, policy: str | None, l
 def test_clock_behind_is_detected() -> None:
     """A timestamp in the future shows that a clock is wrong."""
     assert check_clock(NOW, {"a": NOW - 50, "b": NOW + MAX_CLOCK_SKEW_S}).level is FindingLevel.OK
-    wrong = check_clock(NOW, {"a": NOW + 7, "b": NOW + 30})
-    assert (wrong.level, wrong.message) == (FindingLevel.FAILED, "b is 30 s ahead of this machine")
+    failure = check_clock(NOW, {"a": NOW + 7, "b": NOW + 30})
+    assert (failure.level, failure.message) == (FindingLevel.FAILED, "b is 30 s ahead of this machine")
     assert check_clock(NOW, {}).level is FindingLevel.NOTE
     assert check_sidecar_clock(NOW, NOW + 2).level is FindingLevel.OK
     assert check_sidecar_clock(NOW + 20, NOW).level is FindingLevel.FAILED
@@ -92,7 +92,7 @@ def test_clock_behind_is_detected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "plan", "level", "says"),
+    ("last", "plan", "level", "text"),
     [
         (LAST, PLAN, FindingLevel.OK, "decision 5 s ago: hold: 2 is right"),
         (None, None, FindingLevel.NOTE, "no sidecar manages"),
@@ -102,13 +102,13 @@ def test_clock_behind_is_detected() -> None:
     ],
 )
 def test_last_decision_shows_the_sidecars_state(
-    last: DecisionRecord | None, plan: GroupPlan | None, level: FindingLevel, says: str
+    last: DecisionRecord | None, plan: GroupPlan | None, level: FindingLevel, text: str
 ) -> None:
     """The last decision is fresh, silent, with trouble, or missing."""
-    found = check_last_decision(last, plan, NOW)
-    assert found.level is level
-    assert says in found.message
-    assert bool(found.remedy) == (level is FindingLevel.FAILED)
+    finding = check_last_decision(last, plan, NOW)
+    assert finding.level is level
+    assert text in finding.message
+    assert bool(finding.remedy) == (level is FindingLevel.FAILED)
 
 
 def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
@@ -128,8 +128,11 @@ def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
 
 def test_assignment_of_the_plan_passes() -> None:
     """The assignment was computed from the current plan, whatever was drained since."""
-    found = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), PARTITIONS, NOW)
-    assert (found.level, found.message) == (FindingLevel.OK, "all 2 members have the assignment of epoch 4")
+    finding = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), PARTITIONS, NOW)
+    assert (finding.level, finding.message) == (
+        FindingLevel.OK,
+        "all 2 members have the assignment of epoch 4",
+    )
     other = [*PARTITIONS, TopicPartition("else", 0)]
     assert check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), other, NOW).level is FindingLevel.OK
 
@@ -137,9 +140,9 @@ def test_assignment_of_the_plan_passes() -> None:
 def test_assignment_of_another_plan_fails() -> None:
     """Another epoch, or no plan at the leader, fails unless the plan is new."""
     for theirs in (None, replace(PLAN, epoch=3)):
-        found = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(theirs), PARTITIONS, NOW)
-        assert found.level is FindingLevel.FAILED
-        assert "trimtab.plan.topic" in found.remedy
+        finding = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(theirs), PARTITIONS, NOW)
+        assert finding.level is FindingLevel.FAILED
+        assert "trimtab.plan.topic" in finding.remedy
     new = replace(PLAN, time=NOW - PLAN_PROPAGATION_S + 1)
     assert check_plan_followed(new, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
 
@@ -158,8 +161,8 @@ def test_consumer_and_sidecar_settings_must_match() -> None:
     """Group and control topics must match; missing settings have their defaults."""
     ours = {"group.id": "g", "trimtab.plan.topic": "trimtab.plans"}
     assert [f.level for f in check_consumer_settings({"group.id": "g"}, ours)] == [FindingLevel.OK]
-    (wrong,) = check_consumer_settings({"group.id": "g"}, {**ours, "trimtab.plan.topic": "mine"})
-    assert (wrong.level, "'mine' for the sidecar" in wrong.message) == (FindingLevel.FAILED, True)
+    (failure,) = check_consumer_settings({"group.id": "g"}, {**ours, "trimtab.plan.topic": "mine"})
+    assert (failure.level, "'mine' for the sidecar" in failure.message) == (FindingLevel.FAILED, True)
 
 
 def test_checked_rights_are_the_documented_role() -> None:
@@ -194,8 +197,8 @@ BAD = Finding("topic t", FindingLevel.FAILED, "Read not allowed", "grant Read on
 def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run `trimtab doctor` with these findings."""
 
-    def call(found: list[Finding], *words: str) -> tuple[int, str]:
-        monkeypatch.setattr("trimtab.cli.doctor.run.run_broker_checks", lambda *_: found)
+    def call(findings: list[Finding], *words: str) -> tuple[int, str]:
+        monkeypatch.setattr("trimtab.cli.doctor.run.run_broker_checks", lambda *_: findings)
         code = main(["doctor", "--bootstrap", "nowhere:1", "--group", "g", *words])
         return code, capsys.readouterr().out
 
@@ -225,11 +228,11 @@ def test_findings_as_json(doctor: Any) -> None:
 
 def test_pause_is_a_warning() -> None:
     """A pause is intended: the doctor does not fail, but reports it."""
-    found = check_pause("the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away")
-    assert [f.level for f in found] == [FindingLevel.WARNING]
-    assert "scale-down and scale-up is paused by the annotation" in found[0].message
-    assert not has_failed_checks(found)
-    assert format_summary(found) == "no check failed, but 1 warning"
+    findings = check_pause("the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away")
+    assert [f.level for f in findings] == [FindingLevel.WARNING]
+    assert "scale-down and scale-up is paused by the annotation" in findings[0].message
+    assert not has_failed_checks(findings)
+    assert format_summary(findings) == "no check failed, but 1 warning"
     assert check_pause("the settings", [], "") == ()
     assert format_summary([]) == "all checks passed"
 
@@ -237,14 +240,14 @@ def test_pause_is_a_warning() -> None:
 def test_zero_by_an_unknown_requester_is_a_note() -> None:
     """With min=0 the sidecar itself may have set it; otherwise it is a warning."""
     unknown = RequestedReplicas(0, "somebody", 1.0, is_ours=False, is_requester_known=False)
-    (found,) = check_replica_count("deployment/lake", unknown, 0)
-    assert (found.level, found.remedy) == (FindingLevel.NOTE, "")
-    (found,) = check_replica_count("deployment/lake", unknown, 1)
-    assert found.level is FindingLevel.WARNING
+    (finding,) = check_replica_count("deployment/lake", unknown, 0)
+    assert (finding.level, finding.remedy) == (FindingLevel.NOTE, "")
+    (finding,) = check_replica_count("deployment/lake", unknown, 1)
+    assert finding.level is FindingLevel.WARNING
 
 
 @pytest.mark.parametrize(
-    ("asked", "least", "told"),
+    ("requested", "min_replicas", "warnings"),
     [
         (RequestedReplicas(0, "kubectl", 1.0, is_ours=False), 0, 1),
         (RequestedReplicas(0, "kubectl", 1.0, is_ours=False), 2, 1),
@@ -252,19 +255,23 @@ def test_zero_by_an_unknown_requester_is_a_note() -> None:
         (RequestedReplicas(1, "kubectl", 1.0, is_ours=False), 0, 0),
     ],
 )
-def test_workload_at_zero_is_a_warning(asked: RequestedReplicas, least: int, told: int) -> None:
+def test_workload_at_zero_is_a_warning(
+    requested: RequestedReplicas, min_replicas: int, warnings: int
+) -> None:
     """A zero set by somebody else stops the group until the count changes."""
-    found = check_replica_count("deployment/lake", asked, least)
-    assert [f.level for f in found] == [FindingLevel.WARNING] * told
-    assert all("set by kubectl" in f.message for f in found)
-    assert all(f.remedy == f"kubectl scale deployment/lake --replicas={max(1, least)}" for f in found)
+    findings = check_replica_count("deployment/lake", requested, min_replicas)
+    assert [f.level for f in findings] == [FindingLevel.WARNING] * warnings
+    assert all("set by kubectl" in f.message for f in findings)
+    assert all(
+        f.remedy == f"kubectl scale deployment/lake --replicas={max(1, min_replicas)}" for f in findings
+    )
 
 
 def test_pause_by_settings_is_found() -> None:
     """A pause by the settings or the schedule is reported, too."""
     entry = {"start": "0 0 1 1 *", "end": "* * * * *", "pause": "scale-up"}
     given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "pause": "scale-down", "schedule": [entry]}
-    found = [f.message for f in check_paused_scaling(load_settings(None, given), NOW)]
-    assert found == [
+    findings = [f.message for f in check_paused_scaling(load_settings(None, given), NOW)]
+    assert findings == [
         "scale-down is paused by the settings", "scale-up is paused by the schedule",
     ]  # fmt: skip

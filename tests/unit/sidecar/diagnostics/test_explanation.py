@@ -65,20 +65,20 @@ KEPT = (STARTED, MOVED, HELD)
 
 
 def count(*kept: DecisionRecord) -> str:
-    found = build_explanation(kept, None, 0)
-    assert found is not None
-    return " ".join(explain_count(found, NOW))
+    explanation = build_explanation(kept, None, 0)
+    assert explanation is not None
+    return " ".join(explain_count(explanation, NOW))
 
 
 def placement(*kept: DecisionRecord) -> str:
-    found = build_explanation(kept, None, 0)
-    assert found is not None
-    return " ".join(explain_placement(found, NOW))
+    explanation = build_explanation(kept, None, 0)
+    assert explanation is not None
+    return " ".join(explain_placement(explanation, NOW))
 
 
 def test_count_is_explained_with_its_figures() -> None:
     """It states counts, load, usable capacity and the reason of the last change."""
-    said = count(*KEPT)
+    text = count(*KEPT)
     for words in (
         "3 replicas running, 3 planned (epoch 4), 3 desired, as of 5 s ago.",
         "Write rate 200 B/s and backlog 6.0 kB need 250 B/s in total",
@@ -86,18 +86,18 @@ def test_count_is_explained_with_its_figures() -> None:
         "The fullest consumer needs 88% of its capacity.",
         "60 s ago replicas are started: 2 -> 3: needed 250 B/s at 90 B/s a consumer; started w3.",
     ):
-        assert words in said
-    assert "Limited by" not in said
-    assert "no sidecar" not in said
+        assert words in text
+    assert "Limited by" not in text
+    assert "no sidecar" not in text
 
 
 def test_limits_are_named() -> None:
     """It states the recommendation, the count after limits and windows, and why nothing happens yet."""
     numbers = replace(NUMBERS, recommended_replicas=5, desired_replicas=4)
     waits = ("4 are wanted", "cooldown for another 12 s")
-    said = count(record(3, NOW, metrics=numbers, reasons=waits))
-    assert "The load recommends 5; limits, tolerance and windows make it 4." in said
-    assert "Limited by: cooldown for another 12 s." in said
+    text = count(record(3, NOW, metrics=numbers, reasons=waits))
+    assert "The load recommends 5; limits, tolerance and windows make it 4." in text
+    assert "Limited by: cooldown for another 12 s." in text
 
 
 def test_indivisible_partitions_are_explained() -> None:
@@ -112,44 +112,44 @@ def test_indivisible_partitions_are_explained() -> None:
 def test_unknown_load_and_old_decision_are_stated() -> None:
     """Without a write rate there is no sum; an old decision is marked as old."""
     blind = replace(NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None)
-    said = count(record(1, NOW - 600, metrics=blind))
-    assert "The load is unknown" in said
-    assert "? replicas running" in said
-    assert "No decision for 10 min: no sidecar is active." in said
+    text = count(record(1, NOW - 600, metrics=blind))
+    assert "The load is unknown" in text
+    assert "? replicas running" in text
+    assert "No decision for 10 min: no sidecar is active." in text
 
 
 def test_observed_moves_explain_the_placement() -> None:
     """It lists observed moves with source, target, load and cost."""
-    said = placement(*KEPT)
-    assert "1 partition moved since" in said
-    assert "40 B/s in total, R 0.40" in said
-    assert "t-1 w1 -> w3 (40 B/s)" in said
+    text = placement(*KEPT)
+    assert "1 partition moved since" in text
+    assert "40 B/s in total, R 0.40" in text
+    assert "t-1 w1 -> w3 (40 B/s)" in text
 
 
 def test_expected_moves_have_reasons() -> None:
     """Before moves are observed, it lists the expected ones with their reasons."""
-    said = placement(STARTED)
-    assert "1 partition had to move, R 0.40" in said
-    assert "t-1 w1 -> +1 (40 B/s): w1 would be at 120% of its capacity" in said
+    text = placement(STARTED)
+    assert "1 partition had to move, R 0.40" in text
+    assert "t-1 w1 -> +1 (40 B/s): w1 would be at 120% of its capacity" in text
     assert "No recorded decision moved a partition." in placement(HELD)
 
 
 def test_explanation_as_of_a_time() -> None:
     """Only decisions that began before the time count; without one there is no explanation."""
-    found = build_explanation(KEPT, NOW - 55, 5)
-    assert found is not None
-    assert found.decision == STARTED
-    assert found.history == (STARTED,)
+    explanation = build_explanation(KEPT, NOW - 55, 5)
+    assert explanation is not None
+    assert explanation.decision == STARTED
+    assert explanation.history == (STARTED,)
     assert build_explanation(KEPT, NOW - 61, 0) is None
     assert build_explanation((), None, 0) is None
 
 
 def test_history_has_the_requested_length() -> None:
     """-n lists the newest decisions; the default is none."""
-    found = build_explanation(KEPT, None, 2)
-    assert found is not None
-    assert [r.number for r in found.history] == [2, 3]
-    assert (build_explanation(KEPT, None, 0) or found).history == ()
+    explanation = build_explanation(KEPT, None, 2)
+    assert explanation is not None
+    assert [r.number for r in explanation.history] == [2, 3]
+    assert (build_explanation(KEPT, None, 0) or explanation).history == ()
 
 
 def test_alternatives_are_described() -> None:
@@ -167,9 +167,9 @@ P = tuple(TopicPartition("t", n) for n in range(4))
 def group(*, draining: tuple[str, ...] = (), speed: float = 30.0) -> GroupBaseline:
     """Two members with two partitions each, 60 of 100 B/s."""
     readers = tuple(ObservedMember(n, n, frozenset(P[i : i + 2])) for i, n in ((0, "a"), (2, "b")))
-    speeds = {p: PartitionLoad(speed) for p in P}
+    loads = {p: PartitionLoad(speed) for p in P}
     plan = GroupPlan("g", 1, 0.0, 2, "steady", 100.0, 0.9, draining=draining)
-    return GroupBaseline(ObservedGroup(GroupState.STABLE, readers), speeds, SOURCE_PUBLISHED, plan)
+    return GroupBaseline(ObservedGroup(GroupState.STABLE, readers), loads, SOURCE_PUBLISHED, plan)
 
 
 def test_alternatives_use_the_leaders_placement() -> None:
@@ -213,44 +213,46 @@ def test_invalid_time_is_rejected(text: str) -> None:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def run_explain(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run `trimtab explain` on these records."""
 
     def call(kept: tuple[DecisionRecord, ...], *words: str) -> tuple[int, str, str]:
-        found = group()
-        seen = LiveGroupSnapshot(NOW, found.group, found.write_rates, SOURCE_PUBLISHED, found.plan, kept)
-        monkeypatch.setattr("trimtab.cli.explain.run._read_snapshot", lambda _: seen)
+        baseline = group()
+        snapshot = LiveGroupSnapshot(
+            NOW, baseline.group, baseline.write_rates, SOURCE_PUBLISHED, baseline.plan, kept
+        )
+        monkeypatch.setattr("trimtab.cli.explain.run._read_snapshot", lambda _: snapshot)
         code = main(["explain", "--bootstrap", "nowhere:1", "--group", "g", *words])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return call
 
 
-def test_command_prints_all_sections(said: Any) -> None:
+def test_command_prints_all_sections(run_explain: Any) -> None:
     """It prints count, placement, alternatives and, with -n, the last decisions."""
-    code, out, _ = said(KEPT, "-n", "2")
+    code, out, _ = run_explain(KEPT, "-n", "2")
     assert code == 0
     for words in ("Why this count", "Why this placement", "Other counts", "The last decisions"):
         assert words in out
 
 
-def test_command_prints_json(said: Any) -> None:
+def test_command_prints_json(run_explain: Any) -> None:
     """JSON has the same values; for a past time it has no alternatives."""
-    code, out, _ = said(KEPT, "--format", "json")
+    code, out, _ = run_explain(KEPT, "--format", "json")
     body = json.loads(out)
     assert code == 0
     assert (body["decision"]["action"], body["last_change"]["action"]) == ("hold", "scale-up")
     assert [other["consumers"] for other in body["alternatives"]] == [1, 3]
     at = datetime.fromtimestamp(NOW - 55, UTC).isoformat()
-    assert json.loads(said(KEPT, "--format", "json", "--at", at)[1])["alternatives"] == []
+    assert json.loads(run_explain(KEPT, "--format", "json", "--at", at)[1])["alternatives"] == []
 
 
-def test_missing_decisions_are_explained(said: Any) -> None:
+def test_missing_decisions_are_explained(run_explain: Any) -> None:
     """The error gives possible reasons, or the time of the oldest decision."""
-    code, out, err = said(())
+    code, out, err = run_explain(())
     assert (code, out) == (1, "")
     assert "no decision of group 'g' is kept" in err
-    code, _, err = said(KEPT, "--at", "1970-01-02T00:00")
+    code, _, err = run_explain(KEPT, "--at", "1970-01-02T00:00")
     assert code == 1
     assert "the oldest decision kept" in err

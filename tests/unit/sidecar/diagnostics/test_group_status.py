@@ -45,28 +45,28 @@ def record(until: float = NOW, **given: Any) -> DecisionRecord:
     return DecisionRecord(**{**body, **given})
 
 
-def seen(**given: Any) -> LiveGroupSnapshot:
+def snapshot(**given: Any) -> LiveGroupSnapshot:
     """Two members, "b" of them draining; one partition of unknown load, and one without an owner."""
     readers = (ObservedMember("1", "a", frozenset(P[:2])), ObservedMember("2", "b", frozenset(P[2:3])))
-    speeds = {
+    loads = {
         P[0]: PartitionLoad(10.0, backlog_bytes=100.0, required_bytes_per_s=30.0),
         P[1]: PartitionLoad(),
         P[2]: PartitionLoad(20.0, backlog_bytes=0.0),
         P[3]: PartitionLoad(5.0),
     }
     group = ObservedGroup(GroupState.STABLE, readers)
-    body: dict[str, Any] = {"group": group, "write_rates": speeds, "plan": PLAN, "rate_source": "given"}
+    body: dict[str, Any] = {"group": group, "write_rates": loads, "plan": PLAN, "rate_source": "given"}
     return LiveGroupSnapshot(**{"time": NOW, "decisions": (record(),), **body, **given})
 
 
-def states(made: GroupStatus) -> dict[str, ConsumerState]:
-    return {row.name: row.state for row in made.consumers}
+def states(status: GroupStatus) -> dict[str, ConsumerState]:
+    return {row.name: row.state for row in status.consumers}
 
 
 def test_status_has_every_consumer() -> None:
     """Each consumer has sums of its known loads, its learned capacity and its fill."""
-    made = build_group_status(seen())
-    a, b = made.consumers[0], made.consumers[1]
+    status = build_group_status(snapshot())
+    a, b = status.consumers[0], status.consumers[1]
     assert (a.load.partitions, a.load.unknown_partitions, a.load.write_rate, a.load.backlog) == (
         2,
         1,
@@ -79,84 +79,86 @@ def test_status_has_every_consumer() -> None:
 
 def test_status_has_the_groups_totals() -> None:
     """It has the counts of plan and decision, and the number of unowned partitions."""
-    made = build_group_status(seen())
-    assert (made.running, made.planned, made.desired, made.unowned_partitions) == (1, 2, 2, 1)
-    assert (made.total_load.partitions, made.total_load.unknown_partitions, made.total_load.needed_rate) == (
-        4,
-        1,
-        55.0,
-    )
-    assert made.sidecar_summary == "decision 0 s ago: hold: 2 is right"
+    status = build_group_status(snapshot())
+    assert (status.running, status.planned, status.desired, status.unowned_partitions) == (1, 2, 2, 1)
+    assert (
+        status.total_load.partitions,
+        status.total_load.unknown_partitions,
+        status.total_load.needed_rate,
+    ) == (4, 1, 55.0)
+    assert status.sidecar_summary == "decision 0 s ago: hold: 2 is right"
 
 
 def test_missing_consumer_is_dead() -> None:
     """A consumer of the last decision or an earlier snapshot is dead unless drained or stopped."""
-    assert states(build_group_status(seen()))["c"] is ConsumerState.DEAD
+    assert states(build_group_status(snapshot()))["c"] is ConsumerState.DEAD
     assert (
-        states(build_group_status(seen(decisions=(), known_consumers=frozenset({"d"}))))["d"]
+        states(build_group_status(snapshot(decisions=(), known_consumers=frozenset({"d"}))))["d"]
         is ConsumerState.DEAD
     )
     stopped = record(action=ScalingAction.STOP, replicas_to_stop=("c",))
-    assert "c" not in states(build_group_status(seen(decisions=(stopped, record()))))
+    assert "c" not in states(build_group_status(snapshot(decisions=(stopped, record()))))
     gone = replace(PLAN, draining=("b", "c"))
-    assert "c" not in states(build_group_status(seen(plan=gone)))
+    assert "c" not in states(build_group_status(snapshot(plan=gone)))
 
 
 def test_unknown_group_has_no_dead_consumers() -> None:
     """Without a member list no consumer is declared dead."""
-    assert build_group_status(seen(group=ObservedGroup(), known_consumers=frozenset({"d"}))).consumers == ()
+    assert (
+        build_group_status(snapshot(group=ObservedGroup(), known_consumers=frozenset({"d"}))).consumers == ()
+    )
 
 
 def test_old_decision_means_no_active_sidecar() -> None:
     """After three intervals and a grace period only the plan counts, and no consumer is dead."""
-    made = build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S - 1),)))
-    assert not made.is_managed
-    assert made.desired is None
-    assert "its sidecar, silent for 46 s; the plan of epoch 3 stays in force" in made.sidecar_summary
-    assert ConsumerState.DEAD not in states(made).values()
-    assert build_group_status(seen(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S),))).is_managed
+    status = build_group_status(snapshot(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S - 1),)))
+    assert not status.is_managed
+    assert status.desired is None
+    assert "its sidecar, silent for 46 s; the plan of epoch 3 stays in force" in status.sidecar_summary
+    assert ConsumerState.DEAD not in states(status).values()
+    assert build_group_status(snapshot(decisions=(record(NOW - 30.0 - SILENCE_GRACE_S),))).is_managed
 
 
 def test_summary_names_the_sidecar() -> None:
     """It names the author of the last decision, and whether that sidecar has ended."""
     by = SidecarIdentity("id", "node-1", 7, 1.7e9, 2)
-    steered = build_group_status(seen(decisions=(record(NOW - 3.0, author=by),)))
-    assert steered.sidecar_summary.startswith("managed by node-1 (pid 7, since 2023-11-14 22:13:20 UTC); ")
-    left = build_group_status(seen(decisions=(record(NOW - 3.0, author=by, is_final=True),)))
+    managed = build_group_status(snapshot(decisions=(record(NOW - 3.0, author=by),)))
+    assert managed.sidecar_summary.startswith("managed by node-1 (pid 7, since 2023-11-14 22:13:20 UTC); ")
+    left = build_group_status(snapshot(decisions=(record(NOW - 3.0, author=by, is_final=True),)))
     assert not left.is_managed
     assert "node-1 (pid 7, since 2023-11-14 22:13:20 UTC), ended 3 s ago" in left.sidecar_summary
 
 
 def test_summary_without_a_sidecar() -> None:
     """Without plan and decision the summary says so, and the given capacity is used."""
-    made = build_group_status(seen(plan=None, decisions=(), capacity=40.0))
-    assert made.sidecar_summary.startswith("no sidecar manages this group: no plan, no decision")
-    assert made.consumers[0].fill == pytest.approx(0.75)
-    assert set(states(made).values()) == {ConsumerState.RUNNING}
-    assert build_group_status(seen(plan=None, decisions=())).consumers[0].fill is None
+    status = build_group_status(snapshot(plan=None, decisions=(), capacity=40.0))
+    assert status.sidecar_summary.startswith("no sidecar manages this group: no plan, no decision")
+    assert status.consumers[0].fill == pytest.approx(0.75)
+    assert set(states(status).values()) == {ConsumerState.RUNNING}
+    assert build_group_status(snapshot(plan=None, decisions=())).consumers[0].fill is None
 
 
 def test_unknown_values_are_question_marks() -> None:
     """An unknown value is never shown as 0; a dead consumer has no figures."""
-    made = build_group_status(seen(plan=None, write_rates={}))
-    assert run.format_figures(made.consumers[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
-    dead = next(row for row in build_group_status(seen()).consumers if row.state is ConsumerState.DEAD)
+    status = build_group_status(snapshot(plan=None, write_rates={}))
+    assert run.format_figures(status.consumers[0]) == ("2 (2 ?)", "?", "?", "?", "?", "?")
+    dead = next(row for row in build_group_status(snapshot()).consumers if row.state is ConsumerState.DEAD)
     assert set(run.format_figures(dead)) == {"-"}
 
 
 def test_heading_has_the_totals() -> None:
     """It has counts, partitions, rates and their source."""
-    said = run.format_heading(build_group_status(seen()), "g")
-    assert "group g (stable): 1 running, 2 planned, 2 desired; 4 partitions, 1 of them" in said
-    assert "writing 35 B/s, needed 55 B/s, backlog 100 B (given)" in said
+    heading = run.format_heading(build_group_status(snapshot()), "g")
+    assert "group g (stable): 1 running, 2 planned, 2 desired; 4 partitions, 1 of them" in heading
+    assert "writing 35 B/s, needed 55 B/s, backlog 100 B (given)" in heading
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(-3, "0 s"), (25, "25 s"), (180, "3 min"), (9000, "2.5 h"), (400_000, "5 days")]
+    ("seconds", "text"), [(-3, "0 s"), (25, "25 s"), (180, "3 min"), (9000, "2.5 h"), (400_000, "5 days")]
 )
-def test_ages_have_readable_units(seconds: float, said: str) -> None:
+def test_ages_have_readable_units(seconds: float, text: str) -> None:
     """Ages are shown in seconds, minutes, hours or days."""
-    assert format_age(seconds) == said
+    assert format_age(seconds) == text
 
 
 def _ended(seconds: float) -> bool:
@@ -181,15 +183,15 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         monkeypatch.setattr("trimtab.cli.top.run.install_signal_waiter", lambda: _ended)
         monkeypatch.setenv("COLUMNS", "160")
         code = main(["top", "--bootstrap", "nowhere:1", "--group", "g", *words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return call
 
 
 def test_once_prints_a_table(shown: Any) -> None:
     """--once prints the sidecar's state and a row for each consumer."""
-    code, out, _ = shown(seen(), "--once")
+    code, out, _ = shown(snapshot(), "--once")
     assert code == 0
     assert "decision 0 s ago: hold: 2 is right" in out
     assert [word for word in ("draining", "running", "dead") if word not in out] == []
@@ -197,7 +199,7 @@ def test_once_prints_a_table(shown: Any) -> None:
 
 def test_once_prints_json(shown: Any) -> None:
     """--format json has the same values, unrounded."""
-    code, out, _ = shown(seen(), "--once", "--format", "json")
+    code, out, _ = shown(snapshot(), "--once", "--format", "json")
     body = json.loads(out)
     assert code == 0
     assert (body["group"], body["planned"], body["is_managed"]) == ("g", 2, True)
@@ -206,17 +208,17 @@ def test_once_prints_json(shown: Any) -> None:
 
 def test_live_view_ends_at_a_signal(shown: Any) -> None:
     """Without --once it prints a table or JSON line for each reading until a signal."""
-    code, out, _ = shown(seen())
+    code, out, _ = shown(snapshot())
     assert code == 0
     assert "draining" in out
-    code, out, _ = shown(seen(), "--format", "json")
+    code, out, _ = shown(snapshot(), "--format", "json")
     assert code == 0
     assert json.loads(out)["running"] == 1
 
 
 def test_live_view_survives_a_broker_outage(shown: Any) -> None:
     """The live view shows the trouble below the table."""
-    code, out, _ = shown(seen(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)))
+    code, out, _ = shown(snapshot(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)))
     assert code == 0
     assert "no Kafka broker answers" in out
 
@@ -232,7 +234,9 @@ def test_unknown_group_is_an_error(shown: Any) -> None:
 
 def test_unreachable_broker_prints_no_table(shown: Any) -> None:
     """Without a broker the command prints what to check."""
-    code, out, err = shown(seen(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)), "--once")
+    code, out, err = shown(
+        snapshot(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)), "--once"
+    )
     assert (code, out) == (1, "")
     assert "no Kafka broker answers" in err
 
@@ -240,7 +244,7 @@ def test_unreachable_broker_prints_no_table(shown: Any) -> None:
 @pytest.mark.parametrize("words", [("--interval", "0"), ("--window", "0 s")])
 def test_intervals_must_be_positive(shown: Any, words: tuple[str, ...]) -> None:
     """An interval of 0 or less is rejected."""
-    code, _, err = shown(seen(), *words)
+    code, _, err = shown(snapshot(), *words)
     assert code == 2
     assert "above 0" in err
 
@@ -248,12 +252,12 @@ def test_intervals_must_be_positive(shown: Any, words: tuple[str, ...]) -> None:
 def test_table_fits_eighty_columns() -> None:
     """Long names fold; neither names nor states are cut."""
     pod = "lake-consumer-6b60d8c84ffcb6d-b2x8v"
-    speeds = {P[0]: PartitionLoad(9e8, backlog_bytes=9.9e11, required_bytes_per_s=9e8)}
+    loads = {P[0]: PartitionLoad(9e8, backlog_bytes=9.9e11, required_bytes_per_s=9e8)}
     group = ObservedGroup(GroupState.STABLE, (ObservedMember("1", pod, frozenset(P[:1])),))
     plan = replace(PLAN, draining=(pod,), capacities={pod: 9e8})
-    made = build_group_status(seen(group=group, write_rates=speeds, plan=plan))
+    status = build_group_status(snapshot(group=group, write_rates=loads, plan=plan))
     console = Console(width=80, record=True, file=StringIO())
-    console.print(run.build_status_table(made, "g"))
+    console.print(run.build_status_table(status, "g"))
     lines = console.export_text().splitlines()
     assert pod in "".join(line.split(" ")[0] for line in lines)
     assert any("900.0 MB/s" in line and "100%" in line and "draining" in line for line in lines)
@@ -261,17 +265,17 @@ def test_table_fits_eighty_columns() -> None:
 
 def test_last_status_stays_during_an_outage() -> None:
     """The last values stay, with their time and the start of the outage."""
-    good = build_group_status(seen())
+    good = build_group_status(snapshot())
     nothing = LiveGroupSnapshot(NOW + 5, ObservedGroup(), {}, "measured here", trouble=("no broker answers",))
     away = keep_last_status(
         keep_last_status(good, build_group_status(nothing)),
         build_group_status(replace(nothing, time=NOW + 9)),
     )
     assert (away.consumers, away.time, away.unreachable_since) == (good.consumers, NOW, NOW + 5)
-    said = printed(away)
-    assert re.search(r"broker unreachable since \S+, last seen at ", said)
-    assert "no broker answers" in said
-    assert "partitions" in said
+    output = printed(away)
+    assert re.search(r"broker unreachable since \S+, last seen at ", output)
+    assert "no broker answers" in output
+    assert "partitions" in output
     first = printed(keep_last_status(None, build_group_status(nothing)))
     assert "never reached" in first
     assert "0 B/s" not in first
@@ -280,15 +284,15 @@ def test_last_status_stays_during_an_outage() -> None:
 
 def test_absent_group_replaces_the_table() -> None:
     """A wrong name is reported instead of an empty table."""
-    made = build_group_status(LiveGroupSnapshot(NOW, ObservedGroup(GroupState.EMPTY), {}, "measured here"))
-    assert made.is_absent
-    assert "there is no group 'g'" in printed(made)
-    assert not build_group_status(seen()).is_absent
+    status = build_group_status(LiveGroupSnapshot(NOW, ObservedGroup(GroupState.EMPTY), {}, "measured here"))
+    assert status.is_absent
+    assert "there is no group 'g'" in printed(status)
+    assert not build_group_status(snapshot()).is_absent
 
 
-def printed(made: GroupStatus) -> str:
+def printed(status: GroupStatus) -> str:
     out = StringIO()
-    Console(file=out, width=200).print(run.build_status_table(made, "g"))
+    Console(file=out, width=200).print(run.build_status_table(status, "g"))
     return out.getvalue()
 
 
@@ -304,9 +308,9 @@ def test_interruptible_call_returns_result_and_error() -> None:
     """The caller gets the result of the thread, or its error."""
 
     def fails() -> None:
-        raise BrokerTimeoutError("nobody")
+        raise BrokerTimeoutError("no answer")
 
     wait = Event().wait
     assert run_interruptible(lambda: 3, wait) == 3
-    with pytest.raises(BrokerTimeoutError, match="nobody"):
+    with pytest.raises(BrokerTimeoutError, match="no answer"):
         run_interruptible(fails, wait)

@@ -11,14 +11,14 @@ def test_unresponsive_partitions_do_not_starve_others(monkeypatch: pytest.Monkey
     """An unresponsive partition is sampled again after all others."""
     silent = [TopicPartition("a", n) for n in range(MAX_SAMPLED_PARTITIONS)]
     heard = TopicPartition("b", 0)
-    asked: list[TopicPartition] = []
-    made = RecordSampler({"bootstrap.servers": "localhost:1"})
-    monkeypatch.setattr(made, "_read_newest_records", lambda starts, _: asked.extend(starts) or [])
+    sampled: list[TopicPartition] = []
+    sampler = RecordSampler({"bootstrap.servers": "localhost:1"})
+    monkeypatch.setattr(sampler, "_read_newest_records", lambda starts, _: sampled.extend(starts) or [])
     monkeypatch.setattr(record_sampler, "_group_sizes_by_partition", lambda _: {})
     ends = dict.fromkeys([*silent, heard], 100)
     begins = dict.fromkeys(ends, 0)
-    made.sample_record_sizes(ends, begins, 0.0)
-    assert heard not in asked
-    made.sample_record_sizes(ends, begins, 1.0)
-    made.close()
-    assert heard in asked
+    sampler.sample_record_sizes(ends, begins, 0.0)
+    assert heard not in sampled
+    sampler.sample_record_sizes(ends, begins, 1.0)
+    sampler.close()
+    assert heard in sampled

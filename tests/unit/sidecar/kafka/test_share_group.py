@@ -95,8 +95,8 @@ def test_loading_partition_makes_the_commits_unknown(coordinator: Coordinator) -
     commits = group.fetch_group_commits()
     assert not commits.is_known
     assert not commits.offsets
-    (said,) = commits.trouble
-    assert "CoordinatorLoadInProgressError: orders-1" in said
+    (text,) = commits.trouble
+    assert "CoordinatorLoadInProgressError: orders-1" in text
     assert clock.now - began >= SETTINGS.timeout
     coordinator.errors[1] = 0
     commits = group.fetch_group_commits()
@@ -119,8 +119,8 @@ def test_group_type_is_checked_until_known(coordinator: Coordinator) -> None:
     group = ShareGroupClient(SETTINGS, Ticking())
     assert "BrokerNotAvailableError" in group.describe_group()[1][0]
     coordinator.away = False
-    seen, trouble = group.describe_group()
-    assert seen.state is GroupState.UNKNOWN
+    described, trouble = group.describe_group()
+    assert described.state is GroupState.UNKNOWN
     assert trouble[0].startswith("group 'billing' is a classic group, not a share group")
     assert not group.fetch_group_commits().is_known
     coordinator.kind = "share"

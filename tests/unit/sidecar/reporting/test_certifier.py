@@ -34,12 +34,12 @@ def settings(**more: Any) -> SidecarSettings:
     return load_settings(None, {**GIVEN, "certify": True, **more})
 
 
-def observation(*speeds: float | None) -> Observation:
+def observation(*loads: float | None) -> Observation:
     """Two replicas that own alternate partitions."""
-    names = [TopicPartition("t", n) for n in range(len(speeds))]
+    names = [TopicPartition("t", n) for n in range(len(loads))]
     readers = tuple(ObservedMember(f"id{m}", f"w{m}", frozenset(names[m::2])) for m in range(2))
     return Observation(
-        {p: PartitionLoad(bytes_per_s=s) for p, s in zip(names, speeds, strict=True)},
+        {p: PartitionLoad(bytes_per_s=s) for p, s in zip(names, loads, strict=True)},
         ObservedGroup(GroupState.STABLE, readers),
         tuple(ReplicaInstance(f"w{m}", alive=True, started_at=0.0) for m in range(2)),
         GroupPlan("g", 1, 0.0, 2, "mbf", 100.0),
@@ -112,9 +112,9 @@ def test_endpoints_show_the_certificate() -> None:
     page = SidecarWebServer("g", SystemClock(), 30.0)
     assert page.handle_path("/certificate")[2] == b"null"
     made = certified()
-    verdict = ScalingDecision(ScalingAction.HOLD, ("",), DecisionMetrics())
+    decision = ScalingDecision(ScalingAction.HOLD, ("",), DecisionMetrics())
     report = IterationReport(
-        0.0, verdict, {}, 1, is_group_known=True, decision_seconds=0, iteration_seconds=0
+        0.0, decision, {}, 1, is_group_known=True, decision_seconds=0, iteration_seconds=0
     )
     page(replace(report, certificate=made))
     body = json.loads(page.handle_path("/certificate")[2])

@@ -40,16 +40,16 @@ A = TopicPartition("t", 0)
 
 def report(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -> IterationReport:
     """An iteration that holds and observed this number of moves."""
-    verdict = ScalingDecision(
+    decision = ScalingDecision(
         ScalingAction.HOLD,
         (reason,),
         DecisionMetrics(needed_rate=50.0, planned_replicas=3, desired_replicas=3),
     )
     changed = tuple(PartitionMove(TopicPartition("t", n), "a", "b") for n in range(moved))
-    speeds = {c.partition: PartitionLoad(10.0) for c in changed}
+    loads = {c.partition: PartitionLoad(10.0) for c in changed}
     readers = (ObservedMember("id", "a", frozenset({A})), ObservedMember("id2", "b"))
     return IterationReport(
-        time, verdict, speeds, 7,
+        time, decision, loads, 7,
         is_group_known=True, decision_seconds=0, iteration_seconds=0, members=readers,
         observed_moves=changed,
     )  # fmt: skip
@@ -64,10 +64,10 @@ def scaled_out() -> IterationReport:
     plan = GroupPlan("g", 8, 100.0, 5, "steady", 100.0, draining=("x",))
     moves = (Move(A, "a", "+1", 40.0, "a is too full"),)
     numbers = DecisionMetrics(needed_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1)
-    verdict = ScalingDecision(
+    decision = ScalingDecision(
         ScalingAction.SCALE_UP, ("3 -> 5: needed",), numbers, plan, 2, expected_moves=moves
     )
-    return replace(report(), decision=verdict)
+    return replace(report(), decision=decision)
 
 
 def test_record_survives_encoding() -> None:
@@ -96,8 +96,8 @@ def test_number_of_keys_is_bounded() -> None:
     """A compacted topic keeps a bounded number of records of a group."""
     last: DecisionRecord | None = None
     keys: set[str] = set()
-    for turn in range(3 * RECORD_SLOTS):
-        last = merge_decision_record(last, record(turn * 10.0, f"reason {'x' * (turn % 2)}"))
+    for number in range(3 * RECORD_SLOTS):
+        last = merge_decision_record(last, record(number * 10.0, f"reason {'x' * (number % 2)}"))
         keys.add(last.key)
     assert len(keys) == RECORD_SLOTS
     assert {json.loads(key)[0] for key in keys} == {"g"}
@@ -213,8 +213,8 @@ def test_every_iteration_is_recorded(recorder: DecisionRecorder, archive: Archiv
 def test_iteration_never_waits(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
     """An unresponsive topic delays no iteration; then the newest records are written."""
     archive.free.clear()
-    for turn in range(10 * MAX_QUEUED_RECORDS):
-        recorder(report(float(turn), f"reason {'x' * (turn % 2)}"))
+    for number in range(10 * MAX_QUEUED_RECORDS):
+        recorder(report(float(number), f"reason {'x' * (number % 2)}"))
     assert archive.kept == []
     archive.free.set()
     eventually(lambda: archive.kept and archive.kept[-1].until == 10 * MAX_QUEUED_RECORDS - 1)
@@ -232,8 +232,8 @@ def test_write_failure_is_logged_once(
     archive.broken = False
     recorder(report(3.0))
     eventually(lambda: archive.kept)
-    said = [r.getMessage() for r in caplog.records]
-    assert said == ["decisions are not recorded; scaling continues: not allowed"]
+    messages = [r.getMessage() for r in caplog.records]
+    assert messages == ["decisions are not recorded; scaling continues: not allowed"]
 
 
 def test_standby_records_nothing(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:

@@ -111,7 +111,7 @@ def test_consumption_window_spans_windows_and_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"min": 5, "max": 2}, "min=5 is above max=2"),
         ({"target": "keda"}, "target=keda needs workload"),
@@ -179,11 +179,11 @@ def test_consumption_window_spans_windows_and_batches() -> None:
         ({"stop-workers": True}, "stop-workers needs"),
     ],
 )
-def test_invalid_settings_are_named(given: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_named(given: dict[str, Any], message: str) -> None:
     """An invalid value is rejected with its name and a remedy, as exit code 2."""
     with pytest.raises(SettingError) as caught:
         load_settings(None, {**GOOD, **given})
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.exit_code == 2
 
 
@@ -201,14 +201,14 @@ def test_missing_settings_are_named(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("a: [", "line 1"), ("- a\n", "not a mapping"), (None, "No such file")]
+    ("text", "message"), [("a: [", "line 1"), ("- a\n", "not a mapping"), (None, "No such file")]
 )
-def test_invalid_files_are_named(tmp_path: Path, text: str | None, said: str) -> None:
+def test_invalid_files_are_named(tmp_path: Path, text: str | None, message: str) -> None:
     """A file that is missing, no YAML or no mapping is rejected with its name."""
     file = tmp_path / "sidecar.yaml"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(SettingError, match=said) as caught:
+    with pytest.raises(SettingError, match=message) as caught:
         load_settings(file, {})
     assert "sidecar.yaml" in str(caught.value)
 
@@ -270,7 +270,7 @@ def test_secret_reference_is_shown_unresolved(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"worker-command": "python w.py"}, 'write a list of words, like ["python", "worker.py"'),
         ({**PROCESS, "worker-command": ["w"]}, 'write a list of words, like ["python"'),
@@ -290,39 +290,39 @@ def test_secret_reference_is_shown_unresolved(
         ({"state-dir": 3}, "state-dir: write a path"),
     ],
 )
-def test_malformed_values_have_plain_errors(given: dict[str, Any], said: str) -> None:
+def test_malformed_values_have_plain_errors(given: dict[str, Any], message: str) -> None:
     """The error says what to write, with an example, instead of the validator's words."""
     with pytest.raises(SettingError) as caught:
         load_settings(None, {**GOOD, **given})
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert not any(word in str(caught.value) for word in ("input", "tuple", "pattern '^", "valid"))
 
 
 @pytest.mark.parametrize(
-    ("kafka", "said"),
+    ("kafka", "message"),
     [
         ({"security.protocoll": "SSL"}, "no setting 'security.protocoll'; did you mean 'secu"),
         ({"socket.timeout.ms": "hunter2"}, "does not take the value of 'socket.timeout.ms'"),
         ({"socket.keepalive.enable": "hunter2"}, "value of 'socket.keepalive.enable'"),
     ],
 )
-def test_unknown_librdkafka_setting_is_named(kafka: dict[str, str], said: str) -> None:
+def test_unknown_librdkafka_setting_is_named(kafka: dict[str, str], message: str) -> None:
     """It is a setting error (exit code 2), not an outage; its value is not shown."""
     settings = load_settings(None, {**GOOD, "bootstrap": "127.0.0.1:1", "kafka": kafka})
-    with pytest.raises(SidecarSettingError, match=re.escape(said)) as caught:
+    with pytest.raises(SidecarSettingError, match=re.escape(message)) as caught:
         BrokerClient(settings.client_config, "g", 0.1)
     assert "hunter2" not in str(caught.value)
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"bootstrap.servers": "b:1", "group.id": "g"}, "ingest as --worker-config"),
         ({**KEDA, "kubeconfig": "/nowhere/config"}, "kubeconfig /nowhere/config is no file"),
     ],
 )
-def test_wrong_file_is_recognized(given: dict[str, Any], said: str) -> None:
+def test_wrong_file_is_recognized(given: dict[str, Any], message: str) -> None:
     """A consumer's file given to the sidecar, and a missing kubeconfig, are named."""
-    with pytest.raises(SidecarSettingError, match=said):
+    with pytest.raises(SidecarSettingError, match=message):
         load_settings(None, {**GOOD, **given})
