@@ -88,8 +88,8 @@ def eligible(group: ConsumerGroup) -> dict[str, Member]:
 
 
 def weights(situation: Situation) -> Mapping[TopicPartition, float]:
-    framed = build_problem(index_group(situation.group), situation.load, situation.policy, open_mode=True)
-    return dict(zip(framed.partitions, framed.problem.weight.tolist(), strict=True))
+    indexed = build_problem(index_group(situation.group), situation.load, situation.policy, open_mode=True)
+    return dict(zip(indexed.partitions, indexed.problem.weight.tolist(), strict=True))
 
 
 def joined(situation: Situation, plan: PlacementPlan) -> Situation:
@@ -143,10 +143,10 @@ def test_no_member_is_overfull_if_the_load_fits(situation: Situation) -> None:
     The note on overload is there if the heuristic finds no room at the given capacities.
     """
     situation = replace(situation, policy=replace(situation.policy, consolidate=True))
-    framed = build_problem(index_group(situation.group), situation.load, situation.policy)
-    assume(framed.measured.any())
+    indexed = build_problem(index_group(situation.group), situation.load, situation.policy)
+    assume(indexed.measured.any())
     plan, weight = decided(situation), weights(situation)
-    left_out = (get_heuristic(situation.policy.heuristic).pack(framed.problem) == UNASSIGNED).any()
+    left_out = (get_heuristic(situation.policy.heuristic).pack(indexed.problem) == UNASSIGNED).any()
     over = [
         held
         for member, held in plan.assignment.items()
@@ -170,9 +170,9 @@ def test_idempotent_heuristics_keep_their_own_output(situation: Situation) -> No
     if get_heuristic(situation.policy.heuristic).packs_by_capacity:
         assert not sized(joined(situation, sized(situation))).moves
     situation = replace(situation, policy=replace(situation.policy, consolidate=True))
-    framed = build_problem(index_group(situation.group), situation.load, situation.policy)
-    assume(framed.measured.any())
-    assume(not (get_heuristic(situation.policy.heuristic).pack(framed.problem) == UNASSIGNED).any())
+    indexed = build_problem(index_group(situation.group), situation.load, situation.policy)
+    assume(indexed.measured.any())
+    assume(not (get_heuristic(situation.policy.heuristic).pack(indexed.problem) == UNASSIGNED).any())
     assert not decided(situation.with_owners(decided(situation))).moves
 
 

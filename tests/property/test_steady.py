@@ -58,7 +58,7 @@ class Objective:
     """bins + λ · (moved + β · expected to be evicted) / C, in plain Python."""
 
     problem: PackingProblem
-    knobs: SteadyParams
+    params: SteadyParams
 
     def of(self, bins: IntArray) -> float:
         problem = self.problem
@@ -67,8 +67,8 @@ class Objective:
         used = len(np.unique(bins)) if problem.new_member_capacity is not None else 0
         scale = problem.new_member_capacity or float(problem.capacity.mean())
         touched = float((problem.weight[away] + MOVE_BASE_LOAD * scale).sum())
-        load = touched + self.knobs.foresight * risk
-        return used + self.knobs.move_cost * load / scale
+        load = touched + self.params.foresight * risk
+        return used + self.params.move_cost * load / scale
 
     def evicted(self, bins: IntArray, number: int) -> float:
         assert self.problem.forecast is not None
@@ -173,19 +173,19 @@ def together(bins: IntArray) -> set[frozenset[int]]:
 @given(problems(), presets)
 def test_the_incremental_objective_equals_its_definition(problem: PackingProblem, preset: str) -> None:
     """After any number of changes the updated value is that of the definition."""
-    knobs = STEADY_PRESETS[preset]
+    params = STEADY_PRESETS[preset]
     assert problem.forecast is not None
-    price = knobs.move_cost / C
+    price = params.move_cost / C
     bins = Bins(
         problem,
         problem.forecast,
         bin_cost=1.0,
         move_cost=price * (problem.weight + MOVE_BASE_LOAD * C),
-        eviction_cost=price * knobs.foresight,
+        eviction_cost=price * params.foresight,
     )
     answer = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
     bins.reset_placement(answer)
-    assert bins.objective == pytest.approx(Objective(problem, knobs).of(answer), abs=NOISE)
+    assert bins.objective == pytest.approx(Objective(problem, params).of(answer), abs=NOISE)
 
 
 @given(problems())

@@ -79,24 +79,24 @@ def test_assignments_encode_as_in_kafka_python(
     sizes: dict[str, int], members: int, data: st.DataObject
 ) -> None:
     """The bytes are equal for the same topics and numbers, also for members without any."""
-    universe = PartitionIndex.from_numbers({t: np.arange(n, dtype=np.int32) for t, n in sizes.items()})
+    partition_index = PartitionIndex.from_numbers({t: np.arange(n, dtype=np.int32) for t, n in sizes.items()})
     owner = np.array(
-        [data.draw(st.integers(UNASSIGNED, members - 1)) for _ in range(len(universe))], dtype=np.int32
+        [data.draw(st.integers(UNASSIGNED, members - 1)) for _ in range(len(partition_index))], dtype=np.int32
     )
     user_data = [data.draw(st.binary(max_size=5)) for _ in range(members)]
     for version in (0, 1, 3):
-        written = encode_assignments(universe, owner, user_data, version)
+        written = encode_assignments(partition_index, owner, user_data, version)
         assert written == [
-            _theirs(universe, owner, member, user_data[member], version) for member in range(members)
+            _theirs(partition_index, owner, member, user_data[member], version) for member in range(members)
         ]
 
 
 def _theirs(
-    universe: PartitionIndex, owner: np.ndarray, member: int, user_data: bytes, version: int
+    partition_index: PartitionIndex, owner: np.ndarray, member: int, user_data: bytes, version: int
 ) -> bytes:
     held: dict[str, list[int]] = {}
     for item in np.flatnonzero(owner == member).tolist():
-        name = universe.partition_at(item)
+        name = partition_index.partition_at(item)
         held.setdefault(name.topic, []).append(name.partition)
     assignment = ConsumerProtocolAssignment(
         version=version,

@@ -1,8 +1,7 @@
-"""`make simulate-faults`: histories of the seeds from SEED on; one alone is told step by step.
+"""`make simulate-faults`: histories of the seeds from SEED on; a single one prints its trace.
 
-Each seed is a history of its own, so several processes (`--jobs`) run them side by side; what a
-seed gives does not depend on that. The last line is `RESULT {json}`; the exit code is 1 if anything
-was wrong.
+Seeds are independent, so several processes (`--jobs`) run them side by side with the same results.
+The last line is `RESULT {json}`; the exit code is 1 if an invariant was violated.
 """
 
 import argparse
@@ -28,7 +27,7 @@ CHUNK: Final = 10
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("-n", "--histories", type=int, default=1, help="how many seeds")
@@ -71,7 +70,7 @@ _IN_FORCE: Final = ExitStack()
 
 
 def _begin() -> None:
-    """Make a process ready for histories; what is replaced stays so to its end."""
+    """Prepare a process for histories; the replaced names stay replaced until it ends."""
     logging.disable(logging.CRITICAL)
     _IN_FORCE.enter_context(simulated())
 

@@ -1,8 +1,8 @@
 """The simulated cluster: the logs of topics, and the coordinator of one consumer group.
 
-The coordinator follows Kafka's own for the classic protocol (`GroupCoordinator`): the states, who
-is expired and when, what each request is answered in each state, and the check of member and
-generation that a commit must pass. It knows bytes only, of subscriptions and assignments.
+The coordinator follows Kafka's `GroupCoordinator` for the classic protocol: its states, the expiry
+of members, the response to each request in each state, and the check of member and generation in
+a commit. Subscriptions and assignments are opaque bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ Respond = Callable[["Answer"], None]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the coordinator says: an error's name, or the parts that the request asked for."""
+    """The coordinator's response: the name of an error, or the requested fields."""
 
     error: str | None = None
     member: str = ""
@@ -37,9 +37,9 @@ class Answer:
 
 
 class Log:
-    """The records of all partitions: an offset is missing where a transaction has its marker.
+    """Records of all partitions; the offset of a transaction marker has no record.
 
-    What lies below `lows` retention has deleted: nobody can read it, the checks still know it.
+    Retention deletes the records below `lows` for readers; the checks still see them.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Log:
         self.count = 0
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give a topic so many partitions; those there are stay."""
+        """Give a topic this number of partitions; existing ones stay."""
         for number in range(partitions):
             partition = TopicPartition(topic, number)
             self.records.setdefault(partition, {})
@@ -67,7 +67,7 @@ class Log:
         self.lows[partition] = max(self.lows[partition], min(before, self.ends[partition]))
 
     def append(self, partition: TopicPartition, *, skip: int = 0) -> None:
-        """Add a record whose value nobody else has, after `skip` offsets that are not readable."""
+        """Add a record with a unique value, after `skip` unreadable offsets."""
         offset = self.ends[partition] + skip
         self.count += 1
         self.records[partition][offset] = b"%d" % self.count
@@ -77,7 +77,7 @@ class Log:
 
 @dataclass(slots=True)
 class SimulatedGroupMember:
-    """A member as the coordinator knows it."""
+    """The coordinator's state of a member."""
 
     id: str
     client: str
@@ -95,7 +95,7 @@ class SimulatedGroupMember:
 
 @dataclass(slots=True)
 class Watchers:
-    """Who is told what the group does: the invariants."""
+    """Listeners to the group's events: the invariants."""
 
     assigned: Callable[["Group", Mapping[str, bytes]], None] = lambda _group, _given: None
     committed: Callable[[str, TopicPartition, int], None] = lambda _member, _partition, _offset: None
@@ -104,7 +104,7 @@ class Watchers:
 
 @dataclass(slots=True)
 class Group:
-    """The coordinator of one group; times in seconds."""
+    """The coordinator of one group; times are in seconds."""
 
     hub: Hub
     session_timeout: float
@@ -124,7 +124,7 @@ class Group:
     # -- requests ---------------------------------------------------------------------------------
 
     def join(self, member: str, client: str, subscription: bytes, respond: Respond) -> None:
-        """Join, or join again; answered when all members have, or when the time is up."""
+        """Join or rejoin; the response comes when all members have joined, or on timeout."""
         if not member:
             self._given += 1
             name = f"{client}#{self._given}"
@@ -152,7 +152,7 @@ class Group:
         self._prepare(f"{client} joins")
 
     def sync(self, member: str, generation: int, given: Mapping[str, bytes] | None, respond: Respond) -> None:
-        """Bring the leader's assignments, or ask for one's own."""
+        """Send the leader's assignments, or request the member's own."""
         known = self.members.get(member)
         error = self._wrong(known, generation)
         if known is None or error is not None:
@@ -169,7 +169,7 @@ class Group:
                 self._assign(given)
 
     def heartbeat(self, member: str, generation: int, respond: Respond) -> None:
-        """Say that a member lives."""
+        """Extend the session of a member."""
         known = self.members.get(member)
         error = self._wrong(known, generation)
         if known is None or error is not None:
@@ -179,7 +179,7 @@ class Group:
         respond(Answer(REBALANCING if self.state == PREPARING else None))
 
     def leave(self, member: str, respond: Respond) -> None:
-        """Let a member go."""
+        """Remove a member."""
         self.pending.discard(member)
         if member not in self.members:
             respond(Answer(UNKNOWN_MEMBER))
@@ -194,7 +194,7 @@ class Group:
         offsets: Mapping[TopicPartition, tuple[int, str]],
         respond: Respond,
     ) -> None:
-        """Take offsets, of a member of this generation only."""
+        """Accept offsets, only from a member of the current generation."""
         known = self.members.get(member)
         error = self._wrong(known, generation)
         if error is None and self.state == COMPLETING:
@@ -206,7 +206,7 @@ class Group:
         self.store(member, offsets, respond)
 
     def store(self, member: str, offsets: Mapping[TopicPartition, tuple[int, str]], respond: Respond) -> None:
-        """Take offsets unseen, as those of a consumer that is in no group."""
+        """Accept offsets without a check, as from a consumer without a group."""
         for partition, (offset, _) in sorted(offsets.items()):
             self.watchers.committed(member, partition, offset)
         self.offsets.update(offsets)
@@ -237,7 +237,7 @@ class Group:
         self._try_complete()
 
     def _overdue(self, number: int) -> None:
-        """Go on without those who did not join in time."""
+        """Continue without the members that did not join in time."""
         if self.state != PREPARING or number != self._round:
             return
         for member in [m for m in self.members.values() if m.joining is None]:
@@ -287,7 +287,7 @@ class Group:
             respond(answer)
 
     def _expire_later(self, member: SimulatedGroupMember) -> None:
-        """Look again when the member's session could be over."""
+        """Check again when the member's session may have expired."""
         if member.watched:
             return
         member.watched = True
@@ -314,6 +314,6 @@ class Group:
             self._prepare(f"{member.id} {why}")
 
     def described(self) -> list[tuple[Any, ...]]:
-        """Return (id, client, assignment) of each member; assignments in a stable group only."""
+        """Return (id, client, assignment) of each member; assignments only in a stable group."""
         stable = self.state == STABLE
         return [(m.id, m.client, m.assignment if stable else b"") for m in self.members.values()]

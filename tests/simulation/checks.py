@@ -1,18 +1,18 @@
-"""The invariants: looked at with every step that could break them, and once more at rest.
+"""The invariants: checked with every step that could violate them, and once more at rest.
 
-1. *Once*: a table gets a record at most once, with the value that was produced.
-2. *All*: when a table's mark passes a record, the table has it, or says that it has it not: then
-   the record had been deleted before it was read. Marks never go back.
-3. *Files*: a commit names no file that was thrown away.
-4. *One owner*: who takes a partition over finds nobody else who would still hand out its records;
-   who has lost it to another hands out nothing of it.
-5. *Withheld*: the leader gives no partition to a member while another one holds it.
-6. *Commits*: the group takes offsets of a partition only from the member that it was given to
-   last, never beyond what the table holds.
-7. *Sidecar*: nothing is stopped that owns a partition; no plan is outside of the limits, and no
+1. *Once*: a table gets a record at most once, with the produced value.
+2. *All*: when a table's committed offset passes a record, the table has it, or records a gap: then
+   the record had been deleted before it was read. Committed offsets never go back.
+3. *Files*: a commit refers to no deleted file.
+4. *One owner*: when a member takes over a partition, no other member still hands out its records;
+   a member that lost a partition to another hands out nothing of it.
+5. *Withheld*: the leader assigns no partition that another member holds.
+6. *Commits*: the group accepts offsets of a partition only from its last assigned member, and none
+   beyond the table's.
+7. *Sidecar*: no replica that owns a partition is stopped; no plan exceeds the limits, and no
    more replicas are started than they allow.
-8. *At rest*: when faults have stopped, every record that is left is in the tables, every partition
-   has an owner, the group is stable and stays so.
+8. *At rest*: after the faults, every remaining record is in the tables, every partition has an
+   owner, and the group is stable and stays so.
 """
 
 from bisect import bisect_left
@@ -36,7 +36,7 @@ Wanted = Callable[[str, bytes], bool]
 
 @dataclass(slots=True)
 class Checks:
-    """What has been seen so far; `fail` is told of the first thing that is wrong."""
+    """State of the invariants; `fail` receives the first violation."""
 
     group: str
     table: str
@@ -63,7 +63,7 @@ class Checks:
     # -- the lake ---------------------------------------------------------------------------------
 
     def added(self, content: Content, snapshot: Snapshot) -> None:
-        """Look at a snapshot before it becomes the newest."""
+        """Check a snapshot before it becomes the newest."""
         self.commits += 1
         for row in snapshot.rows:
             self._row(content, row)
@@ -80,7 +80,7 @@ class Checks:
             self._complete(content, snapshot.gaps, partition, start, mark)
 
     def missing(self, content: Content, staged: StagedFiles) -> None:
-        """Say that a commit names files that are gone."""
+        """Report that a commit refers to deleted files."""
         self.fail(f"{content.name}: the commit of {staged.attempt} names files that were deleted")
 
     def _row(self, content: Content, row: Row) -> None:
@@ -92,9 +92,9 @@ class Checks:
             self.fail(f"{content.name}: {row.partition} offset {row.offset} is another record")
 
     def _begin(self, content: Content, snapshot: Snapshot, partition: TopicPartition) -> int:
-        """Return where the group began to read a partition: nothing before that is its own.
+        """Return the offset from which the group reads a partition; earlier records are not its own.
 
-        The topic's own table says so, also where another one was first, and retention after it.
+        It is in the topic's own table, even if another table was first, and after retention.
         """
         if content.name != self.table or partition in self.begins:
             return self.begins.get(partition, self.log.lows[partition])
@@ -102,7 +102,7 @@ class Checks:
         return self.begins.setdefault(partition, min(self.log.lows[partition], *found, 1 << 62))
 
     def _gaps(self, content: Content, snapshot: Snapshot) -> None:
-        """Look at what a table says that it lacks: what was deleted, and it has nothing of it."""
+        """Check the recorded gaps of a table: deleted records, of which it has none."""
         if snapshot.gaps is content.gaps:
             return
         for partition, missing in snapshot.gaps.groups[self.group].items():
@@ -119,7 +119,7 @@ class Checks:
     def _complete(
         self, content: Content, gaps: TableGaps, partition: TopicPartition, start: int, end: int
     ) -> None:
-        """Look for records that a table should have; a table made later has the topic's gaps."""
+        """Find records that a table lacks; a table created later has the topic's gaps."""
         lacks = [found.missing_offsets(self.group, partition).ranges for found in (gaps, self.told)]
         for offset in self._between(partition, start, end):
             value = self.log.records[partition][offset]
@@ -137,7 +137,7 @@ class Checks:
     # -- the group --------------------------------------------------------------------------------
 
     def assigned(self, group: Group, given: Mapping[str, bytes]) -> None:
-        """Look at a leader's assignments when they arrive."""
+        """Check a leader's assignments when they arrive."""
         for member, data in given.items():
             if member in group.members:
                 found = ConsumerProtocolAssignment.decode(data).partitions()
@@ -159,7 +159,7 @@ class Checks:
         return None
 
     def committed(self, member: str, partition: TopicPartition, offset: int) -> None:
-        """Look at an offset that the group accepts."""
+        """Check an offset that the group accepts."""
         if self.given.get(partition) != member:
             self.fail(f"{member} committed {partition}, which was given to {self.given.get(partition)}")
         mark = self.marks(partition)
@@ -167,7 +167,7 @@ class Checks:
             self.fail(f"{member} committed {partition} up to {offset}, its table is at {mark}")
 
     def took(self, worker: Worker, partitions: frozenset[TopicPartition]) -> None:
-        """Look at partitions that a worker takes over."""
+        """Check partitions that a worker takes over."""
         self.handovers += len(partitions)
         for partition in sorted(partitions):
             holder = self._holder(partition, worker.name)
@@ -177,7 +177,7 @@ class Checks:
             self.stints[key] = self.stints.get(key, 0) + 1
 
     def handed(self, worker: Worker, messages: Sequence[Any]) -> None:
-        """Look at records that a worker's application is given."""
+        """Check records handed to a worker's application."""
         self.handed_out += len(messages)
         for partition in {message.at for message in messages}:
             if partition not in worker.owned():
@@ -193,7 +193,7 @@ class Checks:
     # -- at rest ----------------------------------------------------------------------------------
 
     def unread(self) -> list[str]:
-        """Return the partitions whose records are not all in the topic's table."""
+        """Return the partitions with records missing in the topic's table."""
         return [
             f"{partition} is read up to {self.marks(partition)} of {offsets[-1] + 1}"
             for partition, offsets in sorted(self.log.sorted.items())
@@ -201,7 +201,7 @@ class Checks:
         ]
 
     def unowned(self) -> list[str]:
-        """Return the partitions that nobody reads, or more than one."""
+        """Return the partitions with no reader, or with more than one."""
         owners: dict[TopicPartition, list[str]] = {p: [] for p in self.log.records}
         for worker in self.workers.values():
             if worker.alive and worker.reads():
@@ -210,7 +210,7 @@ class Checks:
         return [f"{p} has {o or 'nobody'}" for p, o in sorted(owners.items()) if len(o) != 1]
 
     def incomplete(self, tables: Iterable[Content]) -> None:
-        """Look once more for records that no table has."""
+        """Check again for records that no table has."""
         for content in tables:
             for partition in self.log.ends:
                 mark = self.marks(partition) or 0

@@ -1,4 +1,4 @@
-"""The simulation's seams are in force for these tests only."""
+"""The simulation's seams apply to these tests only."""
 
 import logging
 from collections.abc import Generator
@@ -10,7 +10,7 @@ from simulation.seams import simulated
 
 @pytest.fixture(autouse=True)
 def seams() -> Generator[None]:
-    """Replace threads and clients; hold our code's log lines, of which there are thousands."""
+    """Replace threads and clients; suppress the product's log lines, of which there are thousands."""
     logging.disable(logging.CRITICAL)
     try:
         with simulated():

@@ -1,4 +1,4 @@
-"""What can go wrong, each as one event of a history; which, when and to whom is up to the seed."""
+"""Faults, each as one event of a history; the seed chooses kind, time and target."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -15,7 +15,7 @@ STEPS: Final = (*FLUSH_STEPS, *REBALANCE_STEPS)
 
 
 def crash(at: "History") -> str | None:
-    """Let a worker die at its next passage of a named step."""
+    """Kill a worker at its next passage of a named step."""
     worker = at.any_worker()
     if worker is None or at.deaths_left <= 0:
         return None
@@ -25,7 +25,7 @@ def crash(at: "History") -> str | None:
 
 
 def kill(at: "History") -> str | None:
-    """Let a worker die here and now."""
+    """Kill a worker at once."""
     worker = at.any_worker()
     if worker is None or at.deaths_left <= 0:
         return None
@@ -35,7 +35,7 @@ def kill(at: "History") -> str | None:
 
 
 def freeze(at: "History") -> str | None:
-    """Stop a worker, often for longer than the session timeout, and let it go on."""
+    """Freeze a worker, often for longer than the session timeout, then continue it."""
     worker = at.any_worker()
     if worker is None:
         return None
@@ -45,7 +45,7 @@ def freeze(at: "History") -> str | None:
 
 
 def cut(at: "History") -> str | None:
-    """Cut a worker off from the brokers; not from the lake."""
+    """Cut a worker off from the brokers, not from the lake."""
     worker = at.any_worker()
     if worker is None:
         return None
@@ -55,7 +55,7 @@ def cut(at: "History") -> str | None:
 
 
 def stall(at: "History") -> str | None:
-    """Let a worker's application not poll for a while; its threads go on."""
+    """Keep a worker's application from polling for a while; its threads continue."""
     worker = at.any_worker()
     if worker is None:
         return None
@@ -64,14 +64,14 @@ def stall(at: "History") -> str | None:
 
 
 def brokers(at: "History") -> str | None:
-    """Let the brokers be away."""
+    """Make the brokers unreachable."""
     seconds = at.rng.uniform(0.2, 1.5) * at.shape.session_timeout
     at.network.down(seconds)
     return f"the brokers are away for {seconds:.1f} s"
 
 
 def messages(at: "History") -> str | None:
-    """Lose, double and delay messages, or stop doing so."""
+    """Lose, duplicate and delay messages, or stop doing so."""
     network, rng = at.network, at.rng
     network.lost, network.doubled, network.slow = (
         rng.choice((0.0, 0.02, 0.1)),
@@ -82,7 +82,7 @@ def messages(at: "History") -> str | None:
 
 
 def lake(at: "History") -> str | None:
-    """Let calls of the lake fail, or go unanswered, or land late, or stop doing so."""
+    """Let calls of the lake fail, get no response or take effect late, or stop doing so."""
     trouble, rng = at.lake.trouble, at.rng
     trouble.failing, trouble.unanswered, trouble.late = (
         rng.choice((0.0, 0.0, 0.2)),
@@ -93,14 +93,14 @@ def lake(at: "History") -> str | None:
 
 
 def lake_away(at: "History") -> str | None:
-    """Let the lake be away."""
+    """Make the lake unreachable."""
     seconds = at.rng.uniform(0.5, 4.0)
     at.lake.trouble.away = at.hub.now + seconds
     return f"the lake is away for {seconds:.1f} s"
 
 
 def sidecar(at: "History") -> str | None:
-    """Kill the sidecar; another one starts a while later, with nothing but what is published."""
+    """Kill the sidecar; another one starts later and knows only published state."""
     if at.sidecar is None or not at.sidecar.alive:
         return None
     at.sidecar.end()
@@ -120,7 +120,7 @@ def grow(at: "History") -> str | None:
 
 
 def retention(at: "History") -> str | None:
-    """Delete the older records of some partitions, read or not."""
+    """Delete the older records of some partitions, read or unread."""
     told: list[str] = []
     for partition in sorted(at.log.ends):
         low, end = at.log.lows[partition], at.log.ends[partition]
@@ -131,7 +131,7 @@ def retention(at: "History") -> str | None:
 
 
 def leave(at: "History") -> str | None:
-    """Ask a worker to end, as an operator may; the sidecar has not been told."""
+    """Ask a worker to end, as an operator may; the sidecar does not know."""
     worker = at.any_worker()
     if worker is None or at.deaths_left <= 0:
         return None

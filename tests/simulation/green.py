@@ -1,15 +1,15 @@
-"""Threads as coroutines on a simulated clock: everything is decided by one seed.
+"""Threads as coroutines on a simulated clock: one seed decides everything.
 
-One `Hub` runs the history: a heap of things to do, ordered by time and, at equal times, by chance.
-A `Thread` of a simulated process is a greenlet: it runs until it waits, and waiting is the only
-place where another one can go on. A `Process` owns threads; it can be frozen (nothing of it runs
-until it thaws) and killed (nothing of it runs ever again).
+One `Hub` runs the history: a heap of actions, ordered by time and, at equal times, by chance.
+A `Thread` of a simulated process is a greenlet: it runs until it waits, and another one can
+continue only then. A `Process` owns threads; it can be frozen (none of them runs until it
+thaws) and killed (none of them runs again).
 
-`Event`, `Thread`, `Queue`, `Future` and `wait_for` have the methods that our code uses of the
+`Event`, `Thread`, `Queue`, `Future` and `wait_for` have the methods that the product uses of the
 modules `threading`, `queue` and `concurrent.futures`.
 
-A real machine may delay any thread by any amount. So a wait that ends by time lasts at least a
-short while here, which makes the loops that look around every few milliseconds affordable.
+A real machine may delay any thread by any amount. So a wait with a timeout has a minimum duration
+here, which makes loops that poll every few milliseconds affordable.
 """
 
 import heapq

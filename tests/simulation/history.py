@@ -1,8 +1,7 @@
-"""One history: a seed gives the group, its load, what goes wrong and when, and who runs first.
+"""One history: a seed decides the group, its load, the faults and their times, and the schedule.
 
-First everything is calm and the sidecar starts the workers; then faults come; then they stop, and
-the group must come to rest with every record in its table. The first thing that is wrong ends the
-history.
+First all is calm and the sidecar starts the workers; then come faults; then they stop, and
+the group must come to rest with every record in its table. The first violation ends the history.
 """
 
 import logging
@@ -56,7 +55,7 @@ RESTFUL: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a history is made of; seconds, records/s, partitions, replicas."""
+    """Parameters of a history; seconds, records/s, partitions, replicas."""
 
     partitions: int
     most_partitions: int
@@ -90,7 +89,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a history came to; `wrong` is None where nothing was."""
+    """Outcome of a history; `wrong` is None without a violation."""
 
     seed: int
     wrong: str | None
@@ -106,7 +105,7 @@ class Result:
 
 
 class _Tell(logging.Handler):
-    """Takes what our code logs into the trace."""
+    """Writes the product's log into the trace."""
 
     def __init__(self, history: "History") -> None:
         super().__init__()
@@ -118,7 +117,7 @@ class _Tell(logging.Handler):
 
 @dataclass(slots=True)
 class History:
-    """Everything that a history is made of while it runs."""
+    """State of a running history."""
 
     seed: int
     tracing: bool = False
@@ -227,7 +226,7 @@ class History:
             worker.crash_at, worker.stall = "", 0.0
 
     def _unrest(self) -> list[str]:
-        """Return what is not as it should be in the end."""
+        """Return the violations at rest."""
         found = [*self.checks.unread(), *self.checks.unowned()]
         plan, alive = self.plan(), [w for w in self.workers.values() if w.alive]
         if plan is None or len(alive) != plan.replicas or plan.draining:
@@ -259,7 +258,7 @@ class History:
             self.trace.append(f"{self.hub.now:8.3f}  {who:10}  {text}")
 
     def fail(self, what: str) -> None:
-        """End the history: something is wrong."""
+        """End the history with a violation."""
         if self.wrong is None:
             self.wrong = f"at {self.hub.now:.3f} s: {what}"
             self.tell(f"WRONG: {what}")
@@ -290,7 +289,7 @@ class History:
         self.hub.at(pause, self._produce)
 
     def speeds(self) -> Mapping[TopicPartition, PartitionLoad]:
-        """Return what a perfect monitor would measure; now and then it knows nothing."""
+        """Return the measurements of a perfect monitor; sometimes none."""
         partitions = sorted(self.log.records)
         total = sum(self._weights.get(p, 1.0) for p in partitions)
         known = self.hub.rng.random() > 0.02
@@ -307,12 +306,12 @@ class History:
     # -- processes --------------------------------------------------------------------------------
 
     def any_worker(self) -> Worker | None:
-        """Return a live worker by chance."""
+        """Return a random live worker."""
         alive = [worker for worker in self.workers.values() if worker.alive]
         return self.rng.choice(alive) if alive else None
 
     def start_sidecar(self) -> None:
-        """Start a sidecar that knows nothing yet."""
+        """Start a sidecar without any state."""
         process = self.sidecar = green.Process(self.hub, "sidecar")
         process.on_death = self._died(process)
         settings = sidecar_settings(self.shape.least, self.shape.most, self.shape.heuristic)
@@ -378,7 +377,7 @@ class History:
 
 @cache
 def sidecar_settings(least: int, most: int, heuristic: str) -> SidecarSettings:
-    """Return the sidecar's settings: quick ones, so that a short history holds many decisions."""
+    """Return the sidecar's settings: short times, so that a history holds many decisions."""
     given = {
         "bootstrap": "simulated:9092",
         "group": GROUP,

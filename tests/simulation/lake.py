@@ -1,8 +1,8 @@
 """The simulated lake: tables in memory behind the ports `Lake` and `LakeTable`.
 
-A commit looks at the table once more when it arrives, as Iceberg's validator does, and adds rows
-and marks at once. What can go wrong: a call is not answered, before or after its work was done; a
-commit that was not answered lands later, as long as the table is still the one it was made for.
+A commit checks the table once more when it arrives, as Iceberg's validator does, and adds rows
+and offsets at once. Faults: a call gets no response, before or after its work was done; a commit
+without a response takes effect later, unless the table has changed.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ COLUMNS: Final = ("topic", "partition", "offset", "value")
 
 
 class Row(NamedTuple):
-    """A row of a table: a record's coordinates and its value."""
+    """A row of a table: the coordinates of a record and its value."""
 
     partition: TopicPartition
     offset: int
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 class Frame(DataFrame):  # type: ignore[misc] # the transform's contract asks for this class
-    """Rows on their way; `columns_` are their names."""
+    """Rows before a commit; `columns_` are their names."""
 
     rows: tuple[Row, ...]
     columns_: frozenset[str]
@@ -45,12 +45,12 @@ class Frame(DataFrame):  # type: ignore[misc] # the transform's contract asks fo
     def __init__(self, rows: Iterable[Row], columns: Iterable[str] = COLUMNS) -> None: ...
 
     def selectExpr(self, *expressions: Any) -> "Frame":  # noqa: N802 - the interface
-        """Add columns, as a contract test asks for: "'x' AS name"."""
+        """Add columns, as a contract test requests: "'x' AS name"."""
         added = {e.rpartition(" ")[2] for e in expressions if e != "*"}
         return Frame(self.rows, self.columns_ | added)
 
     def keep(self, wanted: Callable[[Row], bool]) -> "Frame":
-        """Return the rows that are wanted."""
+        """Return the selected rows."""
         return Frame((row for row in self.rows if wanted(row)), self.columns_)
 
 
@@ -66,7 +66,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Content:
-    """A table as the storage holds it, apart from anybody's view of it."""
+    """A stored table, apart from the views of its clients."""
 
     name: str
     columns: frozenset[str] = frozenset(COLUMNS)
@@ -85,12 +85,12 @@ class Content:
         return self.snapshots[-1].gaps
 
     def count(self) -> int:
-        """Return how many rows are visible."""
+        """Return the number of visible rows."""
         return sum(len(snapshot.rows) for snapshot in self.snapshots)
 
 
 class Trouble:
-    """What the next calls of the lake run into; chances per call, `away` until then."""
+    """Faults of the next calls of the lake: probabilities per call, and `away` until a time."""
 
     def __init__(self, hub: green.Hub) -> None:
         self._hub = hub
@@ -100,11 +100,11 @@ class Trouble:
         self.away = 0.0
 
     def heal(self) -> None:
-        """Let everything through from now on."""
+        """Stop all faults."""
         self.failing = self.unanswered = self.late = self.away = 0.0
 
     def begin(self) -> None:
-        """Take the time of a call. Raises LakeUnavailableError, with nothing done."""
+        """Wait for the duration of a call. Raises LakeUnavailableError, with nothing done."""
         self._hub.sleep(self._hub.rng.uniform(0.005, 0.1))
         if self._hub.now < self.away or self._hub.rng.random() < self.failing:
             raise LakeUnavailableError("simulated: no answer, nothing was done")
@@ -115,7 +115,7 @@ class Trouble:
         return rng.uniform(0.1, 4.0) if rng.random() < self.late else 0.0
 
     def answer(self) -> None:
-        """Take the time of the answer. Raises LakeUnavailableError although the work is done."""
+        """Wait for the duration of the response. Raises LakeUnavailableError although the work is done."""
         self._hub.sleep(self._hub.rng.uniform(0.001, 0.02))
         if self._hub.rng.random() < self.unanswered:
             raise LakeUnavailableError("simulated: the answer was lost")

@@ -1,12 +1,11 @@
 """Stand-in for kafka-python's consumer: the parts that the member and its coordinator use.
 
-The coordinator follows `kafka.coordinator` 3.0, with what our code has learned to live with: one
-join task that outlasts a poll, heartbeats that are off while it is under way, `rejoining` that
-survives a failed join (so that the listener is told of a loss only before the first one), an
-assignment that is applied before the listener has given up what is revoked.
+The coordinator follows `kafka.coordinator` 3.0, including what the product works around: one
+join task that outlasts a poll, heartbeats that are off during a join, `rejoining` that survives a
+failed join (so the listener hears of a loss only before the first one), and an assignment that is
+applied before the listener has given up the revoked partitions.
 
-Its I/O thread is one thread here for each thing that is awaited there; they take turns where the
-real one awaits.
+Each coroutine of its I/O thread is one thread here; they take turns where the real one awaits.
 """
 
 # pyright: reportPrivateUsage=false
@@ -100,7 +99,7 @@ class Net:
 
 
 class Sleep:
-    """An awaitable that lets the other threads go on."""
+    """An awaitable during which the other threads run."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -136,7 +135,7 @@ class Called:
 
 
 class Manager:
-    """Runs things soon."""
+    """Runs callbacks soon."""
 
     def call_soon(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Called:
         called = Called()

@@ -1,8 +1,8 @@
-"""The way between a process and the brokers: each message may be late, lost, or come twice.
+"""The connection between a process and the brokers: messages may be late, lost, or duplicated.
 
-A request travels, is handled, and its answer travels back. While a process is cut off, requests and
-answers are lost and the process finds out some time later; so an answer that does not come says
-nothing about whether the request was handled. Requests in flight when a cut begins are lost, too.
+A request travels, is handled, and its response travels back. While a process is cut off, requests
+and responses are lost, and the process notices some time later; so a missing response does not
+tell whether the request was handled. Requests in flight when a cut begins are lost, too.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ Handler = Callable[[Callable[[Any], None]], None]
 
 
 class Unreachable(Exception):
-    """No answer: the request may or may not have been handled."""
+    """No response: the request may or may not have been handled."""
 
 
 @dataclass(slots=True)
 class Network:
-    """All ways; chances per message, times in seconds."""
+    """All connections; probabilities per message, times in seconds."""
 
     hub: Hub
     lost: float = 0.0
@@ -35,22 +35,22 @@ class Network:
         self._cut[name] = self.hub.now + seconds
 
     def down(self, seconds: float) -> None:
-        """Let the brokers be away for a while."""
+        """Make the brokers unreachable for a while."""
         self._down = self.hub.now + seconds
 
     def heal(self) -> None:
-        """Let everything through from now on."""
+        """Stop all faults."""
         self.lost = self.doubled = self.slow = self._down = 0.0
         self._cut.clear()
 
     def away(self, name: str) -> bool:
-        """Whether nothing gets through between a process and the brokers."""
+        """Return whether a process cannot reach the brokers."""
         return self.hub.now < max(self._down, self._cut.get(name, 0.0))
 
     def call(self, handler: Handler, *, twice: bool = True) -> Any:
-        """Send a request from the current process and wait for the answer. Raises Unreachable.
+        """Send a request from the current process and wait for the response. Raises Unreachable.
 
-        `twice`: it may be handled a second time, later, as when a client sends it again.
+        With `twice` it may be handled again later, as when a client retries.
         """
         caller, future = process(), Future()
         self._send(caller, future, handler, self.doubled if twice else 0.0)

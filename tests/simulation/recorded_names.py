@@ -82,7 +82,7 @@ class Chance:
 
 
 def copies(chance: Chance, what: Iterable[Name]) -> dict[Name, tuple[str | None, ...]]:
-    """Return the racks of two replicas each; some brokers do not say theirs."""
+    """Return the racks of two replicas each; some brokers have none."""
     found: dict[Name, tuple[str | None, ...]] = {}
     for name in what:
         first = chance.below(3)
@@ -96,7 +96,7 @@ def copies(chance: Chance, what: Iterable[Name]) -> dict[Name, tuple[str | None,
 
 @dataclass(frozen=True)
 class Someone:
-    """Who reads: id, topics, own capacity, lasting name, whether it is to go, where it is."""
+    """A member: id, topics, own capacity, instance, draining, rack."""
 
     id: str
     topics: tuple[str, ...]
@@ -108,7 +108,7 @@ class Someone:
 
 @dataclass(frozen=True)
 class Case:
-    """What one placement is given."""
+    """Input of one placement."""
 
     who: tuple[Someone, ...]
     what: tuple[Name, ...]
@@ -122,7 +122,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Told:
-    """What the leader knows beside the members' bytes."""
+    """The leader's knowledge besides the members' bytes."""
 
     heuristic: str
     topics: Mapping[str, int]
@@ -133,7 +133,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Settings:
-    """What an operator asks for; paces are (value, period, percent)."""
+    """An operator's settings; paces are (value, period, percent)."""
 
     heuristic: str = "mbf"
     takes: float = 100.0
@@ -157,7 +157,7 @@ class Settings:
 
 @dataclass
 class Seen:
-    """What the sidecar is shown in one turn; a rate is (rate, waiting), each None if unknown."""
+    """Input of the sidecar in one iteration; a rate is (rate, backlog), each None if unknown."""
 
     rates: dict[Name, tuple[float | None, float | None]]
     state: str
@@ -204,7 +204,7 @@ def moves_of(moves: Iterable[Move]) -> list[list[Any]]:
 
 
 def placed(case: Case, heuristic: str, *, counts: bool, packs: bool) -> list[Any]:
-    """Decide: who reads what, moves, R, consumers, fill, who is left out, what crosses racks."""
+    """Decide: assignment, moves, R, consumers, fill, unassigned partitions, cross-rack load."""
     group = ConsumerGroup(
         tuple(
             Member(w.id, frozenset(w.topics), w.takes, w.lasting, draining=w.leaves, rack=w.where)
@@ -229,7 +229,7 @@ def placed(case: Case, heuristic: str, *, counts: bool, packs: bool) -> list[Any
 
 
 def said(who: Someone, decision: str, promised: Mapping[str, list[int]]) -> bytes:
-    """Return what a member says of itself, in bytes."""
+    """Return a member's user data in bytes."""
     grouped = tuple((topic, tuple(numbers)) for topic, numbers in sorted(promised.items()))
     data = MemberUserData(
         who.takes, who.lasting, draining=who.leaves, decision_fingerprint=decision, promised=grouped
@@ -238,7 +238,7 @@ def said(who: Someone, decision: str, promised: Mapping[str, list[int]]) -> byte
 
 
 def led(raw: Mapping[str, bytes], told: Told) -> tuple[dict[str, bytes], list[Any]]:
-    """Lead a round; return each member's assignment, and the rest of what was decided."""
+    """Lead a round; return each member's assignment, and the rest of the decision."""
     plan = None
     if told.plan is not None:
         epoch, leaving, learned = told.plan
@@ -260,14 +260,14 @@ def led(raw: Mapping[str, bytes], told: Told) -> tuple[dict[str, bytes], list[An
 def replayed(
     heuristic: str, what: tuple[Name, ...], rates: list[list[float]]
 ) -> list[tuple[int, float, int, list[int]]]:
-    """Replay a stream: of each tick the consumers, R, moves and owners."""
+    """Replay a stream: consumers, R, moves and owners of each tick."""
     stream = WriteRateStream(tuple(TopicPartition(*name) for name in what), np.array(rates))
     ticks = replay_stream(get_heuristic(heuristic), stream, 100.0)
     return [(t.consumers, t.r_score, t.moved, t.owner.tolist()) for t in ticks]
 
 
 def written() -> dict[str, str]:
-    """Return values of the control topics and of the group protocol as they are written."""
+    """Return encoded values of the control topics and of the group protocol."""
     plan = GroupPlan("g", 3, 1e9, 2, "mbf", 100.0)
     full = replace(
         plan, headroom=0.9, draining=("a",), reasons=("why",), capacities={"b": 5.0}, batch_max_age_s=7.5
@@ -320,7 +320,7 @@ def rules(paces: Iterable[tuple[int, float, bool]], rest: tuple[str, float, floa
 
 
 def asked_for(s: Settings) -> AutoscalingPolicy:
-    """Return the settings as the sidecar has them."""
+    """Return the settings as the sidecar's policy."""
     use, count, after = s.dark
     return AutoscalingPolicy(
         placement=PlacementPolicy(s.heuristic, s.takes, s.filled, consolidate=True),
@@ -347,7 +347,7 @@ def asked_for(s: Settings) -> AutoscalingPolicy:
 
 
 class Steered:
-    """The sidecar's pure decision, turn after turn."""
+    """The sidecar's pure decision, iteration after iteration."""
 
     def __init__(self) -> None:
         self._memory, self._plan = DecisionMemory(), None

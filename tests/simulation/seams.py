@@ -1,8 +1,8 @@
 """Seams of the simulation: all names of the product that it replaces.
 
 Threads, waits and queues become those of `green`, the two Kafka clients become stand-ins, and ids
-and jitter come from the history's seed. Each is looked up in the current process, so that the
-replacements are made once for all histories.
+and jitter come from the seed. Each is looked up in the current process, so the replacement is made
+once for all histories.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""The sidecar: our own loop, on a simulated view of the group, control topics and replicas."""
+"""The sidecar: the product's loop on a simulated group, control topics and replicas."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of a control topic, as our reader takes it."""
+    """A record of a control topic, as the product's reader takes it."""
 
     name: str
     content: bytes
@@ -47,7 +47,7 @@ class Record:
 
 
 class Board:
-    """The control topics; what was published but not answered for may be there."""
+    """The control topics; a value published without a response may be there."""
 
     def __init__(self, cluster: Cluster, control: list[Record]) -> None:
         self._at = cluster
@@ -65,7 +65,7 @@ class Board:
 
 
 class Watch:
-    """The monitor: the group as its coordinator describes it, speeds as they are."""
+    """The monitor: the group as its coordinator describes it, and the real write rates."""
 
     def __init__(
         self, cluster: Cluster, speeds: Callable[[], Mapping[TopicPartition, PartitionLoad]]
@@ -112,7 +112,7 @@ def _asked(cluster: Cluster, operation: Callable[[], Any]) -> Any:
 
 
 class Target:
-    """Where replicas run; the caller is told of each one that is to begin or to end."""
+    """The replica target; the history learns of each replica that starts or stops."""
 
     advisory = False
 

@@ -1,4 +1,4 @@
-"""Thousands of simulated histories: `make simulate-faults` runs more of them, CI a few."""
+"""Simulated histories: CI runs a few, `make simulate-faults` thousands."""
 
 import os
 import subprocess
@@ -28,22 +28,22 @@ FOUND_WITHIN = {
 
 
 @pytest.mark.parametrize("first", range(CLEAN.start, CLEAN.stop, 20))
-def test_nothing_is_wrong_in_any_history(first: int) -> None:
-    """Once, all, one owner, a group at rest: whatever breaks, in whatever order."""
+def test_no_history_violates_an_invariant(first: int) -> None:
+    """Exactly once, one owner, a group at rest: for any faults in any order."""
     wrong = {seed: result.wrong for seed in range(first, first + 20) if (result := run(seed)).wrong}
     assert wrong == {}, f"replay: make simulate-faults SEED={next(iter(wrong))} N=1"
 
 
 @pytest.mark.parametrize("rule", sorted(BROKEN))
 def test_a_broken_rule_is_found(rule: str) -> None:
-    """What the simulation would not find, it would not prove."""
+    """The simulation proves a rule only if it finds its violation."""
     with BROKEN[rule]():
         seeds = range(FIRST, FIRST + FOUND_WITHIN[rule])
         assert any(run(seed).wrong for seed in seeds)
 
 
-def test_a_seed_gives_the_same_history_again() -> None:
-    """In another process too, whose hashes are others: to the last event and microsecond."""
+def test_a_seed_gives_one_history() -> None:
+    """Another process, with other hashes, gives the same events to the microsecond."""
     program = (
         "import logging; from simulation.history import run; from simulation import seams\n"
         "logging.disable(logging.CRITICAL)\n"

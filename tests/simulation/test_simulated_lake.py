@@ -1,4 +1,4 @@
-"""The simulated lake keeps the promises that the real ones are held to, where no format shows."""
+"""The simulated lake keeps the table formats' contract, except for the formats themselves."""
 
 import inspect
 from collections.abc import Callable
@@ -26,7 +26,7 @@ HELD = (
 
 @pytest.mark.parametrize("promise", HELD, ids=lambda promise: promise.__name__)
 def test_the_simulated_lake_keeps_the_contract(promise: Callable[..., None]) -> None:
-    """The very tests of the real table formats, on the simulated one."""
+    """The contract tests of the real table formats pass on the simulated one."""
     hub = green.Hub(1)
     died: list[BaseException | None] = []
     process = green.Process(hub, "test")

@@ -108,7 +108,7 @@ class Watched(Consumer):
 
 
 class Stepped(LakeWriter):
-    """Our writer, which may die at each of its steps."""
+    """The lake writer, which may die at each of its steps."""
 
     def _reach_step(self, step: str) -> None:
         green.process().host.worker.crash(step)

@@ -88,11 +88,11 @@ def test_forced_moves_have_their_own_reasons() -> None:
         parts(4),
         owned("gone", "b", "c", ""),
     )
-    told = reasons(place_partitions(group, load(10, 10, 10, 10), PACKED))
-    assert told[0].startswith("its owner gone left; a comes to 40% of its capacity")
-    assert told[1].startswith("worker-2 is draining; ")
-    assert told[2].startswith("c no longer subscribes to t; ")
-    assert told[3].startswith("it had no reader; ")
+    explained = reasons(place_partitions(group, load(10, 10, 10, 10), PACKED))
+    assert explained[0].startswith("its owner gone left; a comes to 40% of its capacity")
+    assert explained[1].startswith("worker-2 is draining; ")
+    assert explained[2].startswith("c no longer subscribes to t; ")
+    assert explained[3].startswith("it had no reader; ")
 
 
 def test_a_departed_owner_does_not_count_in_r() -> None:
@@ -264,7 +264,7 @@ def test_sizing_a_heuristic_that_only_places_keeps_a_reader_of_every_topic() -> 
 
 
 @pytest.mark.parametrize(
-    ("group", "given", "policy", "said"),
+    ("group", "given", "policy", "message"),
     [
         (ConsumerGroup(members("a", "a"), ()), Load(), SPREAD, "member 'a' is there twice"),
         (ConsumerGroup(members("a"), parts(1)), load(-1), SPREAD, "write rate of t-0 is -1 bytes/s"),
@@ -294,9 +294,9 @@ def test_sizing_a_heuristic_that_only_places_keeps_a_reader_of_every_topic() -> 
     ],
 )
 def test_invalid_figures_are_refused_by_name(
-    group: ConsumerGroup, given: Load, policy: PlacementPolicy, said: str
+    group: ConsumerGroup, given: Load, policy: PlacementPolicy, message: str
 ) -> None:
     """InvalidProblemError names the member or partition."""
     for decision in (place_partitions, size_group):
-        with pytest.raises(InvalidProblemError, match=said):
+        with pytest.raises(InvalidProblemError, match=message):
             decision(group, given, policy)

@@ -26,27 +26,29 @@ def test_owned_partitions_are_located(
     there: frozenset[TopicPartition], held: list[frozenset[TopicPartition]]
 ) -> None:
     """Each owned partition in the index is located, with any gaps in the numbers."""
-    universe = PartitionIndex.from_partitions(there)
+    partition_index = PartitionIndex.from_partitions(there)
     assert (
-        universe.list_partitions()
+        partition_index.list_partitions()
         == sorted(there)
-        == [universe.partition_at(i) for i in range(len(universe))]
+        == [partition_index.partition_at(i) for i in range(len(partition_index))]
     )
-    member, index = universe.locate_owned(
+    member, index = partition_index.locate_owned(
         [OwnedPartitions.from_grouped(group_by_topic(names)) for names in held]
     )
-    found = [(m, universe.partition_at(i)) for m, i in zip(member.tolist(), index.tolist(), strict=True)]
+    found = [
+        (m, partition_index.partition_at(i)) for m, i in zip(member.tolist(), index.tolist(), strict=True)
+    ]
     assert found == [(m, p) for m, names in enumerate(held) for p in sorted(names & there)]
 
 
 def test_numbers_may_come_in_any_order_and_twice() -> None:
     """A topic's numbers are sorted without repeats; a topic without numbers is left out."""
-    universe = PartitionIndex.from_numbers(
+    partition_index = PartitionIndex.from_numbers(
         {"t": np.array([2, 0, 2], dtype=np.int32), "u": np.empty(0, np.int32)}
     )
-    assert universe.list_partitions() == [TopicPartition("t", 0), TopicPartition("t", 2)]
+    assert partition_index.list_partitions() == [TopicPartition("t", 0), TopicPartition("t", 2)]
     wanted = np.array([-1, 0, 1, 2, 2**31 - 1], dtype=np.int32)
-    found = universe.find_indexes(np.zeros(5, dtype=np.int32), wanted)
+    found = partition_index.find_indexes(np.zeros(5, dtype=np.int32), wanted)
     assert found.tolist() == [NOT_INDEXED, 0, NOT_INDEXED, 1, NOT_INDEXED]
 
 
@@ -61,18 +63,21 @@ def test_measured_values_are_a_mapping_and_an_array() -> None:
     assert (measured[names[0]], measured.get(names[2]), len(measured)) == (None, None, 3)
     with pytest.raises(KeyError):
         measured[TopicPartition("t", 7)]
-    universe = PartitionIndex.from_partitions(names)
-    by_array, by_name = (align_write_rates(measured, universe), align_write_rates(dict(measured), universe))
+    partition_index = PartitionIndex.from_partitions(names)
+    by_array, by_name = (
+        align_write_rates(measured, partition_index),
+        align_write_rates(dict(measured), partition_index),
+    )
     np.testing.assert_array_equal(by_array, [math.nan, 5.0, math.nan])
     np.testing.assert_array_equal(by_array, by_name)
-    np.testing.assert_array_equal(align_lags(measured, universe), [0, 5, 0])
+    np.testing.assert_array_equal(align_lags(measured, partition_index), [0, 5, 0])
 
 
 @pytest.mark.parametrize("speed", [-1.0, math.inf])
 def test_invalid_measured_rates_are_refused(speed: float) -> None:
     """A rate in an array is checked like one by name."""
-    universe = PartitionIndex.from_partitions([TopicPartition("t", 0), TopicPartition("t", 1)])
+    partition_index = PartitionIndex.from_partitions([TopicPartition("t", 0), TopicPartition("t", 1)])
     with pytest.raises(InvalidProblemError, match="write rate of t-1 is"):
         align_write_rates(
-            PartitionMeasurements({"t": TopicMeasurements.from_values({0: 1.0, 1: speed})}), universe
+            PartitionMeasurements({"t": TopicMeasurements.from_values({0: 1.0, 1: speed})}), partition_index
         )

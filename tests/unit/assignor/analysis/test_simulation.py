@@ -292,12 +292,12 @@ def test_a_full_tie_goes_to_the_default() -> None:
     assert found.chosen.name == "steady:balanced"
 
 
-@pytest.mark.parametrize(("hours", "said"), [(431.2, "431.2"), (4.312, "4.31"), (0.025, "0.025")])
-def test_few_hours_have_more_digits(hours: float, said: str) -> None:
+@pytest.mark.parametrize(("hours", "shown"), [(431.2, "431.2"), (4.312, "4.31"), (0.025, "0.025")])
+def test_few_hours_have_more_digits(hours: float, shown: str) -> None:
     """Consumer-hours of short streams differ in the second or third decimal."""
     found = recommend_setting([SettingCandidate("mbf", 1.0, summary(hours=hours))], 1.0)
     assert found is not None
-    assert f" {said} consumer-hours" in found.reason
+    assert f" {shown} consumer-hours" in found.reason
 
 
 def test_cores_change_no_figure() -> None:
@@ -305,10 +305,10 @@ def test_cores_change_no_figure() -> None:
     streams = [RandomWalk(15, 20, 20).generate_stream(np.random.default_rng(seed)) for seed in (1, 2)]
     jobs = [SimulationJob(n, name, share) for name in ("mbf", "keda") for share in (1, 0.9) for n in (0, 1)]
     one = run_jobs(jobs, streams, SimulationSetup(), 1, lambda _: None)
-    told: list[SimulationJob] = []
-    two = run_jobs(jobs, streams, SimulationSetup(), 2, told.append)
+    finished: list[SimulationJob] = []
+    two = run_jobs(jobs, streams, SimulationSetup(), 2, finished.append)
     assert list(one) == list(two) == jobs
-    assert sorted(told) == sorted(jobs)
+    assert sorted(finished) == sorted(jobs)
     for job in jobs:
         assert all(np.array_equal(a, b) for a, b in zip(figures(one[job]), figures(two[job]), strict=True))
 

@@ -96,7 +96,7 @@ def test_an_empty_tick_needs_no_consumer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[{]", "not JSON: .*line 1 column 3"),
         ("{}", "must be a list of ticks"),
@@ -112,9 +112,9 @@ def test_an_empty_tick_needs_no_consumer() -> None:
         ('[{"a": {"0": true}}]', "tick 0, a-0: write rate true must be a finite number"),
     ],
 )
-def test_an_invalid_stream_names_the_place(text: str, said: str) -> None:
+def test_an_invalid_stream_names_the_place(text: str, message: str) -> None:
     """An invalid file raises InvalidStreamError with tick, topic and partition."""
-    with pytest.raises(InvalidStreamError, match=said) as caught:
+    with pytest.raises(InvalidStreamError, match=message) as caught:
         parse_stream(text)
     assert caught.value.exit_code == 2
 
@@ -267,7 +267,7 @@ def test_oversize_partitions_exceed_a_consumer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nonsense", "said"),
+    ("nonsense", "message"),
     [
         (ZipfLoad(exponent=-1), "exponent is -1"),
         (ZipfLoad(day=0), "day is 0"),
@@ -276,7 +276,7 @@ def test_oversize_partitions_exceed_a_consumer() -> None:
         (OversizeLoad(partitions=0), "0 partitions"),
     ],
 )
-def test_an_invalid_shape_is_refused(nonsense: ZipfLoad | FlashCrowd | OversizeLoad, said: str) -> None:
+def test_an_invalid_shape_is_refused(nonsense: ZipfLoad | FlashCrowd | OversizeLoad, message: str) -> None:
     """It raises InvalidStreamError, which names the field."""
-    with pytest.raises(InvalidStreamError, match=said):
+    with pytest.raises(InvalidStreamError, match=message):
         nonsense.generate_stream(np.random.default_rng(0))

@@ -55,9 +55,9 @@ def test_a_topic_missing_in_the_metadata_stays_with_its_owners() -> None:
     owned = OwnedPartitions.from_grouped([("new", [4, 2]), ("old", [0])])
     members = {"a": MemberSubscription(("new", "old"), owned=owned), "b": MemberSubscription(("new",))}
     known = {"new": None, "old": None}
-    universe = index_partitions(members, known, {"old"})
-    assert universe.list_partitions() == [TopicPartition("new", 2), TopicPartition("new", 4)]
-    assert np.array_equal(universe.topic, [0, 0])
+    partition_index = index_partitions(members, known, {"old"})
+    assert partition_index.list_partitions() == [TopicPartition("new", 2), TopicPartition("new", 4)]
+    assert np.array_equal(partition_index.topic, [0, 0])
 
 
 @pytest.mark.parametrize("data", [b"\xff", b'{"v": 1, "capacity": "x"}'])

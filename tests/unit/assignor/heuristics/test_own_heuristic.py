@@ -59,6 +59,6 @@ def test_it_places_and_is_sized() -> None:
 def test_it_is_listed_with_its_properties(capsys: pytest.CaptureFixture[str]) -> None:
     """The list shows that it only places, and which presets others have."""
     assert main(["heuristics", "--verbose"]) == 0
-    said = capsys.readouterr().out
-    assert "round-robin" in said
-    assert "or a number" in " ".join(said.replace("│", " ").split())
+    output = capsys.readouterr().out
+    assert "round-robin" in output
+    assert "or a number" in " ".join(output.replace("│", " ").split())

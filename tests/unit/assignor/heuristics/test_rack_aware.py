@@ -152,8 +152,10 @@ def test_a_member_in_a_rack_without_brokers_is_remote_from_all() -> None:
 
 def test_racks_are_looked_up_by_partition() -> None:
     """Numbers may have gaps, topics may be unknown, and racks may have no consumer."""
-    universe = PartitionIndex.from_partitions([TopicPartition("t", 3), TopicPartition("t", 7), ("u", 0)])  # type: ignore[list-item]
-    found = ReplicaRacks.from_topics(universe, {"t": {7: ["b", "a"], 3: ["b", None]}})
+    partition_index = PartitionIndex.from_partitions(
+        [TopicPartition("t", 3), TopicPartition("t", 7), ("u", 0)]
+    )  # type: ignore[list-item]
+    found = ReplicaRacks.from_topics(partition_index, {"t": {7: ["b", "a"], 3: ["b", None]}})
     assert found.racks == ("a", "b")
     assert found.known.tolist() == [False, True, False]
     racks = build_rack_topology(members("b", "c", None), found, np.arange(3, dtype=np.int32))
@@ -221,7 +223,7 @@ def test_heuristic_names_are_parsed(name: str, parts: HeuristicSpec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("rack-aware:min_trafic", "did you mean 'min_traffic'"),
         ("rack-aware:traffic_costs=1", "setting 'traffic_costs' of rack-aware .* 'traffic_cost'"),
@@ -232,9 +234,9 @@ def test_heuristic_names_are_parsed(name: str, parts: HeuristicSpec) -> None:
         ("sticky:rack_cost=1", "setting 'rack_cost' of sticky is not known; there is: none"),
     ],
 )
-def test_an_invalid_setting_is_named(name: str, said: str) -> None:
+def test_an_invalid_setting_is_named(name: str, message: str) -> None:
     """The error has the nearest name, or the form of a setting."""
-    with pytest.raises(UnknownHeuristicError, match=said):
+    with pytest.raises(UnknownHeuristicError, match=message):
         get_heuristic(name)
 
 

@@ -112,7 +112,7 @@ def test_properties() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("stikcy", "heuristic 'stikcy' is not known; did you mean 'sticky'\\? there is: steady, nf,"),
         ("mfb", "did you mean 'mbf'"),
@@ -127,9 +127,9 @@ def test_properties() -> None:
         ("mbf:calm", "preset 'calm' of mbf is not known; there is: none"),
     ],
 )
-def test_an_unknown_name_suggests_the_nearest(name: str, said: str) -> None:
+def test_an_unknown_name_suggests_the_nearest(name: str, message: str) -> None:
     """A misspelt name raises an error with the nearest one and exit code 2."""
-    with pytest.raises(UnknownHeuristicError, match=said) as caught:
+    with pytest.raises(UnknownHeuristicError, match=message) as caught:
         get_heuristic(name)
     assert caught.value.exit_code == 2
 
@@ -164,7 +164,7 @@ def test_a_broken_entry_point_affects_no_other() -> None:
 
 @pytest.mark.usefixtures("third_parties")
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("failing", "failed: ZeroDivisionError"),
         ("too-few", "gave \\(4,\\) bins for 3 partitions"),
@@ -173,7 +173,7 @@ def test_a_broken_entry_point_affects_no_other() -> None:
         ("never", "leaves partitions out although any member could hold them all"),
     ],
 )
-def test_a_third_party_cannot_corrupt_a_plan(name: str, said: str) -> None:
+def test_a_third_party_cannot_corrupt_a_plan(name: str, message: str) -> None:
     """A heuristic that fails or returns invalid bins raises an error with its name."""
-    with pytest.raises(BrokenHeuristicError, match=said):
+    with pytest.raises(BrokenHeuristicError, match=message):
         decide(name)

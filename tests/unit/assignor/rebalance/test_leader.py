@@ -35,9 +35,11 @@ class Group:
         outcome = assign_by_name(joined, PARTITIONS, view, policy or PlacementPolicy())
         for name in self.owned:
             self.owned[name] = assignments(outcome)[name].assigned
-            told = sent_user_data(outcome, name)
+            user_data = sent_user_data(outcome, name)
             self.data[name] = MemberUserData(
-                instance=name, decision_fingerprint=told.decision_fingerprint, promised=told.promised
+                instance=name,
+                decision_fingerprint=user_data.decision_fingerprint,
+                promised=user_data.promised,
             )
         self.generation += 1
         return outcome
@@ -76,12 +78,12 @@ def test_all_members_learn_that_another_round_follows() -> None:
     group.join("b")
     for more in (True, False):
         outcome = group.round()
-        told = [
+        user_data = [
             AssignmentUserData.decode(ConsumerProtocolAssignment.decode(sent).user_data)
             for sent in outcome.encode().values()
         ]
-        assert {data.round_follows for data in told} == {more}
-        assert told == [sent_user_data(outcome, name) for name in "ab"]
+        assert {data.round_follows for data in user_data} == {more}
+        assert user_data == [sent_user_data(outcome, name) for name in "ab"]
 
 
 def test_a_round_in_between_keeps_the_promise() -> None:
@@ -140,8 +142,8 @@ def test_a_learned_capacity_limits_its_member() -> None:
     group.round(LeaderView(Load(write_rates=speeds), learned))
     assert {name: len(owned) for name, owned in group.owned.items()} == {"a": 2, "b": 6}
     group.data["a"] = MemberUserData(capacity=100.0, instance="a")
-    said = group.round(LeaderView(Load(write_rates=speeds), replace(learned, epoch=2)))
-    assert said.snapshot.resolve_members(learned)[0].capacity == 100.0
+    outcome = group.round(LeaderView(Load(write_rates=speeds), replace(learned, epoch=2)))
+    assert outcome.snapshot.resolve_members(learned)[0].capacity == 100.0
 
 
 def test_a_drained_member_that_leaves_is_no_cause() -> None:

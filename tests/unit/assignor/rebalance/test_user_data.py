@@ -78,6 +78,6 @@ def test_user_data_of_an_earlier_release_is_read() -> None:
         b'{"capacity":2.5,"decision":"d","draining":false,"generation":-1,"instance":"i",'
         b'"owned":{},"promised":{"t":[1,0]},"rack":null,"v":1}'
     )
-    told = MemberUserData.decode(member)
-    assert told == MemberUserData(2.5, "i", decision_fingerprint="d", promised=(("t", (0, 1)),))
-    assert told.encode() == member.replace(b"[1,0]", b"[0,1]")
+    decoded = MemberUserData.decode(member)
+    assert decoded == MemberUserData(2.5, "i", decision_fingerprint="d", promised=(("t", (0, 1)),))
+    assert decoded.encode() == member.replace(b"[1,0]", b"[0,1]")
