@@ -42,7 +42,7 @@ _INGEST_DEFAULTS: Final = {"auto.offset.reset": "earliest", "enable.auto.commit"
 
 
 class IngestOptions(SettingsModel, owner="trimtab ingest", separator="."):
-    """Settings that only `trimtab ingest` reads, under the names that people write."""
+    """Settings of `trimtab ingest` only, named as in its configuration file."""
 
     topics: TopicList = setting(
         'List of topics, or one pattern: `["orders"]`, `"^shop[.].*"`.',

@@ -1,6 +1,6 @@
 """Settings of the lake writer: `lake.*`, `batch.*`, `spark.*` and those of the schema registry.
 
-`LakeWriterSettings` lists and validates what people write. `parse_lake_config` validates a flat
+`LakeWriterSettings` validates the settings as written. `parse_lake_config` validates a flat
 configuration and then resolves it: it imports the transform and makes the warehouse path absolute.
 Settings of the consumer in the same mapping are ignored.
 """
@@ -72,7 +72,7 @@ def _parse_text_mapping(value: Any) -> dict[str, str]:
 
 
 class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
-    """Settings that the lake writer reads, under the names that people write."""
+    """Settings of the lake writer, named as in its configuration."""
 
     lake_format: Annotated[str, _choice(*TABLE_FORMATS)] = setting(
         "Table format: `iceberg` or [`delta`](#delta).", default=ICEBERG_FORMAT

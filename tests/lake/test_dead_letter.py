@@ -72,7 +72,7 @@ def test_dead_letters_are_replayed_once_with_their_origin_in_headers(
     table = letters(name)
     opened = lake.open_table(table)
     assert opened is not None
-    marks = opened.read_offsets().offsets
+    offsets = opened.read_offsets().offsets
     assert DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection()) == 4
     assert DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection()) == 0
     assert spark.table(table).count() == 0
@@ -93,7 +93,7 @@ def test_dead_letters_are_replayed_once_with_their_origin_in_headers(
     again = lake.open_table(table)
     assert again is not None
     seen = again.read_offsets()
-    assert seen.offsets == marks
+    assert seen.offsets == offsets
     if isinstance(again, IcebergTable):
         newest = again.java_table.currentSnapshot().summary().get("trimtab.offsets")
         assert newest == seen.version

@@ -54,8 +54,8 @@ def test_each_table_is_reported_with_the_groups_of_its_offsets(
     """The ingest's group and catalog are compared with them."""
     frame = lake.to_frame(pa.table({"id": [1, 2]}))
     table = lake.create_table(f"{namespace}.orders", frame)
-    marks = CommittedOffsets({"lake-group": {TopicPartition("orders", 0): 2}})
-    table.commit(table.stage_rows(frame, "a"), marks, table.read_offsets())
+    offsets = CommittedOffsets({"lake-group": {TopicPartition("orders", 0): 2}})
+    table.commit(table.stage_rows(frame, "a"), offsets, table.read_offsets())
     found = findings("g")
     finding = found[f"table {namespace}.orders"]
     assert (finding["level"], finding["message"]) == ("ok", "offsets of lake-group")

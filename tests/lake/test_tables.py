@@ -285,8 +285,8 @@ def test_lost_offsets_are_an_error(writers: Make, spark: Any, namespace: str) ->
     consumer, writer = writers({P0: []})
     with pytest.raises(CommittedOffsetsLostError, match="by hand"):
         consumer.assign(writer, P0)
-    marks = '{"v":1,"groups":{"g":{"orders":{"0":4}}}}'
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('trimtab.offsets' = '{marks}')")
+    offsets = '{"v":1,"groups":{"g":{"orders":{"0":4}}}}'
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('trimtab.offsets' = '{offsets}')")
     consumer.assign(writer, P0)
     assert consumer.positions == {P0: 4}
 

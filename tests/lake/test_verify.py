@@ -65,8 +65,8 @@ def write_table(lake: SparkLake, produced: Any, namespace: str) -> Callable[[lis
         for n, piece in enumerate(pieces):
             frame = lake.to_frame(pa.Table.from_pylist(piece, schema=RECORD_SCHEMA))
             table = lake.create_table(f"{namespace}.orders", frame)
-            marks = CommittedOffsets({"g": {produced[0]: COUNT if n == 4 else n}})
-            table.commit(table.stage_rows(frame, f"a{n}"), marks, table.read_offsets())
+            offsets = CommittedOffsets({"g": {produced[0]: COUNT if n == 4 else n}})
+            table.commit(table.stage_rows(frame, f"a{n}"), offsets, table.read_offsets())
 
     return fill
 

@@ -275,7 +275,7 @@ def test_a_recreated_topic_halts_its_partition(writers: Make, rows: Read, namesp
     consumer.positions[P0] = 0  # like a consumer that continues silently
     writer.write(consumer.consume(10))
     assert consumer.positions == {P1: 2}
-    with pytest.raises(OffsetRegressionError, match="created anew"):
+    with pytest.raises(OffsetRegressionError, match="created again"):
         writer.close()
     assert rows(f"{namespace}.orders") == [
         *(("orders", 0, n) for n in range(10)),

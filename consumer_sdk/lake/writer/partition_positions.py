@@ -121,7 +121,7 @@ class PositionTracker:
         if skip and position.awaits_first_record:
             raise OffsetRegressionError(
                 f"{partition} returned offset {offsets[0]}, but its table holds it up to {position.next}: "
-                f"the topic was deleted and created anew, or its log was truncated. {_NEW_TOPIC_ADVICE}"
+                f"the topic was deleted and created again, or its log was truncated. {_NEW_TOPIC_ADVICE}"
             )
         position.awaits_first_record = False
         if skip < len(offsets):
