@@ -1,7 +1,7 @@
-"""All names of the project that `test_recorded_decisions` uses, behind words that stay as they are.
+"""All names of the project that `test_recorded_decisions` uses, behind words of its own.
 
-What renaming touches is here alone, from "The project's names" on. The words that go in and the
-plain lists that come out are not to change: the recorded digests are made of them.
+A rename touches this file only, from "The project's names" on. Its inputs and the plain lists that
+it returns must not change: the recorded digests are made of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -91,7 +91,7 @@ def copies(chance: Chance, what: Iterable[Name]) -> dict[Name, tuple[str | None,
     return found
 
 
-# What is decided upon, in words of this file.
+# Inputs of decisions, in words of this file.
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Turned:
     moves: list[list[Any]]
 
 
-# The project's names: they are used from here to the end of `Steered`, and nowhere else.
+# The project's names: used from here to the end of `Steered` only.
 
 
 def registered() -> tuple[str, ...]:

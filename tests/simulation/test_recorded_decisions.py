@@ -50,7 +50,7 @@ Record: TypeAlias = list[str]
 
 
 def plain(value: Any) -> Any:
-    """Return lists, texts and integers only; floats with twelve digits."""
+    """Return lists, texts and whole numbers only; floats as twelve digits."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -75,7 +75,7 @@ HEURISTICS: Final = (
 
 @dataclass(frozen=True)
 class Shape:
-    """Parameters of a case."""
+    """How a case is made."""
 
     topics: Mapping[str, int]
     members: int
@@ -103,7 +103,7 @@ CASES: Final = (
 
 
 def case(number: int) -> Case:
-    """Build a case from its kind and number; rates, racks and owners come from the seed."""
+    """Make a case from its kind and number; speeds, racks and owners come from the seed."""
     kind, chance = CASES[number], Chance(4000 + number)
     what = tuple((topic, n) for topic, count in kind.topics.items() for n in range(count))
     who = tuple(
@@ -132,7 +132,7 @@ def case(number: int) -> Case:
 
 
 def placements(heuristic: str) -> dict[str, Record]:
-    """Decide every case with a heuristic in three modes."""
+    """Decide every case with a heuristic in three ways."""
     modes = {"spread": (False, False), "packed": (False, True), "open": (True, True)}
     found: dict[str, Record] = {}
     for mode, (counts, packs) in modes.items():
@@ -161,7 +161,7 @@ def grouped(held: Iterable[Name]) -> dict[str, list[int]]:
 
 
 def subscription(who: Someone, data: bytes | None, held: Iterable[Name], generation: int) -> bytes:
-    """Encode a ConsumerProtocolSubscription of version 3."""
+    """Write a ConsumerProtocolSubscription of version 3."""
     topics = b"".join(map(text, sorted(who.topics)))
     owned = [
         text(topic) + struct.pack(f">{len(numbers) + 1}i", len(numbers), *numbers)
@@ -181,7 +181,7 @@ def subscription(who: Someone, data: bytes | None, held: Iterable[Name], generat
 
 
 def assignment(data: bytes) -> tuple[list[Name], Any]:
-    """Decode a ConsumerProtocolAssignment: partitions and the leader's user data."""
+    """Read a ConsumerProtocolAssignment: partitions, and what the leader adds."""
     at, held = 6, list[Name]()
     for _ in range(struct.unpack_from(">i", data, 2)[0]):
         (length,) = struct.unpack_from(">h", data, at)
@@ -193,7 +193,7 @@ def assignment(data: bytes) -> tuple[list[Name], Any]:
 
 
 class Crew:
-    """Members that follow every assignment, as cooperative clients do."""
+    """Members that do what they are told, as cooperative clients do."""
 
     def __init__(self) -> None:
         self.who: dict[str, Someone] = {}
@@ -232,7 +232,7 @@ class Crew:
 
 
 def rounds(heuristic: str) -> Record:
-    """Lead a group through joins, leaves, plans and new partitions."""
+    """Lead a group through joining, leaving, plans and new partitions."""
     chance, crew = Chance(77), Crew()
     what = [(topic, n) for topic, count in (("a", 14), ("b", 9)) for n in range(count)]
     rates: dict[Name, float | None] = {p: chance.skewed(14) for p in what}
@@ -271,7 +271,7 @@ STREAMED: Final = (
 
 
 def ticks(heuristic: str) -> Record:
-    """Replay a stream with random write rates and absent partitions; five ticks a line."""
+    """Replay a stream in which speeds wander and partitions come and go; five ticks a line."""
     chance = Chance(99)
     what = (*(("a", n) for n in range(14)), *(("b", n) for n in range(10)))
     speed, rates = [chance.skewed(25) for _ in what], list[list[float]]()
@@ -317,7 +317,7 @@ def recorded() -> Mapping[str, Record]:
 
 
 def differences(found: Mapping[str, Record]) -> list[str]:
-    """Return the differences from the record."""
+    """Name what is not as recorded."""
     wrong: list[str] = []
     for name, lines in found.items():
         before = recorded().get(name, [])
@@ -330,12 +330,12 @@ def differences(found: Mapping[str, Record]) -> list[str]:
 
 @pytest.mark.parametrize("what", MADE)
 def test_decisions_are_as_recorded(what: str) -> None:
-    """Decisions and protocol bytes are those recorded before the renames."""
+    """Whatever files and names are called, everybody is told what they were told before."""
     assert differences(MADE[what]()) == []
 
 
 def test_every_heuristic_is_recorded() -> None:
-    """Every heuristic has recorded decisions, and every record is compared."""
+    """No heuristic is without recorded decisions, and nothing recorded goes unlooked at."""
     assert {name.split(":")[0] for name in HEURISTICS} >= set(registered())
     modes = {f"{name}, {mode}" for name in HEURISTICS for mode in ("spread", "packed", "open")}
     others = {what.replace(" ", ", ", 1) for what in MADE if not what.startswith("placements")}
