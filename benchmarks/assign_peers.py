@@ -1,9 +1,9 @@
-"""One assignor on one problem, in a process of its own: `python assign_peers.py PEER PROBLEM`.
+"""Measures one assignor on one problem, in its own process: `python assign_peers.py PEER PROBLEM`.
 
-Prints one line of JSON: median CPU and wall ms of the assignor alone (`assign_`, on what it works
-on in memory) and from the members' bytes to theirs (`wire_`), then the same of the second round
-that a cooperative move needs (`second_`), and the quality of what came out. With `--memory`, the
-peak of what one call allocates.
+Prints one line of JSON: median CPU and wall ms of the assignor on decoded input (`assign_`) and from
+encoded subscriptions to encoded assignments (`wire_`), the same for the second round that a
+cooperative move needs (`second_`), and the quality of the assignment. With `--memory` also the peak
+memory that one call allocates.
 """
 
 import gc
@@ -23,7 +23,7 @@ import assign_problem
 import numpy as np
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
-from assign_problem import Problem, Sent
+from assign_problem import Problem, Subscriptions
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
@@ -36,14 +36,14 @@ from trimtab.assignor.rebalance.leader import LeaderView, assign_round
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 
 RUNS = 9
-"""Calls that are measured, after one to warm up; fewer where they take long."""
+"""Measured calls after one warm-up call; fewer if they take long."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """How to time an assignor: `ready` is not timed, `assign` is; both sides of `wire` are bytes.
+    """The functions of an assignor: `assign` is timed, `ready` decodes its input, `wire` maps bytes to bytes.
 
-    `again` gives what the members send in the second round; None where there is none.
+    `again` returns the subscriptions of the second round; None without a second round.
     """
 
     ready: Callable[[Mapping[str, bytes]], Any]
@@ -53,11 +53,11 @@ class Peer:
 
 
 class Cluster:
-    """The metadata that an assignor asks for."""
+    """The cluster metadata for an assignor."""
 
-    def __init__(self, given: Problem) -> None:
-        sizes = np.diff(given.universe.start).tolist()
-        self._numbers = {t: set(range(n)) for t, n in zip(given.universe.topics, sizes, strict=True)}
+    def __init__(self, problem: Problem) -> None:
+        sizes = np.diff(problem.partition_index.start).tolist()
+        self._numbers = {t: set(range(n)) for t, n in zip(problem.partition_index.topics, sizes, strict=True)}
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         return self._numbers.get(topic)
@@ -66,59 +66,68 @@ class Cluster:
         return set(self._numbers)
 
 
-def trimtab(given: Problem, heuristic: str) -> Peer:
-    """Our core, as the SDK calls it: bytes, arrays, bytes."""
-    cluster, view, own = (Cluster(given), LeaderView(_load(given)), PlacementPolicy(heuristic=heuristic))
-    counts = {t: cluster.partitions_for_topic(t) for t in given.universe.topics}
+def trimtab(problem: Problem, heuristic: str) -> Peer:
+    """Trimtab's core as the SDK calls it: from bytes to arrays to bytes."""
+    cluster, view, policy = (
+        Cluster(problem),
+        LeaderView(_load(problem)),
+        PlacementPolicy(heuristic=heuristic),
+    )
+    counts = {t: cluster.partitions_for_topic(t) for t in problem.partition_index.topics}
 
-    def ready(raw: Mapping[str, bytes]) -> GroupSnapshot:
-        read = decode_subscriptions(raw)
+    def ready(subscriptions: Mapping[str, bytes]) -> GroupSnapshot:
+        read = decode_subscriptions(subscriptions)
         data = {member: decode_member_data(member, s.user_data) for member, s in read.items()}
-        return snapshot_from_subscriptions(read, data, given.universe)
+        return snapshot_from_subscriptions(read, data, problem.partition_index)
 
-    def wire(raw: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        return lead_group(decode_subscriptions(raw), counts, counts, view, own).encode()
+    def wire(subscriptions: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return lead_group(decode_subscriptions(subscriptions), counts, counts, view, policy).encode()
 
-    return Peer(ready, lambda roll: assign_round(roll, view, own), wire, lambda out: _again(given, out))
-
-
-def plugin(given: Problem, heuristic: str) -> Peer:
-    """Our plugin in a plain KafkaConsumer: kafka-python decodes, an object for each partition."""
-    view = LeaderView(_load(given))
-    ours = TrimtabAssignor(heuristic, view=lambda: view, on_round=lambda _: None)
-    return replace(_kafka_python(given, ours), again=lambda out: _again(given, out))
-
-
-def kafka_python(given: Problem) -> Peer:
-    return replace(
-        _kafka_python(given, CooperativeStickyAssignor()),
-        again=lambda out: _again(given, out, data=lambda _: b""),
+    return Peer(
+        ready,
+        lambda snapshot: assign_round(snapshot, view, policy),
+        wire,
+        lambda out: _second_round(problem, out),
     )
 
 
-def _kafka_python(given: Problem, assignor: Any) -> Peer:
-    cluster = Cluster(given)
+def plugin(problem: Problem, heuristic: str) -> Peer:
+    """Trimtab's plugin in a plain KafkaConsumer: kafka-python decodes an object per partition."""
+    view = LeaderView(_load(problem))
+    ours = TrimtabAssignor(heuristic, view=lambda: view, on_round=lambda _: None)
+    return replace(_kafka_python(problem, ours), again=lambda out: _second_round(problem, out))
 
-    def ready(raw: Mapping[str, bytes]) -> list[Any]:
+
+def kafka_python(problem: Problem) -> Peer:
+    return replace(
+        _kafka_python(problem, CooperativeStickyAssignor()),
+        again=lambda out: _second_round(problem, out, data=lambda _: b""),
+    )
+
+
+def _kafka_python(problem: Problem, assignor: Any) -> Peer:
+    cluster = Cluster(problem)
+
+    def ready(subscriptions: Mapping[str, bytes]) -> list[Any]:
         decode = ConsumerProtocolSubscription.decode
-        return [SimpleNamespace(member_id=m, metadata=decode(d)) for m, d in raw.items()]
+        return [SimpleNamespace(member_id=m, metadata=decode(d)) for m, d in subscriptions.items()]
 
     def assign(members: list[Any]) -> dict[str, Any]:
         return dict(assignor.assign(cluster, members))
 
-    def wire(raw: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        given_out = assign(ready(raw))
-        return {m: a if isinstance(a, bytes) else a.encode() for m, a in given_out.items()}
+    def wire(subscriptions: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        assignments = assign(ready(subscriptions))
+        return {m: a if isinstance(a, bytes) else a.encode() for m, a in assignments.items()}
 
     return Peer(ready, assign, wire)
 
 
-def aiokafka(given: Problem) -> Peer:
-    """An eager assignor: what it hands out is the end of it."""
-    cluster = Cluster(given)
+def aiokafka(problem: Problem) -> Peer:
+    """aiokafka's sticky assignor: eager, without a second round."""
+    cluster = Cluster(problem)
 
-    def ready(raw: Mapping[str, bytes]) -> dict[str, Any]:
-        read = {m: ConsumerProtocolSubscription.decode(d) for m, d in raw.items()}
+    def ready(subscriptions: Mapping[str, bytes]) -> dict[str, Any]:
+        read = {m: ConsumerProtocolSubscription.decode(d) for m, d in subscriptions.items()}
         return {
             m: ConsumerProtocolMemberMetadata(0, list(s.topics), s.user_data or b"") for m, s in read.items()
         }
@@ -126,101 +135,105 @@ def aiokafka(given: Problem) -> Peer:
     def assign(members: dict[str, Any]) -> dict[str, Any]:
         return dict(StickyPartitionAssignor.assign(cluster, members))
 
-    def wire(raw: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        return {m: a.encode() for m, a in assign(ready(raw)).items()}
+    def wire(subscriptions: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return {m: a.encode() for m, a in assign(ready(subscriptions)).items()}
 
     return Peer(ready, assign, wire)
 
 
-def _load(given: Problem) -> Load:
-    universe = given.universe
-    spans = zip(universe.topics, universe.start[:-1], universe.start[1:], strict=True)
-    columns = {t: TopicMeasurements(universe.number[a:b], given.speed[a:b]) for t, a, b in spans}
+def _load(problem: Problem) -> Load:
+    partition_index = problem.partition_index
+    spans = zip(partition_index.topics, partition_index.start[:-1], partition_index.start[1:], strict=True)
+    columns = {t: TopicMeasurements(partition_index.number[a:b], problem.speed[a:b]) for t, a, b in spans}
     return Load(PartitionMeasurements(columns))
 
 
-def _ours(told: bytes) -> bytes:
-    placed = AssignmentUserData.decode(told)
-    return MemberUserData(decision_fingerprint=placed.decision_fingerprint, promised=placed.promised).encode()
+def _owned_user_data(user_data: bytes) -> bytes:
+    assignment = AssignmentUserData.decode(user_data)
+    return MemberUserData(
+        decision_fingerprint=assignment.decision_fingerprint, promised=assignment.promised
+    ).encode()
 
 
-def _again(
-    given: Problem, out: Mapping[str, bytes], data: Callable[[bytes], bytes] = _ours
+def _second_round(
+    problem: Problem, out: Mapping[str, bytes], data: Callable[[bytes], bytes] = _owned_user_data
 ) -> dict[str, bytes]:
-    """Return what members send that own what they were just given."""
+    """Return the subscriptions of members that own the partitions just assigned."""
     sent: dict[str, bytes] = {}
     for member, encoded in out.items():
-        told = ConsumerProtocolAssignment.decode(encoded).user_data or b""
-        owned = encoded[2 : len(encoded) - 4 - len(told)]
-        sent[member] = assign_problem.subscription(given, data(told), owned, 6)
+        user_data = ConsumerProtocolAssignment.decode(encoded).user_data or b""
+        owned = encoded[2 : len(encoded) - 4 - len(user_data)]
+        sent[member] = assign_problem.subscription(problem, data(user_data), owned, 6)
     return sent
 
 
-def owners(given: Problem, out: Mapping[str, bytes]) -> IntArray:
-    """Return who was given each partition."""
+def owners(problem: Problem, out: Mapping[str, bytes]) -> IntArray:
+    """Return the new owner of each partition, (P,)."""
     read = {m: ConsumerProtocolAssignment.decode(encoded) for m, encoded in out.items()}
-    index = {t: i for i, t in enumerate(given.universe.topics)}
-    owner = np.full(len(given.universe), UNASSIGNED, dtype=np.int32)
-    for number, member in enumerate(given.ids):
+    index = {t: i for i, t in enumerate(problem.partition_index.topics)}
+    owner = np.full(len(problem.partition_index), UNASSIGNED, dtype=np.int32)
+    for number, member in enumerate(problem.ids):
         for topic, numbers in read[member].assigned_partitions:
-            owner[given.universe.start[index[topic]] + np.array(numbers, dtype=np.int32)] = number
+            owner[problem.partition_index.start[index[topic]] + np.array(numbers, dtype=np.int32)] = number
     return owner
 
 
 def times(
     name: str, prepare: Callable[[], Any], call: Callable[[Any], Any], seconds: float
 ) -> tuple[dict[str, float], Any]:
-    """Return medians and the last answer; what cannot be repeated within `seconds` counts cold."""
+    """Return medians and the last result; a call that cannot be repeated within `seconds` counts cold."""
     cpu: list[float] = []
     wall: list[float] = []
-    begun = perf_counter()
+    start_all = perf_counter()
     while True:
         ready = prepare()
         gc.collect()
         start, start_cpu = perf_counter(), process_time()
-        given_out = call(ready)
+        assignments = call(ready)
         cpu.append((process_time() - start_cpu) * 1000)
         wall.append((perf_counter() - start) * 1000)
-        if perf_counter() - begun > seconds or len(cpu) > RUNS:
+        if perf_counter() - start_all > seconds or len(cpu) > RUNS:
             break
     cpu, wall = (cpu[1:] or cpu), (wall[1:] or wall)
     medians = {f"{name}_cpu_ms": round(median(cpu), 2), f"{name}_wall_ms": round(median(wall), 2)}
-    return medians, given_out
+    return medians, assignments
 
 
-def measure(given: Problem, peer: Peer, raw: Mapping[str, bytes], seconds: float) -> dict[str, Any]:
-    figures, out = _both("", peer, raw, seconds)
+def measure(
+    problem: Problem, peer: Peer, subscriptions: Mapping[str, bytes], seconds: float
+) -> dict[str, Any]:
+    figures, out = _both("", peer, subscriptions, seconds)
     if peer.again is not None:
         second, out = _both("second_", peer, peer.again(out), seconds)
         figures |= second
-    return figures | assign_problem.quality(given, owners(given, out))
+    return figures | assign_problem.quality(problem, owners(problem, out))
 
 
 def _both(
-    round_: str, peer: Peer, raw: Mapping[str, bytes], seconds: float
+    round_: str, peer: Peer, subscriptions: Mapping[str, bytes], seconds: float
 ) -> tuple[dict[str, float], Mapping[str, bytes]]:
-    alone, _ = times(f"{round_}assign", lambda: peer.ready(raw), peer.assign, seconds)
-    wire, out = times(f"{round_}wire", lambda: raw, peer.wire, seconds)
+    alone, _ = times(f"{round_}assign", lambda: peer.ready(subscriptions), peer.assign, seconds)
+    wire, out = times(f"{round_}wire", lambda: subscriptions, peer.wire, seconds)
     return alone | wire, out
 
 
-def peak(peer: Peer, raw: Mapping[str, bytes]) -> float:
-    """Return the most that one call from bytes to bytes allocates, in MB."""
+def peak(peer: Peer, subscriptions: Mapping[str, bytes]) -> float:
+    """Return the peak memory of one call from bytes to bytes, in MB."""
     tracemalloc.start()
-    peer.wire(raw)
+    peer.wire(subscriptions)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return round(most / 1e6, 1)
 
 
-def pick(name: str, given: Problem, raw: Sent) -> tuple[Peer, Mapping[str, bytes]]:
-    """Return the peer of a name, and what members would send it."""
+def pick(name: str, problem: Problem, subscriptions: Subscriptions) -> tuple[Peer, Mapping[str, bytes]]:
+    """Return the peer of a name and the subscriptions in its encoding."""
     kind, _, heuristic = name.partition("/")
     if kind == "kafka-python":
-        return kafka_python(given), raw.cooperative
+        return kafka_python(problem), subscriptions.cooperative
     if kind == "aiokafka":
-        return aiokafka(given), raw.eager
-    return {"trimtab": trimtab, "plugin": plugin}[kind](given, heuristic), raw.trimtab
+        return aiokafka(problem), subscriptions.eager
+    return {"trimtab": trimtab, "plugin": plugin}[kind](problem, heuristic), subscriptions.trimtab
 
 
 def main() -> None:
@@ -228,14 +241,14 @@ def main() -> None:
     arguments.add_argument("peer", help="kafka-python, aiokafka, trimtab/NAME or plugin/NAME")
     arguments.add_argument("problem", type=Path)
     arguments.add_argument("--memory", action="store_true")
-    arguments.add_argument("--seconds", type=float, default=1.5, help="to repeat one call")
-    asked = arguments.parse_args()
-    given, raw = assign_problem.read(asked.problem)
-    peer, sent = pick(asked.peer, given, raw)
-    found = measure(given, peer, sent, asked.seconds)
-    if asked.memory:
-        found["peak_mb"] = peak(peer, sent)
-    json.dump(found, sys.stdout)
+    arguments.add_argument("--seconds", type=float, default=1.5, help="time limit for repeated calls")
+    options = arguments.parse_args()
+    problem, subscriptions = assign_problem.read(options.problem)
+    peer, sent = pick(options.peer, problem, subscriptions)
+    figures = measure(problem, peer, sent, options.seconds)
+    if options.memory:
+        figures["peak_mb"] = peak(peer, sent)
+    json.dump(figures, sys.stdout)
 
 
 if __name__ == "__main__":

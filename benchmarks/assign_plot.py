@@ -1,4 +1,4 @@
-"""The picture of bench_assign: bars for each scene of the largest size shared, and our growth."""
+"""The plot of bench_assign: CPU time by scene at the largest common size, and Trimtab's growth."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ THEIRS = "#b0b0b0"
 
 
 def draw(path: Path, rows: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """Draw CPU ms from bytes to bytes: all peers at the largest size they share, ours at each."""
+    """Draw CPU ms from bytes to bytes: all peers at the largest common size, Trimtab at every size."""
     shared = [size for size, row in rows.items() if len(_times(row["join"])) > 1]
     figure, axes = plt.subplots(1, 4, figsize=(15, 4), layout="constrained")
     if shared:
@@ -27,9 +27,9 @@ def draw(path: Path, rows: dict[str, dict[str, dict[str, Any]]]) -> None:
 
 
 def _times(cells: dict[str, Any]) -> dict[str, float | None]:
-    """Return the time of each peer; None where it took too long.
+    """Return the time of each peer; None if it exceeded the limit.
 
-    A cooperative peer needs its second round only where something moves between the living.
+    A cooperative peer needs the second round only if a partition moves between remaining members.
     """
     names = [k.removesuffix(ENDING) for k in cells if k.endswith(ENDING) and "_second" not in k]
     return {name: _time(cells, name) for name in names}

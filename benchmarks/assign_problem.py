@@ -1,15 +1,15 @@
-"""The problems of bench_assign: who owned what before one joins or leaves, in bytes as sent.
+"""Assignment problems of bench_assign: the group before a member joins or leaves, as encoded bytes.
 
-Owners are dealt so that all have nearly as many partitions and nearly the same load: at rest by
-any peer's measure. So what a join or a leave costs is its own doing. Write speeds fall as
-1 / (rank + P / 100): the largest partition writes about 22 times the mean, less than a consumer's
+Before the change, all members have nearly the same number of partitions and nearly the same load, so
+no assignor needs to move anything but for the join or leave. Write rates fall as
+1 / (rank + P / 100): the largest partition has about 22 times the mean rate, less than a consumer's
 share.
 
-A file holds one problem, big-endian, so that Java's DataInputStream reads it:
+A file contains one problem, big-endian, for Java's DataInputStream:
 
     int T, T x (UTF topic, int partitions)
     int M, M x (UTF id, bytes x 3: subscription for cooperative peers, eager peers, trimtab)
-    P doubles (bytes/s), P ints (owner before, -1: nobody)
+    P doubles (bytes/s), P ints (previous owner, -1: none)
 """
 
 from collections.abc import Iterator
@@ -32,26 +32,26 @@ SCENES = ("fresh", "join", "leave")
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    universe: PartitionIndex
+    partition_index: PartitionIndex
     ids: tuple[str, ...]
     speed: FloatArray  # (P,) bytes/s
-    owner: IntArray  # (P,) before; NOBODY where the owner left, or there was none
+    owner: IntArray  # (P,) previous; UNASSIGNED if there is none or it has left
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class Subscriptions:
     """Subscriptions as bytes, by member id."""
 
     cooperative: dict[str, bytes]  # owned partitions and generation in their fields
-    eager: dict[str, bytes]  # both in the user data, as Kafka's StickyAssignor has them
+    eager: dict[str, bytes]  # both in the user data, as in Kafka's StickyAssignor
     trimtab: dict[str, bytes]
 
 
-def problem(partitions: int, members: int, topics: int, scene: str) -> Problem:
+def make_problem(partitions: int, members: int, topics: int, scene: str) -> Problem:
     rng = np.random.default_rng(partitions + members)
     each = np.arange(partitions // topics, dtype=np.int32)
-    universe = PartitionIndex.from_numbers({f"topic-{t:03d}": each for t in range(topics)})
-    rank = np.arange(len(universe))
+    partition_index = PartitionIndex.from_numbers({f"topic-{t:03d}": each for t in range(topics)})
+    rank = np.arange(len(partition_index))
     by_rank = 1e7 / (rank + len(rank) / 100)
     order = rng.permutation(len(rank))
     speed = np.empty(len(rank))
@@ -60,88 +60,96 @@ def problem(partitions: int, members: int, topics: int, scene: str) -> Problem:
     owner = np.full(len(rank), UNASSIGNED, dtype=np.int32)
     if before:
         lap, seat = np.divmod(rank, before)
-        owner[order] = np.where(lap % 2, before - 1 - seat, seat)  # there and back again
-    owner[owner >= members] = UNASSIGNED  # who left is the last one
+        owner[order] = np.where(
+            lap % 2, before - 1 - seat, seat
+        )  # alternating direction, which balances the load
+    owner[owner >= members] = UNASSIGNED  # the member that left has the last index
     ids = tuple(f"consumer-{m:05d}-{rng.bytes(8).hex()}" for m in range(members))
-    return Problem(universe, ids, speed, owner)
+    return Problem(partition_index, ids, speed, owner)
 
 
-def sent(given: Problem) -> Sent:
-    """Return what every member sends, having read what it owned before."""
-    owned = _owned(given.universe, given.owner, len(given.ids))
-    newcomer = np.bincount(given.owner[given.owner != UNASSIGNED], minlength=len(given.ids)) == 0
+def encode_subscriptions(problem: Problem) -> Subscriptions:
+    """Return the subscriptions of all members, with their previous partitions."""
+    owned = _owned(problem.partition_index, problem.owner, len(problem.ids))
+    newcomer = np.bincount(problem.owner[problem.owner != UNASSIGNED], minlength=len(problem.ids)) == 0
     cooperative: dict[str, bytes] = {}
     eager: dict[str, bytes] = {}
     trimtab: dict[str, bytes] = {}
-    for name, holds, new in zip(given.ids, owned, newcomer.tolist(), strict=True):
+    for name, owned_bytes, new in zip(problem.ids, owned, newcomer.tolist(), strict=True):
         generation = -1 if new else GENERATION
-        said = MemberUserData(instance=name[:14], decision_fingerprint="" if new else DECISION).encode()
-        previous = holds + pack(">i", generation)
-        cooperative[name] = subscription(given, b"", holds, generation)
-        eager[name] = subscription(given, b"" if new else previous, pack(">i", 0), -1)
-        trimtab[name] = subscription(given, said, holds, generation)
-    return Sent(cooperative, eager, trimtab)
+        user_data_bytes = MemberUserData(
+            instance=name[:14], decision_fingerprint="" if new else DECISION
+        ).encode()
+        previous = owned_bytes + pack(">i", generation)
+        cooperative[name] = subscription(problem, b"", owned_bytes, generation)
+        eager[name] = subscription(problem, b"" if new else previous, pack(">i", 0), -1)
+        trimtab[name] = subscription(problem, user_data_bytes, owned_bytes, generation)
+    return Subscriptions(cooperative, eager, trimtab)
 
 
-def subscription(given: Problem, user_data: bytes, owned: bytes, generation: int) -> bytes:
+def subscription(problem: Problem, user_data: bytes, owned: bytes, generation: int) -> bytes:
     """Return a ConsumerProtocolSubscription v3 to all topics."""
-    topics = b"".join(map(_utf, given.universe.topics))
+    topics = b"".join(map(_utf, problem.partition_index.topics))
     data = pack(">i", len(user_data)) + user_data if user_data else pack(">i", -1)
-    head = pack(">hi", 3, len(given.universe.topics)) + topics
+    head = pack(">hi", 3, len(problem.partition_index.topics)) + topics
     return head + data + owned + pack(">ih", generation, -1)
 
 
-def _owned(universe: PartitionIndex, owner: IntArray, members: int) -> list[bytes]:
+def _owned(partition_index: PartitionIndex, owner: IntArray, members: int) -> list[bytes]:
     """Return [topic, [partition]] of each member: an assignment less its version and user data."""
-    return [a[2:-4] for a in encode_assignments(universe, owner, [b""] * members)]
+    return [a[2:-4] for a in encode_assignments(partition_index, owner, [b""] * members)]
 
 
-def write(path: Path, given: Problem) -> None:
-    raw = sent(given)
-    sizes = np.diff(given.universe.start).tolist()
+def write(path: Path, problem: Problem) -> None:
+    subscriptions = encode_subscriptions(problem)
+    sizes = np.diff(problem.partition_index.start).tolist()
     with path.open("wb") as file:
-        file.write(pack(">i", len(given.universe.topics)))
-        for topic, size in zip(given.universe.topics, sizes, strict=True):
+        file.write(pack(">i", len(problem.partition_index.topics)))
+        for topic, size in zip(problem.partition_index.topics, sizes, strict=True):
             file.write(_utf(topic) + pack(">i", size))
-        file.write(pack(">i", len(given.ids)))
-        for name in given.ids:
+        file.write(pack(">i", len(problem.ids)))
+        for name in problem.ids:
             file.write(_utf(name))
-            for data in (raw.cooperative[name], raw.eager[name], raw.trimtab[name]):
+            for data in (
+                subscriptions.cooperative[name],
+                subscriptions.eager[name],
+                subscriptions.trimtab[name],
+            ):
                 file.write(pack(">i", len(data)) + data)
-        file.write(given.speed.astype(">f8").tobytes() + given.owner.astype(">i4").tobytes())
+        file.write(problem.speed.astype(">f8").tobytes() + problem.owner.astype(">i4").tobytes())
 
 
-def read(path: Path) -> tuple[Problem, Sent]:
+def read(path: Path) -> tuple[Problem, Subscriptions]:
     file = BytesIO(path.read_bytes())
     topics = {_read_utf(file): _read_int(file) for _ in range(_read_int(file))}
     each = {topic: np.arange(size, dtype=np.int32) for topic, size in topics.items()}
-    universe = PartitionIndex.from_numbers(each)
-    raw = Sent({}, {}, {})
+    partition_index = PartitionIndex.from_numbers(each)
+    subscriptions = Subscriptions({}, {}, {})
     for _ in range(_read_int(file)):
         name = _read_utf(file)
-        for kind in (raw.cooperative, raw.eager, raw.trimtab):
+        for kind in (subscriptions.cooperative, subscriptions.eager, subscriptions.trimtab):
             kind[name] = file.read(_read_int(file))
-    speed = np.frombuffer(file.read(8 * len(universe)), dtype=">f8").astype(np.float64)
-    owner = np.frombuffer(file.read(4 * len(universe)), dtype=">i4").astype(np.int32)
-    return Problem(universe, tuple(raw.trimtab), speed, owner), raw
+    speed = np.frombuffer(file.read(8 * len(partition_index)), dtype=">f8").astype(np.float64)
+    owner = np.frombuffer(file.read(4 * len(partition_index)), dtype=">i4").astype(np.int32)
+    return Problem(partition_index, tuple(subscriptions.trimtab), speed, owner), subscriptions
 
 
-def quality(given: Problem, after: IntArray) -> dict[str, float]:
-    """Return moves between living members, and how uneven load and counts came out."""
-    load = np.bincount(after, given.speed, minlength=len(given.ids))
-    count = np.bincount(after, minlength=len(given.ids))
+def quality(problem: Problem, after: IntArray) -> dict[str, float]:
+    """Return the moves between remaining members and the imbalance of load and counts."""
+    load = np.bincount(after, problem.speed, minlength=len(problem.ids))
+    count = np.bincount(after, minlength=len(problem.ids))
     return {
-        "moves": int(((given.owner != UNASSIGNED) & (given.owner != after)).sum()),
+        "moves": int(((problem.owner != UNASSIGNED) & (problem.owner != after)).sum()),
         "max_load_over_mean": round(float(load.max() / load.mean()), 3),
         "max_count_over_mean": round(float(count.max() / count.mean()), 3),
     }
 
 
 def scenes(folder: Path, size: tuple[int, int], topics: int) -> Iterator[tuple[str, Path]]:
-    """Write the three problems of a size."""
+    """Write the three problems of a size; yield each with its path."""
     for scene in SCENES:
         path = folder / f"{size[0]}x{size[1]}-{scene}.bin"
-        write(path, problem(*size, topics, scene))
+        write(path, make_problem(*size, topics, scene))
         yield scene, path
 
 

@@ -1,10 +1,10 @@
-"""A pod of bench_autoscale: one consumer of a certain capacity, until SIGTERM.
+"""A pod of bench_autoscale: one consumer with a limited capacity, until SIGTERM.
 
-autoscale_host.py CLIENT NAME FILE CAPACITY CONFIG - CLIENT is `trimtab` or `plain`, which is
-confluent-kafka's own consumer; NAME is the pod's, which the group is told as client id; CONFIG is
-the consumer's, in JSON, with the topic under "topic". Writes a line a record to FILE: partition,
-offset, when it was produced (seconds since the epoch), seconds until it was handled, bytes. Told to
-end it commits what it has handled, and leaves the group.
+autoscale_host.py CLIENT NAME FILE CAPACITY CONFIG - CLIENT is `trimtab` or `plain`
+(confluent-kafka's consumer); NAME is the pod's name, used as client id; CONFIG is the consumer's
+configuration in JSON, with the topic under "topic". Writes a line per record to FILE: partition,
+offset, time of production (seconds since the epoch), seconds until handled, bytes. On SIGTERM it
+commits the handled records and leaves the group.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 from throttled import handled
 
 TIMEOUT = 0.1
-"""Seconds that a fetch waits for records: many processes share the machine."""
+"""Seconds that a fetch waits for records; long, since many processes share the machine."""
 
 
 def main(client: str, name: str, file: str, capacity: str, config: str) -> None:
@@ -25,7 +25,7 @@ def main(client: str, name: str, file: str, capacity: str, config: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     settings = json.loads(config)
     topic = settings.pop("topic")
-    consumer = _made(client, name, settings)
+    consumer = _make_consumer(client, name, settings)
     consumer.subscribe([topic])
     with Path(file).open("a") as log:
         try:
@@ -37,7 +37,7 @@ def main(client: str, name: str, file: str, capacity: str, config: str) -> None:
             consumer.close()
 
 
-def _made(client: str, name: str, settings: dict[str, Any]) -> Any:
+def _make_consumer(client: str, name: str, settings: dict[str, Any]) -> Any:
     if client == "plain":
         from confluent_kafka import Consumer as PlainConsumer  # noqa: PLC0415 - a pod starts sooner
 

@@ -1,10 +1,10 @@
-"""The load of bench_autoscale: a wave with a flash crowd on it, skewed over partitions, by a seed.
+"""The load of bench_autoscale: a wave with a flash crowd, skewed over the partitions, from a seed.
 
-In consumers' capacities: a quiet time (1.5), a wave that rises to 4 and falls again, and just
-before its crest a crowd of 2 more that comes within a fiftieth of the time and loses interest
-slowly, as crowds do. Partitions have Zipf's shares (exponent 0.6: the first of 32 writes 12 %), and
-each wanders around its own by some 15 %. No partition writes more than 85 % of what one consumer
-can do, since no autoscaler could help there.
+In units of one consumer's capacity: a base load of 1.5, a wave that rises to 4 and falls again, and
+just before its crest a flash crowd of 2 that arrives within 2 % of the time and decays slowly. The
+partitions' shares follow Zipf's law (exponent 0.6: the largest of 32 has 12 %), each with a random
+walk of about 15 %. No partition exceeds 85 % of a consumer's capacity, since no autoscaler could
+help there.
 """
 
 import numpy as np
@@ -14,14 +14,14 @@ from trimtab.assignor.decisions import size_group
 from trimtab.assignor.model import ConsumerGroup, Load, PlacementPolicy, TopicPartition
 
 QUIET, WAVE, CROWD = 1.5, 2.5, 2.0
-"""Consumers' capacities."""
+"""In consumer capacities."""
 SKEW, WANDER, BACK = 0.6, 0.05, 0.05
-"""Zipf's exponent; deviation of a share's step each tick, and the part of it that is taken back."""
+"""Zipf's exponent; standard deviation of a share's step per tick, and its mean reversion."""
 LARGEST = 0.85
 
 
 def load(seconds: float, partitions: int, capacity: float, seed: int) -> Speeds:
-    """Return the write speeds of a run, whatever its length the same shape."""
+    """Return the write rates of a run; the shape does not depend on its length."""
     chance = np.random.default_rng(seed)
     ticks = max(2, round(seconds / TICK))
     total = np.array([_consumers(tick / ticks) for tick in range(ticks)])
@@ -31,12 +31,12 @@ def load(seconds: float, partitions: int, capacity: float, seed: int) -> Speeds:
         drift += chance.normal(0.0, WANDER, partitions) - BACK * drift
         rows.append(zipf * np.exp(drift))
     shares = np.array(rows)
-    wanted = shares / shares.sum(axis=1, keepdims=True) * total[:, None] * capacity
-    return np.minimum(wanted, LARGEST * capacity)
+    rates = shares / shares.sum(axis=1, keepdims=True) * total[:, None] * capacity
+    return np.minimum(rates, LARGEST * capacity)
 
 
 def _consumers(share: float) -> float:
-    """Return how many consumers' capacities are written when so much of the time is over."""
+    """Return the load in consumer capacities after this share of the time."""
     rise, crest = 0.08, 0.42
     phase = np.clip((share - rise) / (1 - 2 * rise), 0.0, 1.0)
     since = (share - crest) / 0.02
@@ -45,7 +45,7 @@ def _consumers(share: float) -> float:
 
 
 def needed(speeds: Speeds, capacity: float) -> list[int]:
-    """Return the least consumers of each tick: partitions packed into whole capacities."""
+    """Return the minimum number of consumers of each tick, by packing partitions into capacities."""
     names = tuple(TopicPartition("load", number) for number in range(speeds.shape[1]))
     group, policy = ConsumerGroup((), names), PlacementPolicy("bfd", capacity)
     loads = (Load(dict(zip(names, row, strict=True))) for row in speeds.tolist())

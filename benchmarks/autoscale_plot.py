@@ -1,4 +1,4 @@
-"""The picture of bench_autoscale: load, replicas of both, what was needed, and lateness."""
+"""The plot of bench_autoscale: load, replicas of both sides, required replicas and latency."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,16 +17,16 @@ BIN = 2.0
 """Seconds of records whose latest makes a point."""
 
 
-def draw(path: Path, found: Mapping[str, Figures], consumers: Sequence[float], late: float) -> None:
-    """Draw both sides; `consumers` is the load of each tick in capacities of one."""
+def draw(path: Path, runs: Mapping[str, Figures], consumers: Sequence[float], late: float) -> None:
+    """Draw both sides; `consumers` is the load of each tick in consumer capacities."""
     figure, (counts, ages) = plt.subplots(
         2, 1, figsize=(9, 6.5), sharex=True, layout="constrained", height_ratios=(3, 2)
     )
     when = np.arange(len(consumers)) * TICK
     counts.fill_between(when, consumers, step="post", color="#e0e0e0", label="load")
-    needed = next(iter(found.values())).seen.needed
+    needed = next(iter(runs.values())).log.needed
     counts.step(when, needed, where="post", color="black", linewidth=1, label="least needed")
-    for name, of in found.items():
+    for name, of in runs.items():
         _side(counts, ages, name, of)
     counts.set_ylabel("consumers")
     counts.set_ylim(bottom=0)
@@ -41,10 +41,10 @@ def draw(path: Path, found: Mapping[str, Figures], consumers: Sequence[float], l
 
 
 def _side(counts: Axes, ages: Axes, name: str, of: Figures) -> None:
-    looks, begin = of.seen.measured, of.seen.begin
-    times = [s.time - begin for s in looks]
+    samples, begin = of.log.measured, of.log.begin
+    times = [s.time - begin for s in samples]
     label = f"{name}: {of.consumer_hours:.3f} consumer-hours, {of.late_traffic:.1%} late"
-    running = [s.running for s in looks]
+    running = [s.running for s in samples]
     counts.step(times, running, where="post", color=COLOURS[name], label=label)
     bins = ((of.produced - begin) // BIN).astype(int)
     longest = np.full(bins.max() + 1, np.nan)

@@ -1,7 +1,7 @@
-"""What bench_autoscale runs on: a control plane, pods that are processes, and who looks at them.
+"""The environment of bench_autoscale: a control plane, pods as processes, and their observation.
 
-All of it is that of the tests (`tests/cluster`), so PYTHONPATH needs `tests`. Both sides are looked
-at from outside, by the same questions to the API server, the kubelet and the broker.
+It uses `tests/cluster`, so PYTHONPATH needs `tests`. Both sides are observed externally, by the same
+requests to the API server, the kubelet and the broker.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,16 +30,16 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look: when (epoch), the replicas that are asked for, the processes that run."""
+    """A sample: time (epoch), requested replicas, running processes."""
 
     time: float
-    asked: int
+    requested_replicas: int
     running: int
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A pod that was deleted and has not been told yet, and how many partitions it owned."""
+    """A deleted pod before its SIGTERM, with its number of owned partitions."""
 
     time: float
     pod: str
@@ -48,7 +48,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """What runs."""
+    """The running components."""
 
     plane: ControlPlane
     kubelet: Kubelet
@@ -58,7 +58,7 @@ class Rig:
 
 @contextmanager
 def rig(folder: Path, hpa_seconds: float) -> Iterator[Rig]:
-    """Yield a control plane with a kubelet and KEDA; the HPA looks every so many seconds."""
+    """Yield a control plane with a kubelet and KEDA; the HPA syncs at the given interval in seconds."""
     plane = ControlPlane(folder / "plane", hpa_seconds)
     try:
         plane.start()
@@ -78,7 +78,7 @@ def rig(folder: Path, hpa_seconds: float) -> Iterator[Rig]:
 
 @dataclass(slots=True)
 class Watch:
-    """Looks at one workload and its group from a thread of its own."""
+    """Samples one workload and its consumer group in a thread."""
 
     on: Rig
     bootstrap: str
@@ -93,8 +93,8 @@ class Watch:
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Look while inside."""
+    def sampling(self) -> Iterator[None]:
+        """Sample within the context."""
         thread = Thread(target=self._look, name="watch")
         self.on.kubelet.deleting = self._noted
         thread.start()
@@ -106,18 +106,18 @@ class Watch:
             self.on.kubelet.deleting = None
 
     def owned(self) -> Mapping[str, int]:
-        """Return how many partitions each pod owns, as the group said last while at rest."""
-        asked = self._admin.describe_consumer_groups([self.name], request_timeout=ANSWER)
+        """Return the number of partitions of each pod in the group's last stable state."""
+        futures = self._admin.describe_consumer_groups([self.name], request_timeout=ANSWER)
         try:
-            found = asked[self.name].result(2 * ANSWER)
-        except (KafkaException, TimeoutError):  # a coordinator that is not there yet
+            description = futures[self.name].result(2 * ANSWER)
+        except (KafkaException, TimeoutError):  # the coordinator is not available yet
             return self._owned
-        if found.state is ConsumerGroupState.STABLE:  # else nobody's partitions are told
-            self._owned = {m.client_id: _count(m) for m in found.members}
+        if description.state is ConsumerGroupState.STABLE:  # otherwise the response has no assignments
+            self._owned = {m.client_id: _count(m) for m in description.members}
         return self._owned
 
     def formed(self, members: int) -> None:
-        """Wait until so many have joined. Raises RuntimeError."""
+        """Wait until the given number of members have joined. Raises RuntimeError."""
         pause, deadline = Event(), monotonic() + PATIENCE
         while len([n for n in self.owned().values() if n]) < members:
             if monotonic() > deadline:
@@ -126,9 +126,9 @@ class Watch:
 
     def _look(self) -> None:
         while not self._stop.wait(LOOK):
-            asked = self.on.cluster.replicas("deployment", self.name)
+            requested_replicas = self.on.cluster.replicas("deployment", self.name)
             self.owned()
-            self.samples.append(Sample(time(), asked, self.on.kubelet.running()))
+            self.samples.append(Sample(time(), requested_replicas, self.on.kubelet.running()))
 
     def _noted(self, pod: str) -> None:
         self.deleted.append(Deleted(time(), pod, self.owned().get(pod, 0)))
@@ -140,9 +140,9 @@ def _count(member: Any) -> int:
 
 @contextmanager
 def pods(on: Rig, name: str, replicas: int, command: Sequence[str]) -> Iterator[None]:
-    """Have so many pods run this command, in which `$(POD_NAME)` is each one's name."""
-    told = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-    on.cluster.make("deployment", name, replicas, {"command": list(command), "env": [told]})
+    """Run this command in `replicas` pods; `$(POD_NAME)` is replaced by the pod's name."""
+    pod_name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    on.cluster.make("deployment", name, replicas, {"command": list(command), "env": [pod_name]})
     try:
         yield
     finally:

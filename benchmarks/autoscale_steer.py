@@ -1,7 +1,7 @@
-"""The two autoscalers of bench_autoscale, with their default times divided by one factor.
+"""The two autoscalers of bench_autoscale, with their default times divided by a factor.
 
-The factor divides the times that follow the load: polling intervals, windows, cooldowns and
-catch-up time. Starting a process takes its real time, so the sidecar's `startup-timeout` and
+The factor divides the times that depend on the load: polling intervals, windows, cooldowns and
+catch-up time. Starting a process takes real time, so the sidecar's `startup-timeout` and
 `drain-retry` are not divided. KEDA's polling interval and the periods of the HPA's policies are
 whole seconds, at least one: they are rounded down, which favours KEDA.
 """
@@ -42,7 +42,7 @@ COMMITS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """By what all times are divided, and the windows for scaling in before that, in seconds."""
+    """The divisor of all times, and the scale-in windows before the division, in seconds."""
 
     factor: float
     scale_in: float = SCALE_IN
@@ -51,7 +51,7 @@ class Times:
 
 @contextmanager
 def trimtab(on: Rig, bootstrap: str, name: str, capacity: float, times: Times) -> Iterator[None]:
-    """Steer by the sidecar: target `kubernetes`, its own defaults for the rest."""
+    """Scale by the sidecar with target `kubernetes` and otherwise its defaults."""
     settings = {
         "bootstrap": bootstrap,
         "group": name,
@@ -81,14 +81,14 @@ def trimtab(on: Rig, bootstrap: str, name: str, capacity: float, times: Times) -
 
 @contextmanager
 def keda(on: Rig, bootstrap: str, name: str, threshold: int, times: Times) -> Iterator[None]:
-    """Steer by KEDA's `kafka` scaler and the HPA."""
+    """Scale by KEDA's `kafka` scaler and the HPA."""
     trigger = {
         "bootstrapServers": bootstrap,
         "consumerGroup": name,
         "topic": name,
         "lagThreshold": str(threshold),
         "offsetResetPolicy": "earliest",
-        "version": "2.8.0",  # what the scaler assumes without it, Kafka 4 no longer speaks
+        "version": "2.8.0",  # Kafka 4 no longer supports the default version of the scaler
     }
     spec = {
         "scaleTargetRef": {"name": name},
@@ -107,7 +107,7 @@ def keda(on: Rig, bootstrap: str, name: str, threshold: int, times: Times) -> It
 
 
 def _behavior(times: Times) -> dict[str, Any]:
-    """Return the HPA's own defaults, faster."""
+    """Return the HPA's default behavior, with shorter times."""
     period = _whole(PERIOD / times.factor)
     percent = {"type": "Percent", "value": 100, "periodSeconds": period}
     four = {"type": "Pods", "value": 4, "periodSeconds": period}

@@ -1,7 +1,7 @@
-"""What each step of `steady` buys: the preset `balanced` without it, on random walks.
+"""Effect of each step of `steady`: the preset `balanced` without that step, on random walks.
 
-Without the search, without closing, without both, the other steps as they are. R, consumers, and
-the two in one figure: consumers + λ R. (What look-ahead buys: bench_lookahead.)
+Variants without the search, without closing and without both. Figures: R, consumers, and the total
+cost consumers + λ R. For the effect of look-ahead see bench_lookahead.
 
     python benchmarks/bench_ablation.py [--seeds 3] [--ticks 200]
 """
@@ -22,7 +22,7 @@ from trimtab.assignor.heuristics.steady.pack import pack_steady
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS
 
 CAPACITY = 100.0
-FIRST_SEED = 1000  # nothing was tuned on these
+FIRST_SEED = 1000  # seeds that were not used for tuning
 DELTAS = (5, 15, 25)
 WHOLE = STEADY_PRESETS["balanced"]
 VARIANTS = {
@@ -47,10 +47,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ticks", type=int, default=200)
-    given = parser.parse_args()
-    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+    options = parser.parse_args()
+    seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
     with ProcessPoolExecutor() as pool:
-        done = list(pool.map(partial(run, ticks=given.ticks), product(DELTAS, VARIANTS, seeds)))
+        done = list(pool.map(partial(run, ticks=options.ticks), product(DELTAS, VARIANTS, seeds)))
     means = np.array(done).reshape(len(DELTAS), len(VARIANTS), len(seeds), 2).mean(axis=2)
     table = Table("δ", "steady:balanced", "consumers", "R", "consumers + λ R")
     figures: dict[str, dict[str, dict[str, float]]] = {}

@@ -1,11 +1,10 @@
-"""Assigning inside a rebalance: ours beside Kafka's, kafka-python's and aiokafka's, same problems.
+"""Assignment during a rebalance: Trimtab compared with the assignors of Kafka, kafka-python and aiokafka.
 
-Everybody gets the same members, owners and write speeds, on which all are at rest before one joins
-or leaves (`assign_problem.py`). Medians of warm calls, in CPU ms of the thread that calls: "alone"
-is the assignor on what it works on in memory, "bytes" is from what the members send to what they
-are sent, "2nd" the further round that a cooperative move needs. Each peer runs in a process of its
-own; one that takes longer than --limit for a problem is ended, and not asked about the rest of
-that size.
+All assignors get the same members, owners and write rates, balanced before a member joins or leaves
+(`assign_problem.py`). Figures are medians of warm calls, in CPU ms of the calling thread: "alone" is
+the assignor on decoded input, "bytes" is from encoded subscriptions to encoded assignments, "2nd" is
+the second round that a cooperative move needs. Each peer runs in its own process; a peer that exceeds
+--limit on a problem is stopped and skips the remaining problems of that size.
 """
 
 import json
@@ -38,27 +37,27 @@ QUALITY = ("moves", "max_load_over_mean", "max_count_over_mean")
 Figures: TypeAlias = dict[str, Any]
 """What was measured of one peer on one problem; empty where it took too long."""
 
-Found: TypeAlias = dict[str, dict[str, dict[str, Figures]]]
+Results: TypeAlias = dict[str, dict[str, dict[str, Figures]]]
 """Size → scene → peer → figures."""
 
 
 def main() -> None:
-    given = _arguments()
+    options = _arguments()
     ours = {"trimtab": f"trimtab/{DEFAULT_HEURISTIC}", "trimtab_sticky": "trimtab/sticky"}
     plugin = {"trimtab_plugin": ours["trimtab"].replace("trimtab/", "plugin/")}
-    others = {name.replace("-", "_"): name for name in given.peers if name != "java"}
-    found: Found = {}
+    others = {name.replace("-", "_"): name for name in options.peers if name != "java"}
+    results: Results = {}
     with tempfile.TemporaryDirectory() as folder:
-        for size in given.sizes:
-            found[size] = compare(Path(folder), size, ours | plugin | others, given)
-        if given.growth:
-            for size in (s for s in GROWTH if s not in found):
-                found[size] = compare(Path(folder), size, {"trimtab": ours["trimtab"]}, given)
-    show(found, given)
-    if given.plot:
-        assign_plot.draw(given.plot, {size: _row(found[size]) for size in found})
-        print(f"plot: {given.plot}")
-    harness.result({size: _row(of) for size, of in found.items()})
+        for size in options.sizes:
+            results[size] = compare(Path(folder), size, ours | plugin | others, options)
+        if options.growth:
+            for size in (s for s in GROWTH if s not in results):
+                results[size] = compare(Path(folder), size, {"trimtab": ours["trimtab"]}, options)
+    show(results, options)
+    if options.plot:
+        assign_plot.draw(options.plot, {size: _row(results[size]) for size in results})
+        print(f"plot: {options.plot}")
+    harness.result({size: _row(row) for size, row in results.items()})
 
 
 def _arguments() -> Namespace:
@@ -66,42 +65,42 @@ def _arguments() -> Namespace:
     arguments.add_argument("--sizes", nargs="*", default=SIZES, help="PARTITIONSxMEMBERS")
     arguments.add_argument("--topics", type=int, default=10, help="topics of equal size")
     arguments.add_argument("--peers", nargs="*", choices=OTHERS, default=OTHERS)
-    arguments.add_argument("--limit", type=float, default=60, help="seconds a peer and problem")
-    arguments.add_argument("--growth", action="store_true", help=f"ours also at {GROWTH[-1]}")
-    arguments.add_argument("--quick", action="store_true", help="the smallest size, few calls")
-    arguments.add_argument("--plot", type=Path, help="write a picture there")
-    given = arguments.parse_args()
-    given.sizes = SIZES[:1] if given.quick else given.sizes
-    return given
+    arguments.add_argument("--limit", type=float, default=60, help="seconds per peer and problem")
+    arguments.add_argument("--growth", action="store_true", help=f"measure Trimtab up to {GROWTH[-1]}")
+    arguments.add_argument("--quick", action="store_true", help="smallest size, few calls")
+    arguments.add_argument("--plot", type=Path, help="write the plot to this file")
+    options = arguments.parse_args()
+    options.sizes = SIZES[:1] if options.quick else options.sizes
+    return options
 
 
 def compare(
-    folder: Path, size: str, peers: dict[str, str], given: Namespace
+    folder: Path, size: str, peers: dict[str, str], options: Namespace
 ) -> dict[str, dict[str, Figures]]:
-    """Return figures by scene and peer."""
+    """Return the figures by scene and peer."""
     partitions, members = map(int, size.split("x"))
-    problems = dict(assign_problem.scenes(folder, (partitions, members), given.topics))
-    found: dict[str, dict[str, Figures]] = {scene: {} for scene in problems}
+    problems = dict(assign_problem.scenes(folder, (partitions, members), options.topics))
+    results: dict[str, dict[str, Figures]] = {scene: {} for scene in problems}
     for name, peer in peers.items():
         for scene, path in problems.items():
             print(f"{size} {scene}: {peer}", file=sys.stderr)
-            figures = run(peer, path, given)
-            found[scene][name] = figures
+            figures = run(peer, path, options)
+            results[scene][name] = figures
             if not figures:
                 break
-    if "java" in given.peers and set(peers) - {"trimtab"}:
-        for scene, name, figures in java(folder, problems, given):
-            found[scene][name] = figures
-    return found
+    if "java" in options.peers and set(peers) - {"trimtab"}:
+        for scene, name, figures in java(folder, problems, options):
+            results[scene][name] = figures
+    return results
 
 
-def run(peer: str, problem: Path, given: Namespace) -> Figures:
-    """Time a peer in a process of its own; nothing if it takes too long."""
+def run(peer: str, problem: Path, options: Namespace) -> Figures:
+    """Time a peer in its own process; returns no figures if it exceeds the limit."""
     command = [sys.executable, HERE / "assign_peers.py", peer, problem]
     more = ["--memory"] if peer.startswith("trimtab/") else []
-    more += ["--seconds", "0"] if given.quick else []
+    more += ["--seconds", "0"] if options.quick else []
     try:
-        done = subprocess.run([*command, *more], capture_output=True, timeout=given.limit, check=True)
+        done = subprocess.run([*command, *more], capture_output=True, timeout=options.limit, check=True)
     except subprocess.TimeoutExpired:
         return {}
     except subprocess.CalledProcessError as error:
@@ -110,11 +109,11 @@ def run(peer: str, problem: Path, given: Namespace) -> Figures:
     return dict(json.loads(done.stdout))
 
 
-def java(folder: Path, problems: dict[str, Path], given: Namespace) -> Iterator[tuple[str, str, Figures]]:
-    """Yield (scene, name, figures) of Kafka's own assignors, all in one warm JVM."""
+def java(folder: Path, problems: dict[str, Path], options: Namespace) -> Iterator[tuple[str, str, Figures]]:
+    """Yield (scene, name, figures) of Kafka's assignors, all in one warm JVM."""
     first, _ = assign_problem.read(problems["fresh"])
-    warm, runs = (25, 9) if len(first.universe) >= 100_000 else (200, 51)
-    if given.quick:
+    warm, runs = (25, 9) if len(first.partition_index) >= 100_000 else (200, 51)
+    if options.quick:
         warm, runs = 1, 3
     pairs: list[str] = []
     for scene, path in problems.items():
@@ -135,18 +134,18 @@ def java(folder: Path, problems: dict[str, Path], given: Namespace) -> Iterator[
         yield scene, name, figures | assign_problem.quality(problem, owners)
 
 
-def show(found: Found, given: Namespace) -> None:
-    """Print one table a size."""
+def show(results: Results, options: Namespace) -> None:
+    """Print one table per size."""
     console = Console(width=150)
-    for size, scenes in found.items():
-        table = Table(title=f"{size.replace('x', ' partitions x ')} members, {given.topics} topics")
+    for size, scenes in results.items():
+        table = Table(title=f"{size.replace('x', ' partitions x ')} members, {options.topics} topics")
         for column in ("", "assignor", "alone ms", "bytes ms", "wall ms", "2nd alone", "2nd bytes"):
             table.add_column(column, justify="left" if column in {"", "assignor"} else "right")
         for column in ("moves", "max/mean load", "max/mean count", "peak MB"):
             table.add_column(column, justify="right")
         for scene, peers in scenes.items():
             for name, figures in peers.items():
-                table.add_row(scene, name, *_cells(figures, given.limit))
+                table.add_row(scene, name, *_cells(figures, options.limit))
             table.add_section()
         console.print(table)
 
@@ -164,7 +163,7 @@ def _number(value: float) -> str:
 
 
 def _row(scenes: dict[str, dict[str, Figures]]) -> dict[str, dict[str, Any]]:
-    """Return the figures of a size as they stand in the closing line; null took too long."""
+    """Return the figures of a size for the RESULT line; null if a peer exceeded the limit."""
     row: dict[str, dict[str, Any]] = {}
     for scene, peers in scenes.items():
         row[scene] = {}

@@ -1,22 +1,21 @@
-"""Rolling bounce: how long partitions wait while each instance is stopped and started in turn.
+"""Rolling bounce: processing pauses while each instance is stopped and restarted in turn.
 
-10 instances, 40 partitions at 100 records/s each; every 4 s one instance stops, stays away for a
-second, as a program does that starts again, and comes back. The pause is the sum over partitions of
-what they wait beyond 100 ms between two records handled. All sides read from the same embedded
-broker, one after the other, with the same heartbeat, session timeout and otherwise default
-settings.
+10 instances, 40 partitions at 100 records/s each; every 4 s one instance stops for a second, the
+time of a restart. The pause is the sum over all partitions of the time beyond 100 ms between two
+handled records. All sides read from the same embedded broker, one after the other, with the same
+heartbeat and session timeout and otherwise default settings.
 
-- `trimtab`: our consumer, a process each. To stop, an instance calls `drain()`, goes on reading
-  until the others have taken over, then closes.
-- `trimtab_close`: the same, but an instance that stops just closes.
-- `trimtab_static`: with `group.instance.id`, and just closed: it comes back before its session has
-  ended, so that nothing moves, and its partitions wait.
+- `trimtab`: Trimtab's consumer, one process each. To stop, an instance calls `drain()`, reads until
+  the others have taken over, then closes.
+- `trimtab_close`: the same, but an instance stops with `close()` only.
+- `trimtab_static`: with `group.instance.id` and `close()` only: the instance returns within its
+  session timeout, so no partition moves, and its partitions wait.
 - `eager`, `java_cooperative`: Java's consumer with the range and the cooperative-sticky assignor;
   it has no `drain()`. The instances are threads of one JVM, warm from the first bounce on.
-- `java_cooperative_3s`: at its default heartbeat of 3 s.
+- `java_cooperative_3s`: with the default heartbeat interval of 3 s.
 
-An instance's process (the JVM, too) lives on while it is away, for all sides alike: what a restart
-costs a program beside its membership is not measured.
+On all sides an instance's process (also the JVM) survives the restart: only the cost of the
+membership change is measured, not that of a process start.
 """
 
 import json
@@ -42,12 +41,12 @@ from rich.table import Table
 
 HOST = Path(__file__).parent / "bounce_host.py"
 PATIENCE = 90.0
-"""Seconds until an instance that does not answer is given up."""
+"""Seconds to wait for an instance's reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Who reads: Java's consumer with an assignor, or ours, with how it stops."""
+    """A consumer under test: Java's with an assignor, or Trimtab's with its way to stop."""
 
     heartbeat_ms: int
     assignor: str = ""
@@ -65,66 +64,66 @@ SIDES = {
 }
 
 COMPARED = ("trimtab", "eager", "java_cooperative")
-"""Those that are run `--runs` times; the others once."""
+"""Sides that run `--runs` times; the others run once."""
 
 
 def main() -> None:
-    given = _arguments()
-    found: dict[str, list[Figures]] = {name: [] for name in given.sides}
-    with harness.broker(given.bootstrap) as bootstrap:
-        for turn in range(given.runs):
-            for name in (n for n in given.sides if turn == 0 or n in COMPARED):
-                found[name].append(bounce(bootstrap, SIDES[name], given))
-                print(f"run {turn + 1}, {name}: {_told(found[name][-1])}", file=sys.stderr)
-    show(found)
-    if given.plot:
-        bounce_plot.draw(given.plot, found)
-        print(f"plot: {given.plot}")
-    harness.result(_result(found, given))
+    options = _arguments()
+    results: dict[str, list[Figures]] = {name: [] for name in options.sides}
+    with harness.broker(options.bootstrap) as bootstrap:
+        for turn in range(options.runs):
+            for name in (n for n in options.sides if turn == 0 or n in COMPARED):
+                results[name].append(bounce(bootstrap, SIDES[name], options))
+                print(f"run {turn + 1}, {name}: {_format(results[name][-1])}", file=sys.stderr)
+    show(results)
+    if options.plot:
+        bounce_plot.draw(options.plot, results)
+        print(f"plot: {options.plot}")
+    harness.result(_result(results, options))
 
 
 def _arguments() -> Namespace:
     arguments: ArgumentParser = harness.parser(__doc__ or "")
-    arguments.add_argument("--runs", type=int, default=1, help=f"of {', '.join(COMPARED)}")
+    arguments.add_argument("--runs", type=int, default=1, help=f"runs of {', '.join(COMPARED)}")
     arguments.add_argument("--sides", nargs="+", choices=SIDES, default=tuple(SIDES))
     arguments.add_argument("--instances", type=int, default=10)
     arguments.add_argument("--partitions", type=int, default=40)
-    arguments.add_argument("--rate", type=float, default=100, help="records/s and partition")
-    arguments.add_argument("--apart", type=float, default=4, help="seconds from stop to stop")
-    arguments.add_argument("--away", type=float, default=1, help="seconds from stopped to started")
-    arguments.add_argument("--settle", type=float, default=10, help="seconds before the first")
-    arguments.add_argument("--plot", type=Path, help="write a picture there")
+    arguments.add_argument("--rate", type=float, default=100, help="records/s per partition")
+    arguments.add_argument("--apart", type=float, default=4, help="seconds between two stops")
+    arguments.add_argument("--away", type=float, default=1, help="seconds from stop to restart")
+    arguments.add_argument("--settle", type=float, default=10, help="seconds before the first stop")
+    arguments.add_argument("--plot", type=Path, help="write the plot to this file")
     arguments.add_argument("--quick", action="store_true", help="3 instances, 6 partitions")
-    given = arguments.parse_args()
-    if given.quick:
-        given.instances, given.partitions, given.apart, given.settle = 3, 6, 3.0, 2.0
-    return given
+    options = arguments.parse_args()
+    if options.quick:
+        options.instances, options.partitions, options.apart, options.settle = 3, 6, 3.0, 2.0
+    return options
 
 
-def bounce(bootstrap: str, side: Side, given: Namespace) -> Figures:
-    """Run one side once."""
-    topic = harness.new_topic(bootstrap, given.partitions)
+def bounce(bootstrap: str, side: Side, options: Namespace) -> Figures:
+    """Run one side once and return its figures."""
+    topic = harness.new_topic(bootstrap, options.partitions)
     with (
         tempfile.TemporaryDirectory() as folder,
-        harness.produced(bootstrap, topic, given.partitions, given.rate),
+        harness.produced(bootstrap, topic, options.partitions, options.rate),
     ):
-        with instances(bootstrap, topic, side, given.instances, Path(folder)) as group:
-            for number in range(given.instances):
+        with instances(bootstrap, topic, side, options.instances, Path(folder)) as group:
+            for number in range(options.instances):
                 group.tell("start", number)
-            for _ in range(given.instances):
-                group.hear()
-            sleep(given.settle)
+            for _ in range(options.instances):
+                group.read_reply()
+            sleep(options.settle)
             begin = monotonic()
-            for number in range(given.instances):
-                restart(group, number, given.away)
-                sleep(max(0.0, begin + (number + 1) * given.apart - monotonic()))
+            for number in range(options.instances):
+                restart(group, number, options.away)
+                sleep(max(0.0, begin + (number + 1) * options.apart - monotonic()))
             end = monotonic()
         return figures(read(Path(folder)), begin, end)
 
 
 def restart(group: "Instances", number: int, away: float) -> None:
     group.tell("stop", number)
-    while group.hear() != f"stopped {number}":
+    while group.read_reply() != f"stopped {number}":
         pass
     sleep(away)
     group.tell("start", number)
@@ -132,7 +131,7 @@ def restart(group: "Instances", number: int, away: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """The instances of a run: `hosts` has the process of each, which may be one for all."""
+    """The instances of a run: `hosts` has the process of each; one process may host all."""
 
     hosts: Sequence["subprocess.Popen[str]"]
     answers: "SimpleQueue[str]"
@@ -143,14 +142,14 @@ class Instances:
         to.write(f"{what} {number}\n")
         to.flush()
 
-    def hear(self) -> str:
-        """Return the next answer."""
+    def read_reply(self) -> str:
+        """Return the next reply."""
         return self.answers.get(timeout=PATIENCE)
 
 
 @contextmanager
 def instances(bootstrap: str, topic: str, side: Side, count: int, folder: Path) -> Iterator[Instances]:
-    """Yield the instances, not started yet; at the end all have written their logs."""
+    """Yield the stopped instances; after the context all have written their logs."""
     commands = list(_commands(_settings(bootstrap, topic, side), topic, side, count, folder))
     hosts = [subprocess.Popen(c, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for c in commands]
     group = Instances(hosts * (count // len(hosts)), SimpleQueue())
@@ -173,7 +172,7 @@ def _listen(lines: Iterable[str], answers: "SimpleQueue[str]") -> None:
 
 
 def _settings(bootstrap: str, topic: str, side: Side) -> dict[str, Any]:
-    """Return what all sides' consumers share; the rest is each client's default."""
+    """Return the common consumer settings; all others are the client's defaults."""
     return {
         "bootstrap.servers": bootstrap,
         "group.id": topic,
@@ -200,7 +199,7 @@ def _commands(
         yield (sys.executable, str(HOST), side.leave, str(number), str(log), json.dumps(own))
 
 
-def _told(of: Figures) -> str:
+def _format(of: Figures) -> str:
     p99 = f", handover p99 {harness.percentile([*of.handovers], 99):.3f} s" if of.handovers else ""
     return (
         f"paused {of.pause_ms:,.0f} ms (still: {of.still_ms:,.0f}), longest {of.longest_ms:,.0f}, "
@@ -208,14 +207,14 @@ def _told(of: Figures) -> str:
     )
 
 
-def show(found: Mapping[str, Sequence[Figures]]) -> None:
-    """Print a table, a line a side."""
+def show(results: Mapping[str, Sequence[Figures]]) -> None:
+    """Print a table with a row per side."""
     table = Table(title="rolling bounce, medians of the runs")
     for column in ("", "heartbeat ms", "pause ms", "of each run", "longest ms", "still ms"):
         table.add_column(column, justify="right" if column else "left")
     for column in ("handovers", "median s", "p99 s", "lost", "doubled"):
         table.add_column(column, justify="right")
-    for name, runs in found.items():
+    for name, runs in results.items():
         table.add_row(name, str(SIDES[name].heartbeat_ms), *_cells(runs))
     Console(width=150).print(table)
 
@@ -233,23 +232,23 @@ def _cells(runs: Sequence[Figures]) -> Iterator[str]:
 
 
 def _handover(runs: Sequence[Figures], percent: int) -> float:
-    """Return seconds; 0 where nothing was handed over."""
+    """Return a percentile of the handovers in seconds; 0 without a handover."""
     every = [h for run in runs for h in run.handovers]
     return harness.percentile(every, percent) if len(every) > 1 else 0.0
 
 
-def _result(found: Mapping[str, Sequence[Figures]], given: Namespace) -> dict[str, Any]:
+def _result(results: Mapping[str, Sequence[Figures]], options: Namespace) -> dict[str, Any]:
     return {
-        "pause_ms": {n: round(median(r.pause_ms for r in runs)) for n, runs in found.items()},
-        "longest_ms": {n: round(max(r.longest_ms for r in runs)) for n, runs in found.items()},
-        "still_ms": {n: round(median(r.still_ms for r in runs)) for n, runs in found.items()},
-        "handover_p99_s": {n: round(_handover(runs, 99), 3) for n, runs in found.items()},
-        "lost": {n: sum(r.lost for r in runs) for n, runs in found.items()},
-        "doubled": {n: sum(r.doubled for r in runs) for n, runs in found.items()},
-        "heartbeat_ms": {n: SIDES[n].heartbeat_ms for n in found},
-        "runs": {n: len(runs) for n, runs in found.items()},
-        "instances": given.instances,
-        "partitions": given.partitions,
+        "pause_ms": {n: round(median(r.pause_ms for r in runs)) for n, runs in results.items()},
+        "longest_ms": {n: round(max(r.longest_ms for r in runs)) for n, runs in results.items()},
+        "still_ms": {n: round(median(r.still_ms for r in runs)) for n, runs in results.items()},
+        "handover_p99_s": {n: round(_handover(runs, 99), 3) for n, runs in results.items()},
+        "lost": {n: sum(r.lost for r in runs) for n, runs in results.items()},
+        "doubled": {n: sum(r.doubled for r in runs) for n, runs in results.items()},
+        "heartbeat_ms": {n: SIDES[n].heartbeat_ms for n in results},
+        "runs": {n: len(runs) for n, runs in results.items()},
+        "instances": options.instances,
+        "partitions": options.partitions,
     }
 
 

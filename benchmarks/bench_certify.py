@@ -1,9 +1,9 @@
-"""One decision's R beside the least possible with as many consumers, on random walks.
+"""R of a decision relative to the minimum with the same number of consumers, on random walks.
 
-At sampled ticks of each stream, on the heuristic's own trajectory, the decision's R is divided by
-the best packing that is known ("found") and by the bound that no packing undercuts ("bound"); the
-truth lies between the two. A tick is certified when its bound is complete within the time limit.
-Ticks at which nothing need move have no ratio; they count in the ratio of the sums.
+At sampled ticks of each stream, on the heuristic's own trajectory, the decision's R is divided by that
+of the best known packing ("found") and by a lower bound ("bound"); the true ratio lies between the
+two. A tick is certified if its bound is complete within the time limit. Ticks that need no move have
+no ratio; they count in the ratio of the sums.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -28,83 +28,85 @@ NOTHING = 1e-6
 class Sample:
     """One certified tick."""
 
-    made: Certificate
+    certificate: Certificate
     seconds: float
 
 
 def main() -> None:
-    given = arguments()
+    options = arguments()
     figures = {}
-    print(f"{given.heuristic}, {given.partitions} partitions, R at equal bins: decided / least")
+    print(f"{options.heuristic}, {options.partitions} partitions, R at equal bins: decided / least")
     print("delta      R  found  bound  worst | sums: found  bound | certified  gap %  s  ticks")
-    with ProcessPoolExecutor(given.workers) as pool:
-        for delta in given.delta:
-            seeds = range(given.seed, given.seed + given.streams)
-            work = partial(samples, given, delta)
-            found = [s for each in pool.map(work, seeds) for s in each]
-            figures[f"{delta:g}"] = summary(found)
+    with ProcessPoolExecutor(options.workers) as pool:
+        for delta in options.delta:
+            seeds = range(options.seed, options.seed + options.streams)
+            work = partial(samples, options, delta)
+            sampled = [s for each in pool.map(work, seeds) for s in each]
+            figures[f"{delta:g}"] = summary(sampled)
             print(line(delta, figures[f"{delta:g}"]), flush=True)
-    harness.result({"certify": {"heuristic": given.heuristic, "delta": figures}})
+    harness.result({"certify": {"heuristic": options.heuristic, "delta": figures}})
 
 
 def arguments() -> Namespace:
-    made = ArgumentParser(description=__doc__)
-    made.add_argument("--heuristic", default="steady:balanced")
-    made.add_argument("--delta", type=float, nargs="+", default=[5, 10, 15, 20, 25])
-    made.add_argument("--streams", type=int, default=10)
-    made.add_argument("--seed", type=int, default=0, help="of the first stream")
-    made.add_argument("--ticks", type=int, default=61, help="of a stream")
-    made.add_argument("--every", type=int, default=20, help="ticks between two samples")
-    made.add_argument("--partitions", type=int, default=200)
-    made.add_argument("--time-limit", type=float, default=10.0, help="seconds a certificate")
-    made.add_argument("--workers", type=int, default=2)
-    return made.parse_args()
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--heuristic", default="steady:balanced")
+    parser.add_argument("--delta", type=float, nargs="+", default=[5, 10, 15, 20, 25])
+    parser.add_argument("--streams", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first stream")
+    parser.add_argument("--ticks", type=int, default=61, help="ticks per stream")
+    parser.add_argument("--every", type=int, default=20, help="ticks between two samples")
+    parser.add_argument("--partitions", type=int, default=200)
+    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds per certificate")
+    parser.add_argument("--workers", type=int, default=2)
+    return parser.parse_args()
 
 
-def samples(given: Namespace, delta: float, seed: int) -> list[Sample]:
+def samples(options: Namespace, delta: float, seed: int) -> list[Sample]:
     """Certify the sampled ticks of one stream."""
-    walk = RandomWalk(delta, given.partitions, given.ticks, CAPACITY)
+    walk = RandomWalk(delta, options.partitions, options.ticks, CAPACITY)
     stream = walk.generate_stream(np.random.default_rng(seed))
     clock = SystemClock()
-    found = []
-    before = np.full(given.partitions, UNASSIGNED, dtype=np.int32)
-    for number, tick in enumerate(replay_stream(get_heuristic(given.heuristic), stream, CAPACITY)):
-        if number and number % given.every == 0:
-            begun = clock.monotonic()
-            left = start_countdown(clock, given.time_limit)
-            made = certify_moves(one_topic(stream.rates[number], before, CAPACITY), tick.owner, left=left)
-            found.append(Sample(made, clock.monotonic() - begun))
+    sampled = []
+    before = np.full(options.partitions, UNASSIGNED, dtype=np.int32)
+    for number, tick in enumerate(replay_stream(get_heuristic(options.heuristic), stream, CAPACITY)):
+        if number and number % options.every == 0:
+            start = clock.monotonic()
+            left = start_countdown(clock, options.time_limit)
+            certificate = certify_moves(
+                one_topic(stream.rates[number], before, CAPACITY), tick.owner, left=left
+            )
+            sampled.append(Sample(certificate, clock.monotonic() - start))
         before = tick.owner
-    return found
+    return sampled
 
 
-def summary(found: list[Sample]) -> dict[str, float]:
-    made = [s.made for s in found]
-    total = sum(m.value for m in made)
-    known, bound = sum(m.best_known for m in made), sum(m.lower_bound for m in made)
-    to_known = ratios([(m.value, m.best_known) for m in made])
-    to_bound = ratios([(m.value, m.lower_bound) for m in made])
+def summary(sampled: list[Sample]) -> dict[str, float]:
+    certificates = [s.certificate for s in sampled]
+    total = sum(m.value for m in certificates)
+    known, bound = sum(m.best_known for m in certificates), sum(m.lower_bound for m in certificates)
+    to_known = ratios([(m.value, m.best_known) for m in certificates])
+    to_bound = ratios([(m.value, m.lower_bound) for m in certificates])
     figures = {
-        "r": total / len(made),
+        "r": total / len(certificates),
         "ratio_found": fmean(to_known),
         "ratio_bound": fmean(to_bound),
         "ratio_worst": max(to_bound),
         "sums_found": total / known if known > NOTHING else 1.0,
         "sums_bound": total / bound if bound > NOTHING else 1.0,
-        "certified": fmean(m.complete for m in made),
+        "certified": fmean(m.complete for m in certificates),
         "gap": known / bound - 1 if bound > NOTHING else 0.0,
-        "seconds": fmean(s.seconds for s in found),
-        "seconds_worst": max(s.seconds for s in found),
-        "ticks": len(made),
-        "ticks_without_ratio": len(made) - len(to_known),
+        "seconds": fmean(s.seconds for s in sampled),
+        "seconds_worst": max(s.seconds for s in sampled),
+        "ticks": len(certificates),
+        "ticks_without_ratio": len(certificates) - len(to_known),
     }
     return {name: round(value, 4) for name, value in figures.items()}
 
 
 def ratios(pairs: list[tuple[float, float]]) -> list[float]:
-    """Return the ratios; 1 where both are nothing, none where only the second is."""
-    found = [(v / b if b > NOTHING else 1.0) for v, b in pairs if b > NOTHING or v <= NOTHING]
-    return found or [1.0]
+    """Return the ratios; 1 if both values are 0, none if only the second is."""
+    quotients = [(v / b if b > NOTHING else 1.0) for v, b in pairs if b > NOTHING or v <= NOTHING]
+    return quotients or [1.0]
 
 
 def line(delta: float, f: dict[str, float]) -> str:

@@ -1,7 +1,7 @@
-"""CPU of one decision in open mode: `steady` beside the paper's heuristics, on the same problems.
+"""CPU time of a decision in open mode: `steady` and the paper's heuristics, on the same problems.
 
 A random walk (δ = 10) of a few ticks at each size, each heuristic on its own trajectory; the first
-tick, where nobody owns anything, is told apart. CPU ms of the calling thread, medians.
+tick, without any owners, is measured separately. Medians in CPU ms of the calling thread.
 
     python benchmarks/bench_decide.py [--ticks 5]
 """
@@ -23,12 +23,12 @@ from trimtab.assignor.model import UNASSIGNED, FloatArray
 
 SIZES = ((200, 100), (1_000, 500), (10_000, 500), (10_000, 5_000))  # partitions, consumers
 HEURISTICS = ("steady:tight", "steady:balanced", "steady:calm", "mwf", "mbf")
-SLOW = {(10_000, 5_000): ("mwf", "mbf")}  # minutes, and no news
+SLOW = {(10_000, 5_000): ("mwf", "mbf")}  # takes minutes without new insight
 CAPACITY = 100.0
 
 
 def speeds(partitions: int, consumers: int, ticks: int) -> FloatArray:
-    """Return a walk, (ticks, partitions), that fills the consumers by nine tenths."""
+    """Return a random walk (ticks, partitions) that fills 90 % of the capacity."""
     rng = np.random.default_rng(partitions + consumers)
     top = 1.8 * CAPACITY * consumers / partitions
     walk = [rng.uniform(0, top, partitions)]
@@ -38,7 +38,7 @@ def speeds(partitions: int, consumers: int, ticks: int) -> FloatArray:
 
 
 def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
-    """Return CPU ms of the first decision and of a further one, and what that moved."""
+    """Return CPU ms of the first and of a later decision, and the moves of the latter."""
     entry = get_heuristic(heuristic)
     owner = np.full(walk.shape[1], UNASSIGNED, dtype=np.int32)
     changes = RateChangeStats.empty(walk.shape[1])
@@ -46,9 +46,9 @@ def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
     moved: list[float] = []
     for speed in walk:
         changes = changes.with_measurement(speed)
-        asked = replace(one_topic(speed, owner, CAPACITY), forecast=changes.forecast_next(speed))
+        problem = replace(one_topic(speed, owner, CAPACITY), forecast=changes.forecast_next(speed))
         began = thread_time()
-        after = entry.pack(asked)
+        after = entry.pack(problem)
         spent.append(1e3 * (thread_time() - began))
         moved.append(float(speed[(owner != UNASSIGNED) & (owner != after)].sum()) / CAPACITY)
         owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
@@ -63,18 +63,18 @@ def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--ticks", type=int, default=5)
-    parser.add_argument("--sizes", type=int, default=len(SIZES), help="the first so many sizes")
-    given = parser.parse_args()
+    parser.add_argument("--sizes", type=int, default=len(SIZES), help="number of sizes, from the smallest")
+    options = parser.parse_args()
     table = Table("partitions x consumers", "heuristic", "first, ms", "further, ms", "R", "consumers")
     figures: dict[str, dict[str, dict[str, float]]] = {}
-    for partitions, consumers in SIZES[: given.sizes]:
-        walk = speeds(partitions, consumers, given.ticks)
+    for partitions, consumers in SIZES[: options.sizes]:
+        walk = speeds(partitions, consumers, options.ticks)
         size = f"{partitions}x{consumers}"
         for heuristic in HEURISTICS:
             if heuristic in SLOW.get((partitions, consumers), ()):
                 continue
-            found = figures.setdefault(size, {})[heuristic] = measure(heuristic, walk)
-            table.add_row(size, heuristic, *(f"{value:g}" for value in found.values()))
+            measured = figures.setdefault(size, {})[heuristic] = measure(heuristic, walk)
+            table.add_row(size, heuristic, *(f"{value:g}" for value in measured.values()))
     Console().print(table)
     result(figures)
 

@@ -1,6 +1,6 @@
 """Decoding of schema-registry values into Arrow: MB and records per second of CPU, one thread.
 
-The registry is in memory, so the figures hold for every batch of a schema but its first.
+The registry is in memory, so the figures exclude the schema request of a first batch.
 
     python benchmarks/bench_decode.py
 """
@@ -93,8 +93,8 @@ def batch(values: list[bytes]) -> Any:
 
 def main() -> None:
     figures: dict[str, float] = {}
-    for name, made in (("avro", avro()), ("protobuf", protobuf())):
-        registry, write = made
+    for name, codec in (("avro", avro()), ("protobuf", protobuf())):
+        registry, write = codec
         for size, pad in (("200B", 150), ("1KB", 970)):
             values = [write(row(n, pad)) for n in range(RECORDS)]
             records, total = batch(values), sum(map(len, values))

@@ -1,10 +1,9 @@
-"""Bytes fetched across racks, before and after: three brokers in three racks, three consumers.
+"""Bytes fetched across racks, without and with rack awareness: three brokers and consumers in three racks.
 
-A topic has two replicas of every partition, so each rack holds two thirds of them. For each way to
-consume there is a group and a topic of its own; first all consumers have their share, then the
-records are written. What a consumer fetched, and from which broker, is librdkafka's own count of
-the bytes received (protocol included). `optimum` is the least share of the load that has to cross
-racks with even counts, by the assignor's solver.
+Every partition has two replicas, so each rack has two thirds of the partitions. Each mode has its own
+group and topic; the records are written once all consumers have their partitions. The bytes fetched
+from each broker are librdkafka's count of received bytes, including the protocol. `optimum` is the
+minimum share of the load that must cross racks with even counts, from the assignor's solver.
 """
 
 import json
@@ -40,12 +39,12 @@ WAYS = {
     "steady": ("steady:rack_cost=2", True),
     "rack_aware": ("rack-aware", True),
 }
-"""Heuristic, and whether consumers say their rack."""
+"""Heuristic, and whether consumers set their rack."""
 
 
 @dataclass
 class Reader:
-    """A consumer in a rack, on a thread of its own, and what it has received by broker."""
+    """A consumer in a rack, run in a thread, with its received bytes by broker."""
 
     rack: str
     config: dict[str, Any]
@@ -73,8 +72,8 @@ class Reader:
     def _gone(self, _: Any, partitions: list[Any]) -> None:
         self.owned -= {p.partition for p in partitions}
 
-    def _count(self, said: str) -> None:
-        brokers = json.loads(said)["brokers"].values()
+    def _count(self, statistics: str) -> None:
+        brokers = json.loads(statistics)["brokers"].values()
         self.received = {b["nodeid"]: b["rxbytes"] for b in brokers if b["nodeid"] > 0}
         self.counted = monotonic()
 
@@ -82,24 +81,24 @@ class Reader:
 def main() -> None:
     arguments = ArgumentParser(description=__doc__)
     arguments.add_argument("--partitions", type=int, default=12)
-    arguments.add_argument("--mb", type=float, default=24.0, help="written for each way to consume")
+    arguments.add_argument("--mb", type=float, default=24.0, help="megabytes per mode")
     arguments.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
-    arguments.add_argument("--bootstrap", help="brokers 1 to 3 in racks a to c that are there")
-    given = arguments.parse_args()
-    with nullcontext(given.bootstrap) if given.bootstrap else cluster() as bootstrap:
-        found = {way: measure(bootstrap, way, given.partitions, given.mb) for way in given.ways}
+    arguments.add_argument("--bootstrap", help="running brokers 1 to 3 in racks a to c")
+    options = arguments.parse_args()
+    with nullcontext(options.bootstrap) if options.bootstrap else cluster() as bootstrap:
+        results = {way: measure(bootstrap, way, options.partitions, options.mb) for way in options.ways}
     table = Table("way", "heuristic", "client.rack", "fetched MB", "across racks MB", "share")
-    for way, row in found.items():
+    for way, row in results.items():
         heuristic, says = WAYS[way]
         figures = [f"{row['fetched_mb']:.2f}", f"{row['crossing_mb']:.2f}", f"{row['share']:.1%}"]
         table.add_row(way, heuristic, "yes" if says else "no", *figures)
     Console(width=120).print(table)
-    harness.result({**found, "optimum": optimum(given.partitions)})
+    harness.result({**results, "optimum": optimum(options.partitions)})
 
 
 @contextmanager
 def cluster() -> Iterator[str]:
-    """Yield the address of three brokers, each in a rack of its own."""
+    """Yield the address of three brokers in three racks."""
     with ExitStack() as stack:
         first = stack.enter_context(EmbeddedBroker(properties=_properties(1)))
         for node in (2, 3):
@@ -112,7 +111,7 @@ def _properties(node: int) -> dict[str, str]:
 
 
 def measure(bootstrap: str, way: str, partitions: int, mb: float) -> dict[str, float]:
-    """Return what three consumers fetched, and how much of it from brokers of other racks."""
+    """Return the bytes that three consumers fetched, in total and from other racks."""
     print(way, file=sys.stderr)
     topic = _topic(bootstrap, partitions)
     readers = [Reader(rack, _config(bootstrap, way, rack, topic), topic) for rack in RACKS]
@@ -157,7 +156,7 @@ def _config(bootstrap: str, way: str, rack: str, topic: str) -> dict[str, Any]:
 
 
 def _replicas(partitions: int) -> list[list[int]]:
-    """Return each partition's brokers, the leader first: every pair, in no order that helps."""
+    """Return each partition's replicas, leader first: all pairs, in an order without a pattern."""
     pairs = [list(pair) for pair in permutations(range(1, len(RACKS) + 1), 2)]
     every = [pairs[n % len(pairs)] for n in range(partitions)]
     return Random(SEED).sample(every, partitions)  # noqa: S311 - no secret
@@ -173,7 +172,7 @@ def _topic(bootstrap: str, partitions: int) -> str:
 
 
 def optimum(partitions: int) -> float:
-    """Return the least share of the load that crosses racks where all partitions write alike."""
+    """Return the minimum cross-rack share of the load with equal write rates."""
     names = [TopicPartition("t", n) for n in range(partitions)]
     there = [{RACKS[node - 1] for node in nodes} for nodes in _replicas(partitions)]
     group = ConsumerGroup(

@@ -1,8 +1,8 @@
 """Duration of a flush (`BatchFlusher.flush_batch`) by table format and batch size.
 
 Raw records of 204 bytes (key + value) of one partition, one Spark session per format, after a
-warm-up as in `trimtab ingest`. "stage" is from the start to the staged files, "commit" from there
-to the offsets in the table; medians. `--table N` commits into a table with N earlier commits.
+warm-up as in `trimtab ingest`. "stage" lasts from the start to the staged files, "commit" from
+there to the offsets in the table; medians. `--table N` commits into a table with N earlier commits.
 """
 
 import json
@@ -42,14 +42,14 @@ def main() -> None:
     if len(arguments.formats) == 1:
         harness.result(_measure(arguments, arguments.formats[0]))
         return
-    found = {form: _apart(arguments, form) for form in arguments.formats}
+    results = {form: _run_separately(arguments, form) for form in arguments.formats}
     shown = Table("format", "batch", "stage", "commit", "flush", "MB/s")
-    for form, sizes in found.items():
+    for form, sizes in results.items():
         for size, times in sizes.items():
             seconds = [f"{times[name]:.2f} s" for name in ("stage", "commit", "flush")]
             shown.add_row(form, f"{size} MB", *seconds, f"{float(size) / times['flush']:.1f}")
     Console().print(shown)
-    harness.result({"flush_s": found})
+    harness.result({"flush_s": results})
 
 
 def _arguments() -> Namespace:
@@ -61,14 +61,14 @@ def _arguments() -> Namespace:
     return parser.parse_args()
 
 
-def _apart(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
+def _run_separately(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
     """Measure in a separate process: one JVM serves one format."""
     sizes = [str(size) for size in arguments.mb]
     options = ["--repeat", str(arguments.repeat), "--table", str(arguments.table)]
     command = [sys.executable, __file__, "--formats", form, "--mb", *sizes, *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1].removeprefix(b"RESULT "))
-    return found
+    results: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1].removeprefix(b"RESULT "))
+    return results
 
 
 def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
@@ -84,7 +84,7 @@ def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
             lake, "g", lambda t: TableProjection(t, create_json_decoder(None)), lambda: uuid.uuid4().hex, note
         )
         at: int | None = None
-        found: dict[str, dict[str, float]] = {}
+        results: dict[str, dict[str, float]] = {}
         small = _records(1)
         for size, records, times in (
             *((None, small, 1) for _ in range(arguments.table + 1)),
@@ -105,9 +105,9 @@ def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
                 runs.append((steps["staged"] - begun, ended - steps["staged"], ended - begun))
             if size is not None:
                 medians = map(statistics.median, zip(*runs, strict=True))
-                found[f"{size:g}"] = dict(zip(("stage", "commit", "flush"), medians, strict=True))
+                results[f"{size:g}"] = dict(zip(("stage", "commit", "flush"), medians, strict=True))
         lake.close()
-        return found
+        return results
 
 
 def _records(count: int) -> pa.Table:

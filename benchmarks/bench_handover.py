@@ -1,8 +1,8 @@
-"""How long a partition is not read when it moves between two live consumers.
+"""Duration of a handover: the time without reads when a partition moves between two live consumers.
 
-Two consumer processes, 12 partitions at 100 records/s each. A plan drains one, then the other, so
-that every epoch moves all partitions; a handover is the time from the last record that the old
-owner handed out to the first of the new one (both by the machine's monotonic clock).
+Two consumer processes, 12 partitions at 100 records/s each. Plans drain the two in turn, so that
+every epoch moves all partitions; a handover lasts from the last record of the old owner to the first
+of the new one, by the machine's monotonic clock.
 """
 
 import signal
@@ -30,14 +30,14 @@ def main() -> None:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--moves", type=int, default=20, help="epochs, each moving 12 partitions")
     arguments.add_argument("--heartbeat-ms", type=int, default=250)
-    arguments.add_argument("--consumer", nargs=5, help="(the benchmark starts itself with this)")
-    given = arguments.parse_args()
-    if given.consumer:
-        consume(*given.consumer)
+    arguments.add_argument("--consumer", nargs=5, help="(internal: run as a consumer process)")
+    options = arguments.parse_args()
+    if options.consumer:
+        consume(*options.consumer)
         return
-    with harness.broker(given.bootstrap) as bootstrap, tempfile.TemporaryDirectory() as folder:
-        run(bootstrap, given.moves, given.heartbeat_ms, Path(folder))
-        report(Path(folder), given.heartbeat_ms)
+    with harness.broker(options.bootstrap) as bootstrap, tempfile.TemporaryDirectory() as folder:
+        run(bootstrap, options.moves, options.heartbeat_ms, Path(folder))
+        report(Path(folder), options.heartbeat_ms)
 
 
 def run(bootstrap: str, moves: int, heartbeat: int, folder: Path) -> None:
@@ -83,14 +83,14 @@ def consume(bootstrap: str, topic: str, name: str, heartbeat: str, folder: str) 
 
 
 def report(folder: Path, heartbeat: int) -> None:
-    seen: defaultdict[int, list[tuple[int, float, str]]] = defaultdict(list)
+    records_by_partition: defaultdict[int, list[tuple[int, float, str]]] = defaultdict(list)
     for log in folder.iterdir():
         for line in log.read_text().splitlines():
             partition, offset, when, name = line.split()
-            seen[int(partition)].append((int(offset), float(when), name))
+            records_by_partition[int(partition)].append((int(offset), float(when), name))
     handovers: list[float] = []
     doubled = lost = 0
-    for records in seen.values():
+    for records in records_by_partition.values():
         records.sort()
         for one, two in pairwise(records):
             doubled += one[0] == two[0]

@@ -1,18 +1,18 @@
 """Ingest from a filled Kafka topic into a table, one process, compared with other tools.
 
-- `trimtab_iceberg`, `trimtab_delta`: our consumer and sink with their defaults; Spark stages.
+- `trimtab_iceberg`, `trimtab_delta`: Trimtab's consumer and sink with their defaults; Spark stages.
 - `trimtab_arrow`, `trimtab_arrow_delta`: the same with `lake.file.writer: arrow`.
-- `plain_loop`: confluent-kafka's consumer, which reads each value and writes nothing.
-- `plain_loop_tuned`: the same with `fetch.queue.backoff.ms=20`, as in our consumer; librdkafka's
-  default, a second, slows the plain loop down whenever it falls behind.
+- `plain_loop`: confluent-kafka's consumer, reads each value and writes nothing.
+- `plain_loop_tuned`: the same with `fetch.queue.backoff.ms=20`, as in Trimtab; librdkafka's default
+  of one second slows the plain loop down whenever it falls behind.
 - `structured_streaming`: Spark Structured Streaming, `availableNow`, into an Iceberg table.
-- `delta_rs`: the tuned loop, and deltalake appends batches of the same size.
+- `delta_rs`: the tuned loop with deltalake, which appends batches of the same size.
 
 Each case is a separate process. Its start (the JVM, Spark) and a warm-up on another topic are
 timed separately. The clock runs from the first record received (Structured Streaming: from the
-start of the query) to the last one in the table. CPU and resident memory are those of the process
-and its children, the JVM too, without the broker. Afterwards the rows and distinct records of every
-table are counted.
+start of the query) to the last one in the table. CPU and resident memory include child processes
+such as the JVM, but not the broker. Afterwards the rows and distinct records of every table are
+counted.
 
 Records are JSON text with random hexadecimal digits, which compress to about half.
 """
@@ -47,19 +47,19 @@ CASES = (
     "delta_rs",
 )
 BOUNDED = ("trimtab_iceberg", "trimtab_arrow")
-"""Those that are also run with a longer backlog."""
+"""Cases that also run with a longer backlog."""
 
 PARTITIONS = 6
 MIDDLE = 1000
-"""Bytes of the records that the headline figures are of."""
+"""Record size of the headline figures, in bytes."""
 
 POOL = 16_000_000
-"""Bytes of different records, which then come again: further apart than a compressor looks."""
+"""Bytes before the records repeat: more than a compressor's window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one case: `mb` is what it read, in 10^6 bytes of values."""
+    """Figures of a case; `mb` is the size of the values read, in 10^6 bytes."""
 
     mb: float
     records: int
@@ -73,8 +73,8 @@ class Figures:
         """MB/s."""
         return self.mb / self.seconds
 
-    def told(self) -> dict[str, float]:
-        """Return the figures in the units of the closing line."""
+    def rounded(self) -> dict[str, float]:
+        """Return the figures in the units of the RESULT line."""
         return {
             "mb_per_s": round(self.speed, 1),
             "records_per_s": round(self.records / self.seconds),
@@ -85,42 +85,42 @@ class Figures:
 
 
 def main() -> None:
-    given = _arguments()
-    found: dict[int, dict[str, Figures]] = {}
+    options = _arguments()
+    results: dict[int, dict[str, Figures]] = {}
     backlogs: dict[str, list[Figures]] = {}
-    with harness.broker(given.bootstrap) as bootstrap:
-        for size in given.sizes:
-            topics = Topics.filled(bootstrap, size, given.warm, given.mb)
-            found[size] = {name: measured(bootstrap, name, topics) for name in given.cases}
-        if given.backlog and MIDDLE in found:
-            longer = Topics.filled(bootstrap, MIDDLE, given.warm, given.mb * given.backlog)
-            for name in (n for n in BOUNDED if n in given.cases):
-                backlogs[name] = [found[MIDDLE][name], measured(bootstrap, name, longer)]
-    show(found, backlogs)
-    if given.plot:
-        ingest_plot.draw(given.plot, {s: _told(cases) for s, cases in found.items()})
-        print(f"plot: {given.plot}")
-    harness.result(_result(found, backlogs))
+    with harness.broker(options.bootstrap) as bootstrap:
+        for size in options.sizes:
+            topics = Topics.filled(bootstrap, size, options.warm, options.mb)
+            results[size] = {name: measured(bootstrap, name, topics) for name in options.cases}
+        if options.backlog and MIDDLE in results:
+            longer = Topics.filled(bootstrap, MIDDLE, options.warm, options.mb * options.backlog)
+            for name in (n for n in BOUNDED if n in options.cases):
+                backlogs[name] = [results[MIDDLE][name], measured(bootstrap, name, longer)]
+    show(results, backlogs)
+    if options.plot:
+        ingest_plot.draw(options.plot, {s: _by_name(cases) for s, cases in results.items()})
+        print(f"plot: {options.plot}")
+    harness.result(_result(results, backlogs))
 
 
 def _arguments() -> Namespace:
     arguments: ArgumentParser = harness.parser(__doc__ or "")
     arguments.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
     arguments.add_argument("--sizes", nargs="+", type=int, default=[MIDDLE])
-    arguments.add_argument("--mb", type=float, default=150, help="megabytes a case and size")
-    arguments.add_argument("--warm", type=float, default=70, help="megabytes of the rehearsal")
-    arguments.add_argument("--backlog", type=float, default=0, help="times --mb once more")
-    arguments.add_argument("--plot", type=Path, help="write a picture there")
+    arguments.add_argument("--mb", type=float, default=150, help="megabytes per case and size")
+    arguments.add_argument("--warm", type=float, default=70, help="megabytes of the warm-up")
+    arguments.add_argument("--backlog", type=float, default=0, help="also run with this multiple of --mb")
+    arguments.add_argument("--plot", type=Path, help="write the plot to this file")
     arguments.add_argument("--quick", action="store_true", help="2 MB of 1 kB, no long backlog")
-    given = arguments.parse_args()
-    if given.quick:
-        given.sizes, given.mb, given.warm, given.backlog = [MIDDLE], 2, 0.2, 0
-    return given
+    options = arguments.parse_args()
+    if options.quick:
+        options.sizes, options.mb, options.warm, options.backlog = [MIDDLE], 2, 0.2, 0
+    return options
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Two filled topics, each with its count: one for the rehearsal, one that is timed."""
+    """Two filled topics with their record counts: one for the warm-up, one for the measurement."""
 
     size: int
     warm: tuple[str, int]
@@ -128,7 +128,7 @@ class Topics:
 
     @classmethod
     def filled(cls, bootstrap: str, size: int, warm: float, mb: float) -> "Topics":
-        """Make and fill them with records of `size` bytes."""
+        """Create both topics and fill them with records of `size` bytes."""
         rng = random.Random(size)  # noqa: S311 - filler
         bodies = [_body(rng, number, size) for number in range(int(POOL / size))]
         pair = []
@@ -146,7 +146,7 @@ def _body(rng: random.Random, number: int, size: int) -> bytes:
 
 
 def measured(bootstrap: str, name: str, topics: Topics) -> Figures:
-    """Run a case in a process of its own. Ends the benchmark if a row is lost or doubled."""
+    """Run a case in its own process. Exits if a row is lost or duplicated."""
     with tempfile.TemporaryDirectory() as folder:
         plan = {"bootstrap": bootstrap, "folder": folder, "warm": topics.warm, "timed": topics.timed}
         command = [sys.executable, str(HOST), name, json.dumps(plan)]
@@ -157,7 +157,7 @@ def measured(bootstrap: str, name: str, topics: Topics) -> Figures:
             except BaseException:
                 host.kill()
                 raise
-    print(f"{topics.size:6d} B, {name}: {figures.told()}", file=sys.stderr)
+    print(f"{topics.size:6d} B, {name}: {figures.rounded()}", file=sys.stderr)
     return figures
 
 
@@ -165,26 +165,26 @@ def _watched(host: "subprocess.Popen[str]", topics: Topics, began: float) -> Fig
     assert host.stdin is not None
     assert host.stdout is not None
     count = topics.timed[1]
-    _heard(host.stdout, "ready")
+    _read_reply(host.stdout, "ready")
     start = perf_counter() - began
     cpu, peak = cpu_seconds(host.pid), Peak(host.pid)
     try:
         host.stdin.write("go\n")
         host.stdin.flush()
-        (seconds,) = _heard(host.stdout, "end")
+        (seconds,) = _read_reply(host.stdout, "end")
         cpu = cpu_seconds(host.pid) - cpu
     finally:
         most = peak.end()
     host.stdin.write("count\n")
     host.stdin.flush()
-    rows, distinct = map(int, _heard(host.stdout, "found"))
+    rows, distinct = map(int, _read_reply(host.stdout, "found"))
     if (rows, distinct) != (count, count):
         sys.exit(f"{host.args}: {rows} rows of {distinct} records, {count} were produced")
     return Figures(count * topics.size / 1e6, count, float(seconds), cpu, most, start)
 
 
-def _heard(lines: IO[str], what: str) -> Sequence[str]:
-    """Return the figures of the next line that begins with this word."""
+def _read_reply(lines: IO[str], what: str) -> Sequence[str]:
+    """Return the values of the next line that starts with this word."""
     for line in lines:
         word, *figures = line.split()
         if word == what:
@@ -192,33 +192,33 @@ def _heard(lines: IO[str], what: str) -> Sequence[str]:
     sys.exit(f"the case ended before it said {what!r}")
 
 
-def show(found: Mapping[int, Mapping[str, Figures]], backlogs: Mapping[str, Any]) -> None:
-    """Print a table, a line a case and size, and the memory by backlog."""
+def show(results: Mapping[int, Mapping[str, Figures]], backlogs: Mapping[str, Any]) -> None:
+    """Print a table with a row per case and size, and the memory by backlog."""
     table = Table(title="Kafka to table, one process")
     columns = ("case", "record", "MB/s", "records/s", "CPU s/GB", "peak MB", "start s")
     for column in columns:
         table.add_column(column, justify="left" if column == "case" else "right")
-    for size, cases in found.items():
+    for size, cases in results.items():
         for name, figures in cases.items():
-            table.add_row(name, f"{size} B", *(f"{v:,}" for v in figures.told().values()))
+            table.add_row(name, f"{size} B", *(f"{v:,}" for v in figures.rounded().values()))
     Console(width=120).print(table)
     for name, runs in backlogs.items():
         told = ", ".join(f"{r.mb:,.0f} MB waiting: peak {r.peak / 1e6:,.0f} MB" for r in runs)
         print(f"{name}: {told}")
 
 
-def _told(cases: Mapping[str, Figures]) -> dict[str, dict[str, float]]:
-    return {name: figures.told() for name, figures in cases.items()}
+def _by_name(cases: Mapping[str, Figures]) -> dict[str, dict[str, float]]:
+    return {name: figures.rounded() for name, figures in cases.items()}
 
 
 def _result(
-    found: Mapping[int, Mapping[str, Figures]], backlogs: Mapping[str, Sequence[Figures]]
+    results: Mapping[int, Mapping[str, Figures]], backlogs: Mapping[str, Sequence[Figures]]
 ) -> dict[str, Any]:
-    headline = _told(found.get(MIDDLE, {}))
+    headline = _by_name(results.get(MIDDLE, {}))
     return {
         "mb_per_s": {name: told["mb_per_s"] for name, told in headline.items()},
-        "ratios": dict(_ratios(found.get(MIDDLE, {}))),
-        "by_size": {f"{size}_byte_records": _told(cases) for size, cases in found.items()},
+        "ratios": dict(_ratios(results.get(MIDDLE, {}))),
+        "by_size": {f"{size}_byte_records": _by_name(cases) for size, cases in results.items()},
         "backlog": {
             name: [{"backlog_mb": round(r.mb), "peak_mb": round(r.peak / 1e6)} for r in runs]
             for name, runs in backlogs.items()

@@ -1,14 +1,14 @@
-"""Latency by heuristic: produced to handled, while the load wanders and the group is rebalanced.
+"""Latency from production to handling by heuristic, under a changing load with rebalances.
 
-32 partitions whose write speeds follow a random walk (the paper's, cubed: a few partitions write
-most), scaled so that the sum is always the same share of what the consumers can do together. The
-same number of throttled consumers for everybody, who read the same load from the same embedded
-broker, one heuristic after the other. Those of ours are led by the sidecar, which measures the
-speeds and publishes a new plan when a consumer is overfilled, every few seconds at most; `range` is
-Kafka's own by an ordinary confluent-kafka consumer. Then the count-based ones (`sticky`, `range`)
-are given more consumers, until their p99 is at most twice that of `steady`.
+The write rates of 32 partitions follow a random walk (the paper's, cubed, so that few partitions
+dominate), scaled to a constant share of the total capacity. Every heuristic runs with the same number
+of throttled consumers and the same load on the same embedded broker, one after the other. Trimtab's
+heuristics are led by the sidecar, which measures the rates and publishes a new plan when a consumer
+is overloaded, at most every few seconds; `range` is Kafka's assignor in a confluent-kafka consumer.
+With --match the count-based heuristics (`sticky`, `range`) get more consumers until their p99 is at
+most twice that of `steady`.
 
-A record that is not handled at the end counts with its age then: nobody wins by not reading.
+A record that is unhandled at the end counts with its age.
 """
 
 import json
@@ -36,14 +36,14 @@ HOST = Path(__file__).parent / "latency_host.py"
 HEURISTICS = ("steady", "mwf", "bfd", "lag-aware", "sticky", "range")
 COUNT_BASED = ("sticky", "range")
 MORE = (1.25, 1.5, 1.75, 2.0)
-"""Shares of the consumers that the count-based ones are given, one after the other."""
+"""Factors on the number of consumers that --match tries for the count-based heuristics."""
 TAIL = 10.0
-"""Seconds after the last record before the age of what was not handled counts."""
+"""Seconds after the last record until the ages of unhandled records are taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one run: seconds from produced to handled of each record, and its weight in bytes."""
+    """Figures of a run: each record's seconds from production to handling, and its size in bytes."""
 
     heuristic: str
     consumers: int
@@ -52,25 +52,25 @@ class Figures:
     unhandled: int
 
     def percentile(self, percent: float) -> float:
-        """Return seconds."""
+        """Return a percentile of the latency in seconds."""
         return float(np.percentile(self.latency, percent))
 
     def late(self, limit: float) -> float:
-        """Return the share of the bytes that were handled later than `limit` seconds."""
+        """Return the share of the bytes handled later than `limit` seconds."""
         return float(self.size[self.latency > limit].sum() / self.size.sum())
 
 
 def main() -> None:
-    given = _arguments()
-    speeds = load(given)
-    with harness.broker(given.bootstrap) as bootstrap:
-        found = [run(bootstrap, h, given.consumers, speeds, given) for h in given.heuristics]
-        matched = match(bootstrap, found, speeds, given) if given.match else {}
-    show(found, given)
-    if given.plot:
-        latency_plot.draw(given.plot, found[: len(given.heuristics)])
-        print(f"plot: {given.plot}")
-    harness.result(_result(found, matched, given))
+    options = _arguments()
+    speeds = load(options)
+    with harness.broker(options.bootstrap) as bootstrap:
+        runs = [run(bootstrap, h, options.consumers, speeds, options) for h in options.heuristics]
+        matched = match(bootstrap, runs, speeds, options) if options.match else {}
+    show(runs, options)
+    if options.plot:
+        latency_plot.draw(options.plot, runs[: len(options.heuristics)])
+        print(f"plot: {options.plot}")
+    harness.result(_result(runs, matched, options))
 
 
 def _arguments() -> Namespace:
@@ -79,44 +79,46 @@ def _arguments() -> Namespace:
     arguments.add_argument("--consumers", type=int, default=8)
     arguments.add_argument("--partitions", type=int, default=32)
     arguments.add_argument("--capacity", type=float, default=50_000, help="bytes/s of a consumer")
-    arguments.add_argument("--fill", type=float, default=0.75, help="share of it that is written")
+    arguments.add_argument("--fill", type=float, default=0.75, help="share of the capacity to write")
     arguments.add_argument("--size", type=int, default=500, help="bytes of a record")
-    arguments.add_argument("--seconds", type=float, default=30, help="measured, of each run")
-    arguments.add_argument("--settle", type=float, default=15, help="seconds before them")
-    arguments.add_argument("--late", type=float, default=2, help="seconds from which it is late")
+    arguments.add_argument("--seconds", type=float, default=30, help="measured seconds per run")
+    arguments.add_argument("--settle", type=float, default=15, help="settling seconds per run")
+    arguments.add_argument("--late", type=float, default=2, help="latency limit, seconds")
     arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--match", action="store_true", help="give the count-based ones more")
-    arguments.add_argument("--plot", type=Path, help="write a picture there")
+    arguments.add_argument(
+        "--match", action="store_true", help="find the consumers that count-based heuristics need"
+    )
+    arguments.add_argument("--plot", type=Path, help="write the plot to this file")
     return arguments.parse_args()
 
 
-def load(given: Namespace) -> Speeds:
-    """Return the load; no partition writes more than nine tenths of what one consumer can do."""
-    ticks = int((given.settle + given.seconds) / TICK) + 1
-    walk = RandomWalk(10.0, given.partitions, ticks, capacity=1.0).generate_stream(
-        np.random.default_rng(given.seed)
+def load(options: Namespace) -> Speeds:
+    """Return the load; no partition exceeds 90 % of a consumer's capacity."""
+    ticks = int((options.settle + options.seconds) / TICK) + 1
+    walk = RandomWalk(10.0, options.partitions, ticks, capacity=1.0).generate_stream(
+        np.random.default_rng(options.seed)
     )
     skewed = walk.rates**3
-    total = given.fill * given.consumers * given.capacity
+    total = options.fill * options.consumers * options.capacity
     scaled = skewed / skewed.sum(axis=1, keepdims=True) * total
-    return np.minimum(scaled, 0.9 * given.capacity)
+    return np.minimum(scaled, 0.9 * options.capacity)
 
 
-def run(bootstrap: str, heuristic: str, consumers: int, speeds: Speeds, given: Namespace) -> Figures:
+def run(bootstrap: str, heuristic: str, consumers: int, speeds: Speeds, options: Namespace) -> Figures:
     """Measure one heuristic."""
-    topic = harness.new_topic(bootstrap, given.partitions)
+    topic = harness.new_topic(bootstrap, options.partitions)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "handled"
         with (
-            _consumers(bootstrap, topic, heuristic, consumers, given.capacity, file),
-            _sidecar(bootstrap, topic, heuristic, given.capacity),
+            _consumers(bootstrap, topic, heuristic, consumers, options.capacity, file),
+            _sidecar(bootstrap, topic, heuristic, options.capacity),
         ):
-            written = produce(bootstrap, topic, speeds, given.size)
+            written = produce(bootstrap, topic, speeds, options.size)
             sleep(TAIL)
             end = time()
         handled = np.loadtxt(file, ndmin=2)
-    figures = _figures(heuristic, consumers, written, handled, (given, end))
-    print(_told(figures, given.late), file=sys.stderr)
+    figures = _figures(heuristic, consumers, written, handled, (options, end))
+    print(_format(figures, options.late), file=sys.stderr)
     return figures
 
 
@@ -150,7 +152,7 @@ def _consumers(
 
 @contextmanager
 def _sidecar(bootstrap: str, group: str, heuristic: str, capacity: float) -> Iterator[None]:
-    """Lead the group with the sidecar; it has no say in how many consumers there are."""
+    """Run a sidecar that places partitions, with a fixed number of consumers."""
     if heuristic == "range":
         yield
         return
@@ -172,39 +174,39 @@ def _figures(
     handled: np.ndarray[Any, np.dtype[np.float64]],
     when: tuple[Namespace, float],
 ) -> Figures:
-    """Look at what was written after the settling; what was handled after the end counts so far."""
-    given, end = when
-    begin = written[0] + given.settle
+    """Return the figures of the records written after the settling time; ages count up to the end."""
+    options, end = when
+    begin = written[0] + options.settle
     inside = handled[handled[:, 0] >= begin]
     every = np.array([w for w in written if w >= begin])
     missing = len(every) - len(inside)
     ages = end - np.sort(every)[len(every) - missing :]  # the youngest: a lower bound
     latency = np.concatenate([inside[:, 1], ages])
-    size = np.concatenate([inside[:, 2], np.full(missing, float(given.size))])
+    size = np.concatenate([inside[:, 2], np.full(missing, float(options.size))])
     return Figures(heuristic, consumers, latency, size, missing)
 
 
-def match(bootstrap: str, found: list[Figures], speeds: Speeds, given: Namespace) -> dict[str, int | None]:
-    """Return how many consumers a count-based one needs; None where the most is not enough.
+def match(bootstrap: str, runs: list[Figures], speeds: Speeds, options: Namespace) -> dict[str, int | None]:
+    """Return the consumers that each count-based heuristic needs; None if the maximum does not suffice.
 
-    The runs are added to `found`.
+    Appends its runs to `runs`.
     """
-    first = {f.heuristic: f for f in found}
+    first = {f.heuristic: f for f in runs}
     aim = 2 * first["steady"].percentile(99)
     needs: dict[str, int | None] = {}
     for heuristic in (h for h in COUNT_BASED if h in first):
-        needs[heuristic] = given.consumers if first[heuristic].percentile(99) <= aim else None
+        needs[heuristic] = options.consumers if first[heuristic].percentile(99) <= aim else None
         for share in MORE:
             if needs[heuristic] is not None:
                 break
-            count = round(share * given.consumers)
-            found.append(run(bootstrap, heuristic, count, speeds, given))
-            if found[-1].percentile(99) <= aim:
+            count = round(share * options.consumers)
+            runs.append(run(bootstrap, heuristic, count, speeds, options))
+            if runs[-1].percentile(99) <= aim:
                 needs[heuristic] = count
     return needs
 
 
-def _told(of: Figures, late: float) -> str:
+def _format(of: Figures, late: float) -> str:
     return (
         f"{of.heuristic} with {of.consumers}: p50 {of.percentile(50):.2f} s, "
         f"p99 {of.percentile(99):.2f} s, p99.9 {of.percentile(99.9):.2f} s, "
@@ -212,30 +214,30 @@ def _told(of: Figures, late: float) -> str:
     )
 
 
-def show(found: Sequence[Figures], given: Namespace) -> None:
-    """Print a table, a line a run."""
+def show(runs: Sequence[Figures], options: Namespace) -> None:
+    """Print a table with a row per run."""
     table = Table(title="seconds from produced to handled")
     for column in ("", "consumers", "p50 s", "p99 s", "p99.9 s", "late", "records", "not handled"):
         table.add_column(column, justify="right" if column else "left")
-    for of in found:
+    for of in runs:
         seconds = (f"{of.percentile(p):.2f}" for p in (50, 99, 99.9))
-        late = f"{of.late(given.late):.1%}"
+        late = f"{of.late(options.late):.1%}"
         counts = (str(len(of.latency)), str(of.unhandled))
         table.add_row(of.heuristic, str(of.consumers), *seconds, late, *counts)
     Console(width=120).print(table)
 
 
-def _result(found: Sequence[Figures], matched: Mapping[str, int | None], given: Namespace) -> dict[str, Any]:
-    equal = [f for f in found if f.consumers == given.consumers]
+def _result(runs: Sequence[Figures], matched: Mapping[str, int | None], options: Namespace) -> dict[str, Any]:
+    equal = [f for f in runs if f.consumers == options.consumers]
     return {
         "p50_s": {f.heuristic: round(f.percentile(50), 3) for f in equal},
         "p99_s": {f.heuristic: round(f.percentile(99), 3) for f in equal},
         "p999_s": {f.heuristic: round(f.percentile(99.9), 3) for f in equal},
-        "late_share": {f.heuristic: round(f.late(given.late), 4) for f in equal},
-        "late_s": given.late,
-        "consumers": given.consumers,
+        "late_share": {f.heuristic: round(f.late(options.late), 4) for f in equal},
+        "late_s": options.late,
+        "consumers": options.consumers,
         "consumers_needed": dict(matched),
-        "seconds": given.seconds,
+        "seconds": options.seconds,
     }
 
 

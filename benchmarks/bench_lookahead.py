@@ -1,10 +1,10 @@
-"""What looking further ahead would buy `steady`: forecasts beside the variance that it uses.
+"""Potential of better forecasts for `steady`, compared with the variance that it uses.
 
-Each forecast says how the speeds will change until the next tick; the rest of the decision is the
-same. `nothing` looks at the present only, `kept` is what `trimtab.assignor.forecast` does (expects
-no change, but knows its size), `perfect` knows the next speeds. Every forecast runs with several
-move costs λ, which draws its curve of R over consumers; the figure is R on that curve at as many
-consumers as `kept` has with the preset's λ, in percent of `kept`'s R. Below 100 is better.
+Each forecast predicts the change of the write rates until the next tick; the rest of the decision is
+the same. `nothing` uses the current rates only, `kept` is `trimtab.assignor.forecast` (no expected
+change, but its variance), `perfect` knows the next rates. Every forecast runs with several move costs
+λ, which gives a curve of R over consumers; the figure is R on that curve at the number of consumers
+that `kept` has with the preset's λ, in percent of `kept`'s R. Below 100 is better.
 
     python benchmarks/bench_lookahead.py [--seeds 2] [--ticks 200]    # about eight minutes
 """
@@ -29,14 +29,14 @@ from trimtab.assignor.model import UNASSIGNED, FloatArray, RateForecast
 from trimtab.assignor.score import r_score
 
 CAPACITY = 100.0
-FIRST_SEED = 400  # nothing was tuned on these
+FIRST_SEED = 400  # seeds that were not used for tuning
 FACTORS = (0.7, 1.0, 1.5, 2.3)  # of the preset's λ
 PRESETS_TRIED = ("balanced", "calm")
 LEVELS = 20
 QUICK = 0.2  # weight of the newest change in a trend
 
 Forecast = Callable[[FloatArray, int, RateForecast], RateForecast]
-"""From all speeds (N, P), a tick, and what `kept` expects, to what is expected."""
+"""Maps all rates (N, P), a tick and the forecast of `kept` to a forecast."""
 
 
 def kept(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
@@ -56,14 +56,14 @@ def four_ticks(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateFo
 
 
 def own_trend(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
-    """Half of each partition's exponentially weighted change goes on."""
+    """Half of each partition's exponentially weighted change continues."""
     past = np.diff(speeds[max(0, tick - 20) : tick + 1], axis=0)
     weight = QUICK * (1 - QUICK) ** np.arange(len(past))[::-1]
     return RateForecast(0.5 * weight @ past, outlook.variance)
 
 
 def common_growth(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
-    """All grow as the sum did lately: the slope of a daily wave."""
+    """All partitions grow like the recent sum: the slope of a daily wave."""
     sums = speeds[max(0, tick - 20) : tick + 1].sum(axis=1)
     growth = np.diff(sums) / np.maximum(sums[:-1], 1e-9)
     weight = QUICK * (1 - QUICK) ** np.arange(len(growth))[::-1]
@@ -71,18 +71,20 @@ def common_growth(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateF
 
 
 def by_level(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
-    """What is high falls, what is low rises: the mean change at each level, of all partitions."""
+    """Mean reversion: the mean change of all partitions at each level of the rate."""
     past, change = speeds[:tick].ravel(), np.diff(speeds[: tick + 1], axis=0).ravel()
     top = speeds[: tick + 1].max() or 1.0
     level = np.minimum((past / top * LEVELS).astype(int), LEVELS - 1)
     seen = np.bincount(level, minlength=LEVELS)
-    mean = np.bincount(level, change, minlength=LEVELS) / (seen + 200)  # little seen counts little
+    mean = np.bincount(level, change, minlength=LEVELS) / (
+        seen + 200
+    )  # shrinks levels with few observations towards 0
     now = np.minimum((speeds[tick] / top * LEVELS).astype(int), LEVELS - 1)
     return RateForecast(mean[now], outlook.variance)
 
 
 def day_before(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
-    """The sum changes as it did a day ago (the wave's 250 ticks), once there is history."""
+    """The sum changes as it did a day (250 ticks) ago, once that history exists."""
     ago = tick - 250
     if ago < 0:
         return outlook
@@ -148,7 +150,7 @@ def run(job: Job) -> tuple[float, float]:
 
 
 def at_equal_consumers(curve: FloatArray, consumers: float) -> float:
-    """Return R on a curve of rows (consumers, R), NaN where it does not reach."""
+    """Return R on a curve of rows (consumers, R); NaN outside its range."""
     curve = curve[np.argsort(curve[:, 0])]
     inside = curve[0, 0] <= consumers <= curve[-1, 0]
     if not inside:
@@ -160,10 +162,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--ticks", type=int, default=200)
-    given = parser.parse_args()
+    options = parser.parse_args()
     cells = list(product(streams(1), PRESETS_TRIED, FORECASTS))
-    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
-    jobs = [Job(*cell, f, seed, given.ticks) for cell in cells for f in FACTORS for seed in seeds]
+    seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
+    jobs = [Job(*cell, f, seed, options.ticks) for cell in cells for f in FACTORS for seed in seeds]
     with ProcessPoolExecutor() as pool:
         done = list(pool.map(run, jobs, chunksize=2))
     curves = np.array(done).reshape(len(cells), len(FACTORS), len(seeds), 2).mean(axis=2)

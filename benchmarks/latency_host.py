@@ -1,10 +1,10 @@
-"""The consumers of bench_latency, threads of one process, each with a throttled capacity.
+"""The consumers of bench_latency: threads of one process with a limited capacity.
 
-latency_host.py CLIENT COUNT CAPACITY FILE CONFIG - CLIENT is `trimtab` or `plain`, which is
-confluent-kafka's own consumer; CAPACITY is bytes/s of one consumer; CONFIG is the consumers', in
-JSON, with the topic under "topic". Prints `reading` when every consumer has joined; ends on the end
-of standard input. Writes a line a record: when it was produced (seconds since the epoch), seconds
-until it was handled, bytes.
+latency_host.py CLIENT COUNT CAPACITY FILE CONFIG - CLIENT is `trimtab` or `plain`
+(confluent-kafka's consumer); CAPACITY is bytes/s per consumer; CONFIG is the consumers' configuration
+in JSON, with the topic under "topic". Prints `reading` once every consumer has joined; ends when its
+standard input ends. Writes a line per record: time of production (seconds since the epoch), seconds
+until handled, bytes.
 """
 
 import json

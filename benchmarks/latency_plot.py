@@ -1,4 +1,4 @@
-"""The picture of bench_latency: which share of the records took longer than so many seconds."""
+"""The plot of bench_latency: the share of records above each latency."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,10 +23,10 @@ COLOURS = {
 }
 
 
-def draw(path: Path, found: "Sequence[Figures]") -> None:
-    """Draw a line a heuristic, both scales logarithmic."""
+def draw(path: Path, runs: "Sequence[Figures]") -> None:
+    """Draw a line per heuristic on logarithmic scales."""
     figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for of in found:
+    for of in runs:
         seconds = np.sort(np.maximum(of.latency, 1e-3))
         longer = 1 - np.arange(len(seconds)) / len(seconds)
         axis.plot(seconds, longer, label=of.heuristic, color=COLOURS[of.heuristic])
@@ -37,7 +37,7 @@ def draw(path: Path, found: "Sequence[Figures]") -> None:
     axis.set_ylim(bottom=5e-4)
     axis.set_xlabel("seconds from produced to handled")
     axis.set_ylabel("share of the records that took longer")
-    axis.set_title(f"{found[0].consumers} consumers for everybody; grey: p99 and p99.9", fontsize=9)
+    axis.set_title(f"{runs[0].consumers} consumers each; grey: p99 and p99.9", fontsize=9)
     axis.legend(fontsize=8)
     figure.savefig(path, dpi=110)
     plt.close(figure)
