@@ -165,10 +165,9 @@ class Feed:
         self._producer.flush()
 
     def fill(self, topic: str, partition: int, count: int) -> None:
-        partition = TopicPartition(topic, partition)
         for _ in range(count):
             self._producer.produce(topic, b".", partition=partition)
-            self.written[partition] += 1
+        self.written[TopicPartition(topic, partition)] += count
         self._producer.flush()
 
 
