@@ -31,131 +31,133 @@ cdef struct Neighbourhood:
 
 def search_neighbourhoods(Bins bins, int tries, unsigned long long seed):
     """Run `tries` searches; deterministic in the seed."""
-    cdef Neighbourhood hand
+    cdef Neighbourhood chosen
     cdef double before
     cdef int work = 0
-    hand.state = 88172645463325252ULL + seed * 2654435761ULL
+    chosen.state = 88172645463325252ULL + seed * 2654435761ULL
     # Bins of many small items are packed finely enough already.
     if bins.items == 0 or 2 * bins.items > MAX_LOOSE_ITEMS * bins.open_end:
         return
     for _ in range(tries):
-        _choose_bins(bins, &hand)
-        if hand.bins < 2:
+        _choose_bins(bins, &chosen)
+        if chosen.bins < 2:
             continue
-        work += hand.items
+        work += chosen.items
         if work > INSERTION_BUDGET:
             break
         before = bins.objective
         bins.begin_change()
-        _remove_items(bins, &hand)
-        if _reinsert_items(bins, &hand) and bins.objective <= before + MIN_GAIN:
+        _remove_items(bins, &chosen)
+        if _reinsert_items(bins, &chosen) and bins.objective <= before + MIN_GAIN:
             bins.keep_change()
         else:
             bins.undo_change()
 
 
-cdef inline unsigned int _draw_random(Neighbourhood *hand) noexcept nogil:
-    hand.state ^= hand.state << 13
-    hand.state ^= hand.state >> 7
-    hand.state ^= hand.state << 17
-    return <unsigned int>(hand.state >> 32)
+cdef inline unsigned int _draw_random(Neighbourhood *chosen) noexcept nogil:
+    chosen.state ^= chosen.state << 13
+    chosen.state ^= chosen.state >> 7
+    chosen.state ^= chosen.state << 17
+    return <unsigned int>(chosen.state >> 32)
 
 
-cdef inline double _draw_unit(Neighbourhood *hand) noexcept nogil:
-    return _draw_random(hand) / 4294967296.0
+cdef inline double _draw_unit(Neighbourhood *chosen) noexcept nogil:
+    return _draw_random(chosen) / 4294967296.0
 
 
-cdef void _choose_bins(Bins bins, Neighbourhood *hand) noexcept nogil:
+cdef void _choose_bins(Bins bins, Neighbourhood *chosen) noexcept nogil:
     """Choose the two bins of a moved item, if one is drawn, then roomy ones."""
-    cdef int size = MIN_BINS + _draw_random(hand) % (MAX_BINS - MIN_BINS + 1)
+    # A moved partition's two bins come first: there a move may be saved.
+    cdef int size = MIN_BINS + _draw_random(chosen) % (MAX_BINS - MIN_BINS + 1)
     cdef int item, number
     cdef double room
-    hand.bins = hand.items = 0
+    chosen.bins = chosen.items = 0
     for _ in range(8):
-        item = _draw_random(hand) % bins.items
+        item = _draw_random(chosen) % bins.items
         if bins.is_moved(item, bins.bin[item]):
-            _add_bin(bins, hand, bins.bin[item])
-            _add_bin(bins, hand, bins.home[item])
+            _add_bin(bins, chosen, bins.bin[item])
+            _add_bin(bins, chosen, bins.home[item])
             break
     for _ in range(MAX_BIN_DRAWS):
-        if hand.bins >= size:
+        if chosen.bins >= size:
             break
-        number = _draw_random(hand) % bins.open_end
+        number = _draw_random(chosen) % bins.open_end
         room = 1.0 - bins.load[number] / bins.capacity[number]
-        if _draw_unit(hand) < FULL_BIN_CHANCE + (1.0 - FULL_BIN_CHANCE) * 3.0 * room:
-            _add_bin(bins, hand, number)
+        if _draw_unit(chosen) < FULL_BIN_CHANCE + (1.0 - FULL_BIN_CHANCE) * 3.0 * room:
+            _add_bin(bins, chosen, number)
 
 
-cdef void _add_bin(Bins bins, Neighbourhood *hand, int number) noexcept nogil:
+cdef void _add_bin(Bins bins, Neighbourhood *chosen, int number) noexcept nogil:
     """Add an open bin that is not chosen yet."""
     cdef int i
-    if bins.count[number] == 0 or hand.items + bins.count[number] > MAX_LOOSE_ITEMS:
+    if bins.count[number] == 0 or chosen.items + bins.count[number] > MAX_LOOSE_ITEMS:
         return
-    for i in range(hand.bins):
-        if hand.bin[i] == number:
+    for i in range(chosen.bins):
+        if chosen.bin[i] == number:
             return
-    hand.bin[hand.bins] = number
-    hand.bins += 1
-    hand.items += bins.count[number]
+    chosen.bin[chosen.bins] = number
+    chosen.bins += 1
+    chosen.items += bins.count[number]
 
 
-cdef void _remove_items(Bins bins, Neighbourhood *hand) noexcept nogil:
+cdef void _remove_items(Bins bins, Neighbourhood *chosen) noexcept nogil:
     """Remove the items of the chosen bins, sorted by falling noisy weight."""
     cdef int i, item, at
     cdef double key
-    hand.items = 0
-    for i in range(hand.bins):
-        while bins.head[hand.bin[i]] >= 0:
-            item = bins.head[hand.bin[i]]
+    chosen.items = 0
+    for i in range(chosen.bins):
+        while bins.head[chosen.bin[i]] >= 0:
+            item = bins.head[chosen.bin[i]]
             bins.remove_item(item)
-            key = bins.weight[item] * (1.0 + ORDER_NOISE * (_draw_unit(hand) - 0.5))
-            at = hand.items
-            while at > 0 and hand.key[at - 1] < key:
-                hand.key[at], hand.item[at] = hand.key[at - 1], hand.item[at - 1]
+            key = bins.weight[item] * (1.0 + ORDER_NOISE * (_draw_unit(chosen) - 0.5))
+            at = chosen.items
+            while at > 0 and chosen.key[at - 1] < key:
+                chosen.key[at], chosen.item[at] = chosen.key[at - 1], chosen.item[at - 1]
                 at -= 1
-            hand.key[at], hand.item[at] = key, item
-            hand.items += 1
+            chosen.key[at], chosen.item[at] = key, item
+            chosen.items += 1
 
 
-cdef bint _reinsert_items(Bins bins, Neighbourhood *hand) noexcept nogil:
+cdef bint _reinsert_items(Bins bins, Neighbourhood *chosen) noexcept nogil:
     """Insert the removed items; return False if one fits nowhere."""
     cdef int i, number
-    for i in range(hand.items):
-        number = _find_reinsertion_bin(bins, hand, hand.item[i])
+    for i in range(chosen.items):
+        number = _find_reinsertion_bin(bins, chosen, chosen.item[i])
         if number < 0:
             return False
-        bins.place_item(hand.item[i], number)
+        bins.place_item(chosen.item[i], number)
     return True
 
 
-cdef int _find_reinsertion_bin(Bins bins, Neighbourhood *hand, int item) noexcept nogil:
+cdef int _find_reinsertion_bin(Bins bins, Neighbourhood *chosen, int item) noexcept nogil:
     """Return the chosen bin with room of the least cost, or a closed one, or -1."""
     cdef int i, number, best = -1
     cdef double price, least = 1e300
-    for i in range(hand.bins):
-        number = hand.bin[i]
+    for i in range(chosen.bins):
+        number = chosen.bin[i]
         if bins.count[number] and bins.has_room(item, number):
-            price = bins.insertion_cost(item, number) + PRICE_NOISE * _draw_unit(hand)
+            price = bins.insertion_cost(item, number) + PRICE_NOISE * _draw_unit(chosen)
             price -= FULLNESS_BONUS * bins.load[number] / bins.capacity[number]
             if price < least:
                 least, best = price, number
+    # A closed bin costs at least `bin_cost`: no need to look for one.
     if best >= 0 and least + FULLNESS_BONUS <= bins.bin_cost:
         return best
-    number = _find_closed_bin(bins, hand, item, best < 0)
+    number = _find_closed_bin(bins, chosen, item, best < 0)
     if number >= 0 and (best < 0 or bins.insertion_cost(item, number) < least):
         return number
     return best
 
 
-cdef int _find_closed_bin(Bins bins, Neighbourhood *hand, int item, bint any_bin) noexcept nogil:
+cdef int _find_closed_bin(Bins bins, Neighbourhood *chosen, int item, bint any_bin) noexcept nogil:
     """Return a closed bin: home, else a chosen one, else, if `any_bin`, any; or -1."""
     cdef int i, number
     cdef int home = bins.home[item]
     if home >= 0 and bins.count[home] == 0 and bins.can_read(item, home):
         if bins.weight[item] <= bins.capacity[home]:
             return home
-    for i in range(hand.bins):
-        number = hand.bin[i]
+    for i in range(chosen.bins):
+        number = chosen.bin[i]
         if bins.count[number] == 0 and bins.can_read(item, number):
             if bins.weight[item] <= bins.capacity[number]:
                 return number
