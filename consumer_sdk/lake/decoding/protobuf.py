@@ -38,7 +38,7 @@ _GOOGLE_FILES: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR
     for module in (import_module(f"google.protobuf.{name}_pb2") for name in _GOOGLE_MODULES.split())
 }
-_SCALAR_TYPES: Final = {
+_PROTOBUF_TYPES: Final = {
     _Field.TYPE_BOOL: pa.bool_(),
     _Field.TYPE_BYTES: pa.binary(),
     _Field.TYPE_DOUBLE: pa.float64(),
@@ -131,7 +131,7 @@ def _message_column(kind: Descriptor, enclosing: frozenset[str]) -> DecodedColum
     if name == "google.protobuf.Timestamp":
         return DecodedColumn(TIMESTAMP_TYPE, _timestamp_to_micros)
     if name in _WRAPPER_MESSAGES:
-        return DecodedColumn(_SCALAR_TYPES[kind.fields[0].type], attrgetter("value"))
+        return DecodedColumn(_PROTOBUF_TYPES[kind.fields[0].type], attrgetter("value"))
     if name in _JSON_MESSAGES or name in enclosing or not kind.fields:
         return DecodedColumn(pa.string(), _message_to_json)
     inside = enclosing | {name}
@@ -190,7 +190,7 @@ def _value_column(field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
             return names.get(number) or str(number)
 
         return DecodedColumn(pa.string(), named)
-    return DecodedColumn(_SCALAR_TYPES[field.type])
+    return DecodedColumn(_PROTOBUF_TYPES[field.type])
 
 
 def _timestamp_to_micros(time: Any) -> int:
