@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from throttled import handled
+from throttled import read_throttled
 
 TIMEOUT = 0.1
 """Seconds that a fetch waits for records; long, since many processes share the machine."""
@@ -29,7 +29,7 @@ def main(client: str, name: str, file: str, capacity: str, config: str) -> None:
     consumer.subscribe([topic])
     with Path(file).open("a") as log:
         try:
-            for batch in handled(consumer, float(capacity), stop, TIMEOUT):
+            for batch in read_throttled(consumer, float(capacity), stop, TIMEOUT):
                 log.writelines(
                     f"{h.partition} {h.offset} {h.produced:.3f} {h.took:.3f} {h.size}\n" for h in batch
                 )

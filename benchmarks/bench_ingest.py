@@ -189,7 +189,7 @@ def _read_reply(lines: IO[str], what: str) -> Sequence[str]:
         word, *figures = line.split()
         if word == what:
             return figures
-    sys.exit(f"the case ended before it said {what!r}")
+    sys.exit(f"the case ended before it printed {what!r}")
 
 
 def show(results: Mapping[int, Mapping[str, Figures]], backlogs: Mapping[str, Any]) -> None:

@@ -1,16 +1,16 @@
-"""A simulated month of traffic under Trimtab's sidecar, and under lag-threshold autoscalers.
+"""A simulated month of traffic under Trimtab's sidecar and under lag-threshold autoscalers.
 
-36 partitions, Zipf with a daily wave, read by consumers of 1 MB/s; between 1 and 24 of them. A
-broker is replaced, offsets expire, a record is poisoned and a topic is deleted (`month_world`). The
-sidecar is the real loop, one turn a tick, with windows of two ticks (`month_sides`); KEDA's Kafka
-scaler with the HPA looks once a tick, too, at a lag of 2, 5 and 30 seconds of a consumer's
-capacity, that of 5 also with `excludePersistentLag`. Everybody's consumers are alike and join a
-tick later.
+36 partitions with Zipf's law and a daily wave, read by 1 to 24 consumers of 1 MB/s. A broker is
+replaced, offsets expire, a record is poisoned and a topic is deleted (`month_world`). The sidecar is
+the real control loop, one iteration per tick, with windows of two ticks (`month_sides`); KEDA's Kafka
+scaler with the HPA also runs once per tick, with thresholds of 2, 5 and 30 seconds of a consumer's
+capacity, that of 5 also with `excludePersistentLag`. The consumers are the same on all sides and join
+one tick after their start.
 
-Late is what arrives while its partition's oldest unread byte has waited for more than 10 s;
-`late_of_faults_percent` is the part of it that was written to partitions which nobody could have
-read at the time. Of each fault the least and the most consumers are told, beside those that the
-writing alone needs at headroom 0.9.
+Traffic is late if it arrives while its partition's oldest unread byte has waited for more than 10 s;
+`late_of_faults_percent` is its part in partitions that were unreadable at the time. For each fault
+the table has the minimum and maximum number of consumers, and the number that the write rate needs at
+headroom 0.9.
 
     python benchmarks/bench_month.py [--days 30] [--plot docs/bench-month.png]   # 30 days: 15 min
 """
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from harness import result
 from month_sides import Scaled, Side, Steered
-from month_world import Fault, Month, Told, World, month
+from month_world import Fault, Month, World, WorldFigures, month
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 CAPACITY, HEADROOM = 1e6, 0.9
 HOUR = 3600.0
-STRIDE, SHOWN = 50, 0.5  # ticks between two reports of a side; seconds between two looks at them
+STRIDE, SHOWN = 50, 0.5  # ticks between progress reports of a side; seconds between updates of the display
 THRESHOLDS = {"keda_2s": 2.0, "keda_5s": 5.0, "keda_5s_patient": 5.0, "keda_30s": 30.0}
 NAMES = ("trimtab", *THRESHOLDS)
 
-_said: "SimpleQueue[tuple[str, int]]"
+_progress_queue: "SimpleQueue[tuple[str, int]]"
 
 
 class Scaling(Protocol):
-    """Whoever decides how many consumers there are."""
+    """Interface of a side that scales the consumers."""
 
     side: Side
 
@@ -57,29 +57,29 @@ class Scaling(Protocol):
 class Run:
     """One side's month."""
 
-    told: Told
+    tick_figures: WorldFigures
     tick: float
     side: Side
 
     def figures(self) -> dict[str, float]:
-        told = self.told
-        arrived, hours = sum(told.arrived), self.tick / HOUR
+        figures = self.tick_figures
+        arrived, hours = sum(figures.arrived), self.tick / HOUR
         return {
-            "consumer_hours": round(sum(told.replicas) * hours, 1),
-            "late_percent": round(100 * sum(told.late) / arrived, 3),
-            "late_of_faults_percent": round(100 * sum(told.late_of_faults) / arrived, 3),
+            "consumer_hours": round(sum(figures.replicas) * hours, 1),
+            "late_percent": round(100 * sum(figures.late) / arrived, 3),
+            "late_of_faults_percent": round(100 * sum(figures.late_of_faults) / arrived, 3),
             "scalings": self.side.scalings,
-            "rebalances": sum(told.rebalanced[1:]),
-            "partitions_moved": told.moved,
-            "stopped_while_owning": told.cut_off,
+            "rebalances": sum(figures.rebalanced[1:]),
+            "partitions_moved": figures.moved,
+            "stopped_while_owning": figures.cut_off,
         }
 
     def around(self, fault: Fault) -> dict[str, Any]:
-        counts = self.told.replicas[fault.begin : fault.watched]
-        said = [self.side.said.get(tick, ()) for tick in range(fault.begin, fault.end)]
-        named = sorted({text.split(": ")[0] for reasons in said for text in reasons if _odd(text)})
-        told = {"told": named[:3]} if named else {}
-        return {"least": min(counts), "most": max(counts), **told}
+        counts = self.tick_figures.replicas[fault.begin : fault.watched]
+        by_tick = [self.side.reasons.get(tick, ()) for tick in range(fault.begin, fault.end)]
+        named = sorted({text.split(": ")[0] for reasons in by_tick for text in reasons if _odd(text)})
+        remarks = {"told": named[:3]} if named else {}
+        return {"least": min(counts), "most": max(counts), **remarks}
 
 
 def _odd(text: str) -> bool:
@@ -93,39 +93,39 @@ def side(name: str, world: World) -> Scaling:
 
 
 def run(name: str, written: Month, setup: SimulationSetup) -> Run:
-    """Run one side; how far it is goes to the queue that its process was given."""
+    """Run one side; reports its progress to the queue of its process."""
     world = World(written, setup)
     scaling = side(name, world)
     for tick in range(len(written.stream.rates) - 1):
         scaling.turn()
         if tick % STRIDE == 0:
-            _said.put((name, tick))
-    return Run(world.told, setup.tick, scaling.side)
+            _progress_queue.put((name, tick))
+    return Run(world.tick_figures, setup.tick, scaling.side)
 
 
-def everybody(wanted: Sequence[str], written: Month, setup: SimulationSetup) -> dict[str, Run]:
-    """Run all sides, as many at once as there are cores, and show how far they are."""
-    said: SimpleQueue[tuple[str, int]] = get_context().SimpleQueue()
+def run_all(wanted: Sequence[str], written: Month, setup: SimulationSetup) -> dict[str, Run]:
+    """Run all sides, one per core at a time, and show their progress."""
+    reports: SimpleQueue[tuple[str, int]] = get_context().SimpleQueue()
     with (
         Progress(console=Console(stderr=True)) as progress,
-        ProcessPoolExecutor(initializer=_hear, initargs=(said,)) as pool,
+        ProcessPoolExecutor(initializer=_set_queue, initargs=(reports,)) as pool,
     ):
         ticks = len(written.stream.rates) - 1
         bars = {name: progress.add_task(name, total=ticks) for name in wanted}
-        made = {name: pool.submit(run, name, written, setup) for name in wanted}
-        while not all(one.done() for one in made.values()):
-            wait(made.values(), timeout=SHOWN)
-            while not said.empty():
-                name, tick = said.get()
+        futures = {name: pool.submit(run, name, written, setup) for name in wanted}
+        while not all(future.done() for future in futures.values()):
+            wait(futures.values(), timeout=SHOWN)
+            while not reports.empty():
+                name, tick = reports.get()
                 progress.update(bars[name], completed=tick)
         for bar in bars.values():
             progress.update(bar, completed=ticks)
-        return {name: one.result() for name, one in made.items()}
+        return {name: future.result() for name, future in futures.items()}
 
 
-def _hear(said: "SimpleQueue[tuple[str, int]]") -> None:
-    global _said  # noqa: PLW0603 - a process of the pool has one
-    _said = said
+def _set_queue(queue: "SimpleQueue[tuple[str, int]]") -> None:
+    global _progress_queue  # noqa: PLW0603 - a process of the pool has one
+    _progress_queue = queue
 
 
 def around(fault: Fault, written: Month, runs: Mapping[str, Run]) -> dict[str, Any]:
@@ -153,26 +153,31 @@ def shown(runs: Mapping[str, Run], faults: Mapping[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--days", type=float, default=1.0)
-    parser.add_argument("--tick", type=float, default=60.0, help="seconds; a turn of everybody")
+    parser.add_argument("--tick", type=float, default=60.0, help="seconds per tick")
     parser.add_argument("--partitions", type=int, default=36)
     parser.add_argument("--seed", type=int, default=6)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--plot", type=Path)
-    given = parser.parse_args()
-    setup = SimulationSetup(CAPACITY, HEADROOM, tick=given.tick)
-    written = month(given.days, given.partitions, setup, given.seed)
-    runs = everybody(given.only, written, setup)
+    options = parser.parse_args()
+    setup = SimulationSetup(CAPACITY, HEADROOM, tick=options.tick)
+    written = month(options.days, options.partitions, setup, options.seed)
+    runs = run_all(options.only, written, setup)
     faults = {str(f.kind): around(f, written, runs) for f in written.faults.values()}
     shown(runs, faults)
-    if given.plot:
+    if options.plot:
         from month_plot import draw  # noqa: PLC0415 - matplotlib takes a second
 
-        counts = {n: np.array(r.told.replicas, dtype=np.int32) for n, r in runs.items()}
-        draw(given.plot, written, counts, given.tick)
-    needed = float(written.need.sum()) * given.tick / HOUR
+        counts = {n: np.array(r.tick_figures.replicas, dtype=np.int32) for n, r in runs.items()}
+        draw(options.plot, written, counts, options.tick)
+    needed = float(written.need.sum()) * options.tick / HOUR
     figures: dict[str, Any] = {name: of.figures() for name, of in runs.items()}
     result(
-        {"days": given.days, "needed_consumer_hours": round(needed, 1), **figures, "consumers_around": faults}
+        {
+            "days": options.days,
+            "needed_consumer_hours": round(needed, 1),
+            **figures,
+            "consumers_around": faults,
+        }
     )
 
 

@@ -109,27 +109,27 @@ def settings(bootstrap: str, topic: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    given = _arguments()
-    found: list[dict[str, Any]] = []
-    with harness.broker(given.bootstrap) as bootstrap:
-        for workers, size, idle, kind in _cells(given):
-            found.append(_measure(bootstrap, kind, (workers, size, idle), given))
-            print(found[-1], file=sys.stderr)
-        again = {k: _redelivery(bootstrap, k) for k in given.kinds}
-    shares, load = _shares(found), [round(x, 1) for x in os.getloadavg()]
-    medians = _medians(found)
+    options = _arguments()
+    results: list[dict[str, Any]] = []
+    with harness.broker(options.bootstrap) as bootstrap:
+        for workers, size, idle, kind in _cells(options):
+            results.append(_measure(bootstrap, kind, (workers, size, idle), options))
+            print(results[-1], file=sys.stderr)
+        again = {k: _redelivery(bootstrap, k) for k in options.kinds}
+    shares, load = _shares(results), [round(x, 1) for x in os.getloadavg()]
+    medians = _medians(results)
     _show(medians, again)
-    if given.plot is not None:
-        queue_plot.draw([f for f in medians if not f["idle"]], given.plot)
+    if options.plot is not None:
+        queue_plot.draw([f for f in medians if not f["idle"]], options.plot)
     harness.result({"runs": medians, "redelivery_s": again, "kmq_of_plain": shares, "load": load})
 
 
-def _cells(given: Namespace) -> list[Cell]:
+def _cells(options: Namespace) -> list[Cell]:
     """Return the cells: alternating rounds of plain and kmq, idle and not, then the others."""
-    first = (given.workers[0], given.sizes[0])
-    pair = [kind for kind in ("plain", "kmq") if kind in given.kinds]
-    rounds = [(*first, idle, k) for _ in range(given.rounds) for idle in (True, False) for k in pair]
-    whole = product(given.workers, given.sizes, [False], given.kinds)
+    first = (options.workers[0], options.sizes[0])
+    pair = [kind for kind in ("plain", "kmq") if kind in options.kinds]
+    rounds = [(*first, idle, k) for _ in range(options.rounds) for idle in (True, False) for k in pair]
+    whole = product(options.workers, options.sizes, [False], options.kinds)
     return [*rounds, *(cell for cell in whole if cell not in rounds)]
 
 
@@ -145,21 +145,21 @@ def _arguments() -> Namespace:
     arguments.add_argument("--batch", type=int, default=20_000, help="messages per receive")
     arguments.add_argument("--rate", type=float, default=200, help="messages/s of the latency run")
     arguments.add_argument("--seconds", type=float, default=5, help="duration of the latency run")
-    arguments.add_argument("--plot", type=Path, help="write the picture to this file")
+    arguments.add_argument("--plot", type=Path, help="write the plot to this file")
     return arguments.parse_args()
 
 
-def _measure(bootstrap: str, kind: str, what: tuple[int, int, bool], given: Namespace) -> dict[str, Any]:
+def _measure(bootstrap: str, kind: str, what: tuple[int, int, bool], options: Namespace) -> dict[str, Any]:
     workers, size, idle = what
-    topic, count = harness.new_topic(bootstrap, PARTITIONS), min(given.messages, LOG // size)
+    topic, count = harness.new_topic(bootstrap, PARTITIONS), min(options.messages, LOG // size)
     harness.fill(bootstrap, topic, PARTITIONS, count, [_document(size)])
-    with _crew(bootstrap, kind, topic) as crew:
-        crew.start(workers, given.batch, idle=idle)
+    with _running_workers(bootstrap, kind, topic) as crew:
+        crew.start(workers, options.batch, idle=idle)
         _until(lambda: crew.handled() >= count, 5 * READY)
         handled = crew.rows()[:, 0]
         sleep(1)  # until the last settlements are stored
         began = time()
-        steady = _produce(bootstrap, topic, given, size, 0 if kind == "plain" else FAILING)
+        steady = _produce(bootstrap, topic, options, size, 0 if kind == "plain" else FAILING)
         _until(lambda: crew.handled() >= count + steady, READY)
         rows = crew.rows()
         late = rows[rows[:, 1] >= began - 0.001]
@@ -183,18 +183,18 @@ def _document(size: int) -> bytes:
     return empty.replace('""', f'"{"x" * (size - len(empty))}"').encode()
 
 
-def _produce(bootstrap: str, topic: str, given: Namespace, size: int, failing: int) -> int:
+def _produce(bootstrap: str, topic: str, options: Namespace, size: int, failing: int) -> int:
     """Write messages at the given rate, of which `failing` % fail once; return their number."""
     producer = harness.Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
-    turn, burst = monotonic(), max(1, round(given.rate * harness.BURST))
+    turn, burst = monotonic(), max(1, round(options.rate * harness.BURST))
     whole = _document(size)
-    count = round(given.rate * given.seconds / burst) * burst
+    count = round(options.rate * options.seconds / burst) * burst
     for number in range(count):
         value = queue_host.FAILING + whole if number % 100 < failing else whole
         producer.produce(topic, value, partition=number % PARTITIONS)
         if number % burst == burst - 1:
             producer.poll(0)
-            turn += burst / given.rate
+            turn += burst / options.rate
             sleep(max(0.0, turn - monotonic()))
     producer.flush()
     return count
@@ -205,7 +205,7 @@ def _redelivery(bootstrap: str, kind: str) -> float | None:
     if kind == "plain":
         return None
     topic = harness.new_topic(bootstrap, 1, "-held")
-    with _crew(bootstrap, kind, topic) as crew:
+    with _running_workers(bootstrap, kind, topic) as crew:
         crew.start(1, 0)
         harness.fill(bootstrap, topic, 1, 1, [_document(100)])
         _until(lambda: crew.handled() == 1, READY)
@@ -218,13 +218,13 @@ def _redelivery(bootstrap: str, kind: str) -> float | None:
 
 
 @contextmanager
-def _crew(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]:
+def _running_workers(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]:
     """Yield workers, with a tracker for kmq; stop all of them at the end."""
     command = list[str]()
     if kind == "kmq":
         words = {n: v for n, v in settings(bootstrap, topic).items() if n != "bootstrap.servers"}
-        given = [word for n, v in words.items() for word in ("--set", f"{n}={v}")]
-        command = [sys.executable, "-m", "trimtab.cli", "redeliver", "--topic", topic, *given]
+        arguments = [word for n, v in words.items() for word in ("--set", f"{n}={v}")]
+        command = [sys.executable, "-m", "trimtab.cli", "redeliver", "--topic", topic, *arguments]
         command += ["--bootstrap", bootstrap]
     tracker = subprocess.Popen(command, stderr=subprocess.DEVNULL) if command else None
     try:
@@ -260,11 +260,11 @@ def _until(condition: Callable[[], bool], seconds: float) -> None:
         sleep(0.1)
 
 
-def _medians(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _medians(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the medians of each cell's runs."""
     what, figures = ("kind", "workers", "size", "idle"), ("messages_s", "p50_ms", "p99_ms")
     cells: dict[Any, list[dict[str, Any]]] = {}
-    for one in found:
+    for one in results:
         cells.setdefault(tuple(one[w] for w in what), []).append(one)
     return [
         {**runs[0], **{f: median(run[f] for run in runs) for f in figures}, "runs": len(runs)}
@@ -272,10 +272,10 @@ def _medians(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _shares(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+def _shares(results: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     """Return kmq's throughput as a share of the plain group's, by pair of runs."""
     rates: defaultdict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(dict)
-    for one in found:
+    for one in results:
         cell = rates[one["workers"], one["size"], one["idle"]]
         cell.setdefault(one["kind"], []).append(one["messages_s"])
     return {
@@ -287,11 +287,11 @@ def _shares(found: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     }
 
 
-def _show(found: Sequence[dict[str, Any]], again: dict[str, float | None]) -> None:
+def _show(results: Sequence[dict[str, Any]], again: dict[str, float | None]) -> None:
     table = Table(title="queues")
-    for column in found[0]:
+    for column in results[0]:
         table.add_column(column, justify="left" if column == "kind" else "right")
-    for one in found:
+    for one in results:
         table.add_row(*map(str, one.values()))
     console = Console(width=120)
     console.print(table)

@@ -1,12 +1,12 @@
-"""Rack-aware deciding: how fast it is, and what less traffic across racks costs in what.
+"""Rack-aware placement: its speed, and the cost of less cross-rack traffic.
 
-Speed: partitions with two replicas in three racks, members spread over the racks, owners and write
-speeds at random; CPU ms of one call, median, from the problem in arrays to the members (of steady
-without a plan).
+Speed: partitions with two replicas in three racks, members spread over the racks, random owners and
+write rates; median CPU ms of a call from the problem's arrays to the placement (of steady without a
+plan).
 
-Trade-off: the walk of the paper, tick by tick, in open mode; consumer n is in rack n modulo 3. For
-each preset of steady and each rack_cost: the mean share of the load that crosses racks, consumers,
-R, and how full the fullest is. Heuristics that go by count get load ÷ capacity consumers.
+Trade-off: the paper's random walk, tick by tick, in open mode; consumer n is in rack n modulo 3. For
+each preset of steady and each rack_cost: the mean cross-rack share of the load, consumers, R, and the
+load of the fullest consumer. Heuristics by count get load ÷ capacity consumers.
 
     python benchmarks/bench_racks.py [--plot docs/rack-awareness.png]    # about three minutes
 """
@@ -40,7 +40,7 @@ TOPICS = 10
 RUNS = 5
 
 REPORTED = {"1000x10": "1,300-1,600", "10000x100": "none in 100 s"}
-"""CPU ms of Kafka Streams' own optimiser, cancelling cycles; it is not run here."""
+"""CPU ms of Kafka Streams' optimiser (cycle cancelling), measured separately."""
 
 PRESETS = ("tight", "balanced", "calm")
 COSTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -52,7 +52,7 @@ SEED = 700
 
 @dataclass(frozen=True)
 class Means:
-    """Means over the ticks, the first one left out."""
+    """Means over the ticks without the first."""
 
     crossing: float  # share of the load
     consumers: float
@@ -68,31 +68,31 @@ class Means:
 def main() -> None:
     arguments = ArgumentParser(description=__doc__)
     arguments.add_argument("--sizes", nargs="*", default=SIZES[:2], help="PARTITIONSxMEMBERS")
-    arguments.add_argument("--ticks", type=int, default=40, help="of the trade-off; 0: only speed")
-    arguments.add_argument("--plot", type=Path, help="write a picture of the trade-off there")
-    given = arguments.parse_args()
-    speed = {size: {name: timed(name, size) for name in TIMED} for size in given.sizes}
-    table = Table("CPU ms", *given.sizes)
+    arguments.add_argument("--ticks", type=int, default=40, help="ticks of the trade-off; 0: speed only")
+    arguments.add_argument("--plot", type=Path, help="write the plot of the trade-off to this file")
+    options = arguments.parse_args()
+    speed = {size: {name: timed(name, size) for name in TIMED} for size in options.sizes}
+    table = Table("CPU ms", *options.sizes)
     for name in TIMED:
-        table.add_row(name, *(f"{speed[size][name]:,.1f}" for size in given.sizes))
-    table.add_row("Kafka Streams, as reported", *(REPORTED.get(size, "") for size in given.sizes))
+        table.add_row(name, *(f"{speed[size][name]:,.1f}" for size in options.sizes))
+    table.add_row("Kafka Streams, as reported", *(REPORTED.get(size, "") for size in options.sizes))
     Console(width=110).print(table)
-    found = trade_off(given.ticks) if given.ticks else {}
-    if given.plot:
-        draw(given.plot, found)
-        print(f"plot: {given.plot}")
+    found = trade_off(options.ticks) if options.ticks else {}
+    if options.plot:
+        draw(options.plot, found)
+        print(f"plot: {options.plot}")
     result({"cpu_ms": speed, "trade_off": {name: vars(means) for name, means in found.items()}})
 
 
 def far(rng: np.random.Generator, partitions: int) -> BoolArray:
-    """Return where no replica is, (P, RACKS + 1): two racks have one, drawn for each partition."""
+    """Return the racks without a replica, (P, RACKS + 1): two random racks have one per partition."""
     there = np.zeros((partitions, RACKS + 1), dtype=np.bool_)
     there[np.arange(partitions), rng.integers(0, RACKS, partitions)] = True
     return there
 
 
 def timed(name: str, size: str) -> float:
-    """Return the median CPU ms of a call, after one to warm up."""
+    """Return the median CPU ms of a call after a warm-up call."""
     partitions, members = map(int, size.split("x"))
     rng = np.random.default_rng(partitions)
     weight = rng.pareto(2.5, partitions) + 0.2
@@ -118,7 +118,7 @@ def _cpu_ms(call: Callable[[], object]) -> float:
 
 
 def trade_off(ticks: int) -> dict[str, Means]:
-    """Return the means of every way to decide."""
+    """Return the means of every heuristic and parameter."""
     steady = [f"steady:{preset}:rack_cost={cost:g}" for preset in PRESETS for cost in COSTS]
     names = [*steady, *COUNTED]
     with ProcessPoolExecutor(2) as pool:
@@ -126,7 +126,7 @@ def trade_off(ticks: int) -> dict[str, Means]:
 
 
 def means_of(name: str, ticks: int) -> Means:
-    """Replay the walk through one heuristic."""
+    """Replay the random walk with one heuristic."""
     rng = np.random.default_rng(SEED)
     speeds = RandomWalk(DELTA, partitions=PARTITIONS, ticks=ticks + 1).generate_stream(rng).rates
     return Means.of(_ticks(name, speeds, far(rng, PARTITIONS)))
@@ -154,7 +154,7 @@ def _ticks(name: str, speeds: FloatArray, away: BoolArray) -> Iterator[tuple[flo
 
 
 def _of_count(speed: FloatArray, owner: IntArray, away: BoolArray) -> PackingProblem:
-    """Return the closed problem of as many consumers as the load needs at least."""
+    """Return the closed-mode problem with the minimum number of consumers for the load."""
     members = math.ceil(speed.sum() / CAPACITY)
     alone = one_topic(speed, np.full(PARTITIONS, members - 1, dtype=np.int32), CAPACITY)
     stays = np.where(owner < members, owner, UNASSIGNED).astype(np.int32)
@@ -167,7 +167,7 @@ def _racked(problem: PackingProblem, away: BoolArray) -> PackingProblem:
 
 
 def draw(path: Path, found: dict[str, Means]) -> None:
-    """Draw what each share of traffic across racks costs in consumers, moves and evenness."""
+    """Draw consumers, moves and balance over the cross-rack share of the traffic."""
     import matplotlib as mpl  # noqa: PLC0415 - only where a picture is wanted
 
     mpl.use("Agg")

@@ -1,11 +1,10 @@
-"""What a sidecar costs at many partitions: memory, and each turn's requests, bytes and CPU.
+"""Cost of a sidecar with many partitions: memory, and requests, bytes and CPU of an iteration.
 
-A broker with so many partitions (100 a topic), 500 records/s on them, a group of ten members that
-has committed everywhere and fetches nothing. `trimtab sidecar --dry-run` runs beside it as a
-process of its own; after the turns that fill its windows its resident memory is read from /proc,
-its CPU between turns, and what deciding and a whole turn took from its own metrics, which are
-looked at once a turn. A second, short run has librdkafka log each request, which is where their
-number and bytes come from.
+A broker with --partitions partitions (100 per topic), 500 records/s in total, and a group of ten
+members that has committed on every partition and fetches nothing. `trimtab sidecar --dry-run` runs as
+a separate process; once its windows are full, resident memory and CPU are read from /proc, and the
+durations of decisions and iterations from its metrics, once per iteration. In a second, short run
+librdkafka logs each request, which gives their number and bytes.
 
     python benchmarks/bench_sidecar.py [--partitions 10000] [--turns 8]
 """
@@ -28,7 +27,7 @@ from harness import broker, parser, result
 from ingest_meter import cpu_seconds
 
 A_TOPIC = 100  # partitions
-AT_ONCE = 10  # topics made by one request
+AT_ONCE = 10  # topics created by one request
 MEMBERS = 10
 RECORDS = 500  # a second, over all partitions
 INTERVAL = 5.0
@@ -38,7 +37,7 @@ RECEIVED = re.compile(rb"Received (\w+)Response \(v\d+, (\d+) bytes")
 
 
 def make_topics(bootstrap: str, partitions: int) -> list[str]:
-    """Make topics of 100 partitions; a small index keeps a broker's files small."""
+    """Create topics of 100 partitions, with a small index to limit the broker's files."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     names = [f"many-{n:03}" for n in range(-(-partitions // A_TOPIC))]
     few = {"segment.index.bytes": "4096"}
@@ -50,7 +49,7 @@ def make_topics(bootstrap: str, partitions: int) -> list[str]:
 
 
 def write_once(bootstrap: str, topics: Sequence[str], each: int) -> None:
-    """Put a record into every partition."""
+    """Write a record to every partition."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "acks": 1})
     for topic in topics:
         for partition in range(each):
@@ -60,7 +59,7 @@ def write_once(bootstrap: str, topics: Sequence[str], each: int) -> None:
 
 @contextmanager
 def writing(bootstrap: str, topics: Sequence[str], each: int) -> Iterator[None]:
-    """Write to all partitions in turn while inside."""
+    """Write to all partitions in turn within the context."""
     stop = Event()
 
     def write() -> None:
@@ -69,7 +68,7 @@ def writing(bootstrap: str, topics: Sequence[str], each: int) -> Iterator[None]:
         while not stop.wait(0.1):
             for number in range(number, number + RECORDS // 10):  # noqa: B020 - goes on
                 topic, partition = divmod(number % count, each)
-                with suppress(BufferError):  # a broker that is behind gets less
+                with suppress(BufferError):  # write less if the broker is slow
                     producer.produce(topics[topic], b"x" * 200, partition=partition)
             number += 1
             producer.poll(0)
@@ -86,7 +85,7 @@ def writing(bootstrap: str, topics: Sequence[str], each: int) -> Iterator[None]:
 
 @contextmanager
 def members(bootstrap: str, group: str, topics: Sequence[str], each: int) -> Iterator[None]:
-    """Keep a group of ten that shares everything, has committed once, and fetches nothing."""
+    """Run a group of ten members that own all partitions, commit once and fetch nothing."""
     stop, settled = Event(), Semaphore(0)
 
     def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -127,11 +126,11 @@ def members(bootstrap: str, group: str, topics: Sequence[str], each: int) -> Ite
 
 @contextmanager
 def sidecar(bootstrap: str, group: str, folder: Path, *more: str) -> Generator[tuple[int, Path]]:
-    """Run a sidecar while inside; yield its pid and its log."""
+    """Run a sidecar within the context; yield its pid and its log."""
     command = [sys.executable, "-m", "trimtab.cli", "sidecar", "--dry-run", "--port", "0"]
     command += ["--bootstrap", bootstrap, "--group", group, "--capacity", "2.3 MB/s"]
     command += ["--interval", f"{INTERVAL} s", "--window", f"{2 * INTERVAL} s"]
-    command += ["--set", "timeout=60 s", *more]  # a machine that is busy measures, too
+    command += ["--set", "timeout=60 s", *more]  # allows for a busy machine
     log = folder / f"sidecar-{len(more)}.log"
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
@@ -142,7 +141,7 @@ def sidecar(bootstrap: str, group: str, folder: Path, *more: str) -> Generator[t
 
 
 def metrics(log: Path) -> dict[str, float]:
-    """Return the sidecar's metrics without labels; nothing before its page is there."""
+    """Return the sidecar's metrics without labels; empty before its page is available."""
     found = re.search(r"http://[\d.:]+", log.read_text(errors="replace"))
     if found is None:
         return {}
@@ -153,7 +152,7 @@ def metrics(log: Path) -> dict[str, float]:
 
 
 def turns(log: Path, count: int) -> dict[str, float]:
-    """Wait until so many turns are over; return the metrics."""
+    """Wait for the given number of iterations; return the metrics."""
     deadline, pause = monotonic() + PATIENCE, Event()
     while (found := metrics(log)).get("trimtab_iteration_seconds_count", 0) < count:
         if monotonic() > deadline:
@@ -163,7 +162,7 @@ def turns(log: Path, count: int) -> dict[str, float]:
 
 
 def memory(pid: int) -> dict[str, float]:
-    """Return resident megabytes (10^6), now and at the most."""
+    """Return the current and the peak resident memory in MB (10^6)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     kib = {
         n: float(v.split()[0])
@@ -174,7 +173,7 @@ def memory(pid: int) -> dict[str, float]:
 
 
 def cost(bootstrap: str, group: str, folder: Path, count: int) -> dict[str, Any]:
-    """Return memory, and seconds of a turn."""
+    """Return memory and the seconds of an iteration."""
     with sidecar(bootstrap, group, folder) as (pid, log):
         first = turns(log, 4)
         began = cpu_seconds(pid)
@@ -196,14 +195,14 @@ def cost(bootstrap: str, group: str, folder: Path, count: int) -> dict[str, Any]
     }
 
 
-def asked(bootstrap: str, group: str, folder: Path) -> dict[str, Any]:
-    """Return how many requests a turn makes, by name, and their bytes."""
+def count_requests(bootstrap: str, group: str, folder: Path) -> dict[str, Any]:
+    """Return the requests of an iteration by name, and their bytes."""
     with sidecar(bootstrap, group, folder, "--kafka", "debug=protocol", "--kafka", "log_level=7") as (_, log):
         turns(log, 4)
         begin = log.stat().st_size
         turns(log, 8)
-        said = log.read_bytes()[begin:]
-    sent, received = SENT.findall(said), RECEIVED.findall(said)
+        output = log.read_bytes()[begin:]
+    sent, received = SENT.findall(output), RECEIVED.findall(output)
     by_name: dict[str, int] = {}
     for name, _ in sent:
         by_name[name.decode()] = by_name.get(name.decode(), 0) + 1
@@ -219,19 +218,19 @@ def main() -> None:
     arguments = parser(__doc__.splitlines()[0] if __doc__ else "")
     arguments.add_argument("--partitions", type=int, default=1_000)
     arguments.add_argument("--turns", type=int, default=4)
-    given = arguments.parse_args()
-    each, group = min(A_TOPIC, given.partitions), "many"
+    options = arguments.parse_args()
+    each, group = min(A_TOPIC, options.partitions), "many"
     with ExitStack() as stack:
-        bootstrap = stack.enter_context(broker(given.bootstrap))
+        bootstrap = stack.enter_context(broker(options.bootstrap))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        topics = make_topics(bootstrap, given.partitions)
-        print(f"{len(topics)} topics made", file=sys.stderr)
+        topics = make_topics(bootstrap, options.partitions)
+        print(f"{len(topics)} topics created", file=sys.stderr)
         write_once(bootstrap, topics, each)
         stack.enter_context(members(bootstrap, group, topics, each))
-        print("the group has committed everywhere", file=sys.stderr)
+        print("the group has committed on every partition", file=sys.stderr)
         stack.enter_context(writing(bootstrap, topics, each))
-        figures = cost(bootstrap, group, folder, given.turns)
-        result({"sidecar": figures | asked(bootstrap, group, folder)})
+        figures = cost(bootstrap, group, folder, options.turns)
+        result({"sidecar": figures | count_requests(bootstrap, group, folder)})
 
 
 if __name__ == "__main__":

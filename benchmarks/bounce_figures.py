@@ -1,7 +1,7 @@
-"""What a bounce cost, from the instances' logs: pauses, handovers, lost and doubled records.
+"""Figures of a bounce from the instances' logs: pauses, handovers, lost and duplicated records.
 
-A partition's pause is what it waits beyond 100 ms between two records handled, whoever handles
-them. A handover is from the last record of one instance to the first of another.
+A partition's pause is the time beyond 100 ms between two handled records, on any instance. A handover
+lasts from the last record of one instance to the first of another.
 """
 
 from collections import defaultdict
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TypeAlias
 
 PATIENCE = 0.1
-"""Seconds between two records of a partition that are no pause yet."""
+"""Tolerance: seconds between two records of a partition that do not count as a pause."""
 
 Handled: TypeAlias = tuple[float, int, str]
-"""A record as it was handled: when (monotonic seconds), offset, by which instance."""
+"""A handled record: monotonic seconds, offset, instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one run; `curve` is (seconds since the first stop, ms paused until then)."""
+    """Figures of a run; `curve` has (seconds since the first stop, ms paused until then)."""
 
     pause_ms: float
     longest_ms: float
-    still_ms: float  # the pause of as long a time without a bounce, from the time before
+    still_ms: float  # pause of the same duration without a bounce, from the time before
     handovers: tuple[float, ...]  # seconds each
     lost: int
     doubled: int
@@ -32,33 +32,35 @@ class Figures:
 
 
 def read(folder: Path) -> dict[int, list[Handled]]:
-    """Return what was handled of each partition, in the order of time."""
-    seen: defaultdict[int, list[Handled]] = defaultdict(list)
+    """Return the handled records of each partition, in order of time."""
+    records_by_partition: defaultdict[int, list[Handled]] = defaultdict(list)
     for log in sorted(folder.iterdir()):
         for line in log.read_text().splitlines():
             partition, offset, when, who = line.split()
-            seen[int(partition)].append((float(when), int(offset), who))
-    return {partition: sorted(records) for partition, records in seen.items()}
+            records_by_partition[int(partition)].append((float(when), int(offset), who))
+    return {partition: sorted(records) for partition, records in records_by_partition.items()}
 
 
-def figures(seen: Mapping[int, Sequence[Handled]], begin: float, end: float) -> Figures:
-    """Measure between `begin`, the first stop, and `end`; the time before is the still one."""
-    waits = sorted(w for records in seen.values() for w in _waits(records, begin, end))
-    quiet = max(min(records[0][0] for records in seen.values()), begin - 5)
-    still = sum(w for records in seen.values() for _, w in _waits(records, quiet, begin))
+def figures(records_by_partition: Mapping[int, Sequence[Handled]], begin: float, end: float) -> Figures:
+    """Return the figures between `begin` (the first stop) and `end`; the time before is the baseline."""
+    waits = sorted(w for records in records_by_partition.values() for w in _waits(records, begin, end))
+    quiet = max(min(records[0][0] for records in records_by_partition.values()), begin - 5)
+    still = sum(w for records in records_by_partition.values() for _, w in _waits(records, quiet, begin))
     return Figures(
         pause_ms=sum(w for _, w in waits) * 1000,
         longest_ms=max((w + PATIENCE for _, w in waits), default=0.0) * 1000,
         still_ms=still * 1000 * (end - begin) / (begin - quiet),
-        handovers=tuple(h for records in seen.values() for h in _handovers(records, begin, end)),
-        lost=sum(_lost(records) for records in seen.values()),
-        doubled=sum(len(r) - len({offset for _, offset, _ in r}) for r in seen.values()),
+        handovers=tuple(
+            h for records in records_by_partition.values() for h in _handovers(records, begin, end)
+        ),
+        lost=sum(_lost(records) for records in records_by_partition.values()),
+        doubled=sum(len(r) - len({offset for _, offset, _ in r}) for r in records_by_partition.values()),
         curve=tuple(_summed(waits, begin)),
     )
 
 
 def _waits(records: Iterable[Handled], begin: float, end: float) -> Iterator[tuple[float, float]]:
-    """Yield (when it ended, seconds beyond our patience) of each pause between two times."""
+    """Yield (end, seconds beyond the tolerance) of each pause between two times."""
     times = [begin, *(when for when, _, _ in records if begin < when < end), end]
     for one, two in pairwise(times):
         if two - one > PATIENCE:
@@ -73,7 +75,7 @@ def _handovers(records: Iterable[Handled], begin: float, end: float) -> Iterator
 
 
 def _lost(records: Iterable[Handled]) -> int:
-    """Return how many offsets between the first and the last were never handled."""
+    """Return the number of unhandled offsets between the first and the last."""
     offsets = {offset for _, offset, _ in records}
     return max(offsets) - min(offsets) + 1 - len(offsets)
 

@@ -1,10 +1,10 @@
-"""One instance of bench_bounce that reads with Trimtab's consumer; the process outlives restarts.
+"""An instance of bench_bounce with Trimtab's consumer; the process survives restarts.
 
-bounce_host.py LEAVE NUMBER FILE CONFIG - LEAVE is how it stops: `drain` hands everything over
-first, `close` just closes; CONFIG is the consumer's, in JSON, with the topic under "topic". Lines
-on standard input start and stop it, or `end` the process; it answers `reading NUMBER` at its first
-record after a start, and `stopped NUMBER`. Logs a line a record: partition, offset, monotonic
-seconds, NUMBER.
+bounce_host.py LEAVE NUMBER FILE CONFIG - LEAVE is how it stops: `drain` hands its partitions
+over first, `close` only closes; CONFIG is the consumer's configuration in JSON, with the topic under
+"topic". Lines on standard input start and stop it, or `end` the process; it replies `reading NUMBER`
+at its first record after a start, and `stopped NUMBER`. Logs a line per record: partition, offset,
+monotonic seconds, NUMBER.
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import IO
 from trimtab.consumer_sdk import Consumer
 
 DRAINING = 10.0
-"""Seconds that an instance waits for the others to take over before it closes all the same."""
+"""Seconds that an instance waits for the others to take over before it closes."""
 
 
 def main(leave: str, number: str, file: str, config: str) -> None:
@@ -33,9 +33,9 @@ def main(leave: str, number: str, file: str, config: str) -> None:
         while commands.get() == "start":
             with Consumer(settings) as consumer:
                 consumer.subscribe([topic])
-                if until_told(consumer, log, number, commands) == "end":
+                if read_until_command(consumer, log, number, commands) == "end":
                     log.flush()
-                    os._exit(0)  # nobody is left to hand over to
+                    os._exit(0)  # no instance is left to take over
                 if leave == "drain":
                     drain(consumer, log, number)
             print("stopped", number, flush=True)
@@ -48,7 +48,7 @@ def listen(commands: "SimpleQueue[str]") -> None:
 
 
 def handle(consumer: Consumer, log: IO[str], number: str) -> Iterator[int]:
-    """Read for ever, yield how many: wait for a record, take what there is, as Java's `poll`."""
+    """Read forever; yield the number of records of each read, which waits like Java's `poll`."""
     while True:
         first = consumer.poll(0.05)
         messages = [first, *consumer.consume(500, timeout=0)] if first else []
@@ -57,8 +57,8 @@ def handle(consumer: Consumer, log: IO[str], number: str) -> Iterator[int]:
         yield len(messages)
 
 
-def until_told(consumer: Consumer, log: IO[str], number: str, commands: "SimpleQueue[str]") -> str:
-    """Go on reading until the next command, and return it."""
+def read_until_command(consumer: Consumer, log: IO[str], number: str, commands: "SimpleQueue[str]") -> str:
+    """Read until the next command and return it."""
     reading = False
     for count in handle(consumer, log, number):
         if count and not reading:
@@ -70,7 +70,7 @@ def until_told(consumer: Consumer, log: IO[str], number: str, commands: "SimpleQ
 
 
 def drain(consumer: Consumer, log: IO[str], number: str) -> None:
-    """Go on reading until the others have taken over."""
+    """Read until other instances have taken over."""
     consumer.drain()
     end = monotonic() + DRAINING
     for _ in handle(consumer, log, number):

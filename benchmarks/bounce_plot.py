@@ -1,4 +1,4 @@
-"""The picture of bench_bounce: medians on a logarithmic scale, and how one run's pauses add up."""
+"""The plot of bench_bounce: median pauses on a logarithmic scale, and the cumulative pause of a run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,23 +21,23 @@ COLOURS = {
 }
 
 
-def draw(path: Path, found: Mapping[str, Sequence[Figures]]) -> None:
-    """Draw each side's pause in seconds: the median with all runs, and over one run's time."""
+def draw(path: Path, results: Mapping[str, Sequence[Figures]]) -> None:
+    """Draw each side's pause in seconds: the median with all runs, and over the time of one run."""
     figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
-    _bars(axes[0], found)
-    _curves(axes[1], found)
+    _bars(axes[0], results)
+    _curves(axes[1], results)
     figure.suptitle("rolling bounce: waited beyond 100 ms, summed over the partitions")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _bars(axis: Any, found: Mapping[str, Sequence[Figures]]) -> None:
-    names = list(found)[::-1]
-    middles = [max(median(r.pause_ms for r in found[n]), 1) / 1000 for n in names]
+def _bars(axis: Any, results: Mapping[str, Sequence[Figures]]) -> None:
+    names = list(results)[::-1]
+    middles = [max(median(r.pause_ms for r in results[n]), 1) / 1000 for n in names]
     bars = axis.barh(names, middles, color=[COLOURS[n] for n in names])
     axis.bar_label(bars, [f"{m:,.2f} s" for m in middles], padding=4, fontsize=8)
     for row, name in enumerate(names):
-        runs = [max(r.pause_ms, 1) / 1000 for r in found[name]]
+        runs = [max(r.pause_ms, 1) / 1000 for r in results[name]]
         axis.plot(runs, [row] * len(runs), "k|", markersize=8)
     axis.set_xscale("log")
     axis.margins(x=0.2)
@@ -45,8 +45,8 @@ def _bars(axis: Any, found: Mapping[str, Sequence[Figures]]) -> None:
     axis.tick_params(labelsize=8)
 
 
-def _curves(axis: Any, found: Mapping[str, Sequence[Figures]]) -> None:
-    for name, runs in found.items():
+def _curves(axis: Any, results: Mapping[str, Sequence[Figures]]) -> None:
+    for name, runs in results.items():
         curve = sorted(runs, key=lambda r: r.pause_ms)[len(runs) // 2].curve
         times = [0.0, *(when for when, _ in curve)]
         total = [0.0, *(paused / 1000 for _, paused in curve)]

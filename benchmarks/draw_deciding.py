@@ -1,4 +1,4 @@
-"""The pictures of docs/placement.md: a small decision, and what fewer moves cost in consumers.
+"""The plots of docs/placement.md: a small decision, and the trade-off of moves and consumers.
 
 python benchmarks/draw_deciding.py [--folder docs]
 """
@@ -24,7 +24,7 @@ from trimtab.assignor.analysis.streams.replay import lower_bounds
 CAPACITY = 100.0
 BLUE, RED, GREY = "#1f77b4", "#d62728", "#b8c4d0"
 
-# A group of four consumers, two partitions each and one with three; then speeds change.
+# A group of four consumers, two partitions each and one with three; then the write rates change.
 OWNER = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3], dtype=np.int32)
 SPEED = np.array([72.0, 41.0, 38.0, 24.0, 55.0, 30.0, 21.0, 13.0, 6.0])
 EXAMPLES = ("bfd", "mwf", "steady")
@@ -33,11 +33,11 @@ DELTAS = (5, 15, 25)
 COSTS = (0.02, 0.05, 0.12, 0.25, 0.5, 0.8, 1.25, 2.0, 3.5)
 PRESETS = ("tight", "balanced", "calm")
 PAPERS = ("bfd", "mbfp", "mbf", "mwfp", "mwf")
-SEEDS = (1000, 1001)  # nothing was tuned on these
+SEEDS = (1000, 1001)  # seeds that were not used for tuning
 
 
 def draw_example(path: Path) -> dict[str, dict[str, float]]:
-    """Draw the loads before, and after each heuristic's decision; return what those cost."""
+    """Draw the loads before and after each heuristic's decision; return the costs."""
     posed = one_topic(SPEED, OWNER, CAPACITY)
     placements = {name: get_heuristic(name).pack(posed) for name in EXAMPLES}
     figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), sharey=True, layout="constrained")
@@ -55,7 +55,7 @@ def draw_example(path: Path) -> dict[str, dict[str, float]]:
 
 
 def stack(axis: Any, owner: np.ndarray, title: str) -> None:
-    """Draw each consumer's partitions upon each other; those that moved are red."""
+    """Draw each consumer's partitions as a stack; moved ones are red."""
     filled = np.zeros(int(owner.max()) + 1)
     for partition in np.argsort(-SPEED):
         at = owner[partition]
@@ -71,7 +71,7 @@ def stack(axis: Any, owner: np.ndarray, title: str) -> None:
 
 
 def point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
-    """Return the consumers above the L2 bound in percent, and the mean R, of one stream."""
+    """Return the consumers above the L2 bound in percent and the mean R of one stream."""
     delta, heuristic, seed = job
     stream = RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(seed))
     done = [
@@ -83,7 +83,7 @@ def point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
 
 
 def fronts(ticks: int) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return each heuristic's point, by δ and name; the mean over the seeds."""
+    """Return each heuristic's point by δ and name, as the mean over the seeds."""
     names = [*PAPERS, *(f"steady:{x}" for x in (*PRESETS, *COSTS))]
     with ProcessPoolExecutor() as pool:
         done = list(pool.map(partial(point, ticks=ticks), product(DELTAS, names, SEEDS)))
@@ -94,9 +94,9 @@ def fronts(ticks: int) -> dict[str, dict[str, tuple[float, float]]]:
     }
 
 
-def draw_fronts(path: Path, found: dict[str, dict[str, tuple[float, float]]]) -> None:
+def draw_fronts(path: Path, fronts_by_delta: dict[str, dict[str, tuple[float, float]]]) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
-    for axis, (delta, points) in zip(axes, found.items(), strict=True):
+    for axis, (delta, points) in zip(axes, fronts_by_delta.items(), strict=True):
         curve = np.array([points[f"steady:{cost}"] for cost in COSTS])
         axis.plot(*curve.T, color=BLUE, marker=".", label="steady:λ")
         for name, (x, y) in points.items():
@@ -122,15 +122,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--folder", type=Path, default=Path("docs"))
     parser.add_argument("--ticks", type=int, default=300)
-    given = parser.parse_args()
-    small = draw_example(given.folder / "placement-example.png")
-    found = fronts(given.ticks)
-    draw_fronts(given.folder / "placement-fronts.png", found)
+    options = parser.parse_args()
+    small = draw_example(options.folder / "placement-example.png")
+    fronts_by_delta = fronts(options.ticks)
+    draw_fronts(options.folder / "placement-fronts.png", fronts_by_delta)
     rounded = {
         delta: {
             name: {"over_l2_percent": round(x, 2), "mean_r": round(y, 2)} for name, (x, y) in points.items()
         }
-        for delta, points in found.items()
+        for delta, points in fronts_by_delta.items()
     }
     result({"example": small, "fronts": rounded})
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a broker, filled topics, steady producers, Java, the closing line."""
+"""Common parts of the benchmarks: broker, filled topics, steady producers, Java, the RESULT line."""
 
 import json
 import uuid
@@ -20,19 +20,19 @@ from trimtab.consumer_sdk.java.jars import fetch_jars
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
 BURST = 0.02
-"""Seconds of records that a steady producer writes at once: brokers are asked less often."""
+"""Seconds of records that a steady producer writes at once, for fewer requests."""
 
 
 def parser(what: str) -> ArgumentParser:
-    """Command-line arguments that every benchmark takes."""
-    made = ArgumentParser(description=what)
-    made.add_argument("--bootstrap", help="a running broker; default: an embedded one")
-    return made
+    """Return a parser with the arguments of every benchmark."""
+    arguments = ArgumentParser(description=what)
+    arguments.add_argument("--bootstrap", help="a running broker; default: an embedded one")
+    return arguments
 
 
 @contextmanager
 def broker(bootstrap: str | None) -> Iterator[str]:
-    """Yield the address of a broker: the given one, or an embedded one for this run."""
+    """Yield the address of a broker: that of --bootstrap, or an embedded one for this run."""
     if bootstrap:
         yield bootstrap
         return
@@ -41,23 +41,23 @@ def broker(bootstrap: str | None) -> Iterator[str]:
 
 
 def new_topic(bootstrap: str, partitions: int, ending: str = "") -> str:
-    """Make a topic with a name of its own."""
+    """Create a topic with a unique name."""
     name = f"bench-{uuid.uuid4().hex[:8]}{ending}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
     while admin.list_topics(name, timeout=10).topics[name].error is not None:
-        Event().wait(0.05)  # the broker has made it, and tells of it a little later
+        Event().wait(0.05)  # the metadata shows a created topic with a delay
     return name
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Delete a topic that is measured, so that its records leave the disk."""
+    """Delete a measured topic, which frees the disk."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([name])[name].result()
 
 
 def fill(bootstrap: str, topic: str, partitions: int, count: int, bodies: int | Sequence[bytes]) -> None:
-    """Write `count` records evenly: of so many bytes, or these one after the other."""
+    """Write `count` records evenly: of a size in bytes, or the given values in turn."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "acks": 1})
     turn = [b"x" * bodies] if isinstance(bodies, int) else bodies
     for number in range(count):
@@ -74,7 +74,7 @@ def fill(bootstrap: str, topic: str, partitions: int, count: int, bodies: int | 
 
 @contextmanager
 def produced(bootstrap: str, topic: str, partitions: int, rate: float) -> Iterator[None]:
-    """Write `rate` records/s of 100 bytes to each partition, from a thread, while inside."""
+    """Write `rate` records/s of 100 bytes to each partition in a thread, within the context."""
     stop = Event()
     thread = Thread(target=_produce, args=(bootstrap, topic, partitions, rate, stop))
     thread.start()
@@ -99,7 +99,7 @@ def _produce(bootstrap: str, topic: str, partitions: int, rate: float, stop: Eve
 
 
 def java(program: str, *options: str) -> Sequence[str]:
-    """Return the command of a Java program of ours, with Kafka's own classes."""
+    """Return the command of a Java program in this folder, with Kafka's classes."""
     jars = fetch_jars("kafka", broker_config.KAFKA_COORDINATES, excludes=broker_config.EXCLUDED_COORDINATES)
     source = Path(__file__).parent / "java" / program
     return (str(require_java()), *options, "-cp", ":".join(map(str, jars)), str(source))
@@ -111,5 +111,5 @@ def percentile(values: list[float], percent: int) -> float:
 
 
 def result(figures: dict[str, Any]) -> None:
-    """Print the closing line."""
+    """Print the RESULT line."""
     print("RESULT " + json.dumps(figures))

@@ -2,7 +2,7 @@
 
 PLAN is JSON: `bootstrap`, `folder`, and `warm_up` and `timed`, each [topic, records]. The process
 reads the topic `warm_up`, prints `ready`, waits for a line, reads `timed`, and prints `begin` at
-the first record and `end {seconds}` when the last is in the table. Then it counts the table:
+the first record and `end {seconds}` when the last one is in the table. Then it counts the table's rows:
 `found {rows, distinct}`.
 """
 
@@ -28,7 +28,7 @@ from trimtab.consumer_sdk.lake.writer.writer import LakeWriter, open_lake
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"
 TOKENS: Final = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:3.5.1"
-"""What the connector asks for in 4.1 cannot be had everywhere; without tokens this one serves."""
+"""Replaces the connector's dependency of 4.1, which is not available everywhere; tokens are not used."""
 
 IN_SPARK: Final = (
     "com.github.luben:*",
@@ -39,37 +39,37 @@ IN_SPARK: Final = (
     "org.slf4j:*",
     "org.xerial.snappy:*",
 )
-"""What both ask for and Spark brings along."""
+"""Dependencies of both that Spark already contains."""
 
 BATCH: Final = 64_000_000
 """Bytes of one append of delta-rs: `batch.bytes` of the sink."""
 
 TUNED: Final = {"fetch.queue.backoff.ms": 20}
-"""A queue that is full stops fetching for so long; librdkafka's own is a second."""
+"""Pause of fetching while the queue is full, in ms; librdkafka's default is a second."""
 
 Begun = Callable[[], None]
 
 
 class Case(ABC):
-    """Something that reads a topic; made once, then run on the rehearsal and on the real one."""
+    """A tool that reads a topic; created once, then run for the warm-up and the measurement."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         self.bootstrap = bootstrap
         self.folder = folder
 
     @abstractmethod
-    def run(self, topic: str, count: int, begun: Begun) -> None:
-        """Read so many records; call `begun` once the first are there."""
+    def run(self, topic: str, count: int, on_start: Begun) -> None:
+        """Read `count` records; call `on_start` at the first ones."""
 
     @abstractmethod
-    def found(self, topic: str) -> tuple[int, int]:
-        """Return how many rows there are of a topic, and of how many different records."""
+    def count_rows(self, topic: str) -> tuple[int, int]:
+        """Return the number of rows of a topic, and of distinct records."""
 
     def kafka(self, topic: str, **more: Any) -> dict[str, Any]:
-        """Return the settings of a consumer that begins at the beginning."""
+        """Return the settings of a consumer that starts at the earliest offset."""
         return {
             "bootstrap.servers": self.bootstrap,
-            "group.id": f"{topic}-{self.folder.name}",  # one of its own: our sink commits offsets
+            "group.id": f"{topic}-{self.folder.name}",  # a group of its own, since the sink commits offsets
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             **more,
@@ -77,7 +77,7 @@ class Case(ABC):
 
 
 class Trimtab(Case):
-    """Our sink, with its defaults."""
+    """Trimtab's sink with its defaults."""
 
     def __init__(self, bootstrap: str, folder: Path, form: str, stage: str) -> None:
         super().__init__(bootstrap, folder)
@@ -87,7 +87,7 @@ class Trimtab(Case):
     def _settings(self, topic: str) -> ingest.IngestSettings:
         return ingest.parse_ingest_settings({**self.kafka(topic), **self.sink, "topics": [topic]})
 
-    def run(self, topic: str, count: int, begun: Begun) -> None:
+    def run(self, topic: str, count: int, on_start: Begun) -> None:
         config = self._settings(topic)
         with (
             Consumer(config.consumer_config) as consumer,
@@ -98,53 +98,53 @@ class Trimtab(Case):
             while got < count:
                 messages = consumer.consume(ingest.INGEST_FETCH_RECORDS, timeout=0.2)
                 if messages and not got:
-                    begun()
+                    on_start()
                 writer.write(messages)
                 got += len(messages)
             writer.flush()
 
-    def found(self, topic: str) -> tuple[int, int]:
+    def count_rows(self, topic: str) -> tuple[int, int]:
         return counted(self.lake.spark.table(f"lake.{topic.replace('-', '_')}"))
 
 
 class PlainLoop(Case):
-    """confluent-kafka's consumer, which looks at each value and lets it go."""
+    """confluent-kafka's consumer, which reads each value and discards it."""
 
     more: ClassVar[Mapping[str, Any]] = {}
 
-    def run(self, topic: str, count: int, begun: Begun) -> None:
+    def run(self, topic: str, count: int, on_start: Begun) -> None:
         consumer = confluent_kafka.Consumer(self.kafka(topic, **self.more))
         consumer.subscribe([topic])
-        self.seen = self.bytes = 0
-        while self.seen < count:
+        self.records = self.bytes = 0
+        while self.records < count:
             messages = consumer.consume(ingest.INGEST_FETCH_RECORDS, timeout=0.2)
-            if messages and not self.seen:
-                begun()
+            if messages and not self.records:
+                on_start()
             self.bytes += sum(len(m.value()) for m in messages)
-            self.seen += len(messages)
+            self.records += len(messages)
         consumer.close()
 
-    def found(self, topic: str) -> tuple[int, int]:  # noqa: ARG002 - the interface
-        return self.seen, self.seen
+    def count_rows(self, topic: str) -> tuple[int, int]:  # noqa: ARG002 - the interface
+        return self.records, self.records
 
 
 class TunedLoop(PlainLoop):
-    """The same with the one fetch setting in which our consumer differs from librdkafka."""
+    """The plain loop with the fetch setting in which Trimtab's consumer differs from librdkafka."""
 
     more = TUNED
 
 
 class DeltaRs(Case):
-    """The tuned loop, and deltalake's append of as much as our batch."""
+    """The tuned loop with deltalake, which appends batches of the size of Trimtab's."""
 
-    def run(self, topic: str, count: int, begun: Begun) -> None:
+    def run(self, topic: str, count: int, on_start: Begun) -> None:
         consumer = confluent_kafka.Consumer(self.kafka(topic, **TUNED))
         consumer.subscribe([topic])
         got, held, batches = 0, 0, list[Any]()
         while got < count:
             messages = consumer.consume(ingest.INGEST_FETCH_RECORDS, timeout=0.2)
             if messages and not got:
-                begun()
+                on_start()
             got += len(messages)
             for where, run in record_columns.group_by_partition(messages).items():
                 batches.append(record_columns.build_record_batch(where, run))
@@ -160,7 +160,7 @@ class DeltaRs(Case):
         if batches:
             write_deltalake(self.folder / topic, pa.Table.from_batches(batches), mode="append")
 
-    def found(self, topic: str) -> tuple[int, int]:
+    def count_rows(self, topic: str) -> tuple[int, int]:
         from deltalake import DeltaTable  # noqa: PLC0415 - of this case only
 
         rows = DeltaTable(self.folder / topic).to_pyarrow_table(columns=["partition", "offset"])
@@ -169,25 +169,25 @@ class DeltaRs(Case):
 
 
 class StructuredStreaming(Case):
-    """Spark's own way from Kafka into the same Iceberg tables, all of the topic in one trigger."""
+    """Spark Structured Streaming into the same Iceberg tables, the whole topic in one trigger."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         super().__init__(bootstrap, folder)
         others = (*IN_SPARK, "org.apache.spark:spark-token-provider-kafka-0-10_2.13")
-        found = jars.fetch_jars("spark-kafka", [CONNECTOR], excludes=others)
+        jar_files = jars.fetch_jars("spark-kafka", [CONNECTOR], excludes=others)
         others = (*IN_SPARK, "org.apache.kafka:*", "org.apache.spark:spark-tags_2.13")
         tokens = jars.fetch_jars("spark-kafka-tokens", [TOKENS], excludes=others)
-        given = {"spark.jars": ",".join(map(str, (*found, *tokens)))}
-        self.lake = open_lake(SessionConfig(warehouse=str(folder), spark=given))
+        spark_settings = {"spark.jars": ",".join(map(str, (*jar_files, *tokens)))}
+        self.lake = open_lake(SessionConfig(warehouse=str(folder), spark=spark_settings))
 
-    def run(self, topic: str, count: int, begun: Begun) -> None:  # noqa: ARG002 - all there is
+    def run(self, topic: str, count: int, on_start: Begun) -> None:  # noqa: ARG002 - all there is
         spark, table = self.lake.spark, f"lake.{topic.replace('-', '_')}"
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake")
         kinds = "topic string, partition int, offset bigint, timestamp timestamp"
-        made = ", ".join(f"'{name}' = '{value}'" for name, value in ICEBERG_TABLE_DEFAULTS.items())
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in ICEBERG_TABLE_DEFAULTS.items())
         spark.sql(
             f"CREATE TABLE {table} ({kinds}, key binary, value binary) USING iceberg "
-            f"TBLPROPERTIES ({made})"  # the codec's level, as the sink's tables have it
+            f"TBLPROPERTIES ({properties})"  # the codec's level, as the sink's tables have it
         )
         source = spark.readStream.format("kafka").options(
             **{"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}, startingOffsets="earliest"
@@ -195,25 +195,25 @@ class StructuredStreaming(Case):
         rows = source.load().select("topic", "partition", "offset", "timestamp", "key", "value")
         sink = rows.writeStream.format("iceberg").trigger(availableNow=True)
         with tempfile.TemporaryDirectory() as folder:
-            begun()
+            on_start()
             query = sink.option("checkpointLocation", folder).toTable(table)
             query.awaitTermination()
 
-    def found(self, topic: str) -> tuple[int, int]:
+    def count_rows(self, topic: str) -> tuple[int, int]:
         return counted(self.lake.spark.table(f"lake.{topic.replace('-', '_')}"))
 
 
 def counted(table: Any) -> tuple[int, int]:
-    """Return rows and different records of a table."""
+    """Return the rows and distinct records of a table."""
     distinct = table.select("partition", "offset").distinct()
     return int(table.count()), int(distinct.count())
 
 
 CASES: dict[str, Callable[[str, Path], Case]] = {
-    "trimtab_iceberg": lambda *given: Trimtab(*given, "iceberg", "spark"),
-    "trimtab_delta": lambda *given: Trimtab(*given, "delta", "spark"),
-    "trimtab_arrow": lambda *given: Trimtab(*given, "iceberg", "arrow"),
-    "trimtab_arrow_delta": lambda *given: Trimtab(*given, "delta", "arrow"),
+    "trimtab_iceberg": lambda *args: Trimtab(*args, "iceberg", "spark"),
+    "trimtab_delta": lambda *args: Trimtab(*args, "delta", "spark"),
+    "trimtab_arrow": lambda *args: Trimtab(*args, "iceberg", "arrow"),
+    "trimtab_arrow_delta": lambda *args: Trimtab(*args, "delta", "arrow"),
     "plain_loop": PlainLoop,
     "plain_loop_tuned": TunedLoop,
     "structured_streaming": StructuredStreaming,
@@ -224,19 +224,19 @@ CASES: dict[str, Callable[[str, Path], Case]] = {
 def main(name: str, text: str) -> None:
     plan = json.loads(text)
     case = CASES[name](plan["bootstrap"], Path(plan["folder"]))
-    case.run(*plan["warm"], begun=lambda: None)
+    case.run(*plan["warm"], on_start=lambda: None)
     say("ready")
     sys.stdin.readline()
     times: list[float] = []
 
-    def begun() -> None:
+    def on_start() -> None:
         say("begin")
         times.append(perf_counter())
 
-    case.run(*plan["timed"], begun=begun)
+    case.run(*plan["timed"], on_start=on_start)
     say("end", perf_counter() - times[0])
     sys.stdin.readline()
-    say("found", *case.found(plan["timed"][0]))
+    say("found", *case.count_rows(plan["timed"][0]))
 
 
 def say(what: str, *figures: float) -> None:

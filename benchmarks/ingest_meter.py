@@ -1,7 +1,7 @@
-"""What a process and all below it use, from /proc: CPU seconds, and resident memory by sampling.
+"""Resources of a process and its descendants from /proc: CPU seconds, and resident memory by sampling.
 
-Memory is the proportional set size: of pages that several share, each has its part. A JVM that
-forks to run a small command would count twice otherwise.
+Memory is the proportional set size, which divides shared pages among their processes. Otherwise a
+JVM that forks to run a small command would count twice.
 """
 
 import os
@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 TICKS = os.sysconf("SC_CLK_TCK")
 EVERY = 0.2
-"""Seconds between two looks at the memory."""
+"""Seconds between two samples of the memory."""
 
 
 def family(pid: int) -> Iterator[tuple[int, list[str]]]:
@@ -24,9 +24,9 @@ def family(pid: int) -> Iterator[tuple[int, list[str]]]:
             except OSError:  # it has just ended
                 continue
             stats[int(entry.name)] = text.rpartition(")")[2].split()
-    wanted = [pid]
-    for one in wanted:
-        wanted += [child for child, stat in stats.items() if int(stat[1]) == one]
+    pids = [pid]
+    for one in pids:
+        pids += [child for child, stat in stats.items() if int(stat[1]) == one]
         if one in stats:
             yield one, stats[one]
 
@@ -37,7 +37,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident(pid: int) -> int:
-    """Return the bytes that the tree holds in memory."""
+    """Return the resident memory of the tree in bytes."""
     return sum(_share(one) for one, _ in family(pid))
 
 
@@ -46,12 +46,12 @@ def _share(pid: int) -> int:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:  # it has just ended
         return 0
-    found = (line.split()[1] for line in rollup.splitlines() if line.startswith("Pss:"))
-    return int(next(found, "0")) * 1024
+    sizes = (line.split()[1] for line in rollup.splitlines() if line.startswith("Pss:"))
+    return int(next(sizes, "0")) * 1024
 
 
 class Peak:
-    """Samples the resident memory of a tree from a thread, from now until `end`."""
+    """Samples the resident memory of a tree in a thread until `end`."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -61,7 +61,7 @@ class Peak:
         self._thread.start()
 
     def end(self) -> int:
-        """Stop; return the most bytes that were seen."""
+        """Stop sampling; return the peak in bytes."""
         self._stop.set()
         self._thread.join()
         return self._bytes

@@ -1,4 +1,4 @@
-"""The picture of bench_ingest: throughput, CPU and memory of each case, by record size."""
+"""The plot of bench_ingest: throughput, CPU and memory of each case by record size."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,15 +26,15 @@ PANELS = {
     "peak_mb": "peak resident MB",
 }
 
-Told: TypeAlias = Mapping[int, Mapping[str, Mapping[str, float]]]
+FiguresBySize: TypeAlias = Mapping[int, Mapping[str, Mapping[str, float]]]
 """Record size → case → figure → value."""
 
 
-def draw(path: Path, found: Told) -> None:
-    """Draw the figures, a panel each."""
+def draw(path: Path, results: FiguresBySize) -> None:
+    """Draw a panel per figure."""
     figure, axes = plt.subplots(1, len(PANELS), figsize=(14, 4), layout="constrained")
     for axis, (figure_name, label) in zip(axes, PANELS.items(), strict=True):
-        _bars(axis, found, figure_name)
+        _bars(axis, results, figure_name)
         axis.set_title(label, fontsize=9)
     axes[0].set_yscale("log")
     axes[0].legend(fontsize=7)
@@ -43,14 +43,14 @@ def draw(path: Path, found: Told) -> None:
     plt.close(figure)
 
 
-def _bars(axis: Any, found: Told, figure: str) -> None:
-    names = list(next(iter(found.values())))
+def _bars(axis: Any, results: FiguresBySize, figure: str) -> None:
+    names = list(next(iter(results.values())))
     width = 0.8 / len(names)
     for number, name in enumerate(names):
-        places = [at + number * width for at in range(len(found))]
-        values = [found[size][name][figure] for size in found]
+        places = [at + number * width for at in range(len(results))]
+        values = [results[size][name][figure] for size in results]
         bars = axis.bar(places, values, width, label=name, color=COLOURS[name])
         axis.bar_label(bars, [f"{v:,.0f}" for v in values], rotation=90, padding=2, fontsize=6)
-    axis.set_xticks([at + 0.4 - width / 2 for at in range(len(found))], [f"{s} B" for s in found])
+    axis.set_xticks([at + 0.4 - width / 2 for at in range(len(results))], [f"{s} B" for s in results])
     axis.margins(y=0.15)
     axis.tick_params(labelsize=8)

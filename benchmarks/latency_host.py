@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from confluent_kafka import Consumer as PlainConsumer
-from throttled import handled
+from throttled import read_throttled
 
 from trimtab.consumer_sdk import Consumer
 
@@ -54,7 +54,7 @@ def _made(client: str, number: int, settings: dict[str, Any]) -> Any:
 
 
 def read(consumer: Any, capacity: float, stop: Event, lines: list[str], lock: Lock) -> None:
-    for batch in handled(consumer, capacity, stop):
+    for batch in read_throttled(consumer, capacity, stop):
         with lock:
             lines += [f"{h.produced:.3f} {h.took:.3f} {h.size}\n" for h in batch]
 

@@ -1,4 +1,4 @@
-"""The picture of bench_month: consumers of each side over the month, and around each fault."""
+"""The plot of bench_month: consumers of each side over the month and around each fault."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,13 +15,13 @@ import matplotlib.pyplot as plt
 
 COLOURS = {"trimtab": "#1f77b4", "keda_2s": "#ff9896", "keda_5s": "#d62728", "keda_30s": "#ff7f0e"}
 NEED = "#303030"
-MARGIN = 0.6  # of what is watched, shown before and after it
+MARGIN = 0.6  # share of the observed time that is shown before and after it
 
 
 def draw(path: Path, written: Month, counts: Mapping[str, IntArray], tick: float) -> None:
-    """Draw them; `counts` are (N,) consumers of each side, one a `tick` of seconds.
+    """Draw the plot; `counts` are the (N,) consumers of each side, one per `tick` seconds.
 
-    Sides without a colour are left out.
+    Sides without a colour are omitted.
     """
     faults = list(written.faults.values())
     figure = plt.figure(figsize=(13, 6.5), layout="constrained")

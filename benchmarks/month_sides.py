@@ -1,12 +1,11 @@
-"""Who steers the group of a simulated month: Trimtab's sidecar, or a lag-threshold autoscaler.
+"""The autoscalers of a simulated month: Trimtab's sidecar and a lag-threshold autoscaler.
 
-`Steered` runs the sidecar's own loop and gauge on offsets that the world shows, and the leader's
-own placement. `Scaled` is KEDA's Kafka scaler with the HPA behind it
-(`analysis.simulation.lag_autoscaler`) and a sticky assignor, with what KEDA 2's scaler answers
-where something is wrong: no metric at all while a partition has no leader, so that the HPA leaves
-the count as it is; the end of the log as the lag of a partition without a commit
-(`offsetResetPolicy: earliest`). `patient` is its `excludePersistentLag`: a partition of which
-nothing was committed since the last look counts as no lag.
+`Steered` runs the sidecar's control loop and load estimator on the simulated offsets, with the
+leader's placement. `Scaled` is KEDA's Kafka scaler with the HPA (`analysis.simulation.lag_autoscaler`)
+and a sticky assignor. It reproduces KEDA 2's behavior under faults: no metric while a partition has no
+leader, so that the HPA keeps the replica count; the log's end as the lag of a partition without a
+commit (`offsetResetPolicy: earliest`). `patient` is `excludePersistentLag`: a partition without a
+commit since the last poll counts as lag 0.
 """
 
 from collections.abc import Iterable
@@ -34,32 +33,32 @@ EPOCH = 1.8e9  # seconds, of the month's beginning
 
 @dataclass
 class Side:
-    """What there is to tell of one side besides the world's figures."""
+    """Results of a side besides the world's figures."""
 
     scalings: int = 0
-    said: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
+    reasons: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
 
 
 class Steered:
-    """Trimtab's side: a watch, a board and a clock for the sidecar's loop."""
+    """Trimtab's side: the monitor, control topic store and clock of the sidecar's loop."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._settings = _settings(world)
-        self._gauge = LoadEstimator(self._settings)
+        self._estimator = LoadEstimator(self._settings)
         self._target = InMemoryTarget(self.wall)
         self._plan: GroupPlan | None = None
         self._load = Load()
         self._moving = False
         self._group: tuple[int, ObservedGroup] = (-1, ObservedGroup())
         self.side = Side()
-        parts = LoopCollaborators(self, self, self._target, (self._heard,))
+        parts = LoopCollaborators(self, self, self._target, (self._record_reasons,))
         self._loop = ControlLoop(self._settings, parts, self)
         size = dict.fromkeys(world.month.stream.partitions, (RECORD,))
-        self._gauge.learn_record_sizes(size)
+        self._estimator.learn_record_sizes(size)
 
     def turn(self) -> None:
-        """Let the sidecar have its turn, and the group a tick."""
+        """Run an iteration of the sidecar and a tick of the group."""
         before = self._names()
         self._loop.run_iteration()
         running = self._names()
@@ -77,10 +76,10 @@ class Steered:
         policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
         return dict(place_partitions(self._world.group(plan.draining), self._load, policy).assignment)
 
-    def _heard(self, report: IterationReport) -> None:
-        self.side.said[self._world.tick] = report.decision.reasons
+    def _record_reasons(self, report: IterationReport) -> None:
+        self.side.reasons[self._world.tick] = report.decision.reasons
 
-    # what the loop needs of a clock
+    # interface of a clock
 
     def monotonic(self) -> float:
         return self._world.now
@@ -89,26 +88,26 @@ class Steered:
         return EPOCH + self._world.now
 
     def sleep(self, seconds: float) -> None:
-        """Nobody asks for it."""
+        """The loop never sleeps here."""
 
-    # of a monitor
+    # interface of a monitor
 
     def measure(self) -> GroupMeasurement:
-        world, there = self._world, self._world.there()
+        world, there = self._world, self._world.existing_partitions()
         group = self.describe_group()
         names = world.month.stream.partitions
         ends = _offsets(world.written(), names, ~world.leaderless())
-        commits = _offsets(world.committed(), names, ~world.forgotten())
+        commits = _offsets(world.committed(), names, ~world.uncommitted())
         readings = OffsetReadings(
             partitions=there,
             end_offsets=ends,
             beginning_offsets=dict.fromkeys(ends, 0),
             committed_offsets=commits if world.coordinated() else None,
         )
-        found = self._gauge.estimate_load(world.now, readings, group)
+        estimate = self._estimator.estimate_load(world.now, readings, group)
         trouble = () if world.coordinated() else ("group: the coordinator is away",)
         return GroupMeasurement(
-            found.write_rates, group, {}, trouble, found.consumption_rates, found.stuck_partitions
+            estimate.write_rates, group, {}, trouble, estimate.consumption_rates, estimate.stuck_partitions
         )
 
     def describe_group(self) -> ObservedGroup:
@@ -122,7 +121,7 @@ class Steered:
             return ObservedGroup(GroupState.EMPTY)
         return ObservedGroup(GroupState.REBALANCING if self._moving else GroupState.STABLE, readers)
 
-    # and of a board
+    # interface of a control topic store
 
     def read_plan(self) -> GroupPlan | None:
         return self._plan
@@ -144,7 +143,7 @@ class Steered:
 
 
 def _settings(world: World) -> SidecarSettings:
-    """Return the sidecar's defaults for the world; one turn a tick."""
+    """Return the sidecar's default settings for the world, with one iteration per tick."""
     return load_settings(
         None,
         {
@@ -186,7 +185,7 @@ class Scaled:
         self.side = Side()
 
     def turn(self) -> None:
-        """Let the HPA look, and the group a tick."""
+        """Run a sync of the HPA and a tick of the group."""
         before, lag = self._scaler.replicas, self._lag()
         if lag is not None:
             self._scaler.decide_replicas(self._world.now, lag)
@@ -203,14 +202,14 @@ class Scaled:
         )
 
     def _lag(self) -> float | None:
-        """Return the lag that KEDA answers with, in bytes; None where it answers with an error."""
+        """Return the lag that KEDA reports, in bytes; None if it reports an error."""
         world = self._world
         if world.leaderless().any() or not world.coordinated():
             return None
         there = ~np.isnan(world.month.stream.rates[world.tick])
-        committed = np.where(world.forgotten(), 0.0, world.committed())
+        committed = np.where(world.uncommitted(), 0.0, world.committed())
         lag = world.written() - committed
         if self._patient and self._before is not None:
-            lag = np.where((committed == self._before) & ~world.forgotten(), 0.0, lag)
+            lag = np.where((committed == self._before) & ~world.uncommitted(), 0.0, lag)
         self._before = committed
         return float(lag[there].sum())

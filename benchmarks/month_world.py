@@ -1,13 +1,13 @@
-"""A simulated month: what producers write, what goes wrong, and a consumer group under it.
+"""A simulated month: write rates, faults and a consumer group.
 
-Queues are those of `trimtab simulate` (`analysis.simulation.backlog_model`). A replica that is
-started joins a tick later; whoever leaves is gone at once. A rebalance takes place within a tick,
-and what moves is not read for `SimulationSetup.pause` seconds. Faults, in order:
+Backlogs follow the model of `trimtab simulate` (`analysis.simulation.backlog_model`). A started
+replica joins one tick later; a stopped one leaves at once. A rebalance completes within a tick, and
+moved partitions are not read for `SimulationSetup.pause` seconds. Faults, in order:
 
-- a broker is replaced: a third of the partitions has no leader, so nothing of them is written, read
-  or known; afterwards producers catch up at half as much again;
-- offsets expire: commits of some partitions that are not written to at the time are gone;
-- a poison record: nobody gets past it in one partition;
+- a broker is replaced: a third of the partitions has no leader, so they are neither written nor read
+  and their offsets are unknown; afterwards producers catch up at 1.5 times the rate;
+- offsets expire: some partitions without writes lose their commits;
+- a poison record: no consumer gets past it in one partition;
 - a topic is deleted.
 """
 
@@ -31,7 +31,7 @@ LEAST, MOST = 1, 24
 
 
 class Kind(StrEnum):
-    """What can go wrong."""
+    """Kinds of faults."""
 
     BROKER = "broker replaced"
     OFFSETS = "offsets expired"
@@ -40,21 +40,21 @@ class Kind(StrEnum):
 
 
 BEGINS = {Kind.BROKER: 0.17, Kind.OFFSETS: 0.41, Kind.POISON: 0.62, Kind.TOPIC: 0.82}
-"""When each begins, as a share of the month."""
+"""Start of each fault, as a share of the month."""
 
 LASTS = {Kind.BROKER: 1_200.0, Kind.OFFSETS: 14_400.0, Kind.POISON: 28_800.0, Kind.TOPIC: 14_400.0}
-"""Seconds; never more than an eighth of the whole. A topic that is deleted stays so."""
+"""Duration in seconds, at most an eighth of the month. A deleted topic stays deleted."""
 
 AFTER = 3_600.0
-"""Seconds for which a fault is watched once it is over; at most a sixteenth of the whole."""
+"""Seconds of observation after a fault, at most a sixteenth of the month."""
 
 BLIND = 0.25
-"""Share of the time without the broker in which the group's coordinator does not answer either."""
+"""Share of the broker's downtime in which the group's coordinator is unavailable too."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Ticks from `begin` to `end`, watched until `watched`; `hit` (P,) is what it concerns."""
+    """A fault from tick `begin` to `end`, observed until `watched`; `hit` (P,) marks its partitions."""
 
     kind: Kind
     begin: int
@@ -68,20 +68,20 @@ class Fault:
 
 @dataclass(frozen=True)
 class Month:
-    """What is written, faults included; `need` (N,) is the load in filled consumers, rounded up."""
+    """Write rates with faults; `need` (N,) is the load in consumers filled to the headroom, rounded up."""
 
     stream: WriteRateStream
     faults: Mapping[Kind, Fault]
     need: FloatArray
 
     def hit(self, kind: Kind, tick: int) -> BoolArray:
-        """Return what this fault keeps from working now, (P,)."""
+        """Return the partitions that faults of this kind affect now, (P,)."""
         fault = self.faults[kind]
         return fault.hit if fault.on(tick) else np.zeros_like(fault.hit)
 
 
 def month(days: float, partitions: int, setup: SimulationSetup, seed: int) -> Month:
-    """Make a month of so many days; two thirds of the partitions are of the topic that stays."""
+    """Return a month of `days` days; two thirds of the partitions belong to the topic that remains."""
     ticks = round(days * DAY / setup.tick)
     shape = ZipfLoad(partitions, ticks, setup.capacity, day=DAY / setup.tick, load=0.16, noise=0.02)
     speeds = shape.generate_stream(np.random.default_rng(seed)).rates
@@ -112,7 +112,7 @@ def _fault(kind: Kind, hit: BoolArray, ticks: int, tick: float) -> Fault:
 
 
 def _written(speeds: FloatArray, faults: Mapping[Kind, Fault]) -> None:
-    """Let faults show in what is written."""
+    """Return the write rates with the faults applied."""
     broker, offsets, topic = faults[Kind.BROKER], faults[Kind.OFFSETS], faults[Kind.TOPIC]
     caught_up = broker.end + 2 * (broker.end - broker.begin)
     speeds[broker.end : caught_up, broker.hit] *= 1.5
@@ -122,8 +122,8 @@ def _written(speeds: FloatArray, faults: Mapping[Kind, Fault]) -> None:
 
 
 @dataclass
-class Told:
-    """What came of it, tick by tick."""
+class WorldFigures:
+    """Figures of each tick."""
 
     replicas: list[int] = field(default_factory=list[int])
     arrived: list[float] = field(default_factory=list[float])
@@ -131,18 +131,18 @@ class Told:
     late_of_faults: list[float] = field(default_factory=list[float])
     rebalanced: list[bool] = field(default_factory=list[bool])
     moved: int = 0
-    cut_off: int = 0  # replicas that went while they owned something
+    cut_off: int = 0  # replicas stopped while they owned partitions
 
 
 class World:
-    """A group, its partitions and its consumers, at one tick of a month."""
+    """A group with its partitions and consumers at one tick of a month."""
 
     def __init__(self, written: Month, setup: SimulationSetup) -> None:
         self.month, self.setup = written, setup
         self.tick = 0
         self.owners: dict[TopicPartition, str] = {}
         self.members: tuple[str, ...] = ()
-        self.told = Told()
+        self.tick_figures = WorldFigures()
         self._queues = PartitionBacklogs(written.stream.rates, setup)
         self._cause: object = None
         self._committed: FloatArray = np.zeros(len(written.stream.partitions))
@@ -152,42 +152,42 @@ class World:
         """Seconds since the month began."""
         return self.tick * self.setup.tick
 
-    def there(self) -> tuple[TopicPartition, ...]:
-        """Return the partitions that there are now."""
+    def existing_partitions(self) -> tuple[TopicPartition, ...]:
+        """Return the existing partitions."""
         away = np.isnan(self.month.stream.rates[self.tick])
         names = self.month.stream.partitions
         return tuple(p for p, gone in zip(names, away.tolist(), strict=True) if not gone)
 
     def written(self) -> FloatArray:
-        """Return all that was ever written, (P,) bytes."""
+        """Return the log end offsets, (P,) bytes."""
         return self._queues.written
 
     def committed(self) -> FloatArray:
-        """Return what is committed, (P,) bytes."""
+        """Return the committed offsets, (P,) bytes."""
         return self._committed
 
-    def forgotten(self) -> BoolArray:
-        """Return what has no commit now, (P,)."""
+    def uncommitted(self) -> BoolArray:
+        """Return the partitions without a commit, (P,)."""
         return self.month.hit(Kind.OFFSETS, self.tick)
 
     def leaderless(self) -> BoolArray:
-        """Return what no broker leads now, (P,)."""
+        """Return the partitions without a leader, (P,)."""
         return self.month.hit(Kind.BROKER, self.tick)
 
     def coordinated(self) -> bool:
-        """Tell whether the group's coordinator answers."""
+        """Return whether the group's coordinator is available."""
         fault = self.month.faults[Kind.BROKER]
         blind = math.ceil((fault.end - fault.begin) * BLIND)
         return not fault.begin <= self.tick < fault.begin + blind
 
     def group(self, draining: Collection[str] = ()) -> ConsumerGroup:
-        """Return the group as its leader sees it."""
-        there = self.there()
-        topics = frozenset(p.topic for p in there)
+        """Return the group as seen by its leader."""
+        existing_partitions = self.existing_partitions()
+        topics = frozenset(p.topic for p in existing_partitions)
         members = tuple(
             Member(name, topics, instance=name, draining=name in draining) for name in self.members
         )
-        return ConsumerGroup(members, there, self.owners)
+        return ConsumerGroup(members, existing_partitions, self.owners)
 
     def step(
         self,
@@ -196,14 +196,14 @@ class World:
         cause: object,
         assign: Callable[[], Mapping[str, tuple[TopicPartition, ...]]],
     ) -> None:
-        """Let a tick pass with these members; they rebalance when `cause` or they have changed.
+        """Run a tick with these members; they rebalance if `cause` or the members have changed.
 
-        `running` also counts those that have not joined yet.
+        `running` includes replicas that have not joined yet.
         """
         self.members = tuple(sorted(alive))
         cut = {name for name in self.owners.values() if name not in alive}
-        self.told.cut_off += len(cut)
-        cause = (self.members, len(self.there()), cause)
+        self.tick_figures.cut_off += len(cut)
+        cause = (self.members, len(self.existing_partitions()), cause)
         before = self.owners
         if cause != self._cause and self.members:
             self._cause = cause
@@ -213,7 +213,7 @@ class World:
         self._read(before, running)
 
     def _commit(self) -> None:
-        """Commits are half an interval behind what was read, and never go back."""
+        """Commit half an interval behind the read position; commits never decrease."""
         speeds = np.nan_to_num(self.month.stream.rates[self.tick], nan=0.0)
         read = self._queues.written - self._queues.backlog
         behind = read - speeds * self.setup.commit / 2
@@ -228,10 +228,10 @@ class World:
         self.tick += 1
         late = self._queues.advance_tick(np.where(stuck, UNASSIGNED, owner), changed)
         self._commit()
-        told = self.told
-        told.replicas.append(replicas)
-        told.rebalanced.append(bool(changed.any()))
-        told.moved += int((changed & (owner != UNASSIGNED)).sum())
-        told.arrived.append(float(np.nansum(self.month.stream.rates[self.tick])) * self.setup.tick)
-        told.late.append(float(late.sum()))
-        told.late_of_faults.append(float(late[stuck].sum()))
+        figures = self.tick_figures
+        figures.replicas.append(replicas)
+        figures.rebalanced.append(bool(changed.any()))
+        figures.moved += int((changed & (owner != UNASSIGNED)).sum())
+        figures.arrived.append(float(np.nansum(self.month.stream.rates[self.tick])) * self.setup.tick)
+        figures.late.append(float(late.sum()))
+        figures.late_of_faults.append(float(late[stuck].sum()))

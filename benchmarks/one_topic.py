@@ -1,4 +1,4 @@
-"""The problem that most benches pose: one topic that all read, equal capacities, open mode."""
+"""The problem of most benchmarks: one topic, all members subscribed, equal capacities, open mode."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from trimtab.assignor.model import FloatArray, IntArray, PackingProblem
 
 
 def one_topic(speed: FloatArray, owner: IntArray, capacity: float) -> PackingProblem:
-    """Return the problem of as many members as own something; `speed` (P,) in bytes/s."""
+    """Return the problem of the members that own partitions; `speed` (P,) in bytes/s."""
     members = int(owner.max()) + 1
     return PackingProblem(
         weight=speed,

@@ -1,4 +1,4 @@
-"""The picture of `bench_queues.py`: throughput and latency by the number of workers."""
+"""The plot of `bench_queues.py`: throughput and latency by the number of workers."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -9,22 +9,22 @@ TICKS: Final = (5, 10, 20, 50, 100, 200)
 """Tick labels of the latency axis, in ms."""
 
 
-def draw(found: Sequence[Mapping[str, Any]], path: Path) -> None:
+def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Plot messages/s (top) and latency (bottom), a column per message size."""
-    import matplotlib as mpl  # noqa: PLC0415 - only where a picture is wanted
+    import matplotlib as mpl  # noqa: PLC0415 - only with --plot
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt  # noqa: PLC0415 - as above
 
-    sizes = sorted({f["size"] for f in found})
-    counts = sorted({f["workers"] for f in found})
-    kinds = list(dict.fromkeys(f["kind"] for f in found))
+    sizes = sorted({f["size"] for f in results})
+    counts = sorted({f["workers"] for f in results})
+    kinds = list(dict.fromkeys(f["kind"] for f in results))
     figure, axes = plt.subplots(
         2, len(sizes), figsize=(4.6 * len(sizes), 6.4), layout="constrained", squeeze=False
     )
     for column, size in enumerate(sizes):
         for kind in kinds:
-            runs = [f for f in found if (f["kind"], f["size"]) == (kind, size)]
+            runs = [f for f in results if (f["kind"], f["size"]) == (kind, size)]
             runs.sort(key=itemgetter("workers"))
             above, below = axes[0][column], axes[1][column]
             (line,) = above.plot(counts, [f["messages_s"] / 1000 for f in runs], "o-", label=kind)

@@ -1,4 +1,4 @@
-"""A stream whose write speeds change from tick to tick, as the benches of live groups write it."""
+"""A load whose write rates change from tick to tick, for benchmarks with live groups."""
 
 from threading import Event
 from time import monotonic, time
@@ -8,7 +8,7 @@ import numpy as np
 from confluent_kafka import Producer
 
 TICK = 2.0
-"""Seconds for which speeds stay as they are."""
+"""Seconds between two changes of the rates."""
 TURN = 0.05
 """Seconds of records that the producer writes at once."""
 
@@ -17,7 +17,7 @@ Speeds: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 def produce(bootstrap: str, topic: str, speeds: Speeds, size: int) -> list[float]:
-    """Write the load; return when each record was produced, in seconds since the epoch."""
+    """Write the load; return the production time of each record, in seconds since the epoch."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     body, written = b"x" * size, list[float]()
     owed = np.zeros(speeds.shape[1])

@@ -1,7 +1,7 @@
-"""Reading as a consumer of a certain capacity does, whichever client it is.
+"""Reads as a consumer of limited capacity, with any client.
 
-It handles one record after the other and is busy with each for its bytes over the capacity. What it
-has fetched ahead is bounded by the SDK's throttle to a tenth of a second of work.
+Records are handled one after the other, each for its size divided by the capacity. Prefetching is
+limited by the SDK's throttle to a tenth of a second of work.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ FETCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """A record that was handled: when it was produced (epoch), seconds from then on, bytes."""
+    """A handled record: production time (epoch), seconds until handled, bytes."""
 
     partition: int
     offset: int
@@ -27,10 +27,10 @@ class Handled:
     size: int
 
 
-def handled(
+def read_throttled(
     consumer: Any, capacity: float, stop: Event, timeout: float = 0.02
 ) -> Iterator[Sequence[Handled]]:
-    """Read until told to stop, `capacity` bytes/s at most; yield what one fetch brought."""
+    """Read at most `capacity` bytes/s until `stop` is set; yield the records of each fetch."""
     throttle = FetchThrottle(SystemClock(), capacity, capacity)
     free_at = 0.0
     while not stop.is_set():
