@@ -117,9 +117,9 @@ def iceberg(warehouse: Path) -> "Iterator[IcebergLake]":
         "spark.driver.memory": "1g",
     }
     session = SessionConfig(warehouse=str(warehouse), spark=options)
-    made = IcebergLake(start_session(session), session.catalog_name, owns_session=True)
-    yield made
-    made.close()
+    lake = IcebergLake(start_session(session), session.catalog_name, owns_session=True)
+    yield lake
+    lake.close()
 
 
 @pytest.fixture(scope="session")
@@ -161,12 +161,12 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ControlPlane]":
     """The run's Kubernetes control plane."""
     from cluster.control_plane import ControlPlane  # noqa: PLC0415 - few runs need it
 
-    made = ControlPlane(tmp_path_factory.mktemp("plane"))
+    control_plane = ControlPlane(tmp_path_factory.mktemp("plane"))
     try:
-        made.start()
-        yield made
+        control_plane.start()
+        yield control_plane
     finally:
-        made.stop()
+        control_plane.stop()
 
 
 @pytest.fixture(scope="session")
@@ -174,10 +174,10 @@ def kubelet(plane: "ControlPlane") -> "Iterator[Kubelet]":
     """Runs the pods of the control plane as processes."""
     from cluster.kubelet import Kubelet  # noqa: PLC0415 - few runs need it
 
-    made = Kubelet(plane.kubeconfig, plane.folder / "pods")
-    made.start()
-    yield made
-    made.stop()
+    kubelet = Kubelet(plane.kubeconfig, plane.folder / "pods")
+    kubelet.start()
+    yield kubelet
+    kubelet.stop()
 
 
 @pytest.fixture(scope="session")
@@ -186,24 +186,24 @@ def cluster(plane: "ControlPlane", kubelet: "Kubelet") -> "Iterator[Cluster]":
     from cluster.workloads import Cluster  # noqa: PLC0415 - few runs need it
 
     del kubelet
-    made = Cluster(plane.kubeconfig)
-    yield made
-    made.close()
+    cluster = Cluster(plane.kubeconfig)
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture
 def workload(cluster: "Cluster") -> Iterator[Callable[..., str]]:
     """Create workloads of a kind, "deployment" or "statefulset", and delete them after the test."""
-    made: list[tuple[str, str]] = []
+    created: list[tuple[str, str]] = []
 
     def make(kind: str, replicas: int = 0, **container: Any) -> str:
         name = f"{kind[:3]}-{_RUN}-{next(_NUMBERS)}"
-        made.append((kind, name))
+        created.append((kind, name))
         cluster.make(kind, name, replicas, container)
         return name
 
     yield make
-    for kind, name in made:
+    for kind, name in created:
         cluster.delete(kind, name)
 
 

@@ -35,10 +35,10 @@ class Control:
         plan = GroupPlan(self.group, epoch, time(), reasons=("a test",), **settings)
         self._write(self.topics["trimtab.plan.topic"], plan.key, plan.encode())
 
-    def speeds(self, topic: str, *rates: float) -> None:
+    def publish_rates(self, topic: str, *rates: float) -> None:
         partitions = {n: PartitionLoad(bytes_per_s=rate) for n, rate in enumerate(rates)}
-        speeds = TopicWriteRates(self.group, topic, time(), 30.0, "test", partitions)
-        self._write(self.topics["trimtab.write.rate.topic"], speeds.key, speeds.encode())
+        value = TopicWriteRates(self.group, topic, time(), 30.0, "test", partitions)
+        self._write(self.topics["trimtab.write.rate.topic"], value.key, value.encode())
 
     def garbage(self) -> None:
         for topic in self.topics.values():
@@ -65,7 +65,7 @@ def config(config: dict[str, Any], control: Control) -> dict[str, Any]:
 def pair(topic: Any, start: Any, control: Control, eventually: Eventually) -> tuple[Any, Any]:
     """Return two consumers with two of four equal partitions each."""
     name = topic(partitions=4)
-    control.speeds(name, 100.0, 100.0, 100.0, 100.0)
+    control.publish_rates(name, 100.0, 100.0, 100.0, 100.0)
     one, two = start("one", [name]), start("two", [name])
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
     return one, two
@@ -80,7 +80,7 @@ def test_load_is_balanced_instead_of_count(
 ) -> None:
     """One heavy partition weighs as much as three light ones."""
     name = topic(partitions=4)
-    control.speeds(name, 300.0, 100.0, 100.0, 100.0)
+    control.publish_rates(name, 300.0, 100.0, 100.0, 100.0)
     control.garbage()
     one, two = start("one", [name]), start("two", [name])
     eventually(lambda: sorted(len(w.owned) for w in (one, two)) == [1, 3])
@@ -133,9 +133,9 @@ def test_the_maximum_batch_age_changes_without_a_rebalance(
 def test_a_static_leader_that_returned_acts_on_the_next_plan(
     topic: Any, start: Any, control: Control, eventually: Eventually
 ) -> None:
-    """A restarted static leader, which is not told that it leads (KIP-814), follows the next plan."""
+    """A restarted static leader, which does not learn its role (KIP-814), follows the next plan."""
     name = topic(partitions=4)
-    control.speeds(name, 100.0, 100.0, 100.0, 100.0)
+    control.publish_rates(name, 100.0, 100.0, 100.0, 100.0)
     control.plan(1, replicas=2, capacity=200.0)
     one = start("one", [name], group_instance_id="one")
     eventually(lambda: len(one.owned) == 4)

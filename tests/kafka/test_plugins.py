@@ -101,7 +101,7 @@ def counts(held: Any) -> list[int]:
     return sorted(by_name.values())
 
 
-def test_the_plugin_works_alone_in_a_plain_consumer(
+def test_plugin_works_in_plain_kafka_python(
     topic: Any, plain: Any, held: Any, eventually: Eventually
 ) -> None:
     """As a class or an instance, the assignor is sticky and moves partitions in two rounds."""
@@ -114,7 +114,7 @@ def test_the_plugin_works_alone_in_a_plain_consumer(
     eventually(lambda: counts(held) == [6])
 
 
-def test_a_rolling_upgrade_from_cooperative_sticky(
+def test_rolling_upgrade_from_cooperative_sticky(
     topic: Any, plain: Any, held: Any, eventually: Eventually
 ) -> None:
     """Members switch protocols one at a time; no partition has two owners."""
@@ -131,7 +131,7 @@ def test_a_rolling_upgrade_from_cooperative_sticky(
     assert protocol == "trimtab"
 
 
-def test_the_eager_plugin_works_in_aiokafka(topic: Any, bootstrap: str, group: str) -> None:
+def test_eager_plugin_works_in_aiokafka(topic: Any, bootstrap: str, group: str) -> None:
     """Two aiokafka consumers share a topic; a join moves only half of the partitions."""
     name = topic(partitions=6)
 

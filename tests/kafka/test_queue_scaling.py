@@ -218,10 +218,10 @@ def test_share_queue_rejects_a_classic_group(
     consumer.close()
 
 
-def test_a_share_group_is_no_consumer_group(
+def test_sidecar_without_queue_share_rejects_a_share_group(
     config: Config, topic: Any, eventually: Eventually, tmp_path: Path
 ) -> None:
-    """A sidecar that is not told of a share group says so, and does not scale it by nothing."""
+    """Without queue=share a sidecar of a share group exits with 2 and names the setting."""
     file = tmp_path / "sidecar.yaml"
     name = topic(partitions=1)
     values = {"bootstrap": config["bootstrap.servers"], "group": config["group.id"], "topics": name}

@@ -128,18 +128,18 @@ def test_concurrency_limits_handlers(eventually: Eventually) -> None:
 
 def test_stop_waits_for_running_handlers() -> None:
     """A running handler finishes after `stop`, and its message is acknowledged."""
-    begun, go, stop = Event(), Event(), Event()
+    started, go, stop = Event(), Event(), Event()
 
     @queue_worker(concurrency=1, prefetch=0)
     def handle(message: QueueMessage) -> None:
         del message
-        begun.set()
+        started.set()
         go.wait(20)
 
     queue = InMemoryQueue(1)
     thread = Thread(target=handle.run, args=(queue, stop))
     thread.start()
-    assert begun.wait(20)
+    assert started.wait(20)
     stop.set()
     go.set()
     thread.join(20)
@@ -170,18 +170,18 @@ def test_drain_continues_without_a_broker() -> None:
 
 def test_stop_timeout_abandons_a_hanging_handler() -> None:
     """After `stop_timeout` the worker returns; the message stays unsettled."""
-    begun, go, stop = Event(), Event(), Event()
+    started, go, stop = Event(), Event(), Event()
 
     @queue_worker()
     def handle(message: QueueMessage) -> None:
         del message
-        begun.set()
+        started.set()
         go.wait(60)
 
     queue = InMemoryQueue(1)
     thread = Thread(target=lambda: handle.run(queue, stop, stop_timeout=0.1))
     thread.start()
-    begun.wait(20)
+    started.wait(20)
     stop.set()
     thread.join(20)
     assert not thread.is_alive()
@@ -275,17 +275,17 @@ def test_stop_timeout_cancels_a_hanging_coroutine(caplog: pytest.LogCaptureFixtu
 
 def test_cancelled_worker_retries_messages_in_flight() -> None:
     """On Ctrl-C `asyncio.run` cancels the worker, then the remaining tasks; their messages are retried."""
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     @queue_worker()
     async def handle(message: QueueMessage) -> None:
         del message
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     async def main(queue: InMemoryQueue) -> None:
         running = asyncio.create_task(handle.run_async(queue, Event()))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(started.wait(), 20)
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
@@ -296,7 +296,7 @@ def test_cancelled_worker_retries_messages_in_flight() -> None:
 
 
 @pytest.mark.broker
-def test_a_worker_empties_a_real_queue(
+def test_worker_empties_a_real_queue(
     topic: Any, config: dict[str, Any], bootstrap: str, eventually: Eventually
 ) -> None:
     """Sixteen coroutines at a time over two partitions acknowledge every message."""

@@ -126,7 +126,7 @@ def test_aiokafka_reads_from_the_follower_in_its_rack(racks: str) -> None:
     assert asyncio.run(preferred()) == 2
 
 
-def test_the_commands_show_cross_rack_traffic(racks: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_show_cross_rack_traffic(racks: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`plan`, `top` and `doctor` report one of two partitions without a replica in the consumer's rack."""
     name = topic(racks, [1, 2], [3, 2])
     config = {
