@@ -35,7 +35,7 @@ SECOND = {"second_ms": "second_assign_cpu_ms", "second_wire_ms": "second_wire_cp
 QUALITY = ("moves", "max_load_over_mean", "max_count_over_mean")
 
 Figures: TypeAlias = dict[str, Any]
-"""What was measured of one peer on one problem; empty where it took too long."""
+"""Figures of a peer on a problem; empty if it exceeded the limit."""
 
 Results: TypeAlias = dict[str, dict[str, dict[str, Figures]]]
 """Size → scene → peer → figures."""

@@ -101,9 +101,9 @@ def main() -> None:
             decoder = RegistryDecoder(registry, name)  # type: ignore[arg-type]
             times = []
             for _ in range(RUNS):
-                begun = time.process_time()
+                start = time.process_time()
                 assert decoder.decode_batch(records).dead_letters is None
-                times.append(time.process_time() - begun)
+                times.append(time.process_time() - start)
             best = min(times)
             speed, rate = total / 1e6 / best, RECORDS / best
             figures[f"{name}_{size}"] = round(speed, 1)

@@ -94,7 +94,7 @@ def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
             for _ in range(times):
                 first = at or 0
                 span = OffsetSpan(at, first, first + records.num_rows)
-                begun = perf_counter()
+                start = perf_counter()
                 done = flush.flush_batch(
                     FlushBatch(NAME, {WHERE: span}, records),
                     RetryBackoff(random.Random(0)),  # noqa: S311 - no secret
@@ -102,7 +102,7 @@ def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
                 ended = perf_counter()
                 assert isinstance(done, BatchCommitted)
                 at = span.next
-                runs.append((steps["staged"] - begun, ended - steps["staged"], ended - begun))
+                runs.append((steps["staged"] - start, ended - steps["staged"], ended - start))
             if size is not None:
                 medians = map(statistics.median, zip(*runs, strict=True))
                 results[f"{size:g}"] = dict(zip(("stage", "commit", "flush"), medians, strict=True))

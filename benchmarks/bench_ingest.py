@@ -203,8 +203,8 @@ def show(results: Mapping[int, Mapping[str, Figures]], backlogs: Mapping[str, An
             table.add_row(name, f"{size} B", *(f"{v:,}" for v in figures.rounded().values()))
     Console(width=120).print(table)
     for name, runs in backlogs.items():
-        told = ", ".join(f"{r.mb:,.0f} MB waiting: peak {r.peak / 1e6:,.0f} MB" for r in runs)
-        print(f"{name}: {told}")
+        line = ", ".join(f"{r.mb:,.0f} MB waiting: peak {r.peak / 1e6:,.0f} MB" for r in runs)
+        print(f"{name}: {line}")
 
 
 def _by_name(cases: Mapping[str, Figures]) -> dict[str, dict[str, float]]:
@@ -216,7 +216,7 @@ def _result(
 ) -> dict[str, Any]:
     headline = _by_name(results.get(MIDDLE, {}))
     return {
-        "mb_per_s": {name: told["mb_per_s"] for name, told in headline.items()},
+        "mb_per_s": {name: row["mb_per_s"] for name, row in headline.items()},
         "ratios": dict(_ratios(results.get(MIDDLE, {}))),
         "by_size": {f"{size}_byte_records": _by_name(cases) for size, cases in results.items()},
         "backlog": {

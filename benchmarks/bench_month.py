@@ -103,7 +103,7 @@ def run(name: str, written: Month, setup: SimulationSetup) -> Run:
     return Run(world.tick_figures, setup.tick, scaling.side)
 
 
-def run_all(wanted: Sequence[str], written: Month, setup: SimulationSetup) -> dict[str, Run]:
+def run_all(sides: Sequence[str], written: Month, setup: SimulationSetup) -> dict[str, Run]:
     """Run all sides, one per core at a time, and show their progress."""
     reports: SimpleQueue[tuple[str, int]] = get_context().SimpleQueue()
     with (
@@ -111,8 +111,8 @@ def run_all(wanted: Sequence[str], written: Month, setup: SimulationSetup) -> di
         ProcessPoolExecutor(initializer=_set_queue, initargs=(reports,)) as pool,
     ):
         ticks = len(written.stream.rates) - 1
-        bars = {name: progress.add_task(name, total=ticks) for name in wanted}
-        futures = {name: pool.submit(run, name, written, setup) for name in wanted}
+        bars = {name: progress.add_task(name, total=ticks) for name in sides}
+        futures = {name: pool.submit(run, name, written, setup) for name in sides}
         while not all(future.done() for future in futures.values()):
             wait(futures.values(), timeout=SHOWN)
             while not reports.empty():

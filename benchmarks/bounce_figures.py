@@ -36,8 +36,8 @@ def read(folder: Path) -> dict[int, list[Handled]]:
     records_by_partition: defaultdict[int, list[Handled]] = defaultdict(list)
     for log in sorted(folder.iterdir()):
         for line in log.read_text().splitlines():
-            partition, offset, when, who = line.split()
-            records_by_partition[int(partition)].append((float(when), int(offset), who))
+            partition, offset, when, instance = line.split()
+            records_by_partition[int(partition)].append((float(when), int(offset), instance))
     return {partition: sorted(records) for partition, records in records_by_partition.items()}
 
 
