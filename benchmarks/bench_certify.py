@@ -17,7 +17,7 @@ import numpy as np
 from one_topic import one_topic
 
 from trimtab.assignor import UNASSIGNED, RandomWalk, get_heuristic, replay_stream
-from trimtab.assignor.analysis.certificate import Certificate, certify_moves, start_countdown
+from trimtab.assignor.analysis.optimality import Certificate, certify_moves, start_countdown
 from trimtab.common.clock import SystemClock
 
 CAPACITY = 100.0

@@ -26,7 +26,7 @@ from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
 from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 if TYPE_CHECKING:
-    from trimtab.sidecar.reporting.certifier import DecisionCertifier
+    from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -104,7 +104,7 @@ def _build_leadership(
 def _build_certifier(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> "DecisionCertifier | None":
     if not settings.certify:
         return None
-    from trimtab.sidecar.reporting.certifier import DecisionCertifier  # noqa: PLC0415 - it needs an extra
+    from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier  # noqa: PLC0415 - it needs an extra
 
     certifier = DecisionCertifier(settings, clock)
     stack.callback(certifier.close)

@@ -16,9 +16,9 @@ from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, TrimtabError
+from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
-from trimtab.sidecar.decision.scaling_policy import DecisionMemory
 from trimtab.sidecar.errors import NotLeaderError
 from trimtab.sidecar.kafka.control_topic_store import PlanStore
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
@@ -37,7 +37,7 @@ from trimtab.sidecar.targets.process.rolling_restart import list_pending_restart
 from trimtab.sidecar.targets.replica_target import ReplicaTarget
 
 if TYPE_CHECKING:  # it needs an extra
-    from trimtab.sidecar.reporting.certifier import DecisionCertifier, TimedCertificate
+    from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier, TimedCertificate
 
 log = logging.getLogger("trimtab.sidecar")
 

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.errors import DemoFailedError
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.kafka_security.secrets import resolve_secrets
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
@@ -27,8 +27,8 @@ def connect_broker(settings: Mapping[str, Any], stack: ExitStack) -> tuple[Mappi
     Without settings an embedded broker runs until `stack` unwinds.
     """
     written = settings or {"bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap}
-    client = connection.to_librdkafka_config(resolve_secrets(written, os.environ))
-    connection.check_settings(client)
+    client = client_config.to_librdkafka_config(resolve_secrets(written, os.environ))
+    client_config.check_settings(client)
     check_connection(client)  # librdkafka retries a refused login for ever
     return written, client
 

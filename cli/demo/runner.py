@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient
 
-from trimtab.cli.demo import class_archive, picture, processes, proof
+from trimtab.cli.demo import jvm_class_archive, picture, processes, proof
 from trimtab.cli.demo.broker_setup import connect_broker, create_topics
 from trimtab.cli.demo.group_watcher import DemoSnapshot, GroupWatcher
 from trimtab.cli.demo.options import DemoOptions
@@ -127,12 +127,12 @@ class DemoRunner:
         form = self._scenario.format
         self._screen.stop()  # the download prints its own progress
         resolve_requirements(SessionConfig(warehouse=str(self._out / "lake"), format=form)).fetch_jars()
-        archive = class_archive.find_archive(form)
+        archive = jvm_class_archive.find_archive(form)
         if archive is None:
             self._screen.print_line("creating a class archive, once: consumers then start in half the time")
-            archive = class_archive.create_archive(form)
+            archive = jvm_class_archive.create_archive(form)
         self._screen.__enter__()
-        return class_archive.jvm_options(archive)
+        return jvm_class_archive.jvm_options(archive)
 
     def _observe(
         self, watcher: GroupWatcher, phase: str, timeout: float, is_over: Callable[[DemoSnapshot], bool]

@@ -32,7 +32,7 @@ from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 if TYPE_CHECKING:
-    from trimtab.assignor.analysis.certificate import Certificate
+    from trimtab.assignor.analysis.optimality import Certificate
 
 READINGS_PER_MEASUREMENT: Final = 5
 REASONS_PER_HEURISTIC: Final = 3
@@ -95,7 +95,7 @@ def _check_options(heuristics: Sequence[str], options: PlanOptions) -> None:
 
 def _parse_time_limit(options: PlanOptions) -> float:
     """Return the time limit in seconds. Raises ModuleNotFoundError without the solver."""
-    import_module("trimtab.assignor.analysis.certificate")
+    import_module("trimtab.assignor.analysis.optimality")
     text = options.time_limit or DEFAULT_CERTIFY_TIME_LIMIT
     limit = parse_seconds(text, "--time-limit")
     if limit <= 0:
@@ -107,7 +107,7 @@ def _certify_outcomes(
     baseline: GroupBaseline, settings: SidecarSettings, outcomes: Sequence[HeuristicOutcome], limit: float
 ) -> _OutcomeCertificates:
     # the solver is an extra
-    from trimtab.assignor.analysis.certificate import certify_sizes, start_countdown  # noqa: PLC0415
+    from trimtab.assignor.analysis.optimality import certify_sizes, start_countdown  # noqa: PLC0415
 
     clock = SystemClock()
     begun = clock.monotonic()

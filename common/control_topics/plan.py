@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Self
 
-from trimtab.common.control_topics import codec
+from trimtab.common.control_topics import versioned_json
 from trimtab.common.errors import InvalidPayloadError
 
 
@@ -37,17 +37,17 @@ class GroupPlan:
             del body["capacities"]
         if self.batch_max_age_s is None:
             del body["batch_max_age_s"]
-        return codec.encode_control_value(body)
+        return versioned_json.encode_control_value(body)
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Read a record value. Raises InvalidPayloadError."""
-        body = codec.decode_control_value(value, "plan")
+        body = versioned_json.decode_control_value(value, "plan")
         try:
             body["draining"] = tuple(body.get("draining", ()))  # JSON has lists, a frozen plan tuples
             body["reasons"] = tuple(body.get("reasons", ()))
             body["capacities"] = dict(body.get("capacities", {}))
-            plan = codec.build_dataclass(cls, body)
+            plan = versioned_json.build_dataclass(cls, body)
         except (TypeError, ValueError) as error:
             raise InvalidPayloadError(f"plan is malformed: {error}") from error
         _check_plan(plan)
@@ -56,14 +56,14 @@ class GroupPlan:
 
 def _check_plan(plan: GroupPlan) -> None:
     # one bad figure would fail later, within a rebalance of the whole group
-    codec.check_text("group or heuristic of a plan", plan.group, plan.heuristic)
-    codec.check_text(f"draining or reason of the plan for {plan.group}", *plan.draining, *plan.reasons)
+    versioned_json.check_text("group or heuristic of a plan", plan.group, plan.heuristic)
+    versioned_json.check_text(f"draining or reason, plan of {plan.group}", *plan.draining, *plan.reasons)
     for name in ("epoch", "time", "replicas", "capacity", "headroom"):
-        codec.check_non_negative(f"{name} of the plan for {plan.group}", getattr(plan, name))
+        versioned_json.check_non_negative(f"{name} of the plan for {plan.group}", getattr(plan, name))
     if plan.batch_max_age_s is not None:
-        codec.check_non_negative(f"batch_max_age_s of the plan for {plan.group}", plan.batch_max_age_s)
+        versioned_json.check_non_negative(f"batch_max_age_s, plan of {plan.group}", plan.batch_max_age_s)
     for name, capacity in plan.capacities.items():
-        codec.check_non_negative(f"capacity of {name} in the plan for {plan.group}", capacity)
+        versioned_json.check_non_negative(f"capacity of {name} in the plan for {plan.group}", capacity)
     if 0 in (plan.capacity, *plan.capacities.values()) or not 0 < plan.headroom <= 1:
         raise InvalidPayloadError(
             f"the plan for {plan.group} has a capacity of 0 ({plan.capacity}), or headroom "

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from trimtab.common.control_topics import codec
+from trimtab.common.control_topics import versioned_json
 from trimtab.common.errors import InvalidPayloadError
 
 
@@ -46,16 +46,16 @@ class TopicWriteRates:
         """Return the record value; equal values give equal bytes."""
         body = asdict(self)
         body["partitions"] = {str(p): asdict(s) for p, s in sorted(self.partitions.items())}
-        return codec.encode_control_value(body)
+        return versioned_json.encode_control_value(body)
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Read a record value. Raises InvalidPayloadError."""
-        body = codec.decode_control_value(value, "write rates")
+        body = versioned_json.decode_control_value(value, "write rates")
         try:
             loads = body["partitions"].items()
-            body["partitions"] = {int(p): codec.build_dataclass(PartitionLoad, s) for p, s in loads}
-            rates = codec.build_dataclass(cls, body)
+            body["partitions"] = {int(p): versioned_json.build_dataclass(PartitionLoad, s) for p, s in loads}
+            rates = versioned_json.build_dataclass(cls, body)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise InvalidPayloadError(f"write rates are malformed: {error}") from error
         _check_write_rates(rates)
@@ -63,9 +63,9 @@ class TopicWriteRates:
 
 
 def _check_write_rates(rates: TopicWriteRates) -> None:
-    codec.check_text("group, topic or source of write rates", rates.group, rates.topic, rates.source)
+    versioned_json.check_text("group, topic or source of write rates", rates.group, rates.topic, rates.source)
     for number, load in rates.partitions.items():
         for name, figure in asdict(load).items():
             if figure is not None:
-                codec.check_non_negative(f"{name} of {rates.topic}-{number}", figure)
-    codec.check_non_negative(f"time of {rates.topic}", rates.time)
+                versioned_json.check_non_negative(f"{name} of {rates.topic}-{number}", figure)
+    versioned_json.check_non_negative(f"time of {rates.topic}", rates.time)

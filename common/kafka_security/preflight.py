@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SaslAuthenticationError, TlsHandshakeError
-from trimtab.common.kafka_security import connection, tls, tokens
+from trimtab.common.kafka_security import client_config, tls, tokens
 
 PREFLIGHT_TIMEOUT_S: Final = 5.0
 LOGIN_POLL_S: Final = 0.1
@@ -42,10 +42,10 @@ def check_connection(
 ) -> None:
     """Raise SaslAuthenticationError or TlsHandshakeError if the brokers refuse the connection.
 
-    `config` holds librdkafka's names, checked by `connection.check_settings`; `timeout` is seconds
+    `config` holds librdkafka's names, checked by `client_config.check_settings`; `timeout` is seconds
     for each answer.
     """
-    protocol = connection.security_protocol(config)
+    protocol = client_config.security_protocol(config)
     if protocol == "PLAINTEXT":
         return  # there is nothing that brokers could refuse
     clock = clock or SystemClock()
@@ -58,7 +58,7 @@ def diagnose_connection(config: Mapping[str, Any], *, timeout: float = PREFLIGHT
     """Check a connection on which no broker answered. Raises SaslAuthenticationError, TlsHandshakeError."""
     check_connection(config, timeout=timeout)
     # only here: the handshake leaves an error in the log of a listener without TLS
-    if not connection.security_protocol(config).endswith("SSL"):
+    if not client_config.security_protocol(config).endswith("SSL"):
         for address in _parse_addresses(config):
             _reject_tls_listener(config, address, timeout)
 
@@ -92,7 +92,7 @@ def _connect_with_retries(
     config: Mapping[str, Any], address: tuple[str, int], timeout: float, clock: Clock
 ) -> bool:
     """Return whether the broker is reachable. Raises TlsHandshakeError."""
-    uses_tls = connection.security_protocol(config).endswith("SSL")
+    uses_tls = client_config.security_protocol(config).endswith("SSL")
     for attempt in range(HANDSHAKE_ATTEMPTS):
         if attempt:
             clock.sleep(HANDSHAKE_RETRY_DELAY_S)
@@ -144,7 +144,7 @@ def _reject_tls_listener(config: Mapping[str, Any], address: tuple[str, int], ti
         return
     raise TlsHandshakeError(
         f"{_format_address(address)} speaks TLS, but security.protocol="
-        f"{connection.security_protocol(config)}; write SSL, or SASL_SSL to log in"
+        f"{client_config.security_protocol(config)}; write SSL, or SASL_SSL to log in"
     )
 
 
@@ -177,7 +177,7 @@ def _suggest_trust(reason: str, config: Mapping[str, Any]) -> str:
 
 
 def _suggest_plaintext(config: Mapping[str, Any]) -> str:
-    protocol = connection.security_protocol(config)
+    protocol = client_config.security_protocol(config)
     plain = "SASL_PLAINTEXT" if protocol.startswith("SASL_") else "PLAINTEXT"
     return f" (security.protocol={protocol}); is it a port without TLS? Then write {plain}"
 
@@ -188,12 +188,12 @@ def _attempt_login(config: Mapping[str, Any], address: tuple[str, int], timeout:
         oauth_config = str(config.get("sasl.oauthbearer.config", ""))
         tokens.fetch_token(tokens.load_token_callback(callback), oauth_config, clock.wall())
     errors: list[KafkaError] = []
-    shared = connection.extract_connection_settings(config)
+    shared = client_config.extract_connection_settings(config)
     try:
         # librdkafka, unlike kafka-python, passes on the broker's reason; it reports a refused login
         # to the callback only, and retries for ever
         client = AdminClient(
-            connection.to_librdkafka_config({**shared, "log_level": 0, "error_cb": errors.append})
+            client_config.to_librdkafka_config({**shared, "log_level": 0, "error_cb": errors.append})
         )
     except KafkaException:
         return  # the caller's own client reports the setting that librdkafka rejects
@@ -214,7 +214,7 @@ def _describe_login_error(config: Mapping[str, Any], address: tuple[str, int], e
     # librdkafka puts the address before the broker's reason, and "(after 12ms in state …)" after it
     reason = error.str().partition(": ")[2].partition(" (after ")[0]
     user = f" as {config['sasl.username']!r}" if "sasl.username" in config else ""
-    uses_callback = connection.sasl_mechanism(config) == "OAUTHBEARER"
+    uses_callback = client_config.sasl_mechanism(config) == "OAUTHBEARER"
     credentials = tokens.OAUTH_CALLBACK_SETTING if uses_callback else "sasl.username and sasl.password"
     return (
         f"{_format_address(address)} refuses to log us in{user}: {reason}; mend {credentials}, "

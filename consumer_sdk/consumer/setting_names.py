@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# The names of librdkafka and of kafka-python; `kafka_security.connection` translates TLS and SASL.
+# The names of librdkafka and of kafka-python; `kafka_security.client_config` translates TLS and SASL.
 SHARED_SETTINGS: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",

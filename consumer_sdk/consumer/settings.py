@@ -14,7 +14,7 @@ from trimtab.assignor.heuristics import registry
 from trimtab.common.choices import DEFAULT_HEURISTIC
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 from trimtab.common.settings_model import (
     ByteRate,
@@ -170,7 +170,7 @@ def parse_consumer_settings(
 def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> ConsumerSettings:
     fields = {one.name: one.field_name for one in list_settings(ConsumerOptions)}
     _check_names(config, fields)
-    connection.check_settings(config)
+    client_config.check_settings(config)
     own = {name: value for name, value in config.items() if name in fields}
     options = validate_settings(ConsumerOptions, own)
     # Here instead of in find_problems, since it has an error class of its own.
@@ -209,8 +209,8 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
 
 
 def _check_names(config: ConsumerConfig, own_names: Iterable[str]) -> None:
-    known = {*own_names, *SHARED_SETTINGS, *LIBRDKAFKA_SETTINGS, *connection.SECURITY_SETTINGS}
-    accepted = {*known, *connection.UNSUPPORTED_SETTINGS}  # check_settings explains these
+    known = {*own_names, *SHARED_SETTINGS, *LIBRDKAFKA_SETTINGS, *client_config.SECURITY_SETTINGS}
+    accepted = {*known, *client_config.UNSUPPORTED_SETTINGS}  # check_settings explains these
     for name in config:
         # librdkafka loads its plugins under any name.
         if name not in accepted and not name.startswith("plugin."):
@@ -224,7 +224,7 @@ def _build_librdkafka_config(config: ConsumerConfig, instance: str) -> dict[str,
     dropped = {"partition.assignment.strategy", "heartbeat.interval.ms", "group.protocol", "on_commit"}
     dropped |= {name for name in config if name.startswith("trimtab.")} | {"group.instance.id"}
     kept = {name: value for name, value in config.items() if name not in dropped}
-    return {"client.id": instance, **connection.to_librdkafka_config(kept), **fixed}
+    return {"client.id": instance, **client_config.to_librdkafka_config(kept), **fixed}
 
 
 def _build_kafka_python_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def _build_kafka_python_config(config: ConsumerConfig, instance: str) -> dict[st
     return {
         **shared,
         **numbers,
-        **connection.to_kafka_python_config(config),
+        **client_config.to_kafka_python_config(config),
         "bootstrap_servers": str(config["bootstrap.servers"]).split(","),
         "client_id": instance,
         "metrics_enabled": False,

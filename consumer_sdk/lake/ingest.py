@@ -24,8 +24,8 @@ from trimtab.common.suggestions import suggest_name
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Lake
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
-from trimtab.consumer_sdk.lake.ports import ConsumedMessage, Lake
 from trimtab.consumer_sdk.lake.settings import (
     LAKE_SETTING_NAMES,
     LakeConfig,

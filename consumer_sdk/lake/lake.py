@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trimtab.consumer_sdk.errors import LakeUnavailableError
-from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records
+from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records
 from trimtab.consumer_sdk.lake.schema.column_mapping import spark_schema_of
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec, check_partition_columns
 from trimtab.consumer_sdk.lake.spark import jvm_errors

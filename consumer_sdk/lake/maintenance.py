@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeVar
 from trimtab.common.errors import SettingError
 from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.errors import CommitConflictError
-from trimtab.consumer_sdk.lake.ports import LakeTable, StagedFiles, new_attempt_id
+from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles, new_attempt_id
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 
 log = logging.getLogger("trimtab.lake")

@@ -20,7 +20,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER
 from trimtab.consumer_sdk.membership.group_lag import measure_lags
@@ -169,7 +169,7 @@ class ControlTopicReader:
         # The lag of a partition without a commit depends on where the group would start.
         from_beginning = config.get("auto.offset.reset", "latest") in ("earliest", "smallest", "beginning")
         try:
-            admin = AdminClient({**connection.extract_connection_settings(config), "log_level": 2})
+            admin = AdminClient({**client_config.extract_connection_settings(config), "log_level": 2})
             self._lags = measure_lags(consumer, admin, self._lag_topics, from_beginning=from_beginning)
         except KafkaException as error:
             log.warning("measuring lag failed, using the previous values: %s", error)

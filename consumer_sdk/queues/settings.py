@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.common.kmq_offset_metadata import markers_topic, tracker_group
 from trimtab.common.settings_model import Duration, Parsed, SettingsModel, setting, validate_settings
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
@@ -119,7 +119,7 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
         dead_letter_topic=dead_letter,
         at_most_once=options.guarantee == "at-most-once",
         consumer_config=consumer,
-        client_config=connection.extract_connection_settings(checked.librdkafka_config),
+        client_config=client_config.extract_connection_settings(checked.librdkafka_config),
     )
 
 

@@ -29,7 +29,7 @@ Rules; the first that applies decides:
     run; lower the plan if fewer are desired.
  9. Adopt: record live replicas beyond the plan; limits scale them down later.
 10. Scale up: if the desired count exceeds the plan, as far as the scale-up policies allow
-    (`scaling_rules`), after the cooldown and unless paused. The epoch stays: the join triggers the
+    (`decision_rules`), after the cooldown and unless paused. The epoch stays: the join triggers the
     rebalance.
 11. Restart: start one extra replica (even above the limit); once it has joined, drain one of those
     to replace. An extra replica that dies is started again by rule 8; the backoff resets after each
@@ -50,6 +50,11 @@ from typing import Final
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.units import format_rate
+from trimtab.sidecar.decision.autoscaling_policy import (
+    AutoscalingPolicy,
+    DecisionMemory,
+    TimestampedRecommendation,
+)
 from trimtab.sidecar.decision.decision import (
     DecisionMetrics,
     ScalingAction,
@@ -65,6 +70,13 @@ from trimtab.sidecar.decision.decision_context import (
     hold,
     start_epoch,
 )
+from trimtab.sidecar.decision.decision_rules import (
+    publish_learned_capacities,
+    request_placement,
+    scale_down,
+    scale_up,
+    stop_last_replicas,
+)
 from trimtab.sidecar.decision.external_scaling import (
     count_without_surge,
     explain_external_pause,
@@ -78,18 +90,6 @@ from trimtab.sidecar.decision.scale_up_effectiveness import (
     begin_scale_up_evaluation,
     sum_consumption_rates,
     sum_overdue_backlog,
-)
-from trimtab.sidecar.decision.scaling_policy import (
-    AutoscalingPolicy,
-    DecisionMemory,
-    TimestampedRecommendation,
-)
-from trimtab.sidecar.decision.scaling_rules import (
-    publish_learned_capacities,
-    request_placement,
-    scale_down,
-    scale_up,
-    stop_last_replicas,
 )
 from trimtab.sidecar.measurement.freshness import estimate_freshness, update_batch_max_age
 from trimtab.sidecar.measurement.observation import GroupState, Observation

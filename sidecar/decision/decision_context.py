@@ -6,10 +6,10 @@ from typing import Any
 
 from trimtab.assignor.model import PlacementPlan
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.decision.group_model import GroupModel
 from trimtab.sidecar.decision.recommendation import ReplicaRecommendation
-from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.measurement.observation import Observation
 
 

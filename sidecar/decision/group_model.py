@@ -14,8 +14,8 @@ from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.units import format_bytes, format_rate
+from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.hpa_behavior import Direction
-from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, Observation, ObservedMember
 

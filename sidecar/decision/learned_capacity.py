@@ -10,8 +10,8 @@
 from dataclasses import replace
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.decision.autoscaling_policy import CapacityBounds, DecisionMemory, SaturatedConsumer
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.decision.scaling_policy import CapacityBounds, DecisionMemory, SaturatedConsumer
 from trimtab.sidecar.measurement.write_rate import compute_overdue_bytes
 
 

@@ -26,16 +26,16 @@ from typing import Final
 
 from trimtab.assignor.decisions import size_group
 from trimtab.assignor.model import PlacementPlan
+from trimtab.sidecar.decision.autoscaling_policy import (
+    AutoscalingPolicy,
+    DecisionMemory,
+    TimestampedRecommendation,
+)
 from trimtab.sidecar.decision.group_model import GroupModel
 from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.decision.learned_capacity import update_learned_capacities
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 from trimtab.sidecar.decision.scale_up_effectiveness import evaluate_scale_up
-from trimtab.sidecar.decision.scaling_policy import (
-    AutoscalingPolicy,
-    DecisionMemory,
-    TimestampedRecommendation,
-)
 from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness, sample_ages
 
 REPLICA_EPSILON: Final = 1e-6  # share of a worker that rounding up ignores: float sums are inexact

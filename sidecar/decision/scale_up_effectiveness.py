@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from trimtab.common.units import format_rate
+from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory, ScaleUpEvaluation, ScaleUpSuspension
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.decision.scaling_policy import DecisionMemory, ScaleUpEvaluation, ScaleUpSuspension
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
 

@@ -24,7 +24,7 @@ from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.suggestions import suggest_name
 from trimtab.common.type_vars import ResultT
@@ -323,7 +323,7 @@ def _explain_rejected_setting(error: KafkaException) -> str:
     text = format_kafka_error(error)
     unknown = re.search(r'No such configuration property: "([^"]+)"', text)
     if unknown is not None:
-        hint = suggest_name(unknown[1], connection.SECURITY_SETTINGS)
+        hint = suggest_name(unknown[1], client_config.SECURITY_SETTINGS)
         hint = hint or "; see its CONFIGURATION.md for names"
         return f"kafka: librdkafka has no setting {unknown[1]!r}{hint}"
     # librdkafka's text repeats the value, which may be a secret: only the name is kept

@@ -8,7 +8,7 @@ from kafka import KafkaAdminClient  # confluent-kafka does not offer DescribeLog
 from kafka.errors import ClusterAuthorizationFailedError, KafkaError
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.sidecar.kafka.broker_client import PartitionOffsets
 
 
@@ -67,7 +67,7 @@ class LogDirsClient:
 def translate_to_kafka_python(client: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """Translate librdkafka's configuration to kafka-python's names."""
     return {
-        **connection.to_kafka_python_config(client),
+        **client_config.to_kafka_python_config(client),
         "bootstrap_servers": str(client["bootstrap.servers"]).split(","),
         "client_id": str(client["client.id"]),
         "request_timeout_ms": int(timeout * 1000),

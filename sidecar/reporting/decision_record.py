@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.codec import (
+from trimtab.common.control_topics.versioned_json import (
     build_dataclass,
     check_non_negative,
     check_text,

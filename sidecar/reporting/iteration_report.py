@@ -12,7 +12,7 @@ from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.observation import ObservedMember
 
 if TYPE_CHECKING:  # it needs an extra
-    from trimtab.sidecar.reporting.certifier import TimedCertificate
+    from trimtab.sidecar.reporting.optimality_certifier import TimedCertificate
 
 log = logging.getLogger("trimtab.sidecar")
 

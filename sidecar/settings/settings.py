@@ -19,12 +19,12 @@ from trimtab.assignor.heuristics.steady.params import resolve_params
 from trimtab.assignor.model import PlacementPolicy
 from trimtab.common.choices import DEFAULT_BATCH_MAX_AGE_S, QueueKind
 from trimtab.common.http_server import AccessPolicy, load_access_policy
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 from trimtab.common.kmq_offset_metadata import markers_topic
 from trimtab.common.settings_model import validate_settings
 from trimtab.common.units import parse_seconds
-from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, CapacityBounds, FallbackPolicy
+from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, CapacityBounds, FallbackPolicy
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.freshness import SLO_MARGIN
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy
@@ -117,7 +117,7 @@ class SidecarSettings(SidecarOptions):
             "client.id": "trimtab-sidecar",
             "log_level": 2,  # the control loop logs unreachable brokers itself, once
             "socket.timeout.ms": int(self.timeout * 1000),
-            **connection.to_librdkafka_config(self.kafka),
+            **client_config.to_librdkafka_config(self.kafka),
         }
 
     @property
@@ -182,7 +182,7 @@ def _load_resolved(given: Mapping[str, Any]) -> SidecarSettings:
             "ingest as --worker-config"
         )
     settings = validate_settings(SidecarSettings, given)
-    connection.check_settings(settings.kafka)
+    client_config.check_settings(settings.kafka)
     registry.get_installed_heuristic(settings.effective_heuristic)
     _check_files(settings)
     return replace(settings, offset_reset=settings.offset_reset or _resolve_offset_reset(settings))

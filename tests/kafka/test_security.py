@@ -22,7 +22,7 @@ from trimtab.cli.demo.scenario import PARTITIONS_PER_TOPIC, DemoScenario
 from trimtab.cli.main import main
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
@@ -92,7 +92,7 @@ def test_demo_producers_need_write_only(broker: Secured, eventually: Any) -> Non
     for name in scenario.topics:
         broker.make_topic(name, PARTITIONS_PER_TOPIC)
     broker.grant(rights)
-    client = connection.to_librdkafka_config(broker.client("OAUTHBEARER"))
+    client = client_config.to_librdkafka_config(broker.client("OAUTHBEARER"))
     producers = DemoProducers({**client, "log_level": 2}, scenario, SystemClock())
     producers.start()
     try:

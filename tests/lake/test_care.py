@@ -15,6 +15,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError
 from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
+from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.maintenance import (
     CompactionResult,
@@ -25,7 +26,6 @@ from trimtab.consumer_sdk.lake.maintenance import (
     expire_table,
 )
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.ports import StagedFiles
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 

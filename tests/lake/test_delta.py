@@ -26,8 +26,8 @@ from trimtab.consumer_sdk.lake.formats.delta.table import (
     DeltaTable,
     transaction_app_id,
 )
+from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.ports import StagedFiles
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionField
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 

@@ -10,7 +10,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
-from trimtab.consumer_sdk.lake.ports import LakeTable
+from trimtab.consumer_sdk.lake.interfaces import LakeTable
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 pytestmark = pytest.mark.spark

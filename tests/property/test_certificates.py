@@ -10,10 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trimtab.assignor import UNASSIGNED, PackingProblem, get_heuristic, r_score
-from trimtab.assignor.analysis.certificate import certify_decision, certify_moves
-from trimtab.assignor.analysis.certificate.column_generation import search_bounds
-from trimtab.assignor.analysis.certificate.consumer_kinds import build_consumer_kinds, unit_capacity
-from trimtab.assignor.analysis.certificate.master_program import MasterPrices, MasterProgram, PackingColumn
+from trimtab.assignor.analysis.optimality import certify_decision, certify_moves
+from trimtab.assignor.analysis.optimality.column_generation import search_bounds
+from trimtab.assignor.analysis.optimality.consumer_kinds import build_consumer_kinds, unit_capacity
+from trimtab.assignor.analysis.optimality.master_program import MasterPrices, MasterProgram, PackingColumn
 from trimtab.assignor.model import IntArray
 from trimtab.assignor.open_mode import pack_open_mode
 from trimtab.assignor.packing import CAPACITY_TOLERANCE

@@ -27,8 +27,8 @@ from simulation.broker import Group, Log
 from simulation.lake import Content, Row, Snapshot
 from simulation.worker import Worker
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
-from trimtab.consumer_sdk.lake.ports import StagedFiles
 
 Wanted = Callable[[str, bytes], bool]
 """Whether a table is to have the record with this value."""

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 from simulation import green
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.interfaces import Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.ports import Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 
 COLUMNS: Final = ("topic", "partition", "offset", "value")

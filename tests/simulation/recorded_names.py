@@ -23,6 +23,12 @@ from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.choices import QueueKind
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
+from trimtab.sidecar.decision.autoscaling_policy import (
+    AutoscalingPolicy,
+    CapacityBounds,
+    DecisionMemory,
+    FallbackPolicy,
+)
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
 from trimtab.sidecar.decision.hpa_behavior import (
@@ -31,12 +37,6 @@ from trimtab.sidecar.decision.hpa_behavior import (
     ScalingPolicy,
     ScalingRules,
     SelectPolicy,
-)
-from trimtab.sidecar.decision.scaling_policy import (
-    AutoscalingPolicy,
-    CapacityBounds,
-    DecisionMemory,
-    FallbackPolicy,
 )
 from trimtab.sidecar.decision.schedule import CronPeriod
 from trimtab.sidecar.measurement.observation import (

@@ -11,7 +11,7 @@ from simulation.network import Unreachable
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.ports import Lake
+from trimtab.consumer_sdk.lake.interfaces import Lake
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.events import MembershipEnded, PartitionsLost

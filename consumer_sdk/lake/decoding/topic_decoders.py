@@ -6,7 +6,7 @@ from typing import TypeAlias
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import DecodedFrames, decode_values, parse_json_schema
-from trimtab.consumer_sdk.lake.ports import Frame, Records
+from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.settings import LakeConfig
 
 FrameFactory: TypeAlias = Callable[[Records], Frame]

@@ -25,7 +25,7 @@ import pyarrow.types as kinds
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from trimtab.consumer_sdk.errors import DiskFullError, LakeUnavailableError, TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.ports import Records
+from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.column_mapping import find_missing_columns, spark_schema_of
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
 

@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
+from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetConflict, OffsetSpan, gaps_before
-from trimtab.consumer_sdk.lake.ports import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff, log
 
 

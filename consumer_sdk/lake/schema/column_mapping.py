@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.ports import Frame
+from trimtab.consumer_sdk.lake.interfaces import Frame
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
 
 

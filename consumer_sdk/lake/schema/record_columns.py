@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.ports import ConsumedMessage, Records
+from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Records
 
 RecordBatch: TypeAlias = Any  # pyarrow's, which ships no types
 _HEADERS_TYPE: Final = pa.map_(pa.string(), pa.binary())

@@ -9,8 +9,8 @@ from pyspark.sql import functions as sql
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.dead_letters import REPLAY_HEADER_PREFIX
+from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
-from trimtab.consumer_sdk.lake.ports import Records
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.verify.table_verification import MAX_FAULT_EXAMPLES, PartitionRowStats
 

@@ -25,9 +25,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps, merge_gaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.ports import Records
 
 # selects the ranges of a log to compare; each yielded tuple is read at once
 RangeSampler: TypeAlias = Callable[[OffsetGap], Iterator[tuple[OffsetGap, ...]]]

@@ -11,8 +11,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
 from trimtab.consumer_sdk.lake import connection
+from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
-from trimtab.consumer_sdk.lake.ports import Records
 from trimtab.consumer_sdk.lake.schema import record_columns
 
 BROKER_SILENCE_TIMEOUT_S: Final = 30.0

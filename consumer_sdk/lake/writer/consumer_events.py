@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 
 from trimtab.consumer_sdk.errors import MissingAclError
-from trimtab.consumer_sdk.lake.ports import ConsumedMessage
+from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage
 
 log = logging.getLogger("trimtab.lake")
 

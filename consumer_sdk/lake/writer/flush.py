@@ -18,6 +18,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.interfaces import Frame, Lake, LakeTable, Records, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitFenced, CommitSucceeded, commit_fenced
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     CommittedOffsets,
@@ -26,7 +27,6 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     gaps_before,
     trim_spans,
 )
-from trimtab.consumer_sdk.lake.ports import Frame, Lake, LakeTable, Records, StagedFiles
 from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules

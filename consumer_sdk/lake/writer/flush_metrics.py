@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trimtab.common.clock import Clock
+from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.offsets.table_offsets import gaps_before
-from trimtab.consumer_sdk.lake.ports import Records
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, FlushBatch, FlushOutcome
 

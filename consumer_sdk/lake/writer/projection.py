@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TransformError
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
-from trimtab.consumer_sdk.lake.ports import Records
+from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.table_names import check_table_name, dead_letter_table
 from trimtab.consumer_sdk.lake.settings import Transform
 from trimtab.consumer_sdk.lake.spark import jvm_errors

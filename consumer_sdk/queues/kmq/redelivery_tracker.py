@@ -39,14 +39,14 @@ from trimtab.consumer_sdk.queues.durable_producer import (
 from trimtab.consumer_sdk.queues.kmq.marker_retention import MarkerRetention
 from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, decode_marker, to_ranges
 from trimtab.consumer_sdk.queues.kmq.message_lookup import MessageLookup
-from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage, RedeliveryState
-from trimtab.consumer_sdk.queues.message_fetch import LOST_MEMBERSHIP_ERRORS
-from trimtab.consumer_sdk.queues.redelivery_decision import (
+from trimtab.consumer_sdk.queues.kmq.redelivery_decision import (
     EXPIRED_REASON,
     build_lost_letter,
     build_redelivery,
     too_large_reason,
 )
+from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage, RedeliveryState
+from trimtab.consumer_sdk.queues.message_fetch import LOST_MEMBERSHIP_ERRORS
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 
 log = logging.getLogger("trimtab.queues")

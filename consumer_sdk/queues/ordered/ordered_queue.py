@@ -32,6 +32,7 @@ from trimtab.consumer_sdk.queues.durable_producer import (
     write_or_shorten,
 )
 from trimtab.consumer_sdk.queues.kmq.kmq_queue import KMQ_WRITE_TIMEOUT_S
+from trimtab.consumer_sdk.queues.kmq.redelivery_decision import strip_value
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.message_fetch import (
     close_on_error,
@@ -48,7 +49,6 @@ from trimtab.consumer_sdk.queues.message_headers import (
 )
 from trimtab.consumer_sdk.queues.ordered.key_ordering import KeyOrdering
 from trimtab.consumer_sdk.queues.queue import MessageQueue, QueuedSettlement
-from trimtab.consumer_sdk.queues.redelivery_decision import strip_value
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import ACK_REQUEST, SettlementAction, SettlementRequest
 

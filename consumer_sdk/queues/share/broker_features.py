@@ -8,7 +8,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import AuthorizationError, IncompatibleBrokerVersion, KafkaError, UnsupportedVersionError
 
 from trimtab.common.errors import ShareGroupsUnsupportedError
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.common.share_group_support import SHARE_VERSION_FEATURE, explain_missing_share_groups
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
 
@@ -23,7 +23,7 @@ def require_share_groups(config: Mapping[str, Any]) -> int:
     BrokerUnreachableError for transient failures, and KafkaError for others.
     """
     bootstrap = str(config["bootstrap.servers"])
-    options = {"bootstrap_servers": bootstrap.split(","), **connection.to_kafka_python_config(config)}
+    options = {"bootstrap_servers": bootstrap.split(","), **client_config.to_kafka_python_config(config)}
     features: Mapping[str, Mapping[str, Any]]
     try:
         with closing(_ADMIN_CLIENT(**options)) as client:

@@ -10,7 +10,7 @@ from kafka.errors import KafkaError
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.errors import SettingError, ShareGroupsUnsupportedError
-from trimtab.common.kafka_security import connection
+from trimtab.common.kafka_security import client_config
 from trimtab.common.share_group_support import explain_missing_share_groups
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.errors import GroupTypeMismatchError
@@ -147,7 +147,7 @@ def refuse_share_group(settings: SidecarSettings) -> None:
 def _connect_admin_client(settings: SidecarSettings) -> Any:
     milliseconds = round(settings.timeout * 1000)
     return _UNTYPED_ADMIN_CLIENT(
-        **connection.to_kafka_python_config(settings.client_config),
+        **client_config.to_kafka_python_config(settings.client_config),
         bootstrap_servers=settings.bootstrap.split(","),
         client_id="trimtab-sidecar",
         request_timeout_ms=milliseconds,

@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo import class_archive, processes
+from trimtab.cli.demo import jvm_class_archive, processes
 from trimtab.cli.demo.group_watcher import DemoSnapshot, ObservedNumbers
 from trimtab.cli.demo.picture import save_picture
 from trimtab.cli.demo.producers import PartitionTally, RecordPacer, make_record
@@ -259,14 +259,14 @@ def test_without_an_archive_workers_still_start(tmp_path: Path, monkeypatch: pyt
     """Without a writable cache there is no class archive, and the JVM gets its plain options."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path / "file"))
-    assert class_archive.find_archive("iceberg") is None
-    assert class_archive.create_archive("iceberg") is None
-    assert class_archive.jvm_options(None) == class_archive.SMALL_JVM_OPTIONS
+    assert jvm_class_archive.find_archive("iceberg") is None
+    assert jvm_class_archive.create_archive("iceberg") is None
+    assert jvm_class_archive.jvm_options(None) == jvm_class_archive.SMALL_JVM_OPTIONS
 
 
 def test_archive_path_may_hold_blanks() -> None:
     """Spark splits Java options at blanks, so a path is quoted."""
-    assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in class_archive.jvm_options(Path("/a b/c.jsa"))
+    assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in jvm_class_archive.jvm_options(Path("/a b/c.jsa"))
 
 
 def test_demo_ends_workers_of_a_killed_demo(tmp_path: Path) -> None:

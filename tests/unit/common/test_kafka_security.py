@@ -13,7 +13,7 @@ from ticking import Ticking
 from cluster import keys
 from trimtab.cli.main import main
 from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError
-from trimtab.common.kafka_security import connection, preflight, tls
+from trimtab.common.kafka_security import client_config, preflight, tls
 from trimtab.common.kafka_security.secrets import resolve_secrets
 from trimtab.common.kafka_security.tokens import CachedTokenProvider
 
@@ -61,7 +61,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ignored_settings_are_rejected(config: dict[str, Any], text: str) -> None:
     """The error names each setting that a client would ignore, and its replacement."""
     with pytest.raises(SettingError, match=text.replace("(", "[(]")) as caught:
-        connection.check_settings(config)
+        client_config.check_settings(config)
     assert "hunter2" not in str(caught.value)
 
 
@@ -127,11 +127,11 @@ def test_pem_texts_become_a_context(pem: Path) -> None:
         "ssl.certificate.pem": text["client.crt"],
         "ssl.key.pem": text["client.key"],
     }
-    context = connection.to_kafka_python_config(config)["ssl_context"]
+    context = client_config.to_kafka_python_config(config)["ssl_context"]
     assert len(context.get_ca_certs()) == 1
     assert context.verify_mode is ssl.CERT_REQUIRED
     with pytest.raises(SettingError, match="belongs together") as caught:
-        connection.check_settings({**config, "ssl.key.pem": text["client.key"][:-60]})
+        client_config.check_settings({**config, "ssl.key.pem": text["client.key"][:-60]})
     assert "BEGIN" not in str(caught.value)
 
 

@@ -15,7 +15,7 @@ from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.formats.delta.columns import DeltaSchema
 from trimtab.consumer_sdk.lake.formats.parquet_writer import SPARK_WRITER_ADVICE, ParquetCodec
-from trimtab.consumer_sdk.lake.ports import Records
+from trimtab.consumer_sdk.lake.interfaces import Records
 
 _DELTA_CODEC: Final = ParquetCodec("zstd")
 _INDEXED_COLUMNS: Final = 32  # Delta's own writer collects statistics of the first 32 columns

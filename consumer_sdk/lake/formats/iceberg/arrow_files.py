@@ -15,7 +15,7 @@ from trimtab.consumer_sdk.lake.formats.parquet_writer import (
     ArrowType,
     ParquetCodec,
 )
-from trimtab.consumer_sdk.lake.ports import Records
+from trimtab.consumer_sdk.lake.interfaces import Records
 
 # Iceberg finds the columns of a file by field id, not by name: nested ones carry theirs, too.
 _FIELD_ID_KEY: Final = b"PARQUET:field_id"

@@ -23,6 +23,7 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
+from trimtab.consumer_sdk.lake.interfaces import Frame, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
@@ -30,7 +31,6 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     OFFSETS_PROPERTY,
     CommittedOffsets,
 )
-from trimtab.consumer_sdk.lake.ports import Frame, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.schema.column_mapping import (
     explain_mismatch,
     fill_missing_columns,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from trimtab.assignor import InvalidProblemError, PackingProblem, RandomWalk, get_heuristic, replay_stream
-from trimtab.assignor.analysis.certificate import certify_decision, certify_moves, start_countdown
-from trimtab.assignor.analysis.certificate.consumer_kinds import build_consumer_kinds
-from trimtab.assignor.analysis.certificate.pricing import Knapsacks
+from trimtab.assignor.analysis.optimality import certify_decision, certify_moves, start_countdown
+from trimtab.assignor.analysis.optimality.consumer_kinds import build_consumer_kinds
+from trimtab.assignor.analysis.optimality.pricing import Knapsacks
 from trimtab.common.clock import SystemClock
 
 

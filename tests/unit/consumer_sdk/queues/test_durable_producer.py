@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from trimtab.common.clock import SystemClock
-from trimtab.consumer_sdk.queues import redelivery_decision
 from trimtab.consumer_sdk.queues.durable_producer import (
     TOO_LARGE_REASON,
     DurableProducer,
     ProducerRecord,
     write_or_shorten,
 )
+from trimtab.consumer_sdk.queues.kmq import redelivery_decision
 from trimtab.consumer_sdk.queues.kmq.markers import MarkerKind
 from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings

@@ -7,14 +7,14 @@ import pytest
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.decision.decide import make_decision, record_execution
-from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
-from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
-from trimtab.sidecar.decision.scaling_policy import (
+from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
     DecisionMemory,
     TimestampedRecommendation,
 )
+from trimtab.sidecar.decision.decide import make_decision, record_execution
+from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
 from trimtab.sidecar.measurement.observation import (
     GroupState,
     Observation,

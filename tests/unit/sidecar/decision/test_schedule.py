@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.hpa_behavior import Direction
-from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.schedule import CronPeriod, explain_invalid_cron, resolve_scheduled_limits
 
 ROME = "Europe/Rome"

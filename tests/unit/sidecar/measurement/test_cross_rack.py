@@ -18,10 +18,10 @@ from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.cli.main import main
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.decision.decide import make_decision
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import build_group_model
-from trimtab.sidecar.decision.scaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
 from trimtab.sidecar.diagnostics.doctor.rack_checks import check_racks, check_replica_selectors
 from trimtab.sidecar.diagnostics.explanation import build_explanation, explain_placement

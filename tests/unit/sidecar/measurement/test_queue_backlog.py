@@ -11,15 +11,15 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import SettingError
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
-from trimtab.sidecar.decision.decide import make_decision
-from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision, compute_totals
-from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
-from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
-from trimtab.sidecar.decision.scaling_policy import (
+from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
     DecisionMemory,
     TimestampedRecommendation,
 )
+from trimtab.sidecar.decision.decide import make_decision
+from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision, compute_totals
+from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
+from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 from trimtab.sidecar.diagnostics.explanation import build_explanation, explain_count, explain_placement
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot, build_group_status
 from trimtab.sidecar.measurement.observation import (

@@ -9,10 +9,10 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
+from trimtab.consumer_sdk.lake.interfaces import StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitFenced, CommitSucceeded, commit_fenced
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import MissingOffsets, OffsetGap, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
-from trimtab.consumer_sdk.lake.ports import StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff
 
 P, Q = TopicPartition("a", 0), TopicPartition("a", 1)

@@ -14,9 +14,9 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import LakeUnavailableError
+from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.ports import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.writer import writer as writer_module
 from trimtab.consumer_sdk.lake.writer.flush import FlushBatch
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter

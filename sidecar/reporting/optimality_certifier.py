@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Final
 
-from trimtab.assignor.analysis.certificate import Certificate, certify_sizes
+from trimtab.assignor.analysis.optimality import Certificate, certify_sizes
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.sidecar.decision.group_model import build_group_model

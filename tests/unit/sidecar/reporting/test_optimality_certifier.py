@@ -21,9 +21,13 @@ from trimtab.sidecar.measurement.observation import (
     ObservedMember,
     ReplicaInstance,
 )
-from trimtab.sidecar.reporting import certifier
-from trimtab.sidecar.reporting.certifier import MAX_CERTIFIED_PARTITIONS, DecisionCertifier, TimedCertificate
+from trimtab.sidecar.reporting import optimality_certifier
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.optimality_certifier import (
+    MAX_CERTIFIED_PARTITIONS,
+    DecisionCertifier,
+    TimedCertificate,
+)
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
@@ -72,7 +76,7 @@ def test_offer_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert left() == 0.0
         raise InvalidProblemError("cut short")
 
-    monkeypatch.setattr(certifier, "certify_sizes", slow)
+    monkeypatch.setattr(optimality_certifier, "certify_sizes", slow)
     made = DecisionCertifier(settings(), SystemClock())
     assert made.offer_observation(observation(60.0))
     assert begun.wait(30)
@@ -91,7 +95,7 @@ def test_solver_failure_costs_only_the_certificate(
     def broken(*_: Any, **__: Any) -> Any:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(certifier, "certify_sizes", broken)
+    monkeypatch.setattr(optimality_certifier, "certify_sizes", broken)
     made = DecisionCertifier(settings(), SystemClock())
     for _ in range(2):
         assert made.offer_observation(observation(60.0))

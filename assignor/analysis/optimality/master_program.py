@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from highspy import Highs, HighsModelStatus, HighsVarType, kHighsInf
 
-from trimtab.assignor.analysis.certificate.consumer_kinds import ConsumerKinds
+from trimtab.assignor.analysis.optimality.consumer_kinds import ConsumerKinds
 from trimtab.assignor.model import FloatArray, IntArray
 
 REDUCED_COST_TOLERANCE: Final = 1e-8  # reduced cost above which a column is not worth adding

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from trimtab.assignor.analysis.certificate.certificate import Certificate, certify_decisions
-from trimtab.assignor.analysis.certificate.column_generation import SecondsLeft
+from trimtab.assignor.analysis.optimality.certificate import Certificate, certify_decisions
+from trimtab.assignor.analysis.optimality.column_generation import SecondsLeft
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import ConsumerGroup, IntArray, Load, PlacementPolicy
 from trimtab.assignor.open_mode import pack_open_mode

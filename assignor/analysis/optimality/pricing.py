@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.assignor.analysis.certificate.consumer_kinds import ConsumerKinds
+from trimtab.assignor.analysis.optimality.consumer_kinds import ConsumerKinds
 from trimtab.assignor.model import BoolArray, FloatArray, IntArray
 
 ROUNDING_MARGIN: Final = 1e-12  # margin for float errors, so that rounding keeps its direction

@@ -14,14 +14,14 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.analysis.certificate.consumer_kinds import ConsumerKinds
-from trimtab.assignor.analysis.certificate.master_program import (
+from trimtab.assignor.analysis.optimality.consumer_kinds import ConsumerKinds
+from trimtab.assignor.analysis.optimality.master_program import (
     DualPrices,
     MasterPrices,
     MasterProgram,
     PackingColumn,
 )
-from trimtab.assignor.analysis.certificate.pricing import Knapsacks, PricedSet
+from trimtab.assignor.analysis.optimality.pricing import Knapsacks, PricedSet
 from trimtab.assignor.model import FloatArray, IntArray
 
 COARSE_STEPS: Final = 600

@@ -9,6 +9,15 @@ import pytest
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.decision.autoscaling_policy import (
+    AutoscalingPolicy,
+    CapacityBounds,
+    DecisionMemory,
+    FallbackPolicy,
+    SaturatedConsumer,
+    ScaleUpEvaluation,
+    TimestampedRecommendation,
+)
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
 from trimtab.sidecar.decision.hpa_behavior import (
@@ -18,15 +27,6 @@ from trimtab.sidecar.decision.hpa_behavior import (
     ScalingPolicy,
     ScalingRules,
     SelectPolicy,
-)
-from trimtab.sidecar.decision.scaling_policy import (
-    AutoscalingPolicy,
-    CapacityBounds,
-    DecisionMemory,
-    FallbackPolicy,
-    SaturatedConsumer,
-    ScaleUpEvaluation,
-    TimestampedRecommendation,
 )
 from trimtab.sidecar.decision.schedule import CronPeriod
 from trimtab.sidecar.measurement.freshness import AgeSample

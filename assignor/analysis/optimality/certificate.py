@@ -14,18 +14,18 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.analysis.certificate.column_generation import (
+from trimtab.assignor.analysis.optimality.column_generation import (
     CostBounds,
     SecondsLeft,
     columns_of_packing,
     search_bounds,
 )
-from trimtab.assignor.analysis.certificate.consumer_kinds import (
+from trimtab.assignor.analysis.optimality.consumer_kinds import (
     ConsumerKinds,
     build_consumer_kinds,
     unit_capacity,
 )
-from trimtab.assignor.analysis.certificate.master_program import MasterPrices
+from trimtab.assignor.analysis.optimality.master_program import MasterPrices
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
 from trimtab.assignor.open_mode import pack_open_mode
