@@ -45,7 +45,7 @@ def test_the_figures_are_those_of_the_run(module: ModuleType) -> None:
     """Late, doubled and missing records, lifetimes, scalings and generations, each as it was."""
     rig = import_module("autoscale_rig")
     samples = [rig.Sample(100.0 + i, 2 if i < 5 else 3, 2 if i < 7 else 3) for i in range(11)]
-    seen = module.Seen(
+    seen = module.RunLog(
         begin=100.0,
         end=110.0,
         written=np.array([90.0, 100.0, 101.0, 102.0, 103.0]),
@@ -72,7 +72,7 @@ def test_the_figures_are_those_of_the_run(module: ModuleType) -> None:
     assert (found.scalings, found.rebalances, found.most) == (1, 2, 3)
     assert (found.pods_deleted, found.pods_deleted_while_owning) == (2, 1)
     assert found.within_one == pytest.approx(4 / 11)  # five are needed from the fifth second on
-    assert found.told["rebalances_per_change"] == 2
+    assert found.rounded["rebalances_per_change"] == 2
     assert found.burst == 2  # two records in the first two seconds instead of one
 
 
