@@ -1,4 +1,4 @@
-"""TLS contexts: for clients from librdkafka's settings, for our endpoints from files.
+"""Translates librdkafka's `ssl.*` settings into TLS contexts of clients; builds those of endpoints.
 
 1. Certificates and host names are verified unless a setting disables it.
 2. TLS 1.2 is the minimum.

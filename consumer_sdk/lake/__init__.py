@@ -1,6 +1,6 @@
 """Writes a consumer's records into lake tables, each exactly once; applications use `LakeWriter`.
 
-`ports` has the protocols, `writer` batches and flushes, `offsets` the fence, `schema` columns and
+`interfaces` has the protocols, `writer` batches and flushes, `offsets` the fence, `schema` columns and
 table names, `decoding` the decoders, `formats` Iceberg and Delta, `spark` the session, `verify` the
 comparison of tables with the broker.
 """

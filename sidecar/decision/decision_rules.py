@@ -6,12 +6,7 @@ from trimtab.common.units import format_rate
 from trimtab.sidecar.decision.decision import ScalingAction, compute_totals
 from trimtab.sidecar.decision.decision_context import DecisionContext, DecisionStep, drain_replicas, hold
 from trimtab.sidecar.decision.group_model import compute_overflow
-from trimtab.sidecar.decision.hpa_behavior import (
-    Direction,
-    SelectPolicy,
-    calculate_scale_down_limit,
-    calculate_scale_up_limit,
-)
+from trimtab.sidecar.decision.hpa_behavior import Direction, SelectPolicy, limit_scale_down, limit_scale_up
 from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 
@@ -26,10 +21,7 @@ def scale_up(context: DecisionContext) -> DecisionStep | None:
     if desired <= planned:
         return None
     rules = context.policy.scale_up
-    limit = calculate_scale_up_limit(rules, planned, context.memory.scale_events, context.now)
-    if planned == 0 and rules.select_policy is not SelectPolicy.DISABLED:
-        limit = max(1, limit)  # a percentage of 0 replicas is 0
-    count = min(desired, limit)
+    count = limit_scale_up(rules, planned, desired, context.memory.scale_events, context.now)
     blocker = context.model.explain_pause(Direction.UP) or (context.explain_cooldown() if planned else None)
     if blocker is None and count <= planned:
         blocker = _explain_policy_limit(rules.select_policy, "scale-up-policies")
@@ -48,7 +40,7 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
     if desired >= planned:
         return None
     rules, model = context.policy.scale_down, context.model
-    count = max(desired, calculate_scale_down_limit(rules, planned, context.memory.scale_events, context.now))
+    count = limit_scale_down(rules, planned, desired, context.memory.scale_events, context.now)
     blocker = model.explain_pause(Direction.DOWN) or context.explain_cooldown() or model.explain_instability()
     if blocker is None and count >= planned:
         blocker = _explain_policy_limit(rules.select_policy, "scale-down-policies")

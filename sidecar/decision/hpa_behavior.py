@@ -74,6 +74,23 @@ class ScaleEvent:
     replica_change: int
 
 
+def limit_scale_up(
+    rules: ScalingRules, count: int, desired: int, changes: Iterable[ScaleEvent], now: float
+) -> int:
+    """Return the count after scaling up from `count` toward `desired`, as far as the policies allow."""
+    limit = calculate_scale_up_limit(rules, count, changes, now)
+    if count == 0 and rules.select_policy is not SelectPolicy.DISABLED:
+        limit = max(1, limit)  # a percentage of 0 replicas is 0
+    return min(desired, limit)
+
+
+def limit_scale_down(
+    rules: ScalingRules, count: int, desired: int, changes: Iterable[ScaleEvent], now: float
+) -> int:
+    """Return the count after scaling down from `count` toward `desired`, as far as the policies allow."""
+    return max(desired, calculate_scale_down_limit(rules, count, changes, now))
+
+
 def calculate_scale_up_limit(
     rules: ScalingRules, count: int, changes: Iterable[ScaleEvent], now: float
 ) -> int:
