@@ -21,7 +21,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
-from trimtab.sidecar.measurement.measurement import LoadEstimator
+from trimtab.sidecar.measurement.load_estimator import LoadEstimator
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.reporting.iteration_report import IterationReport

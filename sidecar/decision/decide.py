@@ -29,7 +29,7 @@ Rules; the first that applies decides:
     run; lower the plan if fewer are desired.
  9. Adopt: record live replicas beyond the plan; limits scale them down later.
 10. Scale up: if the desired count exceeds the plan, as far as the scale-up policies allow
-    (`decision_rules`), after the cooldown and unless paused. The epoch stays: the join triggers the
+    (`load_rules`), after the cooldown and unless paused. The epoch stays: the join triggers the
     rebalance.
 11. Restart: start one extra replica (even above the limit); once it has joined, drain one of those
     to replace. An extra replica that dies is started again by rule 8; the backoff resets after each
@@ -70,13 +70,6 @@ from trimtab.sidecar.decision.decision_context import (
     hold,
     start_epoch,
 )
-from trimtab.sidecar.decision.decision_rules import (
-    publish_learned_capacities,
-    request_placement,
-    scale_down,
-    scale_up,
-    stop_last_replicas,
-)
 from trimtab.sidecar.decision.external_scaling import (
     count_without_surge,
     explain_external_pause,
@@ -85,6 +78,13 @@ from trimtab.sidecar.decision.external_scaling import (
 )
 from trimtab.sidecar.decision.group_model import build_group_model
 from trimtab.sidecar.decision.hpa_behavior import Direction
+from trimtab.sidecar.decision.load_rules import (
+    publish_learned_capacities,
+    request_placement,
+    scale_down,
+    scale_up,
+    stop_last_replicas,
+)
 from trimtab.sidecar.decision.recommendation import prepare_recommendations, recommend_replicas
 from trimtab.sidecar.decision.scale_up_effectiveness import (
     begin_scale_up_evaluation,

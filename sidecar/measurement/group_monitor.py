@@ -16,7 +16,7 @@ from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
-from trimtab.sidecar.measurement.measurement import LoadEstimator
+from trimtab.sidecar.measurement.load_estimator import LoadEstimator
 from trimtab.sidecar.measurement.observation import ObservedGroup, ReplicaRacks
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.write_rate import OffsetReadings

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.measurement.measurement import LoadEstimate, LoadEstimator
+from trimtab.sidecar.measurement.load_estimator import LoadEstimate, LoadEstimator
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.settings.settings import load_settings

@@ -1,4 +1,4 @@
-"""Decision rules that change replica count or placement by load; `decide` orders them."""
+"""Rules that follow the load: they change replica count or placement by it; `decide` orders them."""
 
 from typing import Final
 

@@ -87,15 +87,17 @@ class LoadEstimator:
         # Their backlog still counts as load. If it weighed nothing, a failed sink would make all
         # partitions light, and each move would make the moved ones heavy and ask for the next move.
         owners = {p: member.id for member in group.members for p in member.owned_partitions}
-        known = {
-            p: compute_overdue_bytes(measured[p], self._catch_up_policy) for p in owners if p in measured
-        }
-        before, self._overdue_since = self._overdue_since, {}
-        for p in (p for p, overdue in known.items() if overdue):
-            last = before.get(p, ("", now))
-            # A new owner gets a whole window: it may still open its sink.
-            self._overdue_since[p] = last if last[0] == owners[p] else (owners[p], now)
-        waited = {
-            p for p, (_, since) in self._overdue_since.items() if now - since >= self._consumption_window
-        }
-        return frozenset(p for p in waited if rates.get(p) == 0)  # an unknown rate proves nothing
+        overdue_since: dict[TopicPartition, tuple[str, float]] = {}
+        stuck: set[TopicPartition] = set()
+        for p, owner in owners.items():
+            if p not in measured or not compute_overdue_bytes(measured[p], self._catch_up_policy):
+                continue
+            last_owner, since = self._overdue_since.get(p, (owner, now))
+            if owner != last_owner:
+                since = now  # a new owner gets a whole window: it may still open its sink
+            overdue_since[p] = (owner, since)
+            # An unknown rate proves nothing.
+            if now - since >= self._consumption_window and rates.get(p) == 0:
+                stuck.add(p)
+        self._overdue_since = overdue_since
+        return frozenset(stuck)
