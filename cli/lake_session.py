@@ -8,8 +8,8 @@ from typing import Any
 from trimtab.common.config_file import load_config_file
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.inventory import check_lake_exists, detect_lake_format
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.settings import parse_session_config
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer import writer
 
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.units import format_rate
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.errors import StartupError

@@ -11,7 +11,7 @@ from trimtab.cli.lake_session import load_lake_settings, open_lake_session
 from trimtab.cli.output_formats import print_table
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.consumer_sdk.lake import dead_letters
-from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 
 def list_dead_letters(options: ListOptions) -> None:

@@ -15,8 +15,8 @@ from trimtab.common.units import format_bytes, parse_bytes, parse_seconds
 from trimtab.consumer_sdk.lake import maintenance
 from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.inventory import list_written_tables
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 
 def compact(options: CompactOptions) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
 from trimtab.assignor.heuristics import registry
-from trimtab.common.choices import DEFAULT_HEURISTIC
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import client_config
@@ -25,6 +24,7 @@ from trimtab.common.settings_model import (
     setting,
     validate_settings,
 )
+from trimtab.common.shared_defaults import DEFAULT_HEURISTIC
 from trimtab.common.suggestions import suggest_name
 from trimtab.consumer_sdk.consumer.setting_names import LIBRDKAFKA_SETTINGS, SHARED_SETTINGS
 

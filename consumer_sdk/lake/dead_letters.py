@@ -23,11 +23,11 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import DeadLetterReplayError
 from trimtab.consumer_sdk.lake import connection
 from trimtab.consumer_sdk.lake.interfaces import LakeTable
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.maintenance import RaceRetry, recommit_offsets
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER_SUFFIX, dead_letter_table
 from trimtab.consumer_sdk.lake.spark import jvm_errors
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 log = logging.getLogger("trimtab.lake")
 

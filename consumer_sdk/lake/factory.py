@@ -5,10 +5,10 @@ from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.maintenance import IcebergMaintenance
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.maintenance import TableMaintenance
 from trimtab.consumer_sdk.lake.settings import ARROW_FILE_WRITER, DELTA_FORMAT, SessionConfig
 from trimtab.consumer_sdk.lake.spark.session import start_session
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 
 def start_lake(config: SessionConfig) -> SparkLake:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
-from trimtab.consumer_sdk.lake.lake import SparkLake, StoredTable
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT, SessionConfig
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake, StoredTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from trimtab.consumer_sdk.queues.async_queue import AsyncQueue
 from trimtab.consumer_sdk.queues.kmq.kmq_queue import KmqQueue
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
 from trimtab.consumer_sdk.queues.message import QueueMessage
+from trimtab.consumer_sdk.queues.message_queue import MessageQueue
 from trimtab.consumer_sdk.queues.ordered.ordered_queue import OrderedQueue
-from trimtab.consumer_sdk.queues.queue import MessageQueue
 from trimtab.consumer_sdk.queues.settlement import SettlementResult
 from trimtab.consumer_sdk.queues.share.share_queue import ShareQueue
 from trimtab.consumer_sdk.queues.worker import QueueWorker, Reject, Retry, queue_worker

@@ -12,7 +12,7 @@ from typing import Self
 
 from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.queues.message import QueueMessage
-from trimtab.consumer_sdk.queues.queue import MessageQueue
+from trimtab.consumer_sdk.queues.message_queue import MessageQueue
 
 
 class AsyncQueue:

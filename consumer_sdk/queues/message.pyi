@@ -1,7 +1,7 @@
 from confluent_kafka import Message
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.queues.queue import MessageSettler
+from trimtab.consumer_sdk.queues.message_queue import MessageSettler
 from trimtab.consumer_sdk.queues.settlement import SettlementResult
 
 class QueueMessage:

@@ -38,7 +38,7 @@ from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
 from trimtab.consumer_sdk.queues.async_queue import AsyncQueue
 from trimtab.consumer_sdk.queues.message import QueueMessage
-from trimtab.consumer_sdk.queues.queue import MessageQueue
+from trimtab.consumer_sdk.queues.message_queue import MessageQueue
 from trimtab.consumer_sdk.queues.settlement import check_delay
 
 log = logging.getLogger("trimtab.queues")

@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import Final
 
 from trimtab.assignor.model import Move, PlacementPlan
-from trimtab.common.choices import QueueKind
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog

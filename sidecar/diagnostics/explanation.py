@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from trimtab.common.choices import QueueKind
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.decision.decision import ScalingAction, join_reasons
 from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh

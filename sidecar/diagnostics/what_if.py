@@ -8,10 +8,10 @@ from typing import Final
 from trimtab.assignor.decisions import size_group
 from trimtab.assignor.model import ConsumerGroup, Load, PlacementPlan, PlacementPolicy, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
-from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.control_loop import distinguish_members
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.group_model import GroupModel, build_group_model

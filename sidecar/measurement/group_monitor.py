@@ -7,9 +7,9 @@ from typing import Final, Protocol
 
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.kafka.broker_client import BrokerClient, ClusterMetadata, GroupCommits, PartitionOffsets
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader

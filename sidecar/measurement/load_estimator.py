@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.choices import QueueKind
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.measurement.observation import ObservedGroup
 from trimtab.sidecar.measurement.write_rate import (
     OffsetReadings,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from trimtab.common.choices import QueueKind
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.decision.hpa_behavior import MAX_POLICY_PERIOD_S, FallbackBehavior, SelectPolicy
 from trimtab.sidecar.decision.schedule import explain_invalid_cron
 from trimtab.sidecar.settings.fields import ScalingRulesSetting, SchedulePeriodSetting, ToleranceSetting

@@ -7,9 +7,9 @@ library and no numpy, so that `--help` is quick.
 from pathlib import Path
 from typing import Final, Literal
 
-from trimtab.common.choices import DEFAULT_HEURISTIC, QueueKind
 from trimtab.common.control_topics.topics import DECISION_TOPIC, PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.settings_model import ByteRate, Duration, SettingsModel, TopicList, setting
+from trimtab.common.shared_defaults import DEFAULT_HEURISTIC, QueueKind
 from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.settings.fields import (
     FreshnessSlo,

@@ -19,8 +19,8 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.settings import LakeConfig, parse_lake_config
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 

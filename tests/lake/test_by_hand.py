@@ -10,7 +10,7 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
-from trimtab.consumer_sdk.lake.lake import SparkLake
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)

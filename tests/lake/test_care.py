@@ -16,7 +16,6 @@ from trimtab.consumer_sdk.errors import CommitConflictError
 from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.maintenance import (
     CompactionResult,
     ExpiryPolicy,
@@ -28,6 +27,7 @@ from trimtab.consumer_sdk.lake.maintenance import (
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 P0, P3 = TopicPartition("orders", 0), TopicPartition("orders", 3)
 DAY = 86_400.0

@@ -12,9 +12,9 @@ import yaml
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

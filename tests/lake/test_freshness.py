@@ -15,8 +15,8 @@ from steady import Steady, steady
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -14,9 +14,9 @@ from confluent_kafka.admin import NewTopic
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import MissingOffsets, OffsetGap
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)

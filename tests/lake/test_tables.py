@@ -14,9 +14,9 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, TableSchemaMismatchError, TransformError
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import decode_values
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.schema.record_columns import build_record_batch
 from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
 JSON = {"lake_decoder": "json", "lake_schema": "id BIGINT, name STRING, at TIMESTAMP"}

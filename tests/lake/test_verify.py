@@ -14,10 +14,10 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.cli.tables import verify
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA, build_record_batch
 from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.verify.lake_verification import LakeVerification, TableKindRules
 from trimtab.consumer_sdk.lake.verify.table_verification import TableVerification, sample_everything
 from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog, build_reader_settings

@@ -20,9 +20,9 @@ from trimtab.assignor.model import ConsumerGroup, Load, Member, Move, PlacementP
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
-from trimtab.common.choices import QueueKind
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
     CapacityBounds,

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import decode_values
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 log = logging.getLogger("trimtab.lake")
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake import settings as lake_config
-from trimtab.consumer_sdk.lake.lake import SparkLake, StoredTable
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER_SUFFIX, TableNames, dead_letter_table
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake, StoredTable
 from trimtab.consumer_sdk.lake.verify import table_verification as checks
 from trimtab.consumer_sdk.lake.verify.table_rows import SparkTableRows, find_missing_coordinates
 

@@ -42,13 +42,13 @@ from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionEr
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
 from trimtab.consumer_sdk.lake.factory import start_lake
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Lake, RecordConsumer, new_attempt_id
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, describe_conflicts
 from trimtab.consumer_sdk.lake.retry import RetryBackoff, bound_by_deadline
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.settings import LakeConfig, SessionConfig, parse_lake_config
 from trimtab.consumer_sdk.lake.spark.warmup import rehearse_flush
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, RecordRun
 from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch

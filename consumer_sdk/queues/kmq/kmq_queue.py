@@ -42,7 +42,7 @@ from trimtab.consumer_sdk.queues.message_headers import (
     parse_delivery_count,
     read_trimtab_headers,
 )
-from trimtab.consumer_sdk.queues.queue import MessageQueue
+from trimtab.consumer_sdk.queues.message_queue import MessageQueue
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 log = logging.getLogger("trimtab.queues")

@@ -47,8 +47,8 @@ from trimtab.consumer_sdk.queues.message_headers import (
     REASON_HEADER,
     build_forwarded_headers,
 )
+from trimtab.consumer_sdk.queues.message_queue import MessageQueue, QueuedSettlement
 from trimtab.consumer_sdk.queues.ordered.key_ordering import KeyOrdering
-from trimtab.consumer_sdk.queues.queue import MessageQueue, QueuedSettlement
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import ACK_REQUEST, SettlementAction, SettlementRequest
 

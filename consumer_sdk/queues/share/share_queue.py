@@ -33,7 +33,7 @@ from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.message_fetch import close_on_error, convert_transient_errors
-from trimtab.consumer_sdk.queues.queue import MessageQueue, QueuedSettlement
+from trimtab.consumer_sdk.queues.message_queue import MessageQueue, QueuedSettlement
 from trimtab.consumer_sdk.queues.settings import QueueSettings, parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
 from trimtab.consumer_sdk.queues.share.broker_features import require_share_groups

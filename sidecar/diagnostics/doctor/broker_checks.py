@@ -17,12 +17,12 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.heuristics.registry import get_heuristic
-from trimtab.common.choices import QueueKind
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import PeerError, SaslAuthenticationError, SettingError, TlsHandshakeError
 from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.diagnostics.doctor import checks
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (

@@ -16,7 +16,6 @@ from pyspark.sql import functions as sql
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
-from trimtab.consumer_sdk.lake.lake import StoredTable
 from trimtab.consumer_sdk.lake.maintenance import (
     SECONDS_PER_HOUR,
     ExpiryPolicy,
@@ -28,6 +27,7 @@ from trimtab.consumer_sdk.lake.maintenance import (
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
 from trimtab.consumer_sdk.lake.spark.session import java_session
+from trimtab.consumer_sdk.lake.spark_lake import StoredTable
 
 MAX_FILE_SIZE_SETTING: Final = "spark.databricks.delta.optimize.maxFileSize"
 MIN_FILE_SIZE_SETTING: Final = "spark.databricks.delta.optimize.minFileSize"

@@ -31,7 +31,6 @@ from trimtab.consumer_sdk.errors import (
 from trimtab.consumer_sdk.lake.formats.delta import arrow_files, link_log_store
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedFiles, VersionedOffsets
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.column_mapping import explain_mismatch, spark_schema_of
@@ -40,6 +39,7 @@ from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_change
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.session import java_frame, java_session
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 log = logging.getLogger("trimtab.lake")
 

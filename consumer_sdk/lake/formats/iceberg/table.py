@@ -24,7 +24,6 @@ from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
 from trimtab.consumer_sdk.lake.interfaces import Frame, StagedFiles, VersionedOffsets
-from trimtab.consumer_sdk.lake.lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     ATTEMPT_PROPERTY,
@@ -42,6 +41,7 @@ from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange, find
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
 from trimtab.consumer_sdk.lake.spark.session import java_session, py4j_gateway
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 log = logging.getLogger("trimtab.lake")
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
-from trimtab.common.choices import QueueKind
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import SettingError
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
+from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
     DecisionMemory,
