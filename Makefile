@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults docs proto clean help
 
-help: ## what can be made
+help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
 EXTRAS := lake,plot,aiokafka,certify,registry,kubernetes,keda,racks
@@ -28,23 +28,23 @@ UV := $(BIN)/uv pip install --system-certs --python $(BIN)/python -c constraints
 	@$(UV) -r pyproject.toml --extra dev || $(PIP) install --progress-bar on -c constraints.txt -e '.[$(EXTRAS),dev]'
 	@touch $@
 
-demo: .venv/.run ## the whole path on an embedded broker: producers, steered consumers, lake tables, the proof
+demo: .venv/.run ## run the whole path on an embedded broker: producers, autoscaled consumers, lake tables, verification
 	@$(BIN)/trimtab demo
 
 WORKERS ?= 2
-test: .venv/.dev ## all tests but those on Kubernetes and of the images; each of WORKERS has a broker and a Spark session
+test: .venv/.dev ## run all tests except test-kubernetes and test-containers; each of WORKERS has a broker and a Spark session
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 30
 
-kubernetes: .venv/.dev ## the programs of a Kubernetes control plane and of KEDA, found or built from source once
+kubernetes: .venv/.dev ## find the binaries of a Kubernetes control plane and of KEDA, or build them from source once
 	@PYTHONPATH=tests $(BIN)/python -m cluster.binaries
 
-test-kubernetes: kubernetes ## tests on a real Kubernetes API server and its controllers, with a real KEDA
+test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA
 	@$(BIN)/python -m pytest -m kubernetes
 
-test-containers: .venv/.dev ## builds and runs both images; needs a Docker engine, or dockerd and debootstrap as root
+test-containers: .venv/.dev ## build and run both images; needs a Docker engine, or dockerd and debootstrap as root
 	@$(BIN)/python -m pytest -m containers -s
 
-check: .venv/.dev ## format, lint, types, import contracts
+check: .venv/.dev ## check format, lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -52,21 +52,21 @@ check: .venv/.dev ## format, lint, types, import contracts
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 120 assignor/heuristics/steady consumer_sdk/queues
 	$(BIN)/lint-imports
 
-docs: .venv/.dev ## the settings tables of the docs, from the settings models
+docs: .venv/.dev ## write the settings tables of the docs from the settings models
 	@PYTHONPATH=tests $(BIN)/python -m settings_docs
 
-proto: .venv/.dev ## the Python code of the protocol that KEDA speaks; it is committed
+proto: .venv/.dev ## generate the committed Python code of KEDA's gRPC protocol
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
 		trimtab/sidecar/targets/keda/externalscaler.proto
 
-bench: .venv/.dev ## measured comparisons, short versions; each ends with one line RESULT {json}
+bench: .venv/.dev ## run all benchmarks, short versions; each ends with one line RESULT {json}
 	@for b in benchmarks/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$b || exit 1; done
 
-bench-assign: .venv/.dev ## assigning in a rebalance, beside Kafka's, kafka-python's and aiokafka's assignors; and by racks
+bench-assign: .venv/.dev ## CPU time of an assignment compared with Kafka's, kafka-python's and aiokafka's assignors; also rack-aware
 	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png
 	@$(BIN)/python benchmarks/bench_racks.py --ticks 0
 
-bench-autoscale: kubernetes ## Trimtab beside KEDA's kafka scaler on a real Kubernetes control plane; 16 minutes
+bench-autoscale: kubernetes ## compare Trimtab with KEDA's kafka scaler on a real Kubernetes control plane; 16 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_autoscale.py --seconds 240 --thresholds 100 200 \
 		--plot docs/bench-autoscale.png
 
@@ -74,35 +74,35 @@ N ?= 1000
 SEED ?= 1
 FORMAT ?= iceberg
 STAGE ?= spark
-faults: .venv/.dev ## faults on real parts, N of them as SEED says; every record and every owner is checked
+faults: .venv/.dev ## inject N faults drawn from SEED into real processes; check every record and owner. FORMAT: lake.format, STAGE: lake.file.writer
 	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT) --stage $(STAGE)
 
 KILLS ?= 200
-faults-queues: .venv/.dev ## KILLS of a queue's workers and trackers under load; every message is accounted for
+faults-queues: .venv/.dev ## kill a queue's workers and trackers KILLS times under load; account for every message
 	@PYTHONPATH=tests $(BIN)/python -m faults.queues --kills $(KILLS) --seed $(SEED)
 
-simulate-faults: .venv/.dev ## N simulated histories with faults, from SEED on; N=1 tells one step by step
+simulate-faults: .venv/.dev ## simulate N histories with faults, starting at SEED; N=1 prints every step of one
 	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED) $(if $(JOBS),--jobs $(JOBS))
 
-bench-racks: .venv/.dev ## what fewer bytes across racks cost, and how many there are on three brokers in three racks
+bench-racks: .venv/.dev ## cost of less cross-rack traffic, and the traffic between three brokers in three racks
 	@$(BIN)/python benchmarks/bench_racks.py --plot docs/rack-awareness.png
 	@$(BIN)/python benchmarks/bench_fetch_racks.py
 
-bench-bounce: .venv/.dev ## rolling bounce: what partitions wait, beside Java's consumer; three runs, 13 minutes
+bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's consumer; three runs, 13 minutes
 	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
 
-bench-ingest: .venv/.dev ## Kafka to table, one process, beside Structured Streaming, delta-rs, a plain loop; 17 minutes
+bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; 17 minutes
 	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
 
 DAYS ?= 30
-bench-month: .venv/.dev ## a simulated month with faults, beside lag-threshold autoscalers; 15 minutes on two free cores
+bench-month: .venv/.dev ## a simulated month with faults, compared with lag-threshold autoscalers; 15 minutes on two free cores
 	@$(BIN)/python benchmarks/bench_month.py --days $(DAYS) --plot docs/bench-month.png
 
-bench-latency: .venv/.dev ## produced to handled by heuristic, live, beside Kafka's range; 15 minutes
+bench-latency: .venv/.dev ## end-to-end latency by heuristic, compared with Kafka's range; 15 minutes
 	@$(BIN)/python benchmarks/bench_latency.py --seconds 30 --match --plot docs/bench-latency.png
 
-bench-queues: .venv/.dev ## the kinds of queue beside a plain group: throughput, latency, redelivery; 10 minutes
+bench-queues: .venv/.dev ## queue kinds compared with a plain group: throughput, latency, redelivery; 10 minutes
 	@$(BIN)/python benchmarks/bench_queues.py --workers 1 4 16 --sizes 100 1000 --plot docs/queues.png
 
-clean: ## remove what make has built here
+clean: ## remove everything that make created
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out

@@ -24,14 +24,16 @@ def compact(options: CompactOptions) -> None:
     settings = load_lake_settings(options.config, options.warehouse)
     size = None if options.target_size is None else parse_bytes(options.target_size, "--target-size")
     with open_lake_session(settings) as lake:
-        names, keeper = _select_written(lake, options.tables), create_maintenance(lake)
+        names, table_maintenance = _select_written(lake, options.tables), create_maintenance(lake)
         if options.dry_run:
-            plans, code = _run_for_each(names, lambda name: (name, keeper.plan_compaction(name, size)))
+            plans, code = _run_for_each(
+                names, lambda name: (name, table_maintenance.plan_compaction(name, size))
+            )
             lines = [(name, *_format_amount(small.files, small.bytes)) for name, small in plans]
             print_table(["table", "would rewrite", "size"], lines)
             raise typer.Exit(code)
         done, code = _run_for_each(
-            names, lambda name: maintenance.compact_table(keeper, name, size, _create_backoff())
+            names, lambda name: maintenance.compact_table(table_maintenance, name, size, _create_backoff())
         )
     rows = [
         (d.table, *_format_amount(d.old_files, d.bytes), f"{d.new_files:,}", f"{d.lost_races:,}")
@@ -50,10 +52,10 @@ def expire(options: ExpireOptions) -> None:
     )
     policy.check_ages()
     with open_lake_session(load_lake_settings(options.config, options.warehouse)) as lake:
-        keeper, now = create_maintenance(lake), SystemClock().wall()
+        table_maintenance, now = create_maintenance(lake), SystemClock().wall()
         done, code = _run_for_each(
             _select_written(lake, options.tables),
-            lambda name: maintenance.expire_table(keeper, name, policy, now, _create_backoff()),
+            lambda name: maintenance.expire_table(table_maintenance, name, policy, now, _create_backoff()),
         )
     rows = [
         # Spark's VACUUM deletes both kinds and does not count orphans apart

@@ -217,7 +217,7 @@ def _describe_login_error(config: Mapping[str, Any], address: tuple[str, int], e
     uses_callback = client_config.sasl_mechanism(config) == "OAUTHBEARER"
     credentials = tokens.OAUTH_CALLBACK_SETTING if uses_callback else "sasl.username and sasl.password"
     return (
-        f"{_format_address(address)} refuses to log us in{user}: {reason}; mend {credentials}, "
+        f"{_format_address(address)} refuses to log us in{user}: {reason}; correct {credentials}, "
         "or sasl.mechanism"
     )
 

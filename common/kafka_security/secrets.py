@@ -95,7 +95,7 @@ def _reader(name: str, environ: Mapping[str, str]) -> Callable[[re.Match[str]], 
         if kind == "file":
             return _read_secret_file(name, Path(source))
         if source not in environ:
-            raise SettingError(f"{name}: the environment has no {source}; set it, or mend the name")
+            raise SettingError(f"{name}: the environment has no {source}; set it, or correct the name")
         return environ[source]
 
     return read_secret

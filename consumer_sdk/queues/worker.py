@@ -49,7 +49,7 @@ IDLE_WAIT_S: Final = 0.2  # also the latency of `stop`
 BUSY_WAIT_S: Final = 0.02  # also the delay of the next message when a handler is done
 
 
-class Retry(Exception):
+class Retry(Exception):  # noqa: N818 - control flow of a handler, no error
     """Raised by a handler to have the message redelivered after `delay` seconds."""
 
     def __init__(self, delay: float = 0.0) -> None:
@@ -58,7 +58,7 @@ class Retry(Exception):
         self.delay = delay
 
 
-class Reject(Exception):
+class Reject(Exception):  # noqa: N818 - as Retry
     """Raised by a handler to reject the message."""
 
 

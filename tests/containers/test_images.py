@@ -161,7 +161,7 @@ def test_sidecar_image_runs(  # noqa: PLR0913 - fixtures
     environment = {"TRIMTAB_HEALTH": f"{page}/healthz"}
     with running(docker, images["sidecar"], arguments, volumes=volumes, environment=environment) as container:
         eventually(lambda: "last iteration" in fetch(f"{page}/healthz"), TIMEOUT)
-        eventually(lambda: "trimtab_write_speed" in fetch(f"{page}/metrics"), TIMEOUT)
+        eventually(lambda: "trimtab_write_rate_bytes_per_second" in fetch(f"{page}/metrics"), TIMEOUT)
         eventually(lambda: is_healthy(container), TIMEOUT)
         container.stop(timeout=30)
         assert container.wait()["StatusCode"] == 0, read_log(container)

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from simulation import green
 from simulation.membership import Cluster
-from simulation.network import Unreachable
+from simulation.network import UnreachableError
 from trimtab.assignor.model import TopicPartition
 
 MOST: Final = 40
@@ -115,7 +115,7 @@ class Fetcher:
             found: tuple[int, int] = self._at.network.call(
                 lambda respond: respond((log.lows[_key(raw)], log.ends[_key(raw)]))
             )
-        except Unreachable:
+        except UnreachableError:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT)) from None
         return found
 
@@ -123,7 +123,7 @@ class Fetcher:
         """Return the group's committed offsets. Raises KafkaException."""
         try:
             known = self._at.network.call(lambda respond: respond(dict(self._at.group.offsets)))
-        except Unreachable:
+        except UnreachableError:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT)) from None
         found = ((raw, *known.get(_key(raw), (OFFSET_INVALID, ""))) for raw in partitions)
         return [

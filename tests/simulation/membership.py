@@ -32,7 +32,7 @@ from kafka.structs import TopicPartition as KafkaPartition
 
 from simulation import broker, green
 from simulation.broker import Answer, Group, Log
-from simulation.network import Handler, Network, Unreachable
+from simulation.network import Handler, Network, UnreachableError
 from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator
 
 UNJOINED: Final = "unjoined"
@@ -224,7 +224,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         """Leave, even if the coordinator is unreachable."""
         member = self._generation.member_id
         if self.state != UNJOINED and member:
-            with suppress(Unreachable):
+            with suppress(UnreachableError):
                 self._at.network.call(lambda respond: self._at.group.leave(member, respond), twice=False)
         self.reset_generation()
 
@@ -359,7 +359,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
     def _ask(self, handler: Handler, *, twice: bool = True) -> Answer:
         try:
             answer: Answer = self._at.network.call(handler, twice=twice)
-        except Unreachable as error:
+        except UnreachableError as error:
             raise KafkaConnectionError(str(error)) from None
         return answer
 
@@ -406,7 +406,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
     def _metadata_loop(self) -> None:
         while not self._closed:
             names = set(self._subscription.subscription or ())
-            with suppress(Unreachable):
+            with suppress(UnreachableError):
                 self._metadata.known = self._at.network.call(
                     lambda respond, names=names: respond(self._list_partitions(names))
                 )

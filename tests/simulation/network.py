@@ -15,7 +15,7 @@ Handler = Callable[[Callable[[Any], None]], None]
 """Handles a request when it arrives, and calls what it is given with the answer, now or later."""
 
 
-class Unreachable(Exception):
+class UnreachableError(Exception):
     """No response: the request may or may not have been handled."""
 
 
@@ -48,7 +48,7 @@ class Network:
         return self.hub.now < max(self._down, self._cut.get(name, 0.0))
 
     def call(self, handler: Handler, *, twice: bool = True) -> Any:
-        """Send a request from the current process and wait for the response. Raises Unreachable.
+        """Send a request from the current process and wait for the response. Raises UnreachableError.
 
         With `twice` it may be handled again later, as when a client retries.
         """
@@ -95,6 +95,6 @@ class Network:
     def _fail(self, future: Future) -> None:
         def fail() -> None:
             if not future.done():
-                future.set_exception(Unreachable("no answer"))
+                future.set_exception(UnreachableError("no answer"))
 
         self.hub.at(self.hub.rng.uniform(0.05, 1.0), fail)

@@ -8,7 +8,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from simulation import broker, green
 from simulation.membership import Cluster
-from simulation.network import Unreachable
+from simulation.network import UnreachableError
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
@@ -107,7 +107,7 @@ def _partitions(data: bytes) -> frozenset[TopicPartition]:
 def _asked(cluster: Cluster, operation: Callable[[], Any]) -> Any:
     try:
         return cluster.network.call(lambda respond: respond(operation()), twice=False)
-    except Unreachable:
+    except UnreachableError:
         raise BrokerTimeoutError("simulated: no answer") from None
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from simulation import green
 from simulation.fetching import Fetcher
 from simulation.membership import Client, ClientSettings, Cluster
-from simulation.network import Unreachable
+from simulation.network import UnreachableError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.lake import ingest
@@ -65,7 +65,7 @@ class Following(ControlTopicReader):
         while not self._closing.is_set():
             try:
                 found = host.cluster.network.call(lambda respond, taken=taken: respond(host.control[taken:]))
-            except Unreachable:
+            except UnreachableError:
                 found = []
             else:
                 self._initial_read_done.set()

@@ -18,7 +18,7 @@ EVENT_REASON_BY_ACTION: Final[Mapping[ScalingAction, str]] = {
     ScalingAction.REPLACE: "Replaced",
     ScalingAction.SURGE: "Replaced",
     ScalingAction.DRAIN: "Draining",
-    ScalingAction.CANCEL_DRAIN: "Undrained",
+    ScalingAction.CANCEL_DRAIN: "DrainCancelled",
     ScalingAction.STOP: "ScaledDown",
     ScalingAction.ADOPT_EXTERNAL: "AdoptedExternalScaling",
     ScalingAction.PLACE: "Rebalanced",
