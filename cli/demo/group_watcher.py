@@ -15,6 +15,7 @@ from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
+from trimtab.sidecar.decision.decision import join_reasons
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.measurement.observation import ObservedGroup
 
@@ -30,7 +31,7 @@ class ObservedDecision:
 
     at: float
     action: str
-    reasons: tuple[str, ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,9 @@ class GroupWatcher:
             return self._last_snapshot.numbers, ()
         self._last_decision_time = fresh[-1]["time"]
         news = tuple(
-            ObservedDecision(v["time"] - self._started_wall, v["action"], tuple(v["reasons"]))
+            ObservedDecision(
+                v["time"] - self._started_wall, v["action"], join_reasons(tuple(v["reasons"]), v["failure"])
+            )
             for v in fresh
             if v["action"] not in QUIET_ACTIONS
         )

@@ -144,7 +144,7 @@ class DemoRunner:
             snapshot = watcher.take_snapshot()
             self._history.snapshots.append(snapshot)
             for decision in snapshot.new_decisions:
-                self._history.add_event(decision.at, decision.action, "; ".join(decision.reasons))
+                self._history.add_event(decision.at, decision.action, decision.reason)
             done = is_over(snapshot)  # may add an event, which this refresh displays
             self._screen.refresh()
             if done:

@@ -91,6 +91,11 @@ class ScalingDecision:
         """Return whether both decisions act alike; metrics and reasons may differ."""
         return _action_key(self) == _action_key(other)
 
+    @property
+    def reason_text(self) -> str:
+        """Reasons, and the failure if it was not carried out."""
+        return join_reasons(self.reasons, self.failure)
+
     def format_line(self) -> str:
         """Return the decision as one log line."""
         n = self.metrics
@@ -107,7 +112,7 @@ class ScalingDecision:
         cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
         epoch = f", epoch {self.plan.epoch}" if self.plan else ""
         figures = f"{n.replica_summary}; {load}{reading}{crossing}{missing}{cost}{epoch}"
-        return f"{self.action}: {join_reasons(self.reasons, self.failure)} ({figures})"
+        return f"{self.action}: {self.reason_text} ({figures})"
 
 
 def join_reasons(reasons: tuple[str, ...], failure: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.units import format_bytes, format_count, format_rate
-from trimtab.sidecar.decision.decision import ScalingAction, join_reasons
+from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 
@@ -85,10 +85,10 @@ def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
     last, change = explanation.decision, explanation.last_change
     lines = [_describe_replicas(last, now), *_describe_load(last), *_describe_limits(last)]
     if last.action is ScalingAction.HOLD:
-        lines.append(f"Last decision: no change: {join_reasons(last.reasons, last.failure)}.")
+        lines.append(f"Last decision: no change: {last.reason_text}.")
     if change is not None:
         when = "Now" if change is last else f"{format_age(now - change.time)} ago"
-        reasons = join_reasons(change.reasons, change.failure)
+        reasons = change.reason_text
         lines.append(f"{when} {SENTENCE_BY_ACTION[change.action]}: {reasons}.")
     author = last.author or "a sidecar"
     if is_fresh(last, now):
@@ -140,7 +140,7 @@ def format_decision_line(record: DecisionRecord) -> str:
     iterations = f", {record.iterations} iterations" if record.iterations > 1 else ""
     moves = f", {_count_partitions(count)} moved" if count else ""
     return (
-        f"{record.action}: {join_reasons(record.reasons, record.failure)} ({n.replica_summary}; "
+        f"{record.action}: {record.reason_text} ({n.replica_summary}; "
         f"needed {format_rate(n.needed_rate)}{moves}{iterations})"
     )
 

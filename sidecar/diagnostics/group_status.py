@@ -176,7 +176,7 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
         planned=None if plan is None else plan.replicas,
         desired=None if current is None else current.metrics.desired_replicas,
         epoch=None if plan is None else plan.epoch,
-        last_decision=None if last is None else f"{last.action}: {'; '.join(last.reasons)}",
+        last_decision=None if last is None else f"{last.action}: {last.reason_text}",
         decision_age_seconds=None if last is None else snapshot.time - last.until,
         is_managed=current is not None,
         sidecar_ended=last is not None and last.is_final,

@@ -89,10 +89,13 @@ class ControlTopicStore:
         if self._decisions_denied:
             return ()
         messages: list[Message] = []
+        offsets = dict(self._next_decision_offsets)
         try:
-            for message in self._read_messages(self._settings.decision_topic, self._next_decision_offsets):
-                self._next_decision_offsets[message.partition() or 0] = (message.offset() or 0) + 1
+            for message in self._read_messages(self._settings.decision_topic, offsets):
+                offsets[message.partition() or 0] = (message.offset() or 0) + 1
                 messages.append(message)
+            # last: after a timeout the next call reads the same records again
+            self._next_decision_offsets = offsets
         except BrokerTimeoutError as error:
             cause = error.__cause__
             if not isinstance(cause, KafkaException) or not is_authorization_error(cause):

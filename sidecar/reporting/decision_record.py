@@ -24,7 +24,7 @@ from trimtab.common.control_topics.versioned_json import (
     encode_control_value,
 )
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction
+from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
 RECORD_SLOTS: Final = 128  # keys of a group: the compacted topic stays bounded
@@ -91,6 +91,11 @@ class DecisionRecord:
     author: SidecarIdentity | None = None
     is_final: bool = False
     failure: str = ""
+
+    @property
+    def reason_text(self) -> str:
+        """Reasons, and the failure if the decision was not carried out."""
+        return join_reasons(self.reasons, self.failure)
 
     @property
     def key(self) -> str:

@@ -28,7 +28,7 @@ import logging
 import random
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException
@@ -304,6 +304,7 @@ class LakeWriter:
         if flight is None or not flight.done:
             return
         self._in_flight = None
+        self._flush_hangs = False  # it has ended after all
         try:
             outcome = flight.future.result()
         except TrimtabError as error:
@@ -362,9 +363,11 @@ class LakeWriter:
         if self._closed:
             return
         self._closed = True
+        with suppress(Exception):  # the error that led here counts
+            self._collect_outcome()  # a batch that landed meanwhile is not given up
         unwritten = sorted(self._positions.unwritten_ranges().items())
         if ranges := ", ".join(f"{p} offsets {first}-{end - 1}" for p, (first, end) in unwritten):
-            log.warning("records given up, for the next owner to read again: %s", ranges)
+            log.warning("offsets given up, for the next owner to read unless the table has them: %s", ranges)
         # Without a flight, the revocation on closing the consumer waits for no flush.
         flight, self._in_flight = self._in_flight, None
         if flight is not None:

@@ -143,7 +143,7 @@ def check_last_decision(last: DecisionRecord | None, plan: GroupPlan | None, now
             "a plan exists, but no decision",
             "start the sidecar; if it is running, its log says why it records no decisions",
         )
-    decision = f"{last.action}: {'; '.join(last.reasons)}"
+    decision = f"{last.action}: {last.reason_text}"
     age, sidecar = format_age(now - last.until), last.author or "the sidecar"
     if not is_fresh(last, now):
         end = f"ended {age} ago" if last.is_final else f"has been silent for {age}"
@@ -157,6 +157,12 @@ def check_last_decision(last: DecisionRecord | None, plan: GroupPlan | None, now
             check,
             f"decision {age} ago, with trouble: {'; '.join(last.trouble)}",
             "fix the reported trouble; until then the sidecar changes nothing that depends on it",
+        )
+    if last.failure:
+        return failed(
+            check,
+            f"{sidecar} could not carry out its decision {age} ago: {decision}",
+            "fix the reported cause; the sidecar retries in each iteration",
         )
     return passed(check, f"managed by {sidecar}; decision {age} ago: {decision}")
 

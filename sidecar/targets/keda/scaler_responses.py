@@ -56,7 +56,7 @@ def apply_report(
         has_sight=report.is_leader and (state.has_sight or sighted),  # a standby reports nothing
         blind_iterations=0 if sighted else state.blind_iterations + 1,
         is_idle=sighted and is_idle(report.write_rates),
-        last_reasons="; ".join(report.decision.reasons),
+        last_reasons=report.decision.reason_text,
     )
     reason = explain_unavailability(new, limits, now)
     if now - state.last_iteration_at > limits.silent_seconds:

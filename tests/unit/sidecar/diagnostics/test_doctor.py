@@ -99,6 +99,7 @@ def test_clock_behind_is_detected() -> None:
         (None, PLAN, FindingLevel.FAILED, "no decision"),
         (replace(LAST, until=NOW - 600), PLAN, FindingLevel.FAILED, "silent for 10 min"),
         (replace(LAST, trouble=("broker 2 is away",)), PLAN, FindingLevel.FAILED, "broker 2 is away"),
+        (replace(LAST, failure="quota exceeded"), PLAN, FindingLevel.FAILED, "not done: quota exceeded"),
     ],
 )
 def test_last_decision_shows_the_sidecars_state(

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from policies import build_policy
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.explain.run import parse_local_time
@@ -162,6 +163,7 @@ def test_alternatives_are_described() -> None:
 
 
 P = tuple(TopicPartition("t", n) for n in range(4))
+POLICY = build_policy()  # its placement is replaced by the plan's
 
 
 def group(*, draining: tuple[str, ...] = (), speed: float = 30.0) -> GroupBaseline:
@@ -174,17 +176,17 @@ def group(*, draining: tuple[str, ...] = (), speed: float = 30.0) -> GroupBaseli
 
 def test_alternatives_use_the_leaders_placement() -> None:
     """One fewer overloads the rest, or fits with less load; one more fits."""
-    fewer, more = compute_alternatives(group())
+    fewer, more = compute_alternatives(group(), POLICY)
     assert (fewer.consumers, fewer.moves, fewer.fill, fewer.fits) == (1, 2, pytest.approx(1.2), False)
     assert (more.consumers, more.fits) == (3, True)
-    assert compute_alternatives(group(speed=20.0))[0].fits
+    assert compute_alternatives(group(speed=20.0), POLICY)[0].fits
 
 
 def test_alternatives_need_a_stable_group() -> None:
     """There are none during a drain or rebalance, and none without a plan."""
-    assert compute_alternatives(group(draining=("a",))) == ()
-    assert compute_alternatives(replace(group(), plan=None)) == ()
-    assert compute_alternatives(replace(group(), group=ObservedGroup(GroupState.REBALANCING))) == ()
+    assert compute_alternatives(group(draining=("a",)), POLICY) == ()
+    assert compute_alternatives(replace(group(), plan=None), POLICY) == ()
+    assert compute_alternatives(replace(group(), group=ObservedGroup(GroupState.REBALANCING)), POLICY) == ()
 
 
 ZONE = timezone(timedelta(hours=2))

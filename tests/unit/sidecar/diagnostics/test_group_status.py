@@ -89,6 +89,13 @@ def test_status_has_the_groups_totals() -> None:
     assert status.sidecar_summary == "decision 0 s ago: hold: 2 is right"
 
 
+def test_status_shows_a_decision_that_was_not_carried_out() -> None:
+    """The summary ends with the failure."""
+    status = build_group_status(snapshot(decisions=(record(failure="quota exceeded"),)))
+    assert status.sidecar_summary == "decision 0 s ago: hold: 2 is right; not done: quota exceeded"
+    assert status.last_decision == "hold: 2 is right; not done: quota exceeded"
+
+
 def test_missing_consumer_is_dead() -> None:
     """A consumer of the last decision or an earlier snapshot is dead unless drained or stopped."""
     assert states(build_group_status(snapshot()))["c"] is ConsumerState.DEAD

@@ -17,8 +17,9 @@ from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer import writer as writer_module
-from trimtab.consumer_sdk.lake.writer.flush import FlushBatch
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONFIG: dict[str, Any] = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "lake"}
@@ -198,6 +199,46 @@ def test_a_hanging_flush_is_waited_for_once(caplog: pytest.LogCaptureFixture) ->
     assert time.monotonic() - started_at < 2.8 * timeout_s
     assert any(line.startswith("the lake hangs") for line in caplog.messages)
     released.set()
+
+
+def test_a_flush_that_hung_and_ended_is_no_hanging_lake(caplog: pytest.LogCaptureFixture) -> None:
+    """After a flush that ended late, close() waits for the thread as usual and reports no hang."""
+    released = threading.Event()
+    lake = Lake()
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "100 ms"}, lake=lake)
+    writer.on_assign(None, [RawPartition("a", 1)])
+    lake.open_table = lambda _: released.wait(20) and None  # type: ignore[assignment, method-assign]
+    writer.write([Record(0)])
+    with pytest.raises(LakeUnavailableError):
+        writer.flush()
+    flight = writer._in_flight  # pyright: ignore[reportPrivateUsage] - its end is not visible outside
+    assert flight is not None
+    released.set()
+    assert flight.wait(10)
+    writer.close()
+    assert not any(line.startswith("the lake hangs") for line in caplog.messages)
+
+
+def test_a_batch_that_landed_is_not_given_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application error ends the writer after the commit: Kafka gets the offset, the log none."""
+    consumer, commits = EmptyConsumer(), list[Any]()
+    consumer.commit = lambda **given: commits.append(given["offsets"])  # type: ignore[method-assign]
+
+    def commit(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        return BatchCommitted(batch, ())
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", commit)
+    writer = LakeWriter(consumer, CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1)])
+    writer.write([Record(0)])
+    flight = writer._in_flight  # pyright: ignore[reportPrivateUsage] - its end is not visible outside
+    assert flight is not None
+    assert flight.wait(10)
+    writer.__exit__(KeyError)
+    assert [(p.topic, p.partition, p.offset) for offsets in commits for p in offsets] == [("a", 1, 1)]
+    assert not any("given up" in line for line in caplog.messages)
 
 
 def test_the_example_in_the_docstring_is_code() -> None:
