@@ -35,7 +35,7 @@ from typing import (
 
 import typer
 
-from trimtab.common.settings_model import ByteRate, Duration, Setting, list_settings
+from trimtab.common.settings_model import NO_DEFAULT_TEXT, ByteRate, Duration, Setting, list_settings
 
 KafkaPairs: TypeAlias = Annotated[
     list[str] | None, typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}.")
@@ -125,7 +125,7 @@ def _list_own_parameters(options: type[CommandOptions]) -> list[inspect.Paramete
 
 
 def _build_flag(setting: Setting, note: str | None) -> inspect.Parameter:
-    default = "" if setting.default in (None, "–") else f" (default {setting.default})"  # noqa: RUF001
+    default = "" if setting.default in (None, NO_DEFAULT_TEXT) else f" (default {setting.default})"
     text = note or f"{setting.description.removesuffix('.')}{default}."
     kind, metavar = _get_flag_type(setting.annotation)
     option = typer.Option(f"--{setting.name}", help=text, metavar=metavar)

@@ -14,6 +14,7 @@ from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import BrokenHeuristicError, SettingError
+from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.diagnostics.alternatives import compute_alternatives
 from trimtab.sidecar.diagnostics.explanation import (
     AlternativeCount,
@@ -42,7 +43,8 @@ def explain(options: ExplainOptions) -> None:
     explanation = build_explanation(snapshot.decisions, at, options.number)
     if explanation is None:
         raise NoDecisionsError(_explain_no_decisions(snapshot, settings.group))
-    alternatives = _compute_alternatives(snapshot) if at is None else ()  # no rates of the past are kept
+    # no rates of the past are kept
+    alternatives = _compute_alternatives(snapshot, settings.autoscaling_policy) if at is None else ()
     if options.output is PrintFormat.JSON:
         typer.echo(json.dumps(build_explanation_body(explanation, alternatives), indent=2))
     else:
@@ -93,14 +95,15 @@ def _read_snapshot(settings: SidecarSettings) -> LiveGroupSnapshot:
     return snapshot
 
 
-def _compute_alternatives(snapshot: LiveGroupSnapshot) -> Sequence[AlternativeCount]:
+def _compute_alternatives(
+    snapshot: LiveGroupSnapshot, policy: AutoscalingPolicy
+) -> Sequence[AlternativeCount]:
     if snapshot.rate_source != SOURCE_PUBLISHED:
         return ()  # measuring would take a window
     rates = (snapshot.write_rates, snapshot.rate_source)
     try:
-        return compute_alternatives(
-            GroupBaseline(snapshot.group, *rates, snapshot.plan, snapshot.replica_racks)
-        )
+        baseline = GroupBaseline(snapshot.group, *rates, snapshot.plan, snapshot.replica_racks)
+        return compute_alternatives(baseline, policy)
     except BrokenHeuristicError as error:  # the plan's heuristic may need a package that only the leader has
         typer.echo(f"other counts cannot be computed on this machine: {error}", err=True)
         return ()

@@ -63,8 +63,8 @@ def plan(options: PlanOptions) -> None:
     settings = settings if is_known else _adopt_plan_capacity(settings, baseline)
     # --move-cost is a parameter of steady
     tuned = [settings.effective_heuristic if name == "steady" else name for name in heuristics]
-    placement = settings.autoscaling_policy.placement
-    outcomes = evaluate_heuristics(baseline, tuned, placement, REASONS_PER_HEURISTIC)
+    policy = settings.autoscaling_policy
+    outcomes = evaluate_heuristics(baseline, tuned, policy, REASONS_PER_HEURISTIC)
     certified = _certify_outcomes(baseline, settings, outcomes, limit) if options.certify else None
     if options.output is PrintFormat.JSON:
         typer.echo(json.dumps(_build_plan_body(baseline, settings, outcomes, certified), indent=2))
@@ -113,7 +113,7 @@ def _certify_outcomes(
     begun = clock.monotonic()
     with Console(stderr=True).status("bounding the optimum"):
         by_name = certify_sizes(
-            build_sizing_input(baseline, settings.autoscaling_policy.placement),
+            build_sizing_input(baseline, settings.autoscaling_policy),
             [row.heuristic for row in outcomes],
             moves_cost=settings.move_cost_weight,
             left=start_countdown(clock, limit),
@@ -162,7 +162,7 @@ def _build_plan_body(
         "rate_source": baseline.rate_source,
         "cross_rack_bytes_per_s": None if now is None else now.load,
         "notes": (
-            *describe_oversized_partitions(baseline, settings.autoscaling_policy.placement),
+            *describe_oversized_partitions(baseline, settings.autoscaling_policy),
             *(() if now is None else now.notes),
         ),
         "epoch": None if baseline.plan is None else baseline.plan.epoch,

@@ -23,6 +23,7 @@ from trimtab.common.settings_model import (
     setting,
     validate_settings,
 )
+from trimtab.common.shared_defaults import DEFAULT_BATCH_MAX_AGE_S
 from trimtab.common.suggestions import suggest_name
 from trimtab.consumer_sdk.lake.decoding import schema_registry
 from trimtab.consumer_sdk.lake.decoding.schema_registry import REGISTRY_USER_INFO, SCHEMA_REGISTRY_PREFIX
@@ -121,7 +122,7 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
     )
     batch_max_age: Duration = setting(
         "Age of the oldest record at which a table's batch is flushed ([freshness](#freshness-and-metrics)).",
-        default=10.0,
+        default=DEFAULT_BATCH_MAX_AGE_S,
     )
     batch_memory: ByteSize = setting(
         "Limit of all batches being filled.",

@@ -1,8 +1,10 @@
-"""The autoscaling policy (limits, rules, timeouts) and the memory between decisions."""
+"""The autoscaling policy (limits, rules, timeouts) and the memory between decisions.
+
+The policy's defaults are those of the settings (`SidecarSettings.autoscaling_policy`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.sidecar.decision.hpa_behavior import (
@@ -10,25 +12,20 @@ from trimtab.sidecar.decision.hpa_behavior import (
     Direction,
     FallbackBehavior,
     ScaleEvent,
-    ScalingPolicy,
     ScalingRules,
 )
 from trimtab.sidecar.decision.schedule import CronPeriod, resolve_scheduled_limits
 from trimtab.sidecar.measurement.freshness import AgeSample
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy
 
-DEFAULT_SCALE_UP: Final = ScalingRules((ScalingPolicy(4),))
-# Removing a consumer too early costs two rebalances, so scale-in waits as long as the HPA does.
-DEFAULT_SCALE_DOWN: Final = ScalingRules((ScalingPolicy(1),), stabilization_window=300.0)
-
 
 @dataclass(frozen=True, slots=True)
 class FallbackPolicy:
     """Applies once no write rate was known in `failure_threshold` iterations in a row."""
 
-    behavior: FallbackBehavior = FallbackBehavior.CURRENT
-    replicas: int = 0
-    failure_threshold: int = 3
+    behavior: FallbackBehavior
+    replicas: int
+    failure_threshold: int
 
     def resolve_replicas(self, current: int) -> int:
         """Return the recommended count while `current` replicas are planned."""
@@ -45,31 +42,31 @@ class FallbackPolicy:
 class CapacityBounds:
     """Limits of a learned capacity, as shares of the configured one."""
 
-    min_share: float = 0.5
-    max_share: float = 2.0
+    min_share: float
+    max_share: float
 
 
 @dataclass(frozen=True, slots=True)
 class AutoscalingPolicy:
     """Policy of the operator; times in seconds."""
 
-    placement: PlacementPolicy = field(default_factory=PlacementPolicy)
-    min_replicas: int = 1
-    max_replicas: int = 10
-    scale_up: ScalingRules = DEFAULT_SCALE_UP
-    scale_down: ScalingRules = DEFAULT_SCALE_DOWN
-    cooldown: float = 30.0
+    placement: PlacementPolicy
+    min_replicas: int
+    max_replicas: int
+    scale_up: ScalingRules
+    scale_down: ScalingRules
+    cooldown: float
+    fallback: FallbackPolicy
+    idle_after: float  # without records, until the last replica stops; with `min_replicas` 0
+    scale_up_evaluation_window: float  # of consumption, before and after a scale-up
+    scale_up_evaluation_retry: float  # suspension after a scale-up without effect
+    drain_retry: float
+    startup_timeout: float
+    catch_up: CatchUpPolicy
     paused_directions: frozenset[Direction] = frozenset()
     schedule: tuple[CronPeriod, ...] = ()
-    fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
     freshness_slo: float | None = None  # desired p99 of produced to committed
-    idle_after: float = 300.0  # without records, until the last replica stops; with `min_replicas` 0
-    scale_up_evaluation_window: float = 120.0  # of consumption, before and after a scale-up
-    scale_up_evaluation_retry: float = 600.0  # suspension after a scale-up without effect
     learned_capacity_bounds: CapacityBounds | None = None  # None: capacities are not learned
-    drain_retry: float = 60.0
-    startup_timeout: float = 120.0
-    catch_up: CatchUpPolicy = field(default_factory=CatchUpPolicy)
     advisory: bool = False  # the target cannot be scaled: the observed count is recorded
 
     @property

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-MAX_POLICY_PERIOD_S: Final = 1800.0  # seconds; the limit of the HPA
+MAX_POLICY_PERIOD_S: Final = 1800.0  # the limit of the HPA
+DEFAULT_TOLERANCE: Final = 0.1
 
 
 # here, not beside its policy: `--help` names the choices, and must not load numpy
@@ -63,7 +64,8 @@ class ScalingRules:
     policies: tuple[ScalingPolicy, ...] = ()
     select_policy: SelectPolicy = SelectPolicy.MAX
     stabilization_window: float = 0.0  # seconds
-    tolerance: float = 0.1  # share by which the load must differ from what the current count handles
+    # share by which the load must differ from what the current count handles
+    tolerance: float = DEFAULT_TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)

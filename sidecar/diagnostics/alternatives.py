@@ -5,6 +5,7 @@ from typing import Final
 
 from trimtab.assignor.decisions import place_partitions
 from trimtab.assignor.model import Member, PlacementPlan, PlacementPolicy
+from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.group_model import GroupModel
 from trimtab.sidecar.decision.scale_in_selection import OVERLOAD_SLACK, select_victims
 from trimtab.sidecar.diagnostics.explanation import AlternativeCount
@@ -15,8 +16,8 @@ ADDED_CONSUMER_NAME: Final = "+1"  # of the hypothetical additional consumer
 MAX_COMPARED_PARTITIONS: Final = 2000  # the comparison computes up to nine placements
 
 
-def compute_alternatives(baseline: GroupBaseline) -> tuple[AlternativeCount, ...]:
-    """Return the cost of one consumer fewer and one more.
+def compute_alternatives(baseline: GroupBaseline, policy: AutoscalingPolicy) -> tuple[AlternativeCount, ...]:
+    """Return the cost of one consumer fewer and one more, placed as the plan says.
 
     Empty for a group that has no plan or no placement, rebalances, drains or is too large.
     """
@@ -25,8 +26,8 @@ def compute_alternatives(baseline: GroupBaseline) -> tuple[AlternativeCount, ...
         return ()
     if not 0 < len(baseline.write_rates) <= MAX_COMPARED_PARTITIONS:
         return ()
-    policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
-    at = model_baseline(baseline, policy)
+    placement = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
+    at = model_baseline(baseline, replace(policy, placement=placement))
     # forced: the cost is of interest even if the remaining consumers would be overloaded
     victims = select_victims(at, 1, forced=True)
     fewer = (_evaluate(at, at.plan_without(victims), len(at.active) - 1),) if victims else ()

@@ -140,13 +140,13 @@ def _measure_window(
 
 
 def evaluate_heuristics(
-    baseline: GroupBaseline, heuristics: Iterable[str], policy: PlacementPolicy, max_reasons: int
+    baseline: GroupBaseline, heuristics: Iterable[str], policy: AutoscalingPolicy, max_reasons: int
 ) -> tuple[HeuristicOutcome, ...]:
     """Return the result of each heuristic, with the reasons of its first `max_reasons` moves."""
     model = model_baseline(baseline, policy)
     outcomes: list[HeuristicOutcome] = []
     for name in heuristics:
-        plan = size_group(model.build_group(), model.build_load(), replace(policy, heuristic=name))
+        plan = size_group(model.build_group(), model.build_load(), replace(policy.placement, heuristic=name))
         reasons = tuple(f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:max_reasons])
         figures = (plan.consumers, len(plan.moves), plan.r_score, plan.fill)
         # for heuristics that ignore racks, too: it is their cost
@@ -168,20 +168,20 @@ def _compute_cross_rack(
 
 
 def build_sizing_input(
-    baseline: GroupBaseline, policy: PlacementPolicy
+    baseline: GroupBaseline, policy: AutoscalingPolicy
 ) -> tuple[ConsumerGroup, Load, PlacementPolicy]:
     """Return the arguments of `size_group` for the measured group."""
     model = model_baseline(baseline, policy)
-    return model.build_group(), model.build_load(), policy
+    return model.build_group(), model.build_load(), policy.placement
 
 
-def describe_oversized_partitions(baseline: GroupBaseline, policy: PlacementPolicy) -> tuple[str, ...]:
+def describe_oversized_partitions(baseline: GroupBaseline, policy: AutoscalingPolicy) -> tuple[str, ...]:
     """Describe the partitions that exceed a consumer's usable capacity."""
     warning = model_baseline(baseline, policy).describe_oversized_partitions()
     return () if warning is None else (warning,)
 
 
-def model_baseline(baseline: GroupBaseline, policy: PlacementPolicy) -> GroupModel:
+def model_baseline(baseline: GroupBaseline, policy: AutoscalingPolicy) -> GroupModel:
     """Return the decision model of the measured group; all members count as replicas."""
     members, rates = baseline.group.members, baseline.write_rates
     replicas = tuple(ReplicaInstance(m.instance, alive=True, started_at=0.0) for m in members)
@@ -190,4 +190,4 @@ def model_baseline(baseline: GroupBaseline, policy: PlacementPolicy) -> GroupMod
     )
     plan = baseline.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
     # a hypothetical placement ignores a drain in progress
-    return build_group_model(observation, AutoscalingPolicy(policy), replace(plan, draining=()))
+    return build_group_model(observation, policy, replace(plan, draining=()))

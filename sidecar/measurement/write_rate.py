@@ -193,7 +193,10 @@ def _add_in_flight(backlog: int | None, readings: OffsetReadings, partition: Top
     if backlog is None or readings.in_flight is None:
         return backlog
     in_flight = readings.in_flight.get(partition, InFlightMessages())
-    return backlog + in_flight.in_flight_count or (0 if in_flight.is_exact else None)  # rule 6
+    total = backlog + in_flight.in_flight_count
+    if total == 0 and not in_flight.is_exact:
+        return None  # rule 6
+    return total
 
 
 def _to_bytes(records: float | None, size: float | None) -> float | None:
@@ -206,8 +209,8 @@ def _to_bytes(records: float | None, size: float | None) -> float | None:
 class CatchUpPolicy:
     """Catch-up time of a backlog, in seconds."""
 
-    catch_up_time: float = 120.0  # for the overdue part
-    backlog_grace: float = 15.0  # writes of this time are not overdue: batches being filled
+    catch_up_time: float  # for the overdue part
+    backlog_grace: float  # writes of this time are not overdue: batches being filled
 
 
 def add_needed_rates(

@@ -9,7 +9,13 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from trimtab.common.settings_model import Duration, Parsed, SettingsModel, format_duration, setting
 from trimtab.common.units import parse_seconds
-from trimtab.sidecar.decision.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
+from trimtab.sidecar.decision.hpa_behavior import (
+    DEFAULT_TOLERANCE,
+    Direction,
+    ScalingPolicy,
+    ScalingRules,
+    SelectPolicy,
+)
 from trimtab.sidecar.decision.schedule import CronPeriod
 
 PauseOption: TypeAlias = Literal["none", "scale-up", "scale-down", "all"]
@@ -46,8 +52,8 @@ class ScalingRulesSetting(SettingsModel):
 class ToleranceSetting(SettingsModel):
     """The tolerance of each direction, as fractions of the load."""
 
-    scale_up: float = setting("Tolerance of scale-up.", default=0.1)
-    scale_down: float = setting("Tolerance of scale-down.", default=0.1)
+    scale_up: float = setting("Tolerance of scale-up.", default=DEFAULT_TOLERANCE)
+    scale_down: float = setting("Tolerance of scale-down.", default=DEFAULT_TOLERANCE)
 
 
 class SchedulePeriodSetting(SettingsModel):

@@ -296,7 +296,7 @@ def test_what_if_measurement_publishes_nothing(bootstrap: str, group: str, topic
     assert progress[-1] == 1.0
     results = {
         row.heuristic: row
-        for row in evaluate_heuristics(baseline, ["mbf", "sticky"], config.autoscaling_policy.placement, 3)
+        for row in evaluate_heuristics(baseline, ["mbf", "sticky"], config.autoscaling_policy, 3)
     }
     assert results["mbf"].consumers == 3
     assert results["mbf"].moves == 4

@@ -340,6 +340,7 @@ def asked_for(s: Settings) -> AutoscalingPolicy:
         scale_up_evaluation_window=s.effect[0],
         scale_up_evaluation_retry=s.effect[1],
         learned_capacity_bounds=None if s.learns is None else CapacityBounds(*s.learns),
+        drain_retry=60.0,
         startup_timeout=s.grace,
         catch_up=CatchUpPolicy(100.0, 10.0),
         advisory=s.advice,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from policies import build_policy
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
@@ -41,7 +42,7 @@ from trimtab.sidecar.measurement.observation import (
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_needed_rates
 
 NOW = 1.8e9
-POLICY = AutoscalingPolicy(
+POLICY = build_policy(
     placement=PlacementPolicy("mbf", 100.0, 1.0, consolidate=True),
     min_replicas=1,
     max_replicas=6,
@@ -189,7 +190,7 @@ def decide_after_failures(policy: AutoscalingPolicy, count: int) -> ScalingDecis
 @pytest.mark.parametrize(
     ("fallback", "turns", "action"),
     [
-        (FallbackPolicy(), 50, ScalingAction.HOLD),
+        (FallbackPolicy(FallbackBehavior.CURRENT, 0, 3), 50, ScalingAction.HOLD),
         (FallbackPolicy(FallbackBehavior.STATIC, 4, 3), 2, ScalingAction.HOLD),
         (FallbackPolicy(FallbackBehavior.STATIC, 4, 3), 3, ScalingAction.SCALE_UP),
         (FallbackPolicy(FallbackBehavior.STATIC, 1, 3), 20, ScalingAction.DRAIN),

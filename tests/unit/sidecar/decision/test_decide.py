@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import pytest
+from policies import build_policy
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
@@ -24,7 +25,7 @@ from trimtab.sidecar.measurement.observation import (
 )
 
 NOW = 10_000.0
-POLICY = AutoscalingPolicy(
+POLICY = build_policy(
     placement=PlacementPolicy("mbf", 100.0, 1.0, consolidate=True),
     min_replicas=1,
     max_replicas=6,

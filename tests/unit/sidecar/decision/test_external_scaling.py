@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from policies import build_policy
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
@@ -55,7 +56,7 @@ def observed(
 
 
 def policy() -> AutoscalingPolicy:
-    return AutoscalingPolicy(placement=PlacementPolicy(MBF, 100.0, 1.0, consolidate=True))
+    return build_policy(placement=PlacementPolicy(MBF, 100.0, 1.0, consolidate=True))
 
 
 def plan(replicas: int, draining: tuple[str, ...] = ()) -> GroupPlan:
@@ -189,7 +190,7 @@ def test_only_the_highest_ordinal_is_drained() -> None:
     """With an ordered target the highest ordinal is drained, though another would cost less to move."""
     seen = observed("a", "b", "c", plan=plan(3), rate=5.0, idle=("a",), ordered=True)
     long_ago = DecisionMemory(recommendations=())
-    relaxed = AutoscalingPolicy(placement=PlacementPolicy(MBF, 100.0, 1.0, consolidate=True), max_replicas=2)
+    relaxed = build_policy(placement=PlacementPolicy(MBF, 100.0, 1.0, consolidate=True), max_replicas=2)
     decision, _ = make_decision(seen, relaxed, long_ago, NOW)
     assert decision.plan is not None
     assert decision.plan.draining == ("c",)

@@ -4,8 +4,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from policies import build_policy
 
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.schedule import CronPeriod, explain_invalid_cron, resolve_scheduled_limits
 
@@ -68,16 +68,16 @@ def test_overlapping_periods_combine_to_the_tightest_limits() -> None:
     )
     found = resolve_scheduled_limits((OFFICE, noon, close), time)
     assert (found.min_replicas, found.max_replicas, found.paused_directions) == (6, 3, {Direction.UP})
-    policy = AutoscalingPolicy(
-        min_replicas=1, max_replicas=10, schedule=(OFFICE, noon, close)
-    ).apply_schedule(time)
+    policy = build_policy(min_replicas=1, max_replicas=10, schedule=(OFFICE, noon, close)).apply_schedule(
+        time
+    )
     assert (policy.min_replicas, policy.max_replicas, policy.paused_directions) == (3, 3, {Direction.UP})
 
 
 def test_the_settings_apply_outside_all_periods() -> None:
     """A scheduled maximum may exceed the one of the settings while it is active."""
     sale = CronPeriod("0 0 27 11 *", "0 0 28 11 *", ROME, max_replicas=40)
-    policy = AutoscalingPolicy(min_replicas=1, max_replicas=10, schedule=(sale,))
+    policy = build_policy(min_replicas=1, max_replicas=10, schedule=(sale,))
     assert policy.apply_schedule(at("2026-11-27 10:00:00")).max_replicas == 40
     assert policy.apply_schedule(at("2026-11-28 10:00:00")).max_replicas == 10
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from named_rounds import JoinedMember, assign_by_name, assignments
+from policies import build_policy
 
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
@@ -18,7 +19,7 @@ from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.cli.main import main
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
+from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory
 from trimtab.sidecar.decision.decide import make_decision
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import build_group_model
@@ -64,7 +65,7 @@ def observed(heuristic: str, there: tuple[ObservedMember, ...]) -> Observation:
 
 
 def decide_in_racks(heuristic: str, there: tuple[ObservedMember, ...]) -> ScalingDecision:
-    policy = AutoscalingPolicy(PlacementPolicy(heuristic, 100.0, consolidate=True))
+    policy = build_policy(placement=PlacementPolicy(heuristic, 100.0, consolidate=True))
     return make_decision(observed(heuristic, there), policy, DecisionMemory(), NOW)[0]
 
 
@@ -76,7 +77,7 @@ def test_the_sidecar_places_as_the_leader_does(heuristic: str, racks: str) -> No
     policy = PlacementPolicy(heuristic, 100.0, consolidate=True)
     seen = observed(heuristic, there)
     assert seen.plan is not None
-    ours = build_group_model(seen, AutoscalingPolicy(policy), seen.plan).plan_without(())
+    ours = build_group_model(seen, build_policy(placement=policy), seen.plan).plan_without(())
     data = {r.instance: MemberUserData(instance=r.instance, rack=r.rack) for r in there}
     joined = [
         JoinedMember(r.instance, frozenset({"t"}), data[r.instance], r.owned_partitions, 1) for r in there
@@ -88,7 +89,7 @@ def test_the_sidecar_places_as_the_leader_does(heuristic: str, racks: str) -> No
         name: share.assigned | share.promised for name, share in theirs.items()
     }
     blind = build_group_model(
-        replace(seen, replica_racks={}), AutoscalingPolicy(policy), seen.plan
+        replace(seen, replica_racks={}), build_policy(placement=policy), seen.plan
     ).plan_without(())
     assert (racks == "zzz") == (blind.assignment == ours.assignment)
 
@@ -185,7 +186,7 @@ def survey(*racks: str | None) -> GroupBaseline:
 
 def test_plan_compares_cross_rack_traffic() -> None:
     """Heuristics that do not weigh racks are compared, too."""
-    policy = PlacementPolicy("steady", 100.0)
+    policy = build_policy(placement=PlacementPolicy("steady", 100.0))
     blind, aware = evaluate_heuristics(survey("b", "c", "a"), ["steady", "rack-aware"], policy, 3)
     assert blind.cross_rack_bytes_per_s is not None
     assert blind.cross_rack_bytes_per_s > 0

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from policies import build_policy
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
@@ -11,11 +12,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import SettingError
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
 from trimtab.common.shared_defaults import QueueKind
-from trimtab.sidecar.decision.autoscaling_policy import (
-    AutoscalingPolicy,
-    DecisionMemory,
-    TimestampedRecommendation,
-)
+from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory, TimestampedRecommendation
 from trimtab.sidecar.decision.decide import make_decision
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision, compute_totals
 from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
@@ -42,7 +39,7 @@ from trimtab.sidecar.settings.settings import load_settings
 
 NOW = 10_000.0
 P = TopicPartition("orders", 0)
-POLICY = AutoscalingPolicy(
+POLICY = build_policy(
     placement=PlacementPolicy("steady", 100.0, 1.0, consolidate=True),
     min_replicas=0,
     max_replicas=8,
