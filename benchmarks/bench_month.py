@@ -2,7 +2,7 @@
 
 36 partitions with Zipf's law and a daily wave, read by 1 to 24 consumers of 1 MB/s. A broker is
 replaced, offsets expire, a record is poisoned and a topic is deleted (`month_world`). The sidecar is
-the real control loop, one iteration per tick, with windows of two ticks (`month_sides`); KEDA's Kafka
+the real control loop, one iteration per tick, with windows of two ticks (`month_autoscalers`); KEDA's Kafka
 scaler with the HPA also runs once per tick, with thresholds of 2, 5 and 30 seconds of a consumer's
 capacity, that of 5 also with `excludePersistentLag`. The consumers are the same on all sides and join
 one tick after their start.
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from harness import result
-from month_sides import Scaled, Side, Steered
+from month_autoscalers import Scaled, Side, Steered
 from month_world import Fault, Month, World, WorldFigures, month
 from rich.console import Console
 from rich.progress import Progress

@@ -1,4 +1,4 @@
-"""All private parts of kafka-python 3 that the SDK uses; pinned by `tests/kafka/test_hooks.py`.
+"""All private parts of kafka-python 3 that the SDK uses; pinned by `tests/kafka/test_coordinator.py`.
 
 kafka-python's public interface cannot start a rebalance, join without fetching, report when the
 coordinator last answered, hand the leader the raw subscriptions, shorten the heartbeat interval

@@ -15,13 +15,13 @@ from argparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from faults.run import Run, Wanted
+from faults.run import Run, RunOptions
 
 ROUND = 40
 
 
 def main() -> int:
-    wanted = _wanted(_arguments())
+    options = _options(_arguments())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     console = Console(stderr=True)
     columns = (
@@ -31,12 +31,12 @@ def main() -> int:
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console) as progress, Run(wanted) as run:
-        bar = progress.add_task("", total=wanted.faults, seed=wanted.seed)
+    with Progress(*columns, console=console) as progress, Run(options) as run:
+        bar = progress.add_task("", total=options.faults, seed=options.seed)
         console.print(f"logs in {run.folder}")
 
         def show(done: int, line: str) -> None:
-            progress.update(bar, completed=min(done, wanted.faults), description=line)
+            progress.update(bar, completed=min(done, options.faults), description=line)
 
         tally = run.go(show, console.print)
     print("RESULT " + json.dumps(tally.figures()))  # noqa: T201 - the program's answer
@@ -56,11 +56,18 @@ def _arguments() -> Namespace:
     return parser.parse_args()
 
 
-def _wanted(given: Namespace) -> Wanted:
-    size = given.round or max(1, min(ROUND, given.faults // 2))  # one with a sidecar, one without
-    only = tuple(given.only or ())
-    return Wanted(
-        given.faults, given.seed, size, given.format, given.stage, only, keep=given.keep, first=given.first
+def _options(arguments: Namespace) -> RunOptions:
+    size = arguments.round or max(1, min(ROUND, arguments.faults // 2))  # one with a sidecar, one without
+    only = tuple(arguments.only or ())
+    return RunOptions(
+        arguments.faults,
+        arguments.seed,
+        size,
+        arguments.format,
+        arguments.stage,
+        only,
+        keep=arguments.keep,
+        first=arguments.first,
     )
 
 

@@ -38,14 +38,14 @@ class Handed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Violations of a round; `told` describes the first ones."""
+    """Violations of a round; `descriptions` has the first ones."""
 
     records: int = 0
     lost: int = 0
     duplicated: int = 0
     wrong: int = 0
     double_owners: int = 0
-    told: tuple[str, ...] = field(default=())
+    descriptions: tuple[str, ...] = field(default=())
 
     @property
     def good(self) -> bool:
@@ -53,7 +53,7 @@ class Findings:
         return not (self.lost or self.duplicated or self.wrong or self.double_owners)
 
 
-TELL = 5  # descriptions of each kind
+MAX_DESCRIPTIONS = 5  # of each kind
 
 
 def record(topic: str, partition: int, number: int) -> tuple[bytes, bytes]:
@@ -89,7 +89,12 @@ def check(
         duplicated=sum(n - 1 for n in counts.values()),
         wrong=len(wrong),
         double_owners=len(owners),
-        told=(*lost[:TELL], *twice[:TELL], *wrong[:TELL], *owners[:TELL]),
+        descriptions=(
+            *lost[:MAX_DESCRIPTIONS],
+            *twice[:MAX_DESCRIPTIONS],
+            *wrong[:MAX_DESCRIPTIONS],
+            *owners[:MAX_DESCRIPTIONS],
+        ),
     )
 
 
@@ -112,7 +117,7 @@ def overlaps(handed: Iterable[Handed]) -> list[str]:
     by_partition: defaultdict[int, list[tuple[float, float, str]]] = defaultdict(list)
     for (partition, process, _), (begin, end) in spans.items():
         by_partition[partition].append((begin, end, process))
-    return [told for p in sorted(by_partition) for told in _overlaps(p, by_partition[p])]
+    return [overlap for p in sorted(by_partition) for overlap in _overlaps(p, by_partition[p])]
 
 
 def _overlaps(partition: int, spans: list[tuple[float, float, str]]) -> list[str]:

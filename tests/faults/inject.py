@@ -14,8 +14,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from faults.broker import Broker
-from faults.crew import Crew, Worker
 from faults.schedule import END, FLUSH, MEMBER, Fault
+from faults.supervisor import Worker, WorkerSupervisor
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
@@ -33,7 +33,7 @@ class World:
     """Targets of faults; `disk` is None if the warehouse has no file system of its own."""
 
     broker: Broker
-    crew: Crew
+    supervisor: WorkerSupervisor
     warehouse: Path
     disk: Path | None
     consumer: dict[str, Any]
@@ -118,9 +118,9 @@ class Injector:
         worker = self._target(fault)
         if worker is None:
             return ""
-        hit = worker.door.order("clock", str(fault.seconds))
+        hit = worker.orders.send("clock", str(fault.seconds))
         self._pause.wait(fault.target % 5)
-        worker.door.order("clock", str(-fault.seconds))
+        worker.orders.send("clock", str(-fault.seconds))
         return worker.name if hit else ""
 
     # -- crash points -----------------------------------------------------------------------------
@@ -132,19 +132,19 @@ class Injector:
         """Arm a step of a rebalance and start one: a drain revokes, a visitor's exit assigns."""
         if fault.step in ("assigning", "assigned"):
             return self._armed(fault, lambda worker: self._visit_for(1.0))  # noqa: ARG005
-        return self._armed(fault, lambda worker: worker.door.order("drain"))
+        return self._armed(fault, lambda worker: worker.orders.send("drain"))
 
     def _crash_at_end(self, fault: Fault) -> str:
         return self._armed(fault, lambda worker: worker.signal(signal.SIGTERM))
 
     def _armed(self, fault: Fault, start: Callable[[Worker], object]) -> str:
         worker = self._target(fault)
-        if worker is None or not worker.door.order("crash", fault.step):
+        if worker is None or not worker.orders.send("crash", fault.step):
             return ""
         start(worker)
         if self._await(lambda: not worker.alive, CRASH_SECONDS):
             return worker.name
-        worker.door.order("crash")
+        worker.orders.send("crash")
         if fault.step in ("revoking", "flushed", "revoked"):
             worker.signal(signal.SIGKILL)  # drained, it would read nothing any more
         return ""
@@ -158,7 +158,7 @@ class Injector:
         link = self._link(worker)
         network.cut(link)
         self._pause.wait(fault.seconds)
-        network.mend(link)
+        network.restore(link)
         return worker.name
 
     def _reset(self, fault: Fault) -> str:
@@ -177,7 +177,7 @@ class Injector:
 
     def _kill_sidecar(self, fault: Fault) -> str:
         del fault
-        return "sidecar" if self._world.crew.kill_sidecar() else ""
+        return "sidecar" if self._world.supervisor.kill_sidecar() else ""
 
     def _lock_catalog(self, fault: Fault) -> str:
         """Hold the write lock of the catalog's database."""
@@ -239,7 +239,7 @@ class Injector:
         found: list[Worker] = []
 
         def look() -> bool:
-            found[:] = [worker for worker in self._world.crew.workers() if worker.ready]
+            found[:] = [worker for worker in self._world.supervisor.workers() if worker.ready]
             return len(found) >= enough
 
         self._await(look, TARGET_SECONDS)

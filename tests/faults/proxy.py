@@ -2,7 +2,7 @@
 
 The broker advertises the proxies' ports, so a client that bootstraps here stays here. *Cut* stops the
 bytes like a pulled cable: connections stay open, new ones are accepted and silent, and bytes in flight
-arrive when the link is mended. *Reset* closes the open connections. One thread with an event loop
+arrive when the link is restored. *Reset* closes the open connections. One thread with an event loop
 serves all links.
 """
 
@@ -35,7 +35,7 @@ class Link:
         self.cuts += 1
         self.whole.clear()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self.cuts -= 1
         if not self.cuts:
             self.whole.set()
@@ -91,9 +91,9 @@ class Network:
         """Stop the bytes of a link."""
         self._loop.call_soon_threadsafe(self._links[number].cut)
 
-    def mend(self, number: int) -> None:
+    def restore(self, number: int) -> None:
         """Undo one cut."""
-        self._loop.call_soon_threadsafe(self._links[number].mend)
+        self._loop.call_soon_threadsafe(self._links[number].restore)
 
     def reset(self, number: int) -> None:
         """Close all connections of a link."""

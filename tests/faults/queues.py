@@ -46,7 +46,7 @@ QUIET = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class QueueRunOptions:
     """A run: number of kills, mean seconds between two, messages/s."""
 
     kills: int
@@ -55,7 +55,7 @@ class Wanted:
     rate: float = 200.0
 
 
-class Crew:
+class QueueProcesses:
     """The worker and tracker processes by name."""
 
     def __init__(self, config: dict[str, Any], folder: Path) -> None:
@@ -112,30 +112,34 @@ class Traffic:
             self._producer.poll(0)
 
 
-def run(wanted: Wanted, say: Any = lambda _: None) -> dict[str, Any]:
+def run(options: QueueRunOptions, say: Any = lambda _: None) -> dict[str, Any]:
     """Run the scenario; return the figures of the RESULT line."""
-    dice = random.Random(wanted.seed)  # noqa: S311 - the same seed, the same kills
-    with EmbeddedBroker() as broker, TemporaryDirectory() as found, _crew(broker, found) as crew:
-        folder, traffic = Path(found), Traffic(broker.bootstrap, wanted.rate)
+    dice = random.Random(options.seed)  # noqa: S311 - the same seed, the same kills
+    with (
+        EmbeddedBroker() as broker,
+        TemporaryDirectory() as found,
+        _running_processes(broker, found) as processes,
+    ):
+        folder, traffic = Path(found), Traffic(broker.bootstrap, options.rate)
         try:
-            _wait(lambda: len(handled(folder)) > wanted.rate, 60)
-            for number in range(wanted.kills):
-                Event().wait(dice.uniform(0.5, 1.5) * wanted.pause)
-                assert not crew.died(), crew.died()
+            _wait(lambda: len(handled(folder)) > options.rate, 60)
+            for number in range(options.kills):
+                Event().wait(dice.uniform(0.5, 1.5) * options.pause)
+                assert not processes.died(), processes.died()
                 victim = dice.choice([*WORKERS, *TRACKERS])
-                crew.kill(victim)
-                crew.start(victim)
+                processes.kill(victim)
+                processes.start(victim)
                 if number % 20 == 19:
                     say(f"{number + 1} kills, {len(handled(folder))} of {traffic.written} handled")
         finally:
             traffic.stop()
         missing = _settle(folder, traffic.written)
         lateness = redeliveries(broker.bootstrap)
-    return figures(wanted, traffic.written, missing, lateness)
+    return figures(options, traffic.written, missing, lateness)
 
 
 @contextmanager
-def _crew(broker: EmbeddedBroker, folder: str) -> Iterator[Crew]:
+def _running_processes(broker: EmbeddedBroker, folder: str) -> Iterator[QueueProcesses]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     config = {
@@ -146,13 +150,13 @@ def _crew(broker: EmbeddedBroker, folder: str) -> Iterator[Crew]:
         "trimtab.queue.timeout": "3 s",
         "trimtab.queue.max.deliveries": 1000,  # no dead letters
     }
-    crew = Crew(config, Path(folder))
+    processes = QueueProcesses(config, Path(folder))
     try:
         for name in (*WORKERS, *TRACKERS):
-            crew.start(name)
-        yield crew
+            processes.start(name)
+        yield processes
     finally:
-        crew.close()
+        processes.close()
 
 
 def handled(folder: Path) -> set[int]:
@@ -189,13 +193,13 @@ def redeliveries(bootstrap: str) -> list[int]:
     return found
 
 
-def figures(wanted: Wanted, written: int, missing: set[int], lateness: list[int]) -> dict[str, Any]:
+def figures(options: QueueRunOptions, written: int, missing: set[int], lateness: list[int]) -> dict[str, Any]:
     """Return the figures of the RESULT line; `late_ms` has percentiles of the delays."""
     shares = quantiles(lateness, n=100, method="inclusive") if len(lateness) > 1 else [0] * 99
     late = {"p50": round(shares[49]), "p99": round(shares[98]), "max": max(lateness, default=0)}
     return {
-        "kills": wanted.kills,
-        "seed": wanted.seed,
+        "kills": options.kills,
+        "seed": options.seed,
         "messages": written,
         "lost": len(missing),
         "redelivered": len(lateness),
@@ -216,9 +220,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1, help="seed of the kills")
     parser.add_argument("--rate", type=float, default=200.0, help="messages/s")
-    given = parser.parse_args()
-    wanted = Wanted(given.kills, given.seed, rate=given.rate)
-    result = run(wanted, lambda line: print(line, file=sys.stderr))  # noqa: T201 - how it goes
+    arguments = parser.parse_args()
+    options = QueueRunOptions(arguments.kills, arguments.seed, rate=arguments.rate)
+    result = run(options, lambda line: print(line, file=sys.stderr))  # noqa: T201 - how it goes
     print("RESULT " + json.dumps(result))  # noqa: T201 - the program's answer
     return 0 if not result["lost"] and not result["beyond_2s"] else 1
 

@@ -25,9 +25,9 @@ from typing import Any, Final, Self
 from faults import settings
 from faults.broker import PARTITIONS, Broker
 from faults.check import Findings, Handed, check
-from faults.crew import LEAST, Crew
 from faults.inject import Injector, World
 from faults.schedule import KINDS, Fault, Kind, draw
+from faults.supervisor import LEAST, WorkerSupervisor
 from faults.tables import Tables, reader
 from faults.traffic import Traffic
 
@@ -37,13 +37,13 @@ GIVE_UP: Final = 3  # stuck rounds
 DISK: Final = "512m"
 TICK: Final = 0.2
 
-Tell = Callable[[int, str], None]
-Say = Callable[[str], None]
+ShowProgress = Callable[[int, str], None]
+PrintLine = Callable[[str], None]
 log = logging.getLogger("faults")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunOptions:
     """Options of a run."""
 
     faults: int
@@ -101,9 +101,9 @@ class Tally:
 class Run:
     """The setup of a run, removed at the end; its folder stays after a violation."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, options: RunOptions) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="trimtab-faults-"))
-        self._wanted = wanted
+        self._options = options
         self._tally = Tally()
         self._lock = Lock()
         self._pause = Event()
@@ -111,7 +111,7 @@ class Run:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            for name in ("doors", "handed", "lake", "tmp"):
+            for name in ("orders", "handed", "lake", "tmp"):
                 (self.folder / name).mkdir()
             logging.basicConfig(
                 filename=self.folder / "faults.log",
@@ -126,13 +126,18 @@ class Run:
             self._broker = Broker(self.folder / "kafka", LINKS)
             stack.callback(self._broker.close)
             (self.folder / "links.json").write_text(json.dumps(self._broker.network.ports))
-            self._crew = self._hired()
-            stack.callback(self._crew.close)
+            self._supervisor = self._create_supervisor()
+            stack.callback(self._supervisor.close)
             world = World(
-                self._broker, self._crew, self.folder / "lake", disk, settings.consumer(), settings.TOPICS
+                self._broker,
+                self._supervisor,
+                self.folder / "lake",
+                disk,
+                settings.consumer(),
+                settings.TOPICS,
             )
             self._injector = Injector(world)
-            self._tables: Tables = reader(self._wanted.format, self.folder / "lake")
+            self._tables: Tables = reader(self._options.format, self.folder / "lake")
             self._kinds = self._possible(with_disk=disk is not None)
             self._stack = stack.pop_all()
         return self
@@ -140,21 +145,21 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         logging.shutdown()
-        if self._tally.good and not self._wanted.keep:
+        if self._tally.good and not self._options.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def go(self, tell: Tell, say: Say) -> Tally:
+    def go(self, show_progress: ShowProgress, print_line: PrintLine) -> Tally:
         """Inject the faults in rounds."""
         begun, tally = monotonic(), self._tally
-        while tally.faults < self._wanted.faults:
-            count = min(self._wanted.round, self._wanted.faults - tally.faults)
-            number = self._wanted.first + tally.rounds
-            found, told = self._round(number, count, tell)
+        while tally.faults < self._options.faults:
+            count = min(self._options.round, self._options.faults - tally.faults)
+            number = self._options.first + tally.rounds
+            found, errors = self._round(number, count, show_progress)
             tally.rounds += 1
             tally.add(found)
             tally.seconds = monotonic() - begun
-            for line in (*found.told, *told):
-                say(f"round {number}: {line}")
+            for line in (*found.descriptions, *errors):
+                print_line(f"round {number}: {line}")
                 log.error("%s", line)
             if tally.stuck >= GIVE_UP:
                 break
@@ -162,54 +167,54 @@ class Run:
 
     # -- a round ----------------------------------------------------------------------------------
 
-    def _round(self, number: int, count: int, tell: Tell) -> tuple[Findings, list[str]]:
+    def _round(self, number: int, count: int, show_progress: ShowProgress) -> tuple[Findings, list[str]]:
         steered = number % 2 == 1
         topic = f"fire-{number}"
         log.info("round %d, %s", number, "steered" if steered else "not steered")
         self._broker.make(topic)
-        self._crew.work(steered=steered)
-        self._staffed()
+        self._supervisor.work(steered=steered)
+        self._wait_for_consumers()
         kinds = {k: v for k, v in self._kinds.items() if steered or not v.steered}
-        rng = random.Random(f"{self._wanted.seed}/{number}/traffic")  # noqa: S311 - it must replay
+        rng = random.Random(f"{self._options.seed}/{number}/traffic")  # noqa: S311 - it must replay
         traffic = Traffic(self._broker.bootstrap, topic, PARTITIONS, rng)
         try:
-            self._inject(draw(self._wanted.seed, number, count, kinds), tell)
+            self._inject(draw(self._options.seed, number, count, kinds), show_progress)
         finally:
             traffic.end()
         ends = self._broker.ends(topic)
-        tell(self._tally.faults, f"round {number}: {sum(ends.values())} records, coming to rest")
+        show_progress(self._tally.faults, f"round {number}: {sum(ends.values())} records, coming to rest")
         stuck = self._rest(topic, sum(ends.values()))
         rows = self._tables.rows(settings.table(topic))
         found = check(topic, traffic.acknowledged, ends, rows, self._handed(topic))
         log.info("round %d: %s", number, found)
-        told = [*traffic.faults, *stuck]
-        self._tally.stuck += len(told)
-        if found.good and not told:
+        errors = [*traffic.faults, *stuck]
+        self._tally.stuck += len(errors)
+        if found.good and not errors:
             self._tidy(topic)
-        return found, told
+        return found, errors
 
-    def _staffed(self) -> None:
+    def _wait_for_consumers(self) -> None:
         """Wait for consumers: Spark starts slowly."""
         deadline = monotonic() + REST_SECONDS
-        while sum(w.ready for w in self._crew.workers()) < LEAST and monotonic() < deadline:
+        while sum(w.ready for w in self._supervisor.workers()) < LEAST and monotonic() < deadline:
             self._pause.wait(TICK)
 
-    def _inject(self, faults: tuple[Fault, ...], tell: Tell) -> None:
+    def _inject(self, faults: tuple[Fault, ...], show_progress: ShowProgress) -> None:
         begun = monotonic()
         with ThreadPoolExecutor(max_workers=16) as pool:
             waiting: list[Future[None]] = []
             for fault in faults:
                 self._pause.wait(max(0.0, begun + fault.at - monotonic()))
-                waiting.append(pool.submit(self._apply, fault, tell))
+                waiting.append(pool.submit(self._apply, fault, show_progress))
         for done in waiting:
             done.result()
 
-    def _apply(self, fault: Fault, tell: Tell) -> None:
+    def _apply(self, fault: Fault, show_progress: ShowProgress) -> None:
         hit = self._injector.apply(fault)
         log.info("%s -> %s", fault, hit or "no target")
         with self._lock:
             self._tally.note(fault, hit=bool(hit))
-        tell(self._tally.faults, f"{fault.kind} {hit}")
+        show_progress(self._tally.faults, f"{fault.kind} {hit}")
 
     def _rest(self, topic: str, records: int) -> list[str]:
         """Wait until the table has all records; return an error if it is stuck."""
@@ -243,17 +248,17 @@ class Run:
 
     # -- the setup --------------------------------------------------------------------------------
 
-    def _hired(self) -> Crew:
+    def _create_supervisor(self) -> WorkerSupervisor:
         bootstrap = self._broker.bootstrap
-        wanted = self._wanted
-        ingest = settings.ingest(bootstrap, self.folder, wanted.format, wanted.stage)
-        return Crew(self.folder, ingest, settings.sidecar(bootstrap))
+        options = self._options
+        ingest = settings.ingest(bootstrap, self.folder, options.format, options.stage)
+        return WorkerSupervisor(self.folder, ingest, settings.sidecar(bootstrap))
 
     def _possible(self, *, with_disk: bool) -> dict[str, Kind]:
         impossible = set() if with_disk else {"disk"}
-        if self._wanted.format != "iceberg":
+        if self._options.format != "iceberg":
             impossible.add("catalog")
-        only = self._wanted.only or tuple(KINDS)
+        only = self._options.only or tuple(KINDS)
         return {k: v for k, v in KINDS.items() if k in only and k not in impossible}
 
 

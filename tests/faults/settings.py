@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, Final
 
-from faults.crew import LEAST, MOST
 from faults.schedule import SESSION
+from faults.supervisor import LEAST, MOST
 
 GROUP: Final = "fire"
 NAMESPACE: Final = "fire"

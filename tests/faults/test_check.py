@@ -15,35 +15,35 @@ def rows() -> list[Row]:
     return [Row(p, n, *record(TOPIC, p, n)) for p, end in ENDS.items() for n in range(end)]
 
 
-def verdict(found: Iterable[Row], handed: Iterable[Handed] = ()) -> Findings:
+def check_rows(found: Iterable[Row], handed: Iterable[Handed] = ()) -> Findings:
     return check(TOPIC, ACKNOWLEDGED, ENDS, found, handed)
 
 
 def test_complete_table_has_no_findings() -> None:
     """Every record is there once, unchanged, in any order of rows."""
-    assert verdict(reversed(rows())) == Findings(records=50)
+    assert check_rows(reversed(rows())) == Findings(records=50)
 
 
 def test_unfenced_commit_is_found() -> None:
     """An old owner that commits the new owner's records again duplicates them."""
     stale = [row for row in rows() if row.partition == 1 and 5 <= row.offset < 12]
-    found = verdict(rows() + stale)
+    found = check_rows(rows() + stale)
     assert (found.lost, found.duplicated, found.wrong) == (0, 7, 0)
-    assert found.told[0] == "twice: partition 1 offset 5"
+    assert found.descriptions[0] == "twice: partition 1 offset 5"
     assert not found.good
 
 
 def test_offsets_without_rows_are_found() -> None:
     """Offsets committed without their rows lose these records."""
-    found = verdict(row for row in rows() if row.partition == 1 or not 10 <= row.offset < 20)
+    found = check_rows(row for row in rows() if row.partition == 1 or not 10 <= row.offset < 20)
     assert (found.lost, found.duplicated, found.wrong) == (10, 0, 0)
-    assert found.told[0] == "lost: partition 0 offset 10"
+    assert found.descriptions[0] == "lost: partition 0 offset 10"
 
 
 def test_missing_tail_is_found() -> None:
     """A table that ends before the broker's end offset has lost the rest."""
-    assert verdict(row for row in rows() if row.offset != 19).lost == 2
-    assert verdict([]).lost == 50
+    assert check_rows(row for row in rows() if row.offset != 19).lost == 2
+    assert check_rows([]).lost == 50
 
 
 def test_acknowledged_records_must_be_in_the_table() -> None:
@@ -66,7 +66,7 @@ def test_acknowledged_records_must_be_in_the_table() -> None:
 def test_wrong_content_is_found(bad: Row) -> None:
     """Key and value must be those of the record acknowledged at this offset."""
     held = [row for row in rows() if (row.partition, row.offset) != (bad.partition, bad.offset)]
-    found = verdict([*held, bad])
+    found = check_rows([*held, bad])
     assert found.wrong == 1
     assert not found.good
 
@@ -97,7 +97,7 @@ def test_resumed_owner_is_found() -> None:
         *(Handed("b", 1, 0, t) for t in (7.0, 8.0, 9.0)),
     ]
     assert overlaps(handed) == ["two owners: partition 0: a 1.000-8.100, b 7.000-9.000"]
-    assert not verdict(rows(), handed).good
+    assert not check_rows(rows(), handed).good
 
 
 def test_every_pair_of_owners_is_compared() -> None:

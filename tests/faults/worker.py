@@ -1,9 +1,9 @@
-"""A process under test: `trimtab ingest` or `trimtab sidecar`, with a door for faults.
+"""A process under test: `trimtab ingest` or `trimtab sidecar`, with a socket for faults.
 
 `python -m faults.worker FOLDER NAME CONFIG` runs the product's command: the sidecar if NAME is
 "sidecar", else a consumer of that name behind the link of its number. It adds:
 
-- a *door*, the datagram socket `doors/NAME`, for the orders "crash STEP" (SIGKILL at the next such
+- an *order socket*, the datagram socket `orders/NAME`, for the orders "crash STEP" (SIGKILL at the next such
   step; "crash" alone disarms), "clock SECONDS" (the wall clock jumps) and "drain" (drain the consumer);
 - a *log* of the records handed out, `handed/NAME.PID`, one line per batch and partition: topic,
   partition, tenure, seconds of the machine's monotonic clock. The time is taken just before the last
@@ -33,7 +33,7 @@ from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 SIDECAR = "sidecar"
 
 
-class Door:
+class OrderListener:
     """Receives orders."""
 
     def __init__(self, path: Path) -> None:
@@ -44,7 +44,7 @@ class Door:
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
-        Thread(target=self._listen, name="door", daemon=True).start()
+        Thread(target=self._listen, name="orders", daemon=True).start()
 
     def wall(self) -> float:
         return self._true_time() + self.ahead
@@ -69,12 +69,12 @@ class Door:
 class Watched(Consumer):
     """The product's consumer with a log of the records handed out."""
 
-    def __init__(self, door: Door, log: Path, *arguments: Any, **named: Any) -> None:
+    def __init__(self, orders: OrderListener, log: Path, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._log = log.open("a", buffering=1)
         self._tenures: Counter[tuple[str, int]] = Counter()
         self._looked = 0.0
-        door.consumer = self
+        orders.consumer = self
 
     def subscribe(self, topics: Any, on_assign: Any = None, *callbacks: Any) -> None:
         def assign(consumer: Any, partitions: Any) -> None:
@@ -106,11 +106,11 @@ def arguments(folder: Path, name: str, config: str) -> list[str]:
 
 
 def main(folder: Path, name: str, config: str) -> None:
-    door = Door(folder / "doors" / name)
-    time.time = door.wall
+    orders = OrderListener(folder / "orders" / name)
+    time.time = orders.wall
     log = folder / "handed" / f"{name}.{os.getpid()}"
-    LakeWriter._reach_step = staticmethod(door.pass_by)  # type: ignore[method-assign]
-    ingest.Consumer = partial(Watched, door, log)  # type: ignore[assignment, misc]
+    LakeWriter._reach_step = staticmethod(orders.pass_by)  # type: ignore[method-assign]
+    ingest.Consumer = partial(Watched, orders, log)  # type: ignore[assignment, misc]
     sys.exit(command.main(arguments(folder, name, config)))
 
 

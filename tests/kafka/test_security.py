@@ -132,7 +132,7 @@ def broken_client(broker: Secured, fault: str) -> dict[str, Any]:
 CASES = (
     ("password", SaslAuthenticationError, "refuses to log us in as 'limited'.*invalid credentials"),
     ("plain password", SaslAuthenticationError, "Invalid username or password"),
-    ("token", SaslAuthenticationError, "mend oauth_cb"),
+    ("token", SaslAuthenticationError, "correct oauth_cb"),
     ("authority", TlsHandshakeError, "is not trusted: (self-signed|unable to get).*ssl.ca.location"),
     ("expired", TlsHandshakeError, "certificate has expired"),
     ("host", TlsHandshakeError, "IP address mismatch.*connect by a name that it holds"),
@@ -300,5 +300,5 @@ def test_doctor_reports_a_wrong_password(config: Path, capsys: pytest.CaptureFix
     assert main(["doctor", "--config", str(config)]) == 1
     output = capsys.readouterr().out
     assert "FAILED   brokers: 127.0.0.1" in output
-    assert "-> mend sasl.username and sasl.password" in output
+    assert "-> correct sasl.username and sasl.password" in output
     assert "hunter3" not in output

@@ -60,7 +60,7 @@ def test_racks_are_weighed_against_consumers_and_moves(tmp_path: Path) -> None:
 
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     """Both pictures of the page, and the small example's figures."""
-    found = said("draw_deciding.py", "--folder", tmp_path, "--ticks", 2)
+    found = said("draw_placement.py", "--folder", tmp_path, "--ticks", 2)
     assert found["example"]["steady"]["r"] < found["example"]["bfd"]["r"]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in tmp_path.iterdir())
     assert len(list(tmp_path.iterdir())) == 2

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from faults.door import Door
+from faults.order_socket import OrderSocket
 from trimtab.common.clock import SystemClock
 from trimtab.sidecar.targets.process.linux_process import read_start_ticks
 from trimtab.sidecar.targets.process.process_target import ProcessTarget
@@ -35,8 +35,8 @@ class Worker:
     folder: Path
 
     @property
-    def door(self) -> Door:
-        return Door(self.folder / "doors" / self.name)
+    def orders(self) -> OrderSocket:
+        return OrderSocket(self.folder / "orders" / self.name)
 
     @property
     def ready(self) -> bool:
@@ -65,7 +65,7 @@ class Worker:
         return False
 
 
-class Crew:
+class WorkerSupervisor:
     """Keeps consumers running, `steered` by a sidecar or not."""
 
     def __init__(self, folder: Path, ingest: dict[str, Any], sidecar: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ class Crew:
         self._stop.clear()
         self.steered = steered
         run = self._keep_sidecar if steered else self._keep_workers
-        self._thread = Thread(target=run, name="crew")
+        self._thread = Thread(target=run, name="supervisor")
         self._thread.start()
 
     def close(self) -> None:

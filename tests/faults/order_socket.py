@@ -1,16 +1,16 @@
-"""Sends orders to a process with a door (see `worker`)."""
+"""Sends orders to a process under test (see `worker`)."""
 
 import socket
 from pathlib import Path
 
 
-class Door:
-    """Client of one process's door."""
+class OrderSocket:
+    """Client of one process's order socket."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def order(self, *words: str) -> bool:
+    def send(self, *words: str) -> bool:
         """Send an order; return whether it was received."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
             out.settimeout(1.0)  # a frozen process with a full queue

@@ -1,6 +1,6 @@
 """The plots of docs/placement.md: a small decision, and the trade-off of moves and consumers.
 
-python benchmarks/draw_deciding.py [--folder docs]
+python benchmarks/draw_placement.py [--folder docs]
 """
 
 import argparse
