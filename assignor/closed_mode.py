@@ -34,10 +34,10 @@ def spread_load(entry: Heuristic, problem: PackingProblem) -> IntArray:
     problem = replace(problem, weight=weight)
     if entry.balance_load is not None:
         return run_heuristic(replace(entry, pack=entry.balance_load), problem)
-    fresh = _feed_underfilled(problem, _pack_tightest(entry, problem))
+    fresh = _fill_underfilled(problem, _pack_tightest(entry, problem))
     if (problem.owner == UNASSIGNED).all():
         return fresh
-    kept = _feed_underfilled(problem, _keep_owners(problem))
+    kept = _fill_underfilled(problem, _keep_owners(problem))
     return kept if _is_kept_good_enough(problem, kept, fresh) else fresh
 
 
@@ -83,13 +83,13 @@ def _keep_owners(problem: PackingProblem) -> IntArray:
     return bins
 
 
-def _feed_underfilled(problem: PackingProblem, bins: IntArray) -> IntArray:
+def _fill_underfilled(problem: PackingProblem, bins: IntArray) -> IntArray:
     bins = bins.copy()
     for _ in range(4 * len(bins)):  # each step lowers the sorted fills; the bound is for safety
         fill = _compute_fill(problem, bins)
         underfilled = np.flatnonzero(fill < MIN_FILL_RATIO * fill.max())
         for member in underfilled[np.argsort(fill[underfilled], kind="stable")].tolist():
-            item = _select_gift(problem, bins, fill, member)
+            item = _select_partition_to_give(problem, bins, fill, member)
             if item != UNASSIGNED:
                 bins[item] = member
                 break
@@ -98,19 +98,19 @@ def _feed_underfilled(problem: PackingProblem, bins: IntArray) -> IntArray:
     return bins
 
 
-def _select_gift(problem: PackingProblem, bins: IntArray, fill: FloatArray, member: int) -> int:
+def _select_partition_to_give(problem: PackingProblem, bins: IntArray, fill: FloatArray, member: int) -> int:
     """Return the partition that helps the member most; UNASSIGNED if none does."""
-    giver = fill[bins]
-    taker = fill[member] + problem.weight / problem.capacity[member]
-    rest = giver - problem.weight / problem.capacity[bins]
-    helps = problem.subscribed[problem.topic, member] & (taker < giver) & (bins != member)
+    donor = fill[bins]
+    recipient = fill[member] + problem.weight / problem.capacity[member]
+    rest = donor - problem.weight / problem.capacity[bins]
+    helps = problem.subscribed[problem.topic, member] & (recipient < donor) & (bins != member)
     helps &= np.bincount(bins)[bins] > 1  # giving the only one away swaps the roles
     items = np.flatnonzero(helps)
     if not items.size:
         return UNASSIGNED
     cost = (problem.owner != member).astype(np.int8) + (problem.owner == bins)
-    # The fullest giver, then the most even pair, then what has moved already.
-    keys = (items, cost[items], np.maximum(taker, rest)[items], -giver[items])
+    # The fullest donor, then the most even pair, then what has moved already.
+    keys = (items, cost[items], np.maximum(recipient, rest)[items], -donor[items])
     return int(items[np.lexsort(keys)[0]])
 
 

@@ -113,25 +113,25 @@ def _explain_forced_move(group: IndexedGroup, owner: int, topic: str) -> str:
 
 def _explain_chosen_move(decision: PlacementDecision, source: int, target: int) -> str:
     before, after = decision.before.fill, decision.after.fill
-    giver, taker = decision.display_name(source), decision.display_name(target)
+    donor, recipient = decision.display_name(source), decision.display_name(target)
     if decision.find_overfull(decision.before)[source]:
         limit = decision.policy.headroom
         allowed = f" ({limit:.0%} may be filled)" if limit < 1 else ""
-        return f"{giver} would be at {before[source]:.0%} of its capacity{allowed}"
+        return f"{donor} would be at {before[source]:.0%} of its capacity{allowed}"
     if not decision.after.count[source]:
-        return f"{giver} is emptied: its load fits elsewhere"
+        return f"{donor} is emptied: its load fits elsewhere"
     if not decision.before.count[target]:
-        return f"spread onto {taker}, which read nothing"
+        return f"spread onto {recipient}, which read nothing"
     if not decision.indexed.measured.any():
         was, is_ = decision.before.count, decision.after.count
         return (
-            f"evens the partitions: {giver} goes from {was[source]} to {is_[source]}, "
-            f"{taker} from {was[target]} to {is_[target]}"
+            f"evens the partitions: {donor} goes from {was[source]} to {is_[source]}, "
+            f"{recipient} from {was[target]} to {is_[target]}"
         )
     what = "evens the load" if decision.is_spread else "repacked"
     return (
-        f"{what}: {giver} goes from {before[source]:.0%} to {after[source]:.0%} of its capacity, "
-        f"{taker} from {before[target]:.0%} to {after[target]:.0%}"
+        f"{what}: {donor} goes from {before[source]:.0%} to {after[source]:.0%} of its capacity, "
+        f"{recipient} from {before[target]:.0%} to {after[target]:.0%}"
     )
 
 

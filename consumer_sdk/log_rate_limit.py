@@ -12,7 +12,7 @@ from typing import Final
 from trimtab.common.clock import Clock, SystemClock
 
 LOG_REPEAT_INTERVAL_S: Final = 30.0
-MAX_REMEMBERED_LINES: Final = 200  # then all are dropped: a few repeated lines are cheaper than an LRU
+MAX_REMEMBERED_LINES: Final = 200
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 

@@ -17,7 +17,7 @@ from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 from trimtab.assignor.packing import find_owners_who_read
 
-# An item and its taker; during the search, a topic and the member that passes it on.
+# An item and its recipient; during the search, a topic and the member that passes it on.
 _Hop: TypeAlias = tuple[int, int]
 
 
@@ -52,11 +52,11 @@ class _CountBalancer:
     def shift_along_chain(self) -> bool:
         """Pass partitions along one chain; return False if no chain evens the counts."""
         least = min(self.count, default=0)
-        givers = [m for m, count in enumerate(self.count) if count >= least + 2]
-        for giver in sorted(givers, key=lambda m: (-self.count[m], m)):
-            chain = self._find_chain(giver)
-            for item, taker in chain:
-                self._pass_item(item, taker)
+        donors = [m for m, count in enumerate(self.count) if count >= least + 2]
+        for donor in sorted(donors, key=lambda m: (-self.count[m], m)):
+            chain = self._find_chain(donor)
+            for item, recipient in chain:
+                self._pass_item(item, recipient)
             if chain:
                 return True
         return False
@@ -81,17 +81,17 @@ class _CountBalancer:
                 self.placed[item] = queue[0][1]
                 count[queue[0][1]] += 1
 
-    def _find_chain(self, giver: int) -> list[_Hop]:
-        """Return the shortest chain from the giver to a member two below it; [] without one."""
-        arrived_by: dict[int, _Hop] = {giver: (UNASSIGNED, UNASSIGNED)}
-        level = [giver]
+    def _find_chain(self, donor: int) -> list[_Hop]:
+        """Return the shortest chain from the donor to a member two below it; [] without one."""
+        arrived_by: dict[int, _Hop] = {donor: (UNASSIGNED, UNASSIGNED)}
+        level = [donor]
         while level:
             reached: list[int] = []
             for member in level:
                 reached += self._expand(member, arrived_by)
-            below = [m for m in reached if self.count[m] <= self.count[giver] - 2]
+            below = [m for m in reached if self.count[m] <= self.count[donor] - 2]
             if below:
-                return self._trace(giver, min(below, key=lambda m: (self.count[m], m)), arrived_by)
+                return self._trace(donor, min(below, key=lambda m: (self.count[m], m)), arrived_by)
             level = reached
         return []
 
@@ -101,34 +101,34 @@ class _CountBalancer:
         for topic in sorted(self._items_by_topic(member)):
             if len(arrived_by) == len(self.count):
                 break  # mostly all read all: the first topic reaches everyone
-            new = [taker for taker in self._readers_of_topic(topic) if taker not in arrived_by]
-            arrived_by.update((taker, (topic, member)) for taker in new)
+            new = [recipient for recipient in self._readers_of_topic(topic) if recipient not in arrived_by]
+            arrived_by.update((recipient, (topic, member)) for recipient in new)
             reached += new
         return reached
 
-    def _trace(self, giver: int, end: int, arrived_by: dict[int, _Hop]) -> list[_Hop]:
+    def _trace(self, donor: int, end: int, arrived_by: dict[int, _Hop]) -> list[_Hop]:
         chain: list[_Hop] = []
-        while end != giver:
+        while end != donor:
             topic, member = arrived_by[end]
             chain.append((self._select_item(member, topic, end), end))
             end = member
         return chain
 
-    def _select_item(self, member: int, topic: int, taker: int) -> int:
-        """Return the item to pass on: one owned by the taker, else one that has moved (rule 3)."""
+    def _select_item(self, member: int, topic: int, recipient: int) -> int:
+        """Return the item to pass on: one owned by the recipient, else one that has moved (rule 3)."""
         items = self._items_by_topic(member)[topic]
-        return min(items, key=lambda i: (self.home[i] != taker, self.home[i] == member, i))
+        return min(items, key=lambda i: (self.home[i] != recipient, self.home[i] == member, i))
 
-    def _pass_item(self, item: int, taker: int) -> None:
-        giver, topic = int(self.placed[item]), int(self.topic[item])
-        held = self._items_by_topic(giver)
+    def _pass_item(self, item: int, recipient: int) -> None:
+        donor, topic = int(self.placed[item]), int(self.topic[item])
+        held = self._items_by_topic(donor)
         held[topic].remove(item)
         if not held[topic]:
             del held[topic]
-        self._items_by_topic(taker).setdefault(topic, []).append(item)
-        self.count[giver] -= 1
-        self.count[taker] += 1
-        self.placed[item] = taker
+        self._items_by_topic(recipient).setdefault(topic, []).append(item)
+        self.count[donor] -= 1
+        self.count[recipient] += 1
+        self.placed[item] = recipient
 
     def _items_by_topic(self, member: int) -> dict[int, list[int]]:
         held = self._held.get(member)

@@ -82,5 +82,5 @@ def explain_rack_move(decision: PlacementDecision, item: int) -> str:
     if not racks.remote[item, racks.member_rack[source]] or racks.remote[item, racks.member_rack[target]]:
         return ""
     before, after = (indexed.members[member].rack for member in (source, target))
-    giver, taker = decision.display_name(source), decision.display_name(target)
-    return f"a replica is in rack {after} of {taker}, none in rack {before} of {giver}"
+    donor, recipient = decision.display_name(source), decision.display_name(target)
+    return f"a replica is in rack {after} of {recipient}, none in rack {before} of {donor}"

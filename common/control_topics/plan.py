@@ -13,7 +13,7 @@ class GroupPlan:
     """Decision of the sidecar for a group."""
 
     group: str
-    epoch: int  # grows by one with each decision, on which the group's leader starts a rebalance
+    epoch: int  # a new one makes the group's leader rebalance; a plan that moves nothing keeps it
     time: float  # seconds since the epoch
     replicas: int
     heuristic: str

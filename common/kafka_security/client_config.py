@@ -11,16 +11,42 @@ from trimtab.common.kafka_security import log_redaction, tls, tokens
 
 # valid for consumers, producers and admin clients alike: librdkafka warns of any other
 CONNECTION_PREFIXES: Final = (
-    *("api.version.", "bootstrap.servers", "broker.", "client.", "enable.sasl.", "enable.ssl.", "https."),
-    *("metadata.broker.list", "oauth_cb", "reconnect.", "sasl.", "security.", "socket.", "ssl."),
+    "api.version.",
+    "bootstrap.servers",
+    "broker.",
+    "client.",
+    "enable.sasl.",
+    "enable.ssl.",
+    "https.",
+    "metadata.broker.list",
+    "oauth_cb",
+    "reconnect.",
+    "sasl.",
+    "security.",
+    "socket.",
+    "ssl.",
 )
 SECURITY_SETTINGS: Final = frozenset(
     {
-        *("security.protocol", "enable.ssl.certificate.verification", "oauth_cb"),
-        *("sasl.kerberos.service.name", "sasl.mechanism", "sasl.mechanisms", "sasl.oauthbearer.config"),
-        *("sasl.username", "sasl.password", "ssl.ca.location", "ssl.ca.pem", "ssl.crl.location"),
-        *("ssl.certificate.location", "ssl.certificate.pem", "ssl.cipher.suites"),
-        *("ssl.endpoint.identification.algorithm", "ssl.key.location", "ssl.key.password", "ssl.key.pem"),
+        "security.protocol",
+        "enable.ssl.certificate.verification",
+        "oauth_cb",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.config",
+        "sasl.username",
+        "sasl.password",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.crl.location",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.cipher.suites",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.key.pem",
     }
 )
 """TLS and SASL settings that both clients support."""
@@ -145,13 +171,13 @@ def to_kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
         return translated
     log_redaction.redact_sasl_logs()  # before kafka-python can log its first request
     translated["sasl_mechanism"] = sasl_mechanism(config)
-    for ours, theirs in (
+    for librdkafka_name, kafka_python_name in (
         ("sasl.username", "sasl_plain_username"),
         ("sasl.password", "sasl_plain_password"),
         ("sasl.kerberos.service.name", "sasl_kerberos_service_name"),
     ):
-        if ours in config:
-            translated[theirs] = str(config[ours])
+        if librdkafka_name in config:
+            translated[kafka_python_name] = str(config[librdkafka_name])
     if config.get(tokens.OAUTH_CALLBACK_SETTING):
         oauth_config = str(config.get("sasl.oauthbearer.config", ""))
         callback = tokens.load_token_callback(config[tokens.OAUTH_CALLBACK_SETTING])

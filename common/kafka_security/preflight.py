@@ -202,7 +202,7 @@ def _attempt_login(config: Mapping[str, Any], address: tuple[str, int], timeout:
         try:
             client.list_topics(timeout=LOGIN_POLL_S)
         except KafkaException:
-            client.poll(0)  # runs the callback
+            client.poll(0)  # only here the callback fills `errors`
         else:
             return
         for error in errors:

@@ -283,7 +283,8 @@ class Consumer(ClusterQueries):
         while not messages or self._member is None or not self._member.inbox:
             if not messages:
                 self._serve_member_events()
-            left, missing = deadline - self._clock.monotonic(), max_messages - len(messages)
+            left = deadline - self._clock.monotonic()
+            missing = max_messages - len(messages)
             rebalancing = self._member is not None and self._member.is_rebalancing
             wait = min(left, REBALANCE_POLL_SLICE_S if rebalancing else POLL_SLICE_S)
             if missing > 0 and self._apply_lease():

@@ -228,7 +228,11 @@ def _build_librdkafka_config(config: ConsumerConfig, instance: str) -> dict[str,
 
 
 def _build_kafka_python_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:
-    shared = {ours: config[name] for name, ours in SHARED_SETTINGS.items() if config.get(name) is not None}
+    shared = {
+        kafka_python_name: config[name]
+        for name, kafka_python_name in SHARED_SETTINGS.items()
+        if config.get(name) is not None
+    }
     # librdkafka accepts "1000"; kafka-python compares numbers.
     numbers = {name: int(float(value)) for name, value in shared.items() if name.endswith("_ms")}
     return {

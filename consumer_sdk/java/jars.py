@@ -36,7 +36,7 @@ ProgressCallback: TypeAlias = Callable[[str], None]
 
 COMPLETION_MARKER: Final = "complete.json"
 IVY_ATTEMPTS: Final = 2  # the second one reuses the files of the first
-IVY_SILENCE_TIMEOUT_S: Final = 120.0  # seconds without output
+IVY_SILENCE_TIMEOUT_S: Final = 120.0  # without output
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,5 +248,5 @@ def _build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:
     # Without those of an earlier replay: a record that failed twice names its last origin.
     kept = [(k, v) for k, v in (row.headers or {}).items() if not k.startswith(REPLAY_HEADER_PREFIX)]
     time = "" if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
-    ours = {name: row[name] for name in _COORDINATE_NAMES} | {"timestamp": time, "error": row.error}
-    return [*kept, *((REPLAY_HEADER_PREFIX + name, str(value).encode()) for name, value in ours.items())]
+    origin = {name: row[name] for name in _COORDINATE_NAMES} | {"timestamp": time, "error": row.error}
+    return [*kept, *((REPLAY_HEADER_PREFIX + name, str(value).encode()) for name, value in origin.items())]

@@ -92,7 +92,7 @@ class ControlTopicReader:
             return
         try:
             self._apply_value(message.topic(), value)
-        except InvalidPayloadError as error:  # the previous value stays in force
+        except InvalidPayloadError as error:
             log.warning("%s, offset %s: skipped: %s", message.topic(), message.offset(), error)
 
     def _apply_value(self, topic: str | None, value: bytes) -> None:
@@ -155,7 +155,7 @@ class ControlTopicReader:
         self._next_lookup_at = self._clock.monotonic() + CONTROL_TOPIC_LOOKUP_INTERVAL_S
 
     def _log_denied_topics(self, topics: set[str]) -> None:
-        for topic in sorted(topics - self._denied_topics):  # each topic once
+        for topic in sorted(topics - self._denied_topics):
             log.warning(
                 "no permission to read control topic %s, so the sidecar's plans or write rates are ignored; "
                 "grant Read on topic %s",

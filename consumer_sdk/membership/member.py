@@ -273,7 +273,7 @@ class GroupMember:
             return
         self._next_topic_lookup_at = now + MISSING_TOPIC_LOOKUP_INTERVAL_S
         missing = coordinator.find_missing_topics(self.client, self._topic_names)
-        for topic in sorted(missing - self._missing_topics):  # each topic once
+        for topic in sorted(missing - self._missing_topics):
             log.warning("topic %r does not exist at %s; waiting for it", topic, self._settings.bootstrap)
         self._missing_topics = missing
 

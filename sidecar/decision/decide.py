@@ -15,11 +15,11 @@ Rules; the first that applies decides:
     Publish a changed maximum batch age (`freshness`) in the same epoch.
  3. Advisory: if the replicas cannot be changed, record their count as observed.
  4. Stop: stop a draining replica once it owns nothing, the group is stable and every partition has
-    an owner. A replica that owns a partition is never stopped, except the last replica of an idle
-    group (`stop_last_replicas`). Targets that remove replicas in order start with the last. In a
-    share group nothing is owned; the next iteration stops the replica.
+    an owner. Targets that remove replicas in order start with the last. In a share group nothing is
+    owned; the next iteration stops the replica.
  5. Settle: remove stopped replicas from the plan, in the same epoch. Then apply counts set by
-    others at the target (`external_scaling`).
+    others at the target (`external_scaling`). Then stop the last replicas if the group is idle
+    (`stop_last_replicas`): only they are stopped while they own partitions.
  6. Cancel drain: if the load rises or a replica dies while draining, keep a draining replica.
  7. Retry drain: publish a new epoch if a drain takes longer than `drain_retry` seconds; until then
     start nothing else.
@@ -30,7 +30,8 @@ Rules; the first that applies decides:
  9. Adopt: record live replicas beyond the plan; limits scale them down later.
 10. Scale up: if the desired count exceeds the plan, as far as the scale-up policies allow
     (`load_rules`), after the cooldown and unless paused. The epoch stays: the join triggers the
-    rebalance.
+    rebalance. The plan is published before replicas start; from zero the start comes first, or a
+    crash between the two would look like an external pause.
 11. Restart: start one extra replica (even above the limit); once it has joined, drain one of those
     to replace. An extra replica that dies is started again by rule 8; the backoff resets after each
     replaced replica.

@@ -37,13 +37,11 @@ class LiveGroupReader:
 
     def read_snapshot(self) -> LiveGroupSnapshot:
         """Read a snapshot; an unreachable broker is reported in `trouble`."""
-        now, topics = self._clock.wall(), self._control_topics
+        now = self._clock.wall()
         try:
-            plan, published, decisions = (
-                topics.read_plan(),
-                topics.read_write_rates(),
-                topics.read_decisions(),
-            )
+            plan = self._control_topics.read_plan()
+            published = self._control_topics.read_write_rates()
+            decisions = self._control_topics.read_decisions()
             trouble = tuple[str, ...]()
             self._detect_share_group(decisions)
         except NoBrokersAvailableError as error:
@@ -57,9 +55,12 @@ class LiveGroupReader:
             racks, unknown_racks = self._monitor.fetch_replica_racks(group, rates)
             more += unknown_racks
         else:
-            source, measured = SOURCE_MEASURED, self._monitor.measure()  # unknown for half a window
-            group, rates, more = measured.group, dict(measured.write_rates), measured.trouble
+            source = SOURCE_MEASURED
+            measured = self._monitor.measure()  # unknown for half a window
+            group = measured.group
+            rates = dict(measured.write_rates)
             racks = measured.replica_racks
+            more = measured.trouble
         group = distinguish_members(group)
         known = self._list_known_consumers(now)
         draining = () if plan is None else plan.draining  # they leave on purpose

@@ -69,8 +69,9 @@ class ControlTopicStore:
 
     def read_plan(self) -> GroupPlan | None:
         """Return the group's newest plan; None without one. Raises BrokerTimeoutError."""
-        plans = self._decode_own(GroupPlan.decode, self._read_messages(self._settings.plan_topic, {}))
-        return next(reversed([*plans]), None)
+        messages = self._read_messages(self._settings.plan_topic, {})
+        plans = list(self._decode_own(GroupPlan.decode, messages))
+        return plans[-1] if plans else None
 
     def read_write_rates(self) -> dict[str, TopicWriteRates]:
         """Return the group's newest write rates by topic. Raises BrokerTimeoutError."""
@@ -180,8 +181,8 @@ class ControlTopicStore:
     ) -> Iterator[ControlValueT]:
         for message in messages:
             value = message.value()
-            if value is None:
-                continue  # a tombstone
+            if value is None:  # compaction keeps the tombstone of a deleted key for a while
+                continue
             try:
                 decoded = decode(value)
             except InvalidPayloadError as error:

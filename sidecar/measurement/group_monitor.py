@@ -28,13 +28,12 @@ TOPIC_GRACE_PERIOD_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasurement:
-    """Measurement of one iteration; unknown partitions are absent."""
+    """Measurement of one iteration; rates are in bytes/s, unknown partitions are absent."""
 
     write_rates: Mapping[TopicPartition, PartitionLoad]
     group: ObservedGroup
     commit_metadata: Mapping[TopicPartition, str]
-    trouble: tuple[str, ...]  # errors
-    # Bytes/s.
+    trouble: tuple[str, ...]
     consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck_partitions: frozenset[TopicPartition] = frozenset()  # overdue backlog, no progress
     # Empty if neither the heuristic nor a member needs racks.
@@ -98,13 +97,14 @@ class GroupMonitor:
         topics = frozenset(p.topic for p in commits.offsets) if topics is None else topics
         self._leaders = _select_leaders(layout, topics)
         owned = {p for member in group.members for p in member.owned_partitions}
-        kind, hidden = self._settings.queue, owned - layout.leaders.keys()
+        hidden = owned - layout.leaders.keys()
         # Between commits and end offsets: every message is seen in one of the two.
         kmq_progress = self._fetch_in_flight(layout)
         at, readings, errors = self._collect_readings(commits, kmq_progress, hidden)
         load = self._load_estimator.estimate_load(at, readings, group)
         racks, rack_errors = self._lookup_replica_racks(group, self._leaders)
         kmq_errors = () if kmq_progress is None else kmq_progress.trouble
+        kind = self._settings.queue
         return GroupMeasurement(
             write_rates=load.write_rates,
             group=group,

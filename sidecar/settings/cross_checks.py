@@ -20,67 +20,73 @@ MAX_TCP_PORT: Final = 65535
 
 
 def cross_check_options(
-    s: SidecarOptions, given: Collection[str], consumption_window: float, backlog_grace: float
+    options: SidecarOptions, given: Collection[str], consumption_window: float, backlog_grace: float
 ) -> CheckResults:
     """Check everything; `given` are the names that were set, the other two are seconds."""
-    yield not s.bootstrap.strip(), "bootstrap is empty; give host:port of a broker"
-    yield not s.group.strip(), "group is empty; give the group's name"
-    yield s.capacity <= 0, "capacity must be above 0; give what one consumer sustains"
-    yield not 0 < s.headroom <= 1, f"headroom={s.headroom} must be above 0 and at most 1"
-    yield s.interval <= 0, "interval must be above 0"
-    yield s.catch_up_time <= 0, "catch-up-time must be above 0"
-    yield s.timeout <= 0, "timeout must be above 0"
-    yield s.certify_timeout <= 0, "certify-timeout must be above 0"
+    yield not options.bootstrap.strip(), "bootstrap is empty; give host:port of a broker"
+    yield not options.group.strip(), "group is empty; give the group's name"
+    yield options.capacity <= 0, "capacity must be above 0; give what one consumer sustains"
+    yield not 0 < options.headroom <= 1, f"headroom={options.headroom} must be above 0 and at most 1"
+    yield options.interval <= 0, "interval must be above 0"
+    yield options.catch_up_time <= 0, "catch-up-time must be above 0"
+    yield options.timeout <= 0, "timeout must be above 0"
+    yield options.certify_timeout <= 0, "certify-timeout must be above 0"
     # a rate is the difference of two readings
-    short = f"window={s.window:g} s is less than twice interval={s.interval:g} s; make it longer"
-    yield s.window < 2 * s.interval, short
-    yield not 0 <= s.port <= MAX_TCP_PORT, f"port={s.port} must be 0 (a free one) to {MAX_TCP_PORT}"
-    yield from _check_move_cost(s)
-    yield from _check_queue(s)
-    yield from _check_limits(s)
-    yield from _check_fallback(s)
-    yield from _check_scale_up_evaluation(s, consumption_window, backlog_grace)
-    yield from _check_freshness_slo(s, given, consumption_window)
-    yield from _check_process_target(s)
-    yield from _check_kubernetes_target(s)
-    yield from _check_keda_target(s, given)
+    short = f"window={options.window:g} s is less than twice interval={options.interval:g} s; make it longer"
+    yield options.window < 2 * options.interval, short
+    yield (
+        not 0 <= options.port <= MAX_TCP_PORT,
+        f"port={options.port} must be 0 (a free one) to {MAX_TCP_PORT}",
+    )
+    yield from _check_move_cost(options)
+    yield from _check_queue(options)
+    yield from _check_limits(options)
+    yield from _check_fallback(options)
+    yield from _check_scale_up_evaluation(options, consumption_window, backlog_grace)
+    yield from _check_freshness_slo(options, given, consumption_window)
+    yield from _check_process_target(options)
+    yield from _check_kubernetes_target(options)
+    yield from _check_keda_target(options, given)
 
 
-def _check_move_cost(s: SidecarOptions) -> CheckResults:
-    if s.move_cost is None:
+def _check_move_cost(options: SidecarOptions) -> CheckResults:
+    if options.move_cost is None:
         return
-    yield s.move_cost <= 0, "move-cost must be above 0"
-    other = f"move-cost tunes steady, but heuristic={s.heuristic}; leave one of the two out"
-    yield s.heuristic != "steady", other
+    yield options.move_cost <= 0, "move-cost must be above 0"
+    other = f"move-cost tunes steady, but heuristic={options.heuristic}; leave one of the two out"
+    yield options.heuristic != "steady", other
 
 
-def _check_queue(s: SidecarOptions) -> CheckResults:
-    one_topic = len(s.topics) == 1 and not s.topics[0].startswith("^")
-    unnamed = f"queue={s.queue} needs the name of its one topic (topics)"
-    yield s.queue is not None and not one_topic, unnamed
-    unread = f"queue-markers is given, but queue={s.queue or 'none'}: only kmq has markers"
-    yield s.queue_markers is not None and s.queue is not QueueKind.KMQ, unread
+def _check_queue(options: SidecarOptions) -> CheckResults:
+    one_topic = len(options.topics) == 1 and not options.topics[0].startswith("^")
+    unnamed = f"queue={options.queue} needs the name of its one topic (topics)"
+    yield options.queue is not None and not one_topic, unnamed
+    unread = f"queue-markers is given, but queue={options.queue or 'none'}: only kmq has markers"
+    yield options.queue_markers is not None and options.queue is not QueueKind.KMQ, unread
     # the broker of a share group distributes the records itself
-    unplaced = s.queue is QueueKind.SHARE and (s.certify or s.learn_capacity)
+    unplaced = options.queue is QueueKind.SHARE and (options.certify or options.learn_capacity)
     yield unplaced, "certify and learn-capacity are about a placement, and queue=share has none"
 
 
-def _check_limits(s: SidecarOptions) -> CheckResults:
-    yield s.min < 0, f"min={s.min} must be at least 0"
-    yield s.max < 1, f"max={s.max} must be at least 1"
-    yield s.min > s.max, f"min={s.min} is above max={s.max}; lower one or raise the other"
-    yield from _check_scaling_rules("scale-up-policies", s.scale_up_policies)
-    yield from _check_scaling_rules("scale-down-policies", s.scale_down_policies)
-    yield from _check_tolerances(s.tolerance)
-    for number, period in enumerate(s.schedule, 1):
+def _check_limits(options: SidecarOptions) -> CheckResults:
+    yield options.min < 0, f"min={options.min} must be at least 0"
+    yield options.max < 1, f"max={options.max} must be at least 1"
+    yield (
+        options.min > options.max,
+        f"min={options.min} is above max={options.max}; lower one or raise the other",
+    )
+    yield from _check_scaling_rules("scale-up-policies", options.scale_up_policies)
+    yield from _check_scaling_rules("scale-down-policies", options.scale_down_policies)
+    yield from _check_tolerances(options.tolerance)
+    for number, period in enumerate(options.schedule, 1):
         yield from _check_cron_lines(f"schedule entry {number}", period)
-        yield from _check_period_limits(f"schedule entry {number}", period, s.min, s.max)
+        yield from _check_period_limits(f"schedule entry {number}", period, options.min, options.max)
     # the measured write rate is 0 only after a whole window without records
-    idle = f"idle-after={s.idle_after:g} s is less than window={s.window:g} s of the write rates"
-    yield s.min == 0 and s.idle_after < s.window, f"{idle}; make it longer"
+    idle = f"idle-after={options.idle_after:g} s is less than window={options.window:g} s of the write rates"
+    yield options.min == 0 and options.idle_after < options.window, f"{idle}; make it longer"
     # without members the group subscribes to nothing that could be measured
     unnamed = "min=0 needs topics: a group without replicas does not name what it reads"
-    yield s.min == 0 and not s.topics, unnamed
+    yield options.min == 0 and not options.topics, unnamed
 
 
 def _check_scaling_rules(name: str, rules: ScalingRulesSetting) -> CheckResults:
@@ -131,87 +137,88 @@ def _is_timezone(name: str) -> bool:
     return True
 
 
-def _check_fallback(s: SidecarOptions) -> CheckResults:
-    current, count = s.fallback is FallbackBehavior.CURRENT, s.fallback_replicas
-    yield not current and count is None, f"fallback={s.fallback} needs fallback-replicas"
+def _check_fallback(options: SidecarOptions) -> CheckResults:
+    current, count = options.fallback is FallbackBehavior.CURRENT, options.fallback_replicas
+    yield not current and count is None, f"fallback={options.fallback} needs fallback-replicas"
     unused = f"fallback-replicas={count} is given, but fallback=current; leave one of the two out"
     yield current and count is not None, unused
-    outside = f"fallback-replicas={count} is not between min={s.min} and max={s.max}"
-    yield count is not None and not s.min <= count <= s.max, outside
+    outside = f"fallback-replicas={count} is not between min={options.min} and max={options.max}"
+    yield count is not None and not options.min <= count <= options.max, outside
     early = (
-        f"fallback-after={s.fallback_after} iterations of interval={s.interval:g} s end before a "
-        f"starting sidecar can know a write rate (half of window={s.window:g} s); raise it"
+        f"fallback-after={options.fallback_after} iterations of interval={options.interval:g} s end before a "
+        f"starting sidecar can know a write rate (half of window={options.window:g} s); raise it"
     )
-    yield not current and s.fallback_after * s.interval <= s.window / 2, early
+    yield not current and options.fallback_after * options.interval <= options.window / 2, early
 
 
 def _check_scale_up_evaluation(
-    s: SidecarOptions, consumption_window: float, backlog_grace: float
+    options: SidecarOptions, consumption_window: float, backlog_grace: float
 ) -> CheckResults:
     evaluated = f"scale-up-evaluation-window={consumption_window:g} s"
-    short = f"{evaluated} is less than window={s.window:g} s; make it longer, or 0"
-    yield 0 < consumption_window < s.window, short
+    short = f"{evaluated} is less than window={options.window:g} s; make it longer, or 0"
+    yield 0 < consumption_window < options.window, short
     # consumption is measured by commits, and a commit ends a batch of up to backlog-grace
     batches = (
         f"{evaluated} is less than twice backlog-grace={backlog_grace:g} s, so it may hold no whole batch"
     )
     yield 0 < consumption_window < 2 * backlog_grace, f"{batches}; make it longer, or 0"
-    low, high = s.learned_capacity_min, s.learned_capacity_max
+    low, high = options.learned_capacity_min, options.learned_capacity_max
     bounds = (
         f"learned-capacity-min={low:g} must be above 0 and at most 1, "
         f"learned-capacity-max={high:g} at least 1: they are fractions of capacity"
     )
     yield not 0 < low <= 1 <= high, bounds
     unmeasured = "learn-capacity needs a scale-up-evaluation-window above 0"
-    yield s.learn_capacity and not consumption_window, unmeasured
+    yield options.learn_capacity and not consumption_window, unmeasured
 
 
 def _check_freshness_slo(
-    s: SidecarOptions, given: Collection[str], consumption_window: float
+    options: SidecarOptions, given: Collection[str], consumption_window: float
 ) -> CheckResults:
-    if s.freshness_slo is None:
+    if options.freshness_slo is None:
         return
     both = " and ".join(sorted({"catch-up-time", "backlog-grace"} & set(given)))
     yield bool(both), f"{both} given, but freshness-slo sets them; leave one of the two out"
-    slow = f"freshness-slo={s.freshness_slo:g} s is less than twice interval={s.interval:g} s"
-    yield s.freshness_slo < 2 * s.interval, f"{slow}; decisions are too slow to keep it"
+    slow = f"freshness-slo={options.freshness_slo:g} s is less than twice interval={options.interval:g} s"
+    yield options.freshness_slo < 2 * options.interval, f"{slow}; decisions are too slow to keep it"
     unmeasured = "freshness-slo needs a scale-up-evaluation-window above 0 to estimate freshness"
     yield not consumption_window, unmeasured
 
 
-def _check_process_target(s: SidecarOptions) -> CheckResults:
-    process, has_config, has_command = (
-        s.target == "process",
-        s.worker_config is not None,
-        bool(s.worker_command),
-    )
+def _check_process_target(options: SidecarOptions) -> CheckResults:
+    process = options.target == "process"
+    has_config = options.worker_config is not None
+    has_command = bool(options.worker_command)
     has_worker = has_config or has_command
     yield process and not has_worker, "target=process needs worker-config (or worker-command)"
     twice = "worker-config and worker-command are both given; leave one out"
     yield has_config and has_command, twice
-    yield not process and has_worker, f"a worker is given, but target={s.target}; write target=process"
+    yield not process and has_worker, f"a worker is given, but target={options.target}; write target=process"
     # workers outlive the sidecar: the next one finds them by their process ids
     stateless = "target=process needs state-dir, the folder of the workers' process ids"
-    yield process and s.state_dir is None, stateless
-    yield s.stop_workers and not process, "stop-workers needs target=process"
-    nameless = has_command and not any("{instance}" in part for part in s.worker_command)
+    yield process and options.state_dir is None, stateless
+    yield options.stop_workers and not process, "stop-workers needs target=process"
+    nameless = has_command and not any("{instance}" in part for part in options.worker_command)
     yield nameless, f"worker-command has no {{instance}}; write {WORKER_COMMAND_EXAMPLE}"
 
 
-def _check_kubernetes_target(s: SidecarOptions) -> CheckResults:
-    kubernetes = s.target in ("kubernetes", "keda")
-    missing = f"target={s.target} needs workload: deployment/NAME or statefulset/NAME"
-    yield kubernetes and s.workload is None, missing
-    unused = f"a workload is given, but target={s.target}; write target=kubernetes (or keda)"
-    yield not kubernetes and s.workload is not None, unused
+def _check_kubernetes_target(options: SidecarOptions) -> CheckResults:
+    kubernetes = options.target in ("kubernetes", "keda")
+    missing = f"target={options.target} needs workload: deployment/NAME or statefulset/NAME"
+    yield kubernetes and options.workload is None, missing
+    unused = f"a workload is given, but target={options.target}; write target=kubernetes (or keda)"
+    yield not kubernetes and options.workload is not None, unused
 
 
-def _check_keda_target(s: SidecarOptions, given: Collection[str]) -> CheckResults:
+def _check_keda_target(options: SidecarOptions, given: Collection[str]) -> CheckResults:
     half = "grpc-tls-certificate and grpc-tls-key belong together; give both, or none"
-    yield (s.grpc_tls_certificate is None) != (s.grpc_tls_key is None), half
+    yield (options.grpc_tls_certificate is None) != (options.grpc_tls_key is None), half
     unsigned = "grpc-client-ca needs grpc-tls-certificate and grpc-tls-key: it is a part of TLS"
-    yield s.grpc_client_ca is not None and s.grpc_tls_certificate is None, unsigned
+    yield options.grpc_client_ca is not None and options.grpc_tls_certificate is None, unsigned
     named = " and ".join(sorted(name for name in given if name.startswith("grpc-")))
-    yield s.target != "keda" and bool(named), f"{named} given, but target={s.target}; write target=keda"
-    wrong = f"grpc-port={s.grpc_port} must be 0 (a free one) to {MAX_TCP_PORT}"
-    yield not 0 <= s.grpc_port <= MAX_TCP_PORT, wrong
+    yield (
+        options.target != "keda" and bool(named),
+        f"{named} given, but target={options.target}; write target=keda",
+    )
+    wrong = f"grpc-port={options.grpc_port} must be 0 (a free one) to {MAX_TCP_PORT}"
+    yield not 0 <= options.grpc_port <= MAX_TCP_PORT, wrong

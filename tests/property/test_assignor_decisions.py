@@ -200,10 +200,10 @@ def test_sticky_is_as_even_by_count_as_subscriptions_allow(situation: Situation)
     """No member could give a partition to a subscriber with at least two fewer."""
     plan, able = decided(situation), eligible(situation.group)
     count = {m: len(held) for m, held in plan.assignment.items() if m in able}
-    for giver in able:
-        for partition in plan.assignment[giver]:
-            takers = [m for m in able.values() if partition.topic in m.topics]
-            assert all(count[giver] - count[m.id] < 2 for m in takers)
+    for donor in able:
+        for partition in plan.assignment[donor]:
+            recipients = [m for m in able.values() if partition.topic in m.topics]
+            assert all(count[donor] - count[m.id] < 2 for m in recipients)
 
 
 @given(situations(("sticky",)))

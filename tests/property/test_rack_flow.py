@@ -146,21 +146,21 @@ def klein(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> IntArray
         if cycle is None:
             return bins
         passed = [(item[a, b], b) for a, b in itertools.pairwise(cycle) if members not in (a, b)]
-        for one, taker in passed:
-            bins[one] = taker
+        for one, recipient in passed:
+            bins[one] = recipient
 
 
 def _residual(problem: PackingProblem, bins: IntArray, costs: RackCosts) -> tuple[FloatArray, IntArray]:
-    """Return the cost of passing a partition on, (M + 1, M + 1), and the giver's partition."""
+    """Return the cost of passing a partition on, (M + 1, M + 1), and the donor's partition."""
     members = len(problem.capacity)
     price = np.full((members + 1, members + 1), np.inf)
     item = np.full((members + 1, members + 1), UNASSIGNED, dtype=np.int32)
     of_one = _prices(problem, costs)
-    for one, giver in enumerate(bins.tolist()):
-        for taker in np.flatnonzero(problem.subscribed[problem.topic[one]]).tolist():
-            rise = of_one[one, taker] - of_one[one, giver]
-            if taker != giver and rise < price[giver, taker]:
-                price[giver, taker], item[giver, taker] = rise, one
+    for one, donor in enumerate(bins.tolist()):
+        for recipient in np.flatnonzero(problem.subscribed[problem.topic[one]]).tolist():
+            rise = of_one[one, recipient] - of_one[one, donor]
+            if recipient != donor and rise < price[donor, recipient]:
+                price[donor, recipient], item[donor, recipient] = rise, one
     count = np.bincount(bins[bins != UNASSIGNED], minlength=members)
     price[:members, members] = UNEVEN * (2 * count + 1)
     price[members, :members] = np.where(count > 0, -UNEVEN * (2 * count - 1), np.inf)

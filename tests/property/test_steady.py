@@ -225,11 +225,11 @@ def test_spreading_leaves_no_gap_that_one_partition_closes(problem: PackingProbl
         return
     full = problem.capacity * np.where(share > 0, share, 1.0)
     for item in np.flatnonzero(problem.subscribed[problem.topic, poorest] & (bins != poorest)):
-        giver = bins[item]
+        donor = bins[item]
         after = fill[poorest] + problem.weight[item] / full[poorest]
-        rest = fill[giver] - problem.weight[item] / full[giver]
-        alone = (bins == giver).sum() == 1
-        assert alone or max(after, rest) >= fill[giver] - GAIN - NOISE
+        rest = fill[donor] - problem.weight[item] / full[donor]
+        alone = (bins == donor).sum() == 1
+        assert alone or max(after, rest) >= fill[donor] - GAIN - NOISE
 
 
 @given(problems(closed=True), st.floats(0.99, 1.01))

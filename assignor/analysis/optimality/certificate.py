@@ -33,7 +33,7 @@ from trimtab.assignor.score import lower_bound, r_score
 from trimtab.common.clock import Clock
 from trimtab.common.errors import InvalidProblemError
 
-START_HEURISTICS: Final = ("mbf", "mwf", "mbfp", "bfd")  # heuristics whose packings the search starts from
+START_HEURISTICS: Final = ("mbf", "mwf", "mbfp", "bfd")
 
 FLOAT_TOLERANCE: Final = 1e-9  # relative error of sums, subtracted from every bound
 

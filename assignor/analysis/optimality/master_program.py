@@ -16,7 +16,7 @@ from highspy import Highs, HighsModelStatus, HighsVarType, kHighsInf
 from trimtab.assignor.analysis.optimality.consumer_kinds import ConsumerKinds
 from trimtab.assignor.model import FloatArray, IntArray
 
-REDUCED_COST_TOLERANCE: Final = 1e-8  # reduced cost above which a column is not worth adding
+REDUCED_COST_TOLERANCE: Final = 1e-8  # a smaller gain may be a rounding error
 
 CHOSEN_COLUMN_THRESHOLD: Final = 0.5
 

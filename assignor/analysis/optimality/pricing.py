@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from trimtab.assignor.analysis.optimality.consumer_kinds import ConsumerKinds
 from trimtab.assignor.model import BoolArray, FloatArray, IntArray
 
-ROUNDING_MARGIN: Final = 1e-12  # margin for float errors, so that rounding keeps its direction
+ROUNDING_MARGIN: Final = 1e-12  # float errors must not turn the direction of rounding
 
 MAX_CAPACITY_RATIO: Final = 4  # largest capacity ÷ median at which the resolution is still full
 

@@ -40,7 +40,8 @@ class SimulationRun:
     worst_lag: FloatArray  # seconds
 
 
-class _DecisionEffects(NamedTuple):  # the first fields of SimulationRun
+# These two in a row are the figures of SimulationRun, which is built by position.
+class _DecisionEffects(NamedTuple):
     consumers: int
     r_score: float
     moved: int
@@ -49,7 +50,7 @@ class _DecisionEffects(NamedTuple):  # the first fields of SimulationRun
     stopped: int
 
 
-class _TickEffects(NamedTuple):  # the last fields of SimulationRun
+class _TickEffects(NamedTuple):
     arrived: float = 0.0
     late: float = 0.0
     overloaded: int = 0

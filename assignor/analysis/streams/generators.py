@@ -18,7 +18,7 @@ from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.errors import InvalidStreamError
 
-_NOISE_AUTOCORRELATION: Final = 0.9  # autocorrelation of the noise from one tick to the next
+_NOISE_AUTOCORRELATION: Final = 0.9  # from one tick to the next
 
 
 class StreamGenerator(Protocol):

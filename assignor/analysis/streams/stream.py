@@ -14,7 +14,7 @@ import numpy as np
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.errors import InvalidStreamError
 
-MAX_BYTES_PER_S: Final = 1e15  # upper limit of a write rate; sums of such rates are far from overflowing
+MAX_BYTES_PER_S: Final = 1e15  # sums of such rates are far from overflowing
 
 MAX_PARTITION: Final = 2**31 - 1  # Kafka's partition numbers are int32
 

@@ -7,7 +7,7 @@ Capacities are scaled by the fair shares (`fair_shares.py`), so that a fill of 1
 2. A loose partition goes to the emptiest member, largest first, or stays at home if the emptiest
    would not be more than 5 % emptier than home.
 3. A member below the band gets partitions of the fullest members until it is inside: the largest
-   that leave the giver inside, else one that makes the fuller of the two more than 5 % emptier.
+   that leave the donor inside, else one that makes the fuller of the two more than 5 % emptier.
 
 So a joining member takes its share from members above the band, and a member inside it gives only
 to one below. Nothing moves for less than 5 %.
@@ -43,14 +43,14 @@ cdef void _trim_overfull(Bins bins):
 
 
 cdef void _fill_underfull(Bins bins):
-    cdef unsigned char[::1] sated = np.zeros(bins.members, dtype=np.uint8)
+    cdef unsigned char[::1] without_donor = np.zeros(bins.members, dtype=np.uint8)
     cdef int member
     for _ in range(4 * bins.items + bins.members):  # each step narrows a gap; the bound is for safety
-        member = _find_emptiest_member(bins, sated)
+        member = _find_emptiest_member(bins, without_donor)
         if member < 0 or _member_fill(bins, member) >= 1.0 - BALANCE_BAND:
             break
         if not _give_from_fullest(bins, member, True) and not _give_from_fullest(bins, member, False):
-            sated[member] = 1
+            without_donor[member] = 1
 
 
 cdef inline double _member_fill(Bins bins, int member) noexcept nogil:
@@ -134,46 +134,46 @@ cdef int _find_emptiest_reader(Bins bins, int item) noexcept:
     return best
 
 
-cdef int _find_emptiest_member(Bins bins, unsigned char[::1] sated) noexcept:
-    """Return the emptiest member that is not sated, or -1."""
+cdef int _find_emptiest_member(Bins bins, unsigned char[::1] without_donor) noexcept:
+    """Return the emptiest member that some member can still give to, or -1."""
     cdef int member, best = -1
     for member in range(bins.members):
-        if not sated[member] and (best < 0 or _is_emptier(bins, member, best)):
+        if not without_donor[member] and (best < 0 or _is_emptier(bins, member, best)):
             best = member
     return best
 
 
-cdef bint _give_from_fullest(Bins bins, int taker, bint inside) noexcept:
-    """Give the taker one partition of the fullest possible member; return False without one."""
-    cdef int giver, item, best = -1
+cdef bint _give_from_fullest(Bins bins, int recipient, bint inside) noexcept:
+    """Give the recipient one partition of the fullest possible member; return False without one."""
+    cdef int donor, item, best = -1
     cdef double fill, fullest = -1.0
-    for giver in range(bins.members):
-        fill = _member_fill(bins, giver)
-        if bins.count[giver] > 1 and fill > fullest and giver != taker:
-            item = _select_partition_to_give(bins, giver, taker, inside)
+    for donor in range(bins.members):
+        fill = _member_fill(bins, donor)
+        if bins.count[donor] > 1 and fill > fullest and donor != recipient:
+            item = _select_partition_to_give(bins, donor, recipient, inside)
             if item >= 0:
                 fullest, best = fill, item
     if best < 0:
         return False
     bins.remove_item(best)
-    bins.place_item(best, taker)
+    bins.place_item(best, recipient)
     return True
 
 
-cdef int _select_partition_to_give(Bins bins, int giver, int taker, bint inside) noexcept:
+cdef int _select_partition_to_give(Bins bins, int donor, int recipient, bint inside) noexcept:
     """Return the largest partition that leaves both in the band, or -1.
 
     Unless `inside`: the partition that leaves the two most even, if that gains enough.
     """
-    cdef int item = bins.head[giver], best = -1
-    cdef double rest, after, worst, least = _member_fill(bins, giver) - (0.0 if inside else BALANCE_BAND)
+    cdef int item = bins.head[donor], best = -1
+    cdef double rest, after, worst, least = _member_fill(bins, donor) - (0.0 if inside else BALANCE_BAND)
     while item >= 0:
-        rest = _member_fill(bins, giver) - bins.weight[item] / bins.capacity[giver]
-        after = _fill_with_item(bins, item, taker)
+        rest = _member_fill(bins, donor) - bins.weight[item] / bins.capacity[donor]
+        after = _fill_with_item(bins, item, recipient)
         worst = max(rest, after)
         if inside:
             worst = rest if rest >= 1.0 - BALANCE_BAND and after <= 1.0 + BALANCE_BAND else 1e300
-        if worst < least and bins.can_read(item, taker):
+        if worst < least and bins.can_read(item, recipient):
             least, best = worst, item
         item = bins.next[item]
     return best

@@ -1,8 +1,8 @@
 """Fair share of each member when subscriptions differ.
 
 The fair share is the fill of each member if load could be divided at will (water filling): each
-topic's load is poured into its readers so that all that get some have the same level. Topics with
-the same readers are poured in turn until no level changes; the result is the least uneven division.
+topic's load is divided among its readers so that all that get some have the same level. That is
+repeated, topics of equal readers together, until no level changes: the least uneven division.
 """
 
 from typing import Final
@@ -11,8 +11,8 @@ import numpy as np
 
 from trimtab.assignor.model import BoolArray, FloatArray, PackingProblem
 
-MAX_POUR_ROUNDS: Final = 100
-LEVEL_TOLERANCE: Final = 1e-6  # relative change of a level below which pouring ends
+MAX_FILL_ROUNDS: Final = 100
+LEVEL_TOLERANCE: Final = 1e-6  # relative change of a level below which filling ends
 
 
 def compute_fair_shares(problem: PackingProblem) -> FloatArray:
@@ -22,26 +22,26 @@ def compute_fair_shares(problem: PackingProblem) -> FloatArray:
     readers, kind = np.unique(readers, axis=1, return_inverse=True)
     capacity: FloatArray = np.bincount(kind.ravel(), problem.capacity).astype(np.float64)
     load = np.bincount(kind_of_topic.ravel()[problem.topic], problem.weight, len(readers))
-    poured = np.zeros(readers.shape)
+    assigned = np.zeros(readers.shape)
     level = np.zeros(len(capacity))
-    for _ in range(MAX_POUR_ROUNDS):
+    for _ in range(MAX_FILL_ROUNDS):
         for topics in np.flatnonzero(load):
-            poured[topics] = 0.0
-            poured[topics] = _pour_load(load[topics], poured.sum(axis=0), capacity, readers[topics])
-        before, level = level, poured.sum(axis=0) / capacity
+            assigned[topics] = 0.0
+            assigned[topics] = _divide_load(load[topics], assigned.sum(axis=0), capacity, readers[topics])
+        before, level = level, assigned.sum(axis=0) / capacity
         if np.allclose(level, before, rtol=LEVEL_TOLERANCE, atol=0.0):
             break
     shares: FloatArray = level[kind.ravel()]
     return shares
 
 
-def _pour_load(load: float, poured: FloatArray, capacity: FloatArray, readers: BoolArray) -> FloatArray:
-    """Return the load that each vessel gets, lowest level first; `poured` is in them already."""
+def _divide_load(load: float, assigned: FloatArray, capacity: FloatArray, readers: BoolArray) -> FloatArray:
+    """Return the load that each kind of member gets, lowest level first, beyond what is `assigned`."""
     order = np.flatnonzero(readers)
-    order = order[np.argsort(poured[order] / capacity[order], kind="stable")]
-    wide, deep = np.cumsum(capacity[order]), np.cumsum(poured[order])
-    levels = (load + deep) / wide  # if only the first vessels get any
+    order = order[np.argsort(assigned[order] / capacity[order], kind="stable")]
+    # The level if only the first kinds get any.
+    levels = (load + np.cumsum(assigned[order])) / np.cumsum(capacity[order])
     level = levels.min()
-    got = np.zeros_like(poured)
-    got[order] = np.maximum(0.0, level * capacity[order] - poured[order])
+    got = np.zeros_like(assigned)
+    got[order] = np.maximum(0.0, level * capacity[order] - assigned[order])
     return got

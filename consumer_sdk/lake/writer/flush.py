@@ -180,9 +180,10 @@ class _BatchFlush:
         return self._project(records).side_tables.get(name)
 
     def _project(self, records: Records) -> ProjectedRows:
-        projection, to_frame = self.flusher.projection_for(self.batch.table), self.flusher.lake.to_frame
+        projection = self.flusher.projection_for(self.batch.table)
         return self.backoff.retry_until_cancelled(
-            f"decoding for {self.batch.table}", lambda: projection.project_records(records, to_frame)
+            f"decoding for {self.batch.table}",
+            lambda: projection.project_records(records, self.flusher.lake.to_frame),
         )
 
     def _open_with_offsets(self, name: str) -> tuple[LakeTable | None, CommittedOffsets]:
@@ -199,13 +200,16 @@ class _BatchFlush:
         )
 
     def _stage_rows(self, table: LakeTable, frame: Frame | None, *, evolves_schema: bool) -> StagedFiles:
-        attempt_id, retry = self.flusher.new_attempt_id, self.backoff.retry_until_cancelled
         if frame is None:
-            return StagedFiles(attempt_id())
+            return StagedFiles(self.flusher.new_attempt_id())
         if evolves_schema:
-            retry(f"adding columns to {table.name}", lambda: table.evolve_schema(frame))
+            self.backoff.retry_until_cancelled(
+                f"adding columns to {table.name}", lambda: table.evolve_schema(frame)
+            )
         # A new id for each try: files of a failed one may be left behind under its id.
-        return retry(f"staging for {table.name}", lambda: table.stage_rows(frame, attempt_id()))
+        return self.backoff.retry_until_cancelled(
+            f"staging for {table.name}", lambda: table.stage_rows(frame, self.flusher.new_attempt_id())
+        )
 
     def refuse(self, conflicts: tuple[OffsetConflict, ...] = ()) -> BatchRefused:
         offsets = {p: span.expected for p, span in self.batch.spans.items()}

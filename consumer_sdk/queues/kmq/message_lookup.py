@@ -99,7 +99,7 @@ class MessageLookup:
     def _log_beyond_end(self, partition: int, beyond: Sequence[int], high: int) -> None:
         logged = {offset for offset in self._logged_beyond_end.get(partition, ()) if offset >= high}
         self._logged_beyond_end[partition] = logged.union(beyond)
-        if not logged.issuperset(beyond):  # each offset once
+        if not logged.issuperset(beyond):
             text = "%s-%d: %d messages, the first at offset %d, lie beyond the log's end (%d) and wait: %s"
             cause = "their broker has not replicated them yet, or the topic was recreated"
             log.warning(text, self._topic, partition, len(beyond), beyond[0], high, cause)

@@ -129,8 +129,10 @@ class RedeliveryState:
 
     def postpone_due(self, messages: Iterable[DueMessage], delay_ms: int) -> None:
         """Make messages of `pop_due` due again `delay_ms` later, as far as they are open."""
-        owned = (self._open_ranges.find_owned(message.offset, message.offset) for message in messages)
-        groups = {id(group): group for ((_, _, group),) in filter(None, owned)}
+        groups: dict[int, _OpenMessages] = {}
+        for message in messages:
+            for _, _, group in self._open_ranges.find_owned(message.offset, message.offset):
+                groups[id(group)] = group
         for group in groups.values():
             self._schedule(group, self.broker_time_ms + delay_ms)
 

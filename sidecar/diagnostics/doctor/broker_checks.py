@@ -144,16 +144,16 @@ class BrokerChecks:
         return None
 
     def _check_topics(self) -> Iterable[Finding]:
-        s, existing = self._settings, {p.topic for p in self._brokers.fetch_cluster_metadata().leaders}
-        topics, missing = match_topics(s.topics, existing)
+        existing = {p.topic for p in self._brokers.fetch_cluster_metadata().leaders}
+        topics, missing = match_topics(self._settings.topics, existing)
         for name in missing:
             message, _, remedy = self._brokers.explain_missing_topic(name).partition(": ")
             yield failed("topics", message, remedy or "create it, or correct its name")
-        if not s.topics:
+        if not self._settings.topics:
             owned = {p.topic for m in self._brokers.describe_group()[0].members for p in m.owned_partitions}
             topics = frozenset(owned or {p.topic for p in self._brokers.fetch_group_commits().offsets})
         # source=offsets samples records for their sizes
-        needed = ("Describe", "Read") if s.source == "offsets" else ("Describe",)
+        needed = ("Describe", "Read") if self._settings.source == "offsets" else ("Describe",)
         for topic in sorted(topics):
             described = self._describe_topic(topic)
             if isinstance(described, Finding):

@@ -1,7 +1,15 @@
 """Target `process`: replicas as local processes that outlive the sidecar.
 
-The state directory holds `workers/NAME.json` (pid, start time) and `logs/NAME.log` of each worker,
-and the last worker number. A restarted sidecar finds its workers by pid and start time.
+The state directory holds `workers/NAME.json` and `logs/NAME.log` of each worker, and the last
+worker number. The file is the worker's state, so a restarted sidecar resumes in any of them:
+
+1. Starting: a file without a pid, written before the process starts. After a crash in between, the
+   next sidecar finds the process by the mark in its environment, else the worker is gone.
+2. Running: pid and start time, by which a sidecar tells the process from a later one of that pid.
+3. Stopping: `stopping_since` is written after SIGTERM, so that a crash repeats the signal but never
+   skips it. Once that is longer ago than the stop timeout, each further stop sends SIGKILL.
+4. Gone: no such process. The file is deleted; the exit of a worker that was not stopping is
+   reported for `EXIT_REPORT_PERIOD_S` seconds.
 """
 
 import fcntl
@@ -35,7 +43,7 @@ class WorkerRecord:
     started: float
     pid: int | None = None
     ticks: int | None = None  # since boot; None with a pid: it exited before its start time could be read
-    stopping: float | None = None  # time of the first SIGTERM
+    stopping_since: float | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -101,12 +109,12 @@ class ProcessTarget:
         if worker is None or worker.pid is None or not worker.is_alive:
             return
         now = self._clock.wall()
-        if worker.stopping is None:
+        if worker.stopping_since is None:
             with suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGTERM)
             # saved after the signal: a crash in between repeats SIGTERM, but never skips it
             self._save_worker(WorkerRecord(worker.name, worker.started, worker.pid, worker.ticks, now))
-        elif now - worker.stopping > self._stop_timeout:
+        elif now - worker.stopping_since > self._stop_timeout:
             with suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)  # it leads its session
 
@@ -152,7 +160,7 @@ class ProcessTarget:
     def _note_worker_exit(self, worker: WorkerRecord) -> None:
         self._reap_children()
         code = None if worker.pid is None else self._exit_codes.pop(worker.pid, None)
-        if worker.stopping is not None:
+        if worker.stopping_since is not None:
             return
         how = "" if code is None else _format_exit_code(code)  # None: started by an earlier sidecar
         log = self._ensure_subfolder("logs") / f"{worker.name}.log"
