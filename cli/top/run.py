@@ -40,7 +40,7 @@ Wait: TypeAlias = Callable[[float], bool]  # for seconds; True after a signal
 TOP_READINGS_PER_WINDOW: Final = 5
 MIN_NAME_WIDTH: Final = 9
 STATE_COLOURS: Final = {"running": "green", "draining": "yellow", "dead": "red"}
-FIGURE_COLUMNS: Final = ("partitions", "writing", "needed", "capacity", "fill", "backlog")
+FIGURE_COLUMNS: Final = ("partitions", "writing", "required", "capacity", "fill", "backlog")
 
 
 def top(options: TopOptions) -> None:
@@ -151,7 +151,7 @@ def format_figures(consumer: ConsumerStatus) -> tuple[str, ...]:
     return (
         f"{consumer.load.partitions}{unknown}",
         format_rate(consumer.load.write_rate),
-        format_rate(consumer.load.needed_rate),
+        format_rate(consumer.load.required_rate),
         format_rate(consumer.capacity),
         "?" if consumer.fill is None else f"{consumer.fill:.0%}",
         format_bytes(consumer.load.backlog),
@@ -170,6 +170,6 @@ def format_heading(status: GroupStatus, group: str) -> str:
     return (
         f"{_format_clock(status.time)} group {group} ({status.state}): {counts}; "
         f"{load.partitions} partitions{unowned}{unknown}; writing {format_rate(load.write_rate)}, "
-        f"needed {format_rate(load.needed_rate)}{racks}, "
+        f"required {format_rate(load.required_rate)}{racks}, "
         f"backlog {format_bytes(load.backlog)}{queue} ({status.rate_source})"
     )

@@ -36,7 +36,7 @@ class DecisionMetrics:
     """Inputs and outcome of a decision; None where unknown. Rates are bytes/s."""
 
     write_rate: float | None = None
-    needed_rate: float | None = None
+    required_rate: float | None = None
     backlog_bytes: float | None = None
     overdue_backlog_bytes: float | None = None  # waiting longer than the backlog grace
     consumption_rate: float | None = None  # None if it is unknown for an overdue partition
@@ -48,10 +48,10 @@ class DecisionMetrics:
     planned_replicas: int | None = None
     recommended_replicas: int | None = None  # by the load alone
     desired_replicas: int | None = None  # after tolerance, limits and windows
-    max_fill: float | None = None  # needed rate / capacity of the fullest consumer
+    max_fill: float | None = None  # required rate / capacity of the fullest consumer
     r_score: float = 0.0  # expected, as are the moves
     moves: int = 0
-    cross_rack_rate: float | None = None  # part of `needed_rate`; None if no consumer reports its rack
+    cross_rack_rate: float | None = None  # part of `required_rate`; None if no consumer reports its rack
     partitions_without_local_replica: int | None = None  # none in any consumer's rack
     racks_without_consumer: int | None = None  # racks that have replicas only
     queue_kind: str | None = None  # None without a queue; the counts are those of `QueueBacklog`
@@ -100,7 +100,7 @@ class ScalingDecision:
         """Return the decision as one log line."""
         n = self.metrics
         load = (
-            f"writing {format_rate(n.write_rate)}, needed {format_rate(n.needed_rate)}, "
+            f"writing {format_rate(n.write_rate)}, required {format_rate(n.required_rate)}, "
             f"backlog {format_bytes(n.backlog_bytes)}, "
             f"fullest {'?' if n.max_fill is None else f'{n.max_fill:.0%}'}"
         )
@@ -134,7 +134,7 @@ def compute_totals(observation: Observation) -> DecisionMetrics:
     backlog = [s.backlog_bytes for s in loads if s.backlog_bytes is not None]
     return DecisionMetrics(
         write_rate=sum(written) if written else None,
-        needed_rate=sum(weights) if weights else None,
+        required_rate=sum(weights) if weights else None,
         backlog_bytes=sum(backlog) if backlog else None,
         unknown_partitions=sum(s.weight is None for s in loads),
         partitions=len(observation.write_rates),

@@ -115,7 +115,7 @@ class GroupModel:
         return {i.name: i.ordinal for i in self.observation.replicas or () if i.alive}
 
     def compute_loads(self) -> dict[str, float]:
-        """Return the known needed rate of each live instance, in bytes/s."""
+        """Return the known required rate of each live instance, in bytes/s."""
         return {n: sum_rates(self.owned_partitions(n), self.build_load()) for n in self.running}
 
     def compute_max_fill(self) -> float | None:
@@ -126,7 +126,7 @@ class GroupModel:
         return max((load / self.capacity_of(n) for n, load in self.compute_loads().items()), default=None)
 
     def compute_total_rate(self) -> float:
-        """Return the known needed rate of all partitions, in bytes/s."""
+        """Return the known required rate of all partitions, in bytes/s."""
         load = self.build_load()
         return sum_rates(load.write_rates, load)
 

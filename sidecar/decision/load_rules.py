@@ -122,10 +122,10 @@ def _explain_policy_limit(select: SelectPolicy, setting: str) -> str:
 
 
 def _describe_demand(context: DecisionContext) -> str:
-    policy, needed = context.policy, compute_totals(context.observation).needed_rate
+    policy, required = context.policy, compute_totals(context.observation).required_rate
     if not context.plan.replicas:
         active = is_active(context.model.write_rates)
         return "records to read" if active else f"no records known, but min is {policy.min_replicas}"
-    if needed is None:
+    if required is None:
         return f"at least {policy.min_replicas}; the load is not known yet"
-    return f"needed {format_rate(needed)} at {format_rate(policy.usable_capacity)} a consumer"
+    return f"required {format_rate(required)} at {format_rate(policy.usable_capacity)} a consumer"

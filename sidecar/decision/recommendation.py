@@ -112,13 +112,13 @@ def _recommend(model: GroupModel) -> tuple[PlacementPlan | None, int | None]:
     if len(model.unknown_partitions) == len(model.write_rates):
         return None, None
     if model.is_share_group:
-        return None, _count_needed_replicas(model, 1.0)
+        return None, _count_required_replicas(model, 1.0)
     expected = _size_group(model, 1.0)
     return expected, expected.consumers
 
 
-def _count_needed_replicas(model: GroupModel, share: float) -> int:
-    """Return the replicas needed if filled to `share` of the headroom."""
+def _count_required_replicas(model: GroupModel, share: float) -> int:
+    """Return the replicas required if filled to `share` of the headroom."""
     if not model.is_share_group:
         return _size_group(model, share).consumers
     room = model.policy.placement.capacity * min(1.0, model.policy.placement.headroom * share)
@@ -143,11 +143,11 @@ def _apply_tolerance(
         return current, ()
     within = (f"{desired} is within the tolerance",)
     if desired > current:
-        fits = clamp(_count_needed_replicas(model, 1 + model.policy.scale_up.tolerance)) <= current
+        fits = clamp(_count_required_replicas(model, 1 + model.policy.scale_up.tolerance)) <= current
         return (current, within) if fits else (desired, ())
     if model.unknown_partitions:
         return current, (f"{len(model.unknown_partitions)} partitions are unknown: no scale-down",)
-    careful = max(desired, clamp(_count_needed_replicas(model, 1 - model.policy.scale_down.tolerance)))
+    careful = max(desired, clamp(_count_required_replicas(model, 1 - model.policy.scale_down.tolerance)))
     return min(current, careful), within if careful >= current else ()
 
 

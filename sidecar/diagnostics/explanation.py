@@ -141,7 +141,7 @@ def format_decision_line(record: DecisionRecord) -> str:
     moves = f", {_count_partitions(count)} moved" if count else ""
     return (
         f"{record.action}: {record.reason_text} ({n.replica_summary}; "
-        f"needed {format_rate(n.needed_rate)}{moves}{iterations})"
+        f"required {format_rate(n.required_rate)}{moves}{iterations})"
     )
 
 
@@ -158,14 +158,14 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
     n, usable = last.metrics, last.usable_capacity
     if n.queue_summary is not None:
         yield f"Queue of kind {n.queue_kind}: {n.queue_summary}."
-    if n.needed_rate is None:
+    if n.required_rate is None:
         yield "The load is unknown: no write rate is known."
         return
     # lower bound of bin packing: partitions that fill every consumer exactly
-    least = math.ceil(n.needed_rate / usable - OVERLOAD_TOLERANCE) if usable else 0
+    least = math.ceil(n.required_rate / usable - OVERLOAD_TOLERANCE) if usable else 0
     yield (
         f"Write rate {format_rate(n.write_rate)} and backlog {format_bytes(n.backlog_bytes)} "
-        f"need {format_rate(n.needed_rate)} in total; at {format_rate(usable)} per "
+        f"need {format_rate(n.required_rate)} in total; at {format_rate(usable)} per "
         f"consumer ({last.headroom:.0%} of {format_rate(last.capacity)}) at least {least} "
         f"consumer{'' if least == 1 else 's'}."
     )
@@ -181,7 +181,7 @@ def _describe_racks(last: DecisionRecord) -> Iterable[str]:
     n = last.metrics
     if n.cross_rack_rate is None:
         return
-    share = f", {n.cross_rack_rate / n.needed_rate:.0%} of the needed rate" if n.needed_rate else ""
+    share = f", {n.cross_rack_rate / n.required_rate:.0%} of the required rate" if n.required_rate else ""
     yield f"Cross-rack traffic: {format_rate(n.cross_rack_rate)}{share}."
     if n.partitions_without_local_replica:
         partitions = _count_partitions(n.partitions_without_local_replica)

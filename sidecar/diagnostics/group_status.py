@@ -50,23 +50,23 @@ class LiveGroupSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """Write rate and needed rate in bytes/s, and backlog in bytes."""
+    """Write rate and required rate in bytes/s, and backlog in bytes."""
 
     partitions: int
     unknown_partitions: int
     write_rate: float | None
-    needed_rate: float | None
+    required_rate: float | None
     backlog: float | None
 
     def divide_by(self, number: int) -> "LoadSummary":
         """Return the equal share of each of `number` consumers of a share group."""
-        whole = (self.write_rate, self.needed_rate, self.backlog)
+        whole = (self.write_rate, self.required_rate, self.backlog)
         return LoadSummary(0, 0, *(None if rate is None else rate / max(1, number) for rate in whole))
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """One consumer; `fill` is its needed rate ÷ capacity."""
+    """One consumer; `fill` is its required rate ÷ capacity."""
 
     name: str
     state: ConsumerState
@@ -203,7 +203,7 @@ def _list_consumers(snapshot: LiveGroupSnapshot, current: DecisionRecord | None)
         else:
             load = _sum_load(owned[name], snapshot)
         state = ConsumerState.DRAINING if name in draining else ConsumerState.RUNNING
-        fill = None if capacity is None or load.needed_rate is None else load.needed_rate / capacity
+        fill = None if capacity is None or load.required_rate is None else load.required_rate / capacity
         yield ConsumerStatus(name, state, load, capacity, fill)
 
 
@@ -230,7 +230,7 @@ def _sum_load(partitions: Iterable[TopicPartition], snapshot: LiveGroupSnapshot)
         partitions=len(loads),
         unknown_partitions=sum(load.weight is None for load in loads),
         write_rate=_sum_known([load.bytes_per_s for load in loads]),
-        needed_rate=_sum_known([load.weight for load in loads]),
+        required_rate=_sum_known([load.weight for load in loads]),
         backlog=_sum_known([load.backlog_bytes for load in loads]),
     )
 

@@ -18,7 +18,7 @@ from trimtab.sidecar.measurement.write_rate import (
     OffsetReadings,
     SlidingWindow,
     WriteRateMeter,
-    add_needed_rates,
+    add_required_rates,
     compute_overdue_bytes,
 )
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
@@ -62,7 +62,7 @@ class LoadEstimator:
         measured = self._meter.measure_partitions(readings)
         self._rate_variance = self._rate_variance.add_write_rates(now, measured)
         consumption = self._meter.compute_consumption_rates(readings)
-        write_rates = add_needed_rates(
+        write_rates = add_required_rates(
             self._rate_variance.add_deviations(measured), self._catch_up_policy, self._usable_capacity
         )
         # A message in flight for long is not stuck: look at the backlog without those.

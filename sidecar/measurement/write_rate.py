@@ -213,12 +213,12 @@ class CatchUpPolicy:
     backlog_grace: float  # writes of this time are not overdue: batches being filled
 
 
-def add_needed_rates(
+def add_required_rates(
     write_rates: Mapping[TopicPartition, PartitionLoad], catch_up: CatchUpPolicy, usable_capacity: float
 ) -> dict[TopicPartition, PartitionLoad]:
     """Set `required_bytes_per_s` = write rate + overdue backlog / catch-up time."""
 
-    def needed(load: PartitionLoad) -> float | None:
+    def compute_required_rate(load: PartitionLoad) -> float | None:
         if load.bytes_per_s is None:
             return None
         overdue = compute_overdue_bytes(load, catch_up) or 0.0
@@ -226,7 +226,7 @@ def add_needed_rates(
         most = max(load.bytes_per_s, usable_capacity)
         return min(load.bytes_per_s + overdue / catch_up.catch_up_time, most)
 
-    return {p: replace(s, required_bytes_per_s=needed(s)) for p, s in write_rates.items()}
+    return {p: replace(s, required_bytes_per_s=compute_required_rate(s)) for p, s in write_rates.items()}
 
 
 def compute_overdue_bytes(load: PartitionLoad, catch_up: CatchUpPolicy) -> float | None:

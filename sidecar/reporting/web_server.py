@@ -33,7 +33,7 @@ GROUP_GAUGES: Final[GaugeRows] = (  # of DecisionMetrics
     ("recommended_replicas", "trimtab_replicas_recommended", "Replicas recommended by the load alone"),
     ("unknown_partitions", "trimtab_partitions_unknown", "Partitions with an unknown write rate"),
     ("partitions", "trimtab_partitions", "Partitions of the group's topics"),
-    ("needed_rate", "trimtab_needed_bytes_per_second", "Rate that all consumers together must sustain"),
+    ("required_rate", "trimtab_required_bytes_per_second", "Rate that all consumers together must sustain"),
     ("consumption_rate", "trimtab_consumed_bytes_per_second", "Rate at which all consumers together read"),
     ("queue_waiting", "trimtab_queue_waiting_messages", "Messages of a queue waiting for delivery"),
     ("queue_in_flight", "trimtab_queue_in_flight_messages", "Messages of a queue in flight at a worker"),
@@ -41,7 +41,7 @@ GROUP_GAUGES: Final[GaugeRows] = (  # of DecisionMetrics
     ("overdue_backlog_bytes", "trimtab_overdue_backlog_bytes", "Backlog older than backlog-grace"),
     ("p99_freshness_s", "trimtab_estimated_freshness_seconds", "Estimated p99 from produce to commit"),
     ("max_batch_s", "trimtab_max_batch_seconds", "Longest batch that keeps freshness-slo"),
-    ("max_fill", "trimtab_fullest_consumer_ratio", "Needed rate / capacity of the fullest consumer"),
+    ("max_fill", "trimtab_fullest_consumer_ratio", "Required rate / capacity of the fullest consumer"),
     ("r_score", "trimtab_r_score", "Expected R-score of the last decision"),
     ("cross_rack_rate", "trimtab_cross_rack_bytes_per_second", "Rate of reads from other racks"),
     (

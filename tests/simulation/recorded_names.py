@@ -49,7 +49,7 @@ from trimtab.sidecar.measurement.observation import (
     RequestedReplicas,
 )
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
-from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_needed_rates
+from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_required_rates
 
 Name: TypeAlias = tuple[str, int]
 """A partition: topic and number."""
@@ -392,7 +392,7 @@ class Steered:
             pods = tuple(ReplicaInstance(name, alive, at, last) for name, alive, at, last in seen.pods)
         queue = seen.queue
         return Observation(
-            add_needed_rates(speeds, policy.catch_up, policy.usable_capacity),
+            add_required_rates(speeds, policy.catch_up, policy.usable_capacity),
             ObservedGroup(STATES[seen.state], readers, seen.shared),
             pods,
             self._plan,
@@ -410,7 +410,7 @@ class Steered:
         n, plan = verdict.metrics, verdict.plan
         numbers: list[Any] = [
             n.write_rate,
-            n.needed_rate,
+            n.required_rate,
             n.backlog_bytes,
             n.overdue_backlog_bytes,
             n.consumption_rate,

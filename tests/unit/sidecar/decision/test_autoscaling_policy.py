@@ -39,7 +39,7 @@ from trimtab.sidecar.measurement.observation import (
     ObservedMember,
     ReplicaInstance,
 )
-from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_needed_rates
+from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_required_rates
 
 NOW = 1.8e9
 POLICY = build_policy(
@@ -79,7 +79,7 @@ class World:
         )
         state = GroupState.STABLE if readers else GroupState.EMPTY
         return Observation(
-            add_needed_rates(loads, POLICY.catch_up, POLICY.usable_capacity),
+            add_required_rates(loads, POLICY.catch_up, POLICY.usable_capacity),
             ObservedGroup(state, readers),
             tuple(ReplicaInstance(n, alive=True, started_at=NOW - 900) for n in sorted(self.reads)),
             self.plan,
@@ -451,7 +451,7 @@ def test_a_missed_slo_shortens_batches_before_it_adds_replicas() -> None:
     old = World({"a": {0: 30, 1: 30}, "b": {2: 30}}, waits=dict.fromkeys(range(3), 2700.0))
     seen = replace(
         old.seen(),
-        write_rates=add_needed_rates(old.seen().write_rates, policy.catch_up, policy.usable_capacity),
+        write_rates=add_required_rates(old.seen().write_rates, policy.catch_up, policy.usable_capacity),
     )
     decision = decide(seen, policy, memory)
     assert decision.action is ScalingAction.ADOPT

@@ -30,7 +30,7 @@ from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMo
 
 NOW = 1_000_000.0
 NUMBERS = DecisionMetrics(
-    write_rate=200.0, needed_rate=250.0, backlog_bytes=6000.0, partitions=6, running_replicas=3,
+    write_rate=200.0, required_rate=250.0, backlog_bytes=6000.0, partitions=6, running_replicas=3,
     planned_replicas=3, recommended_replicas=3,
     desired_replicas=3, max_fill=0.88,
 )  # fmt: skip
@@ -49,7 +49,7 @@ STARTED = record(
     1,
     NOW - 60,
     action=ScalingAction.SCALE_UP,
-    reasons=("2 -> 3: needed 250 B/s at 90 B/s a consumer", "started w3"),
+    reasons=("2 -> 3: required 250 B/s at 90 B/s a consumer", "started w3"),
     metrics=replace(NUMBERS, r_score=0.4, moves=1),
     expected_moves=(RecordedMove("t", 1, "w1", "+1", 40.0, "w1 would be at 120% of its capacity"),),
 )
@@ -85,7 +85,7 @@ def test_count_is_explained_with_its_figures() -> None:
         "Write rate 200 B/s and backlog 6.0 kB need 250 B/s in total",
         "at 90 B/s per consumer (90% of 100 B/s) at least 3 consumers.",
         "The fullest consumer needs 88% of its capacity.",
-        "60 s ago replicas are started: 2 -> 3: needed 250 B/s at 90 B/s a consumer; started w3.",
+        "60 s ago replicas are started: 2 -> 3: required 250 B/s at 90 B/s a consumer; started w3.",
     ):
         assert words in text
     assert "Limited by" not in text
@@ -112,7 +112,7 @@ def test_indivisible_partitions_are_explained() -> None:
 
 def test_unknown_load_and_old_decision_are_stated() -> None:
     """Without a write rate there is no sum; an old decision is marked as old."""
-    blind = replace(NUMBERS, needed_rate=None, write_rate=None, running_replicas=None, max_fill=None)
+    blind = replace(NUMBERS, required_rate=None, write_rate=None, running_replicas=None, max_fill=None)
     text = count(record(1, NOW - 600, metrics=blind))
     assert "The load is unknown" in text
     assert "? replicas running" in text

@@ -84,7 +84,7 @@ def test_status_has_the_groups_totals() -> None:
     assert (
         status.total_load.partitions,
         status.total_load.unknown_partitions,
-        status.total_load.needed_rate,
+        status.total_load.required_rate,
     ) == (4, 1, 55.0)
     assert status.sidecar_summary == "decision 0 s ago: hold: 2 is right"
 
@@ -157,7 +157,7 @@ def test_heading_has_the_totals() -> None:
     """It has counts, partitions, rates and their source."""
     heading = run.format_heading(build_group_status(snapshot()), "g")
     assert "group g (stable): 1 running, 2 planned, 2 desired; 4 partitions, 1 of them" in heading
-    assert "writing 35 B/s, needed 55 B/s, backlog 100 B (given)" in heading
+    assert "writing 35 B/s, required 55 B/s, backlog 100 B (given)" in heading
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_explain_shows_cross_rack_traffic() -> None:
     found = build_explanation([DecisionRecord.decode(record.encode())], None, 0)
     assert found is not None
     assert explain_placement(found, NOW) == (
-        "Cross-rack traffic: 42 B/s, 33% of the needed rate.",
+        "Cross-rack traffic: 42 B/s, 33% of the required rate.",
         "3 partitions without a replica in any consumer's rack.",
         "Racks with replicas but without a consumer: 2.",
     )

@@ -41,7 +41,7 @@ def turns(
 
 
 def test_a_partition_without_progress_is_stuck(estimator: LoadEstimator) -> None:
-    """It is stuck after a whole overdue window, and its needed rate stays the same."""
+    """It is stuck after a whole overdue window, and its required rate stays the same."""
     before = turns(estimator, 0, 8, moving=[B])
     assert before.stuck_partitions == frozenset()
     after = turns(estimator, 8, 1, moving=[B])

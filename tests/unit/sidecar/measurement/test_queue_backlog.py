@@ -225,11 +225,11 @@ def test_top_shows_each_worker_of_a_share_group() -> None:
     seen = shared(90.0, 3)
     made = build_group_status(LiveGroupSnapshot(NOW, seen.group, seen.write_rates, "given", seen.plan))
     assert made.unowned_partitions == 0
-    assert [(r.name, r.load.needed_rate) for r in made.consumers] == [("w0", 30), ("w1", 30), ("w2", 30)]
+    assert [(r.name, r.load.required_rate) for r in made.consumers] == [("w0", 30), ("w1", 30), ("w2", 30)]
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"queue": "kmq"}, "queue=kmq needs the name of its one topic"),
         ({"queue": "share", "topics": "a,b"}, "one topic"),
@@ -239,9 +239,9 @@ def test_top_shows_each_worker_of_a_share_group() -> None:
         ({"queue": "sqs", "topics": "a"}, "'kmq', 'ordered' or 'share'"),
     ],
 )
-def test_contradicting_queue_settings_are_rejected(given: dict[str, Any], says: str) -> None:
+def test_contradicting_queue_settings_are_rejected(given: dict[str, Any], message: str) -> None:
     """Each error names the setting and its correction."""
-    with pytest.raises(SettingError, match=says):
+    with pytest.raises(SettingError, match=message):
         load_settings(None, {**GIVEN, **given})
 
 

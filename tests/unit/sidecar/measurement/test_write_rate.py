@@ -15,7 +15,7 @@ from trimtab.sidecar.measurement.write_rate import (
     RecordSizes,
     SlidingWindow,
     WriteRateMeter,
-    add_needed_rates,
+    add_required_rates,
     compute_backlog,
 )
 
@@ -152,9 +152,9 @@ def test_log_dirs_measure_bytes() -> None:
         (PartitionLoad(800.0, 1.0, 1e9, 10), 800.0),  # larger than a consumer already
     ],
 )
-def test_needed_rate(load: PartitionLoad, rate: float | None) -> None:
-    """The needed rate is the write rate plus the overdue backlog / catch-up time."""
-    found = add_needed_rates(
+def test_required_rate(load: PartitionLoad, rate: float | None) -> None:
+    """The required rate is the write rate plus the overdue backlog / catch-up time."""
+    found = add_required_rates(
         {A: load}, CatchUpPolicy(catch_up_time=100, backlog_grace=10), usable_capacity=500.0
     )[A]
     assert found.required_bytes_per_s == rate

@@ -43,7 +43,7 @@ def report(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -
     decision = ScalingDecision(
         ScalingAction.HOLD,
         (reason,),
-        DecisionMetrics(needed_rate=50.0, planned_replicas=3, desired_replicas=3),
+        DecisionMetrics(required_rate=50.0, planned_replicas=3, desired_replicas=3),
     )
     changed = tuple(PartitionMove(TopicPartition("t", n), "a", "b") for n in range(moved))
     loads = {c.partition: PartitionLoad(10.0) for c in changed}
@@ -63,9 +63,11 @@ def scaled_out() -> IterationReport:
     """An iteration that starts two replicas and expects a move."""
     plan = GroupPlan("g", 8, 100.0, 5, "steady", 100.0, draining=("x",))
     moves = (Move(A, "a", "+1", 40.0, "a is too full"),)
-    numbers = DecisionMetrics(needed_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1)
+    numbers = DecisionMetrics(
+        required_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1
+    )
     decision = ScalingDecision(
-        ScalingAction.SCALE_UP, ("3 -> 5: needed",), numbers, plan, 2, expected_moves=moves
+        ScalingAction.SCALE_UP, ("3 -> 5: required",), numbers, plan, 2, expected_moves=moves
     )
     return replace(report(), decision=decision)
 
@@ -105,10 +107,10 @@ def test_number_of_keys_is_bounded() -> None:
 
 def test_equal_decisions_are_one_record() -> None:
     """Figures may differ; the first time and the newest metrics and reasons are kept."""
-    one = merge_decision_record(None, record(100.0, "cooldown for another 25 s; needed 1.2 MB/s"))
-    two = merge_decision_record(one, record(110.0, "cooldown for another 15 s; needed 900 kB/s"))
+    one = merge_decision_record(None, record(100.0, "cooldown for another 25 s; required 1.2 MB/s"))
+    two = merge_decision_record(one, record(110.0, "cooldown for another 15 s; required 900 kB/s"))
     assert (two.number, two.time, two.until, two.iterations) == (one.number, 100.0, 110.0, 2)
-    assert two.reasons == ("cooldown for another 15 s; needed 900 kB/s",)
+    assert two.reasons == ("cooldown for another 15 s; required 900 kB/s",)
     assert two.key == one.key
 
 

@@ -51,7 +51,7 @@ def served() -> Iterator[Served]:
 
 def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> IterationReport:
     numbers = DecisionMetrics(
-        write_rate=50.0, needed_rate=60.0, unknown_partitions=1, partitions=2,
+        write_rate=50.0, required_rate=60.0, unknown_partitions=1, partitions=2,
         running_replicas=2, planned_replicas=3, desired_replicas=3,
         recommended_replicas=4, max_fill=0.5, r_score=0.25, moves=2, consumption_rate=45.0,
         overdue_backlog_bytes=7.0, p99_freshness_s=9.0,

@@ -14,7 +14,7 @@ from trimtab.sidecar.targets.kubernetes.scaling_events import KubernetesEventRep
 
 
 @dataclass
-class Told:
+class RecordingApi:
     """An API client that records events."""
 
     events: list[tuple[str, str, bool]] = field(default_factory=list)
@@ -30,7 +30,9 @@ class Told:
         self.events.append((reason, message, is_warning))
 
 
-def turn(events: KubernetesEventReporter, action: ScalingAction, *reasons: str, failure: str = "") -> None:
+def report_decision(
+    events: KubernetesEventReporter, action: ScalingAction, *reasons: str, failure: str = ""
+) -> None:
     decision = ScalingDecision(action, reasons, DecisionMetrics(), failure=failure)
     events(
         IterationReport(
@@ -41,26 +43,26 @@ def turn(events: KubernetesEventReporter, action: ScalingAction, *reasons: str, 
 
 def test_scalings_create_events() -> None:
     """A scaling creates an event with its reasons; a hold creates none."""
-    api = Told()
+    api = RecordingApi()
     events = KubernetesEventReporter(cast("KubernetesApi", api))
-    turn(events, ScalingAction.HOLD, "2 is right")
-    turn(events, ScalingAction.SCALE_UP, "1 -> 2", "started a")
+    report_decision(events, ScalingAction.HOLD, "2 is right")
+    report_decision(events, ScalingAction.SCALE_UP, "1 -> 2", "started a")
     assert api.events == [("ScaledUp", "1 -> 2; started a", False)]
 
 
 def test_a_repeated_failure_creates_one_event() -> None:
     """A failed scaling is a warning, once while it fails for the same reason."""
-    api = Told()
+    api = RecordingApi()
     events = KubernetesEventReporter(cast("KubernetesApi", api))
-    for needed in ("needed 1 B/s", "needed 2 B/s"):
-        turn(events, ScalingAction.SCALE_UP, needed, failure="no right")
-    turn(events, ScalingAction.SCALE_UP, "needed 3 B/s", failure="no answer")
-    turn(events, ScalingAction.SCALE_UP, "needed 3 B/s")
+    for reason in ("required 1 B/s", "required 2 B/s"):
+        report_decision(events, ScalingAction.SCALE_UP, reason, failure="no right")
+    report_decision(events, ScalingAction.SCALE_UP, "required 3 B/s", failure="no answer")
+    report_decision(events, ScalingAction.SCALE_UP, "required 3 B/s")
     assert [wrong for _, _, wrong in api.events] == [True, True, False]
 
 
 def test_a_rejected_event_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A rejected event is logged, and scaling continues."""
-    events = KubernetesEventReporter(cast("KubernetesApi", Told(refuses=True)))
-    turn(events, ScalingAction.STOP, "nothing is left")
+    events = KubernetesEventReporter(cast("KubernetesApi", RecordingApi(refuses=True)))
+    report_decision(events, ScalingAction.STOP, "nothing is left")
     assert "not allowed to create events" in caplog.text
