@@ -260,9 +260,9 @@ def test_keda_scales_a_share_group(  # noqa: PLR0913 - fixtures
         eventually(lambda: "nothing to read" in sidecar.read_log(), PATIENCE)
         keda.scale(scaled_object(name, trigger(port, bootstrap, group, messages)))
         try:
-            wanted = write_messages(bootstrap, messages, 160, 1)
+            written = write_messages(bootstrap, messages, 160, 1)
             eventually(lambda: len(cluster.ready(name)) > 1, PATIENCE)
-            eventually(lambda: handled_messages(kubelet.logs(name)) == wanted, PATIENCE)
+            eventually(lambda: handled_messages(kubelet.logs(name)) == written, PATIENCE)
             eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
         finally:
             keda.forget(name)
@@ -283,25 +283,25 @@ def test_the_count_is_reported_and_the_pod_is_marked(
     config = tmp_path / "kubeconfig"
     rules = [rule for rule in RULES if rule["resources"] != ["deployments/scale"]]
     config.write_text(plane.config_for(cluster.account(name, rules)))
-    desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
+    replica_count = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
     target = steered(
         "deployment",
         name=name,
         kubeconfig=config,
         controller_timeout=0.0,
-        api=lambda place, timeout: KedaWorkloadApi(place, timeout, desk),
+        api=lambda place, timeout: KedaWorkloadApi(place, timeout, replica_count),
     )
     pods = [i.name for i in target.list_replicas() if i.alive]
     target.stop_replica(pods[1])
-    assert desk.get_or_adopt(99) == 2
+    assert replica_count.get_or_adopt(99) == 2
     assert cluster.replicas("deployment", name) == 3
     annotations = cluster.core.read_namespaced_pod(pods[1], NAMESPACE).metadata.annotations
     assert int(annotations[DELETION_COST_ANNOTATION]) < 0
     assert [i.name for i in target.list_replicas() if i.alive] == [pods[0], pods[2]]
-    cluster.scale("deployment", name, desk.get_or_adopt(99))
+    cluster.scale("deployment", name, replica_count.get_or_adopt(99))
     eventually(lambda: cluster.pods(name, ending=True) == [pods[0], pods[2]])
     target.add_replicas(2)
-    assert desk.get_or_adopt(99) == 4
+    assert replica_count.get_or_adopt(99) == 4
     assert cluster.replicas("deployment", name) == 2
 
 
@@ -314,16 +314,19 @@ def test_the_reported_count_covers_pods_of_others(
     """After KEDA's fallback added pods the count follows, so that they are drained and not deleted."""
     name = workload("deployment", 1)
     eventually(lambda: len(cluster.ready(name)) == 1)
-    desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
+    replica_count = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
     target = steered(
-        "deployment", name=name, controller_timeout=0.0, api=lambda place, t: KedaWorkloadApi(place, t, desk)
+        "deployment",
+        name=name,
+        controller_timeout=0.0,
+        api=lambda place, t: KedaWorkloadApi(place, t, replica_count),
     )
     target.list_replicas()
-    assert desk.get_or_adopt(99) == 1
+    assert replica_count.get_or_adopt(99) == 1
     cluster.scale("deployment", name, 3)
     eventually(lambda: len(cluster.ready(name)) == 3)
     assert len([i for i in target.list_replicas() if i.alive]) == 3
-    assert desk.get_or_adopt(99) == 3
+    assert replica_count.get_or_adopt(99) == 3
 
 
 def test_a_client_generated_from_kedas_contract_works(source: Path, tmp_path: Path) -> None:
@@ -332,18 +335,18 @@ def test_a_client_generated_from_kedas_contract_works(source: Path, tmp_path: Pa
     compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{contract}"]
     outputs = [f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
     subprocess.run([*compiler, *outputs, "externalscaler.proto"], check=True)
-    desk = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
-    service = ExternalScalerService(desk, ScaledGroup("b:1", "lake", (), "latest"))
+    replica_count = KedaReplicaCount(StalenessLimits(3, 60.0), SystemClock())
+    service = ExternalScalerService(replica_count, ScaledGroup("b:1", "lake", (), "latest"))
     address = f"{HOST}:{service.start(HOST, 0)}"
     try:
-        desk.get_or_adopt(0)
+        replica_count.get_or_adopt(0)
         with ThreadPoolExecutor(1) as pool:
             command = [sys.executable, "-c", CLIENT, address, KEDA_METRIC_NAME]
             future = pool.submit(
                 subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, check=False
             )
-            desk.set_replicas(7)
-            desk(_report())
+            replica_count.set_replicas(7)
+            replica_count(_report())
             ran = future.result(60)
     finally:
         service.stop()

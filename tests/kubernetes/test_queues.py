@@ -47,9 +47,9 @@ def test_pods_scale_from_zero_to_several_and_back(  # noqa: PLR0913 - fixtures
         sidecar.start(target="kubernetes", workload=f"deployment/{name}", kubeconfig=str(plane.kubeconfig))
         eventually(lambda: cluster.ready(name), PATIENCE)
         eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
-        wanted = write_messages(bootstrap, messages, MESSAGES, partitions)
+        written = write_messages(bootstrap, messages, MESSAGES, partitions)
         eventually(lambda: len(cluster.ready(name)) > 1, PATIENCE)
-        eventually(lambda: handled_messages(kubelet.logs(name)) == wanted, PATIENCE)
+        eventually(lambda: handled_messages(kubelet.logs(name)) == written, PATIENCE)
         eventually(lambda: cluster.pods(name, ending=True) == [], PATIENCE)
         assert cluster.replicas("deployment", name) == 0
         eventually(lambda: RESTS.search(sidecar.read_log().splitlines()[-1]), PATIENCE)

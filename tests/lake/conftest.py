@@ -119,8 +119,8 @@ def fakes() -> SimpleNamespace:
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, iceberg: IcebergLake) -> SparkLake:
     """The Iceberg lake of the run, or the lake whose fixture parametrizes a test."""
-    wanted = getattr(request, "param", None)
-    return request.getfixturevalue(wanted) if wanted else iceberg
+    fixture = getattr(request, "param", None)
+    return request.getfixturevalue(fixture) if fixture else iceberg
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ class FakeRegistry:
     url: str = ""
     login: str = ""
     down: bool = False
-    asked: list[str] = field(default_factory=list)
+    requested_paths: list[str] = field(default_factory=list)
     schemas: list[dict[str, Any]] = field(default_factory=list)
     subjects: dict[str, list[int]] = field(default_factory=dict)
 
@@ -228,7 +228,7 @@ class RegistryHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        self.registry.asked.append(self.path)
+        self.registry.requested_paths.append(self.path)
         status, body = self._refusal() or self.registry.respond(url.path)
         if body.get("schemaType") == "PROTOBUF" and "format" not in parse_qs(url.query):
             body = body | {"schema": 'syntax = "proto3";'}
@@ -243,8 +243,8 @@ class RegistryHandler(BaseHTTPRequestHandler):
         self._send(200, {"id": number})
 
     def _refusal(self) -> tuple[int, dict[str, Any]] | None:
-        wanted = b64encode(self.registry.login.encode()).decode()
-        if self.registry.login and self.headers.get("Authorization") != f"Basic {wanted}":
+        expected = b64encode(self.registry.login.encode()).decode()
+        if self.registry.login and self.headers.get("Authorization") != f"Basic {expected}":
             return 401, {"error_code": 40101, "message": "Unauthorized"}
         if self.registry.down:
             return 503, {"error_code": 50301, "message": "not now"}

@@ -198,13 +198,13 @@ def test_each_bad_value_is_a_dead_letter_with_its_reason(registry: Any, split: A
     )
     assert [row["id"] for row in rows] == [1, 1]
     assert [at for at, _ in bad] == [1, 2, 3, 4, 5, 6, 7, 8]
-    told = dict(bad)
-    assert all("wire format" in told[at] for at in (1, 2, 3))
-    assert told[4].startswith("does not fit its schema")
-    assert "1 bytes are left over" in told[5]
-    assert told[6] == "schema id 99: the schema registry does not know it"
-    assert "not a record" in told[7]
-    assert "it is PROTOBUF" in told[8]
+    reasons = dict(bad)
+    assert all("wire format" in reasons[at] for at in (1, 2, 3))
+    assert reasons[4].startswith("does not fit its schema")
+    assert "1 bytes are left over" in reasons[5]
+    assert reasons[6] == "schema id 99: the schema registry does not know it"
+    assert "not a record" in reasons[7]
+    assert "it is PROTOBUF" in reasons[8]
 
 
 def test_a_value_beyond_its_column_is_a_dead_letter(registry: Any, split: Any) -> None:
@@ -248,14 +248,14 @@ def test_schemas_and_references_are_fetched_once(registry: Any, split: Any) -> N
     value = avro(number, whole, {"home": {"zip": "1"}, "work": {"zip": "2"}})
     rows, bad = split([value, value])
     assert (rows[1], bad) == ({"home": {"zip": "1"}, "work": {"zip": "2"}}, [])
-    assert len(registry.asked) == 2
+    assert len(registry.requested_paths) == 2
 
 
 def test_a_topic_of_another_format_does_not_flood_the_registry(registry: Any, split: Any) -> None:
     """Requests for unknown ids are limited, and all values are dead letters."""
     _, bad = split([b"\0" + n.to_bytes(4) + b"x" for n in range(1000, 1500)])
     assert len(bad) == 500
-    assert len(registry.asked) == MAX_UNKNOWN_SCHEMAS
+    assert len(registry.requested_paths) == MAX_UNKNOWN_SCHEMAS
 
 
 def proto(*lines: tuple[str, int, Any], nested: Any = ()) -> FileDescriptorProto:
@@ -437,7 +437,7 @@ def test_an_unavailable_registry_is_an_error_without_secrets(registry: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({}, r"schema\.registry\.url must be"),
         ({"schema.registry.url": "me:hush@host"}, "must be the registry's address"),
@@ -445,10 +445,10 @@ def test_an_unavailable_registry_is_an_error_without_secrets(registry: Any) -> N
         ({"schema.registry.url": "http://x", "lake.schema": "id INT"}, "need each other"),
     ],
 )
-def test_bad_registry_settings_are_errors(change: dict[str, Any], told: str) -> None:
+def test_bad_registry_settings_are_errors(change: dict[str, Any], message: str) -> None:
     """They are raised before anything starts, and show no value that may be secret."""
     good = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "/x", "lake.decoder": "avro"}
-    with pytest.raises(SettingError, match=told) as caught:
+    with pytest.raises(SettingError, match=message) as caught:
         parse_lake_config(good | change)
     assert "hush" not in str(caught.value)
 

@@ -14,11 +14,11 @@ from trimtab.consumer_sdk.lake.settings import SessionConfig
 from trimtab.consumer_sdk.lake.spark.session import py4j_gateway, start_session, stop_session
 
 spark = start_session(SessionConfig(warehouse=sys.argv[1], spark=json.loads(sys.argv[2])))
-told = {name: spark.conf.get(name) for name in json.loads(sys.argv[2])}
+conf = {name: spark.conf.get(name) for name in json.loads(sys.argv[2])}
 process = py4j_gateway(spark).proc.pid
 lines = [Path(f"/proc/{process}/cmdline").read_text()]
 stop_session(spark)
-print(json.dumps([told, lines]))
+print(json.dumps([conf, lines]))
 """
 
 
@@ -31,9 +31,9 @@ def test_secrets_are_not_in_the_command_line_of_the_jvm(tmp_path: Path) -> None:
     }
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps(given)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    told, lines = json.loads(done.stdout.splitlines()[-1])
+    conf, lines = json.loads(done.stdout.splitlines()[-1])
     assert done.stderr == ""  # no start-up notes of the JVM
-    assert told == given
+    assert conf == given
     assert "http://catalog.test" in lines[0]
     assert not [line for line in lines if "TOP" in line]
 

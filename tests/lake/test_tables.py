@@ -166,7 +166,7 @@ def test_the_topic_table_keeps_offsets_even_without_rows(writers: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("transform", "told"),
+    ("transform", "message"),
     [
         (lambda _: 7, "returned int"),
         (lambda frame: frame.select("nothing"), "the transform failed"),
@@ -175,10 +175,10 @@ def test_the_topic_table_keeps_offsets_even_without_rows(writers: Make) -> None:
     ],
 )
 def test_a_failing_transform_moves_no_offset(
-    writers: Make, lake: SparkLake, namespace: str, transform: Any, told: str
+    writers: Make, lake: SparkLake, namespace: str, transform: Any, message: str
 ) -> None:
     """The error has the cause, and the records stay in Kafka."""
-    with pytest.raises(TransformError, match=told):
+    with pytest.raises(TransformError, match=message):
         ingest(writers, [b"v"], lake_transform=transform)
     found = lake.open_table(f"{namespace}.orders")
     assert found is None or found.read_offsets().offsets.next_offset("g", P0) is None
@@ -186,7 +186,7 @@ def test_a_failing_transform_moves_no_offset(
 
 @FORMATS
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ("topic STRING, partition INT, offset BIGINT", "no column for timestamp timestamp, key"),
         ("offset INT NOT NULL, who STRING NOT NULL", "who are required"),
@@ -194,7 +194,7 @@ def test_a_failing_transform_moves_no_offset(
     ],
 )
 def test_a_schema_mismatch_is_an_error(
-    writers: Make, spark: Any, lake: SparkLake, namespace: str, columns: str, told: str
+    writers: Make, spark: Any, lake: SparkLake, namespace: str, columns: str, message: str
 ) -> None:
     """The error has the column and the remedy; nothing is written and no offset moves."""
     table = f"{namespace}.orders"
@@ -204,7 +204,7 @@ def test_a_schema_mismatch_is_an_error(
         columns += "value INT, headers MAP<STRING, BINARY>"
     form = "delta" if isinstance(lake, DeltaLake) else "iceberg"
     spark.sql(f"CREATE TABLE {table} ({columns}) USING {form}")
-    with pytest.raises(TableSchemaMismatchError, match=told) as caught:
+    with pytest.raises(TableSchemaMismatchError, match=message) as caught:
         ingest(writers, [b"v"])
     assert table in str(caught.value)
     found = lake.open_table(table)
@@ -302,19 +302,19 @@ def test_staging_is_retried_while_the_disk_is_full(
     consumer.assign(writer, P0)
     writer.write(consumer.consume(1))  # the table exists: only the staging fails
     writer.flush()
-    told = threading.Event()
+    disk_full = threading.Event()
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if "full" in record.getMessage():
-                told.set()
+                disk_full.set()
 
     listener = Listener()
     logging.getLogger("trimtab.lake").addHandler(listener)
     try:
         resource.prlimit(java, resource.RLIMIT_FSIZE, (4096, hard))
         writer.write(consumer.consume(500))
-        assert told.wait(LONG)
+        assert disk_full.wait(LONG)
     finally:
         resource.prlimit(java, resource.RLIMIT_FSIZE, (soft, hard))
         logging.getLogger("trimtab.lake").removeHandler(listener)

@@ -14,28 +14,28 @@ from trimtab.consumer_sdk.queues.settlement import SettlementRequest
 SWEEP = -1
 
 
-class Heard:
+class RecordingSettler:
     """A settler that records its calls; its clock is `at`."""
 
     def __init__(self) -> None:
         self.at = 0.0
-        self.woken: list[DeliveredBatch] = []
-        self.noted: list[tuple[int, SettlementRequest, bool]] = []
+        self.with_acknowledgements: list[DeliveredBatch] = []
+        self.settlements: list[tuple[int, SettlementRequest, bool]] = []
 
     def now(self) -> float:
         return self.at
 
     def on_acknowledged(self, batch: DeliveredBatch) -> None:
-        self.woken.append(batch)
+        self.with_acknowledgements.append(batch)
 
     def on_settled(self, message: QueueMessage, request: SettlementRequest, late: bool) -> None:  # noqa: FBT001
-        self.noted.append((message.offset, request, late))
+        self.settlements.append((message.offset, request, late))
 
 
-def batch(where: list[tuple[int, int]], heard: Heard) -> DeliveredBatch:
+def batch(where: list[tuple[int, int]], settler: RecordingSettler) -> DeliveredBatch:
     """Return messages at partitions and offsets, due at 10 s."""
     raws = [Message(topic="t", partition=p, offset=at, value=b"x") for p, at in where]
-    return DeliveredBatch(raws, [1] * len(raws), 10.0, heard)
+    return DeliveredBatch(raws, [1] * len(raws), 10.0, settler)
 
 
 @given(
@@ -46,34 +46,34 @@ def test_each_acknowledgement_is_reported_exactly_once(
     where: list[tuple[int, int]], steps: list[int]
 ) -> None:
     """This holds for any order of messages and sweeps, and for gaps in the offsets."""
-    heard = Heard()
-    handed, told, said = batch(where, heard), Counter[tuple[int, int]](), set[tuple[int, int]]()
+    settler = RecordingSettler()
+    handed, reported, acknowledged = batch(where, settler), Counter[tuple[int, int]](), set[tuple[int, int]]()
     for step in [*steps, SWEEP]:
         if step != SWEEP:
             place = step % len(where)
-            first = where[place] not in said
+            first = where[place] not in acknowledged
             assert handed[place].ack() is (SettlementResult.DONE if first else SettlementResult.REPEATED)
-            said.add(where[place])
-            assert [message.settled for message in handed] == [at in said for at in where]
+            acknowledged.add(where[place])
+            assert [message.settled for message in handed] == [at in acknowledged for at in where]
             continue
-        while heard.woken:
-            for partition, ranges in heard.woken.pop().pop_acknowledged().items():
-                told.update((partition, offset) for offset in offsets(ranges))
-    assert told == Counter(said)
+        while settler.with_acknowledgements:
+            for partition, ranges in settler.with_acknowledgements.pop().pop_acknowledged().items():
+                reported.update((partition, offset) for offset in offsets(ranges))
+    assert reported == Counter(acknowledged)
     opened = {(p, at) for (p, _), found in handed.group_offsets().items() for at in offsets(found)}
     assert opened == set(where)
 
 
 def test_other_settlements_are_reported_as_given() -> None:
     """A retry and a late acknowledgement are recorded; an extension is visible in every view."""
-    heard = Heard()
-    handed = batch([(0, 5), (0, 6), (0, 7)], heard)
+    settler = RecordingSettler()
+    handed = batch([(0, 5), (0, 6), (0, 7)], settler)
     assert handed[0].retry(3) is SettlementResult.DONE
     assert handed[2].extend(20) is SettlementResult.DONE
-    heard.at = 12.0
+    settler.at = 12.0
     assert handed[1].ack() is SettlementResult.LATE
     assert [message.ack() for message in handed][1:] == [SettlementResult.REPEATED, SettlementResult.DONE]
-    assert [(offset, late) for offset, _, late in heard.noted] == [(5, False), (7, False), (6, True)]
+    assert [(offset, late) for offset, _, late in settler.settlements] == [(5, False), (7, False), (6, True)]
     assert handed.pop_acknowledged() == {0: ((6, 7),)}
     assert handed[-1].offset == 7
     assert [message.offset for message in handed[1:]] == [6, 7]

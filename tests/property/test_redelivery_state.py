@@ -164,8 +164,8 @@ def test_a_marker_with_invalid_ranges_is_refused(ranges: list[list[int]]) -> Non
 
 def test_ranges_may_overlap_and_come_in_any_order() -> None:
     """A repeated offset counts once; otherwise its marker would never be deleted."""
-    told = json.dumps({"v": 1, "k": "end", "r": [[7, 8], [3, 5], [5, 6], [20, 20], [3, 3]]})
-    assert decode_marker(told.encode()).ranges == ((3, 8), (20, 20))
+    marker = json.dumps({"v": 1, "k": "end", "r": [[7, 8], [3, 5], [5, 6], [20, 20], [3, 3]]})
+    assert decode_marker(marker.encode()).ranges == ((3, 8), (20, 20))
 
 
 STEPS = st.tuples(st.sampled_from(["put", "cut"]), st.integers(0, 30), st.integers(0, 12))
@@ -178,12 +178,12 @@ def test_a_range_belongs_to_its_last_owner(steps: list[tuple[str, int, int]]) ->
     for owner, (what, first, length) in enumerate(steps):
         last = first + length
         had = {at: expected.pop(at) for at in range(first, last + 1) if at in expected}
-        told = ranges.find_owned(first, last)
-        assert {at: of for begin, end, of in told for at in range(begin, end + 1)} == had
+        owned = ranges.find_owned(first, last)
+        assert {at: of for begin, end, of in owned for at in range(begin, end + 1)} == had
         if what == "put":
             ranges.assign_range(first, last, owner)
             expected.update(dict.fromkeys(range(first, last + 1), owner))
         else:
-            assert ranges.remove_range(first, last) == told
+            assert ranges.remove_range(first, last) == owned
             assert ranges.find_owned(first, last) == []
         assert len(ranges) == len(expected)

@@ -75,7 +75,7 @@ def test_a_move_is_complete_after_two_rounds(before: np.ndarray, target: np.ndar
     for generation in (1, 2):
         of = [Claim(generation, frozenset(np.flatnonzero(held == m).tolist())) for m in MEMBERS]
         now = withhold_moving_partitions(target, settled(of))
-        # nobody gets in this round what somebody else has to give up
+        # no member receives a partition in the round in which another one revokes it
         assert ((held == UNASSIGNED) | (held == target))[now].all()
         held = np.where(now, target, UNASSIGNED)
     assert np.array_equal(held, target)

@@ -58,8 +58,8 @@ def test_the_incremental_objective_counts_cross_rack_load(problem: PackingProble
     capacity = problem.capacity[0]
     moved = (problem.owner >= 0) & (ends != problem.owner)
     fares = BALANCED.move_cost * (problem.weight / capacity + MOVE_BASE_LOAD)[moved].sum()
-    tolls = rack_cost * crossing(problem, ends) / capacity
-    assert abs(bins.objective - fares - tolls) < 1e-6
+    rack_costs = rack_cost * crossing(problem, ends) / capacity
+    assert abs(bins.objective - fares - rack_costs) < 1e-6
 
 
 @given(closed(), st.sampled_from([0.1, 1.0, 10.0]))

@@ -30,16 +30,16 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("-n", "--histories", type=int, default=1, help="how many seeds")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes")
-    asked = parser.parse_args()
-    seeds = range(asked.seed, asked.seed + asked.histories)
-    gc.freeze()  # what was imported is looked at no more
+    parser.add_argument("-n", "--histories", type=int, default=1, help="number of seeds")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
+    arguments = parser.parse_args()
+    seeds = range(arguments.seed, arguments.seed + arguments.histories)
+    gc.freeze()  # the collector skips imported objects
     began = time.monotonic()
-    results = [*_alone(asked.seed)] if len(seeds) == 1 else [*_many(seeds, asked.jobs)]
+    results = [*_alone(arguments.seed)] if len(seeds) == 1 else [*_many(seeds, arguments.jobs)]
     wall, used = time.monotonic() - began, os.times()
     cpu = used.user + used.system + used.children_user + used.children_system
-    _say(f"RESULT {json.dumps(_summary(results, wall, cpu))}")
+    _print_line(f"RESULT {json.dumps(_summary(results, wall, cpu))}")
     return int(any(result.wrong for result in results))
 
 
@@ -47,8 +47,8 @@ def _alone(seed: int) -> Iterator[Result]:
     with simulated():
         result = run(seed, tracing=True)
     for line in result.trace:
-        _say(line)
-    _told(result)
+        _print_line(line)
+    _print_violation(result)
     yield result
 
 
@@ -60,7 +60,7 @@ def _many(seeds: range, jobs: int) -> Iterator[Result]:
         Progress(*columns, console=console, transient=True) as progress,
     ):
         for result in progress.track(pool.imap(run, seeds, CHUNK), total=len(seeds)):
-            _told(result)
+            _print_violation(result)
             yield result
         pool.close()
         pool.join()
@@ -75,13 +75,13 @@ def _begin() -> None:
     _IN_FORCE.enter_context(simulated())
 
 
-def _told(result: Result) -> None:
+def _print_violation(result: Result) -> None:
     if result.wrong is not None:
-        _say(f"seed {result.seed}: {result.wrong}")
-        _say(f"  replay: make simulate-faults SEED={result.seed} N=1")
+        _print_line(f"seed {result.seed}: {result.wrong}")
+        _print_line(f"  replay: make simulate-faults SEED={result.seed} N=1")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -99,7 +99,7 @@ class Watchers:
 
     assigned: Callable[["Group", Mapping[str, bytes]], None] = lambda _group, _given: None
     committed: Callable[[str, TopicPartition, int], None] = lambda _member, _partition, _offset: None
-    told: Callable[[str], None] = lambda _text: None
+    happened: Callable[[str], None] = lambda _text: None
 
 
 @dataclass(slots=True)
@@ -226,7 +226,7 @@ class Group:
 
     def _prepare(self, why: str) -> None:
         if self.state != PREPARING:
-            self.watchers.told(f"rebalance: {why}")
+            self.watchers.happened(f"rebalance: {why}")
             if self.state == COMPLETING:
                 for member in self.members.values():
                     self._answer_sync(member, Answer(REBALANCING))
@@ -241,7 +241,7 @@ class Group:
         if self.state != PREPARING or number != self._round:
             return
         for member in [m for m in self.members.values() if m.joining is None]:
-            self.watchers.told(f"{member.id} did not join in time")
+            self.watchers.happened(f"{member.id} did not join in time")
             del self.members[member.id]
         self._try_complete()
 

@@ -53,7 +53,7 @@ class Checks:
     stints: dict[tuple[TopicPartition, str], int] = field(
         default_factory=dict[tuple[TopicPartition, str], int]
     )
-    told: TableGaps = field(default_factory=TableGaps)
+    table_gaps: TableGaps = field(default_factory=TableGaps)
     begins: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     handed_out: int = 0
     handovers: int = 0
@@ -114,13 +114,13 @@ class Checks:
                     if content.seen[partition, offset]:
                         self.fail(f"{content.name}: has {offset} of {partition}, which is a gap")
         if content.name == self.table:
-            self.told = snapshot.gaps
+            self.table_gaps = snapshot.gaps
 
     def _complete(
         self, content: Content, gaps: TableGaps, partition: TopicPartition, start: int, end: int
     ) -> None:
         """Find records that a table lacks; a table created later has the topic's gaps."""
-        lacks = [found.missing_offsets(self.group, partition).ranges for found in (gaps, self.told)]
+        lacks = [found.missing_offsets(self.group, partition).ranges for found in (gaps, self.table_gaps)]
         for offset in self._between(partition, start, end):
             value = self.log.records[partition][offset]
             if (

@@ -121,13 +121,13 @@ def grow(at: "History") -> str | None:
 
 def retention(at: "History") -> str | None:
     """Delete the older records of some partitions, read or unread."""
-    told: list[str] = []
+    changes: list[str] = []
     for partition in sorted(at.log.ends):
         low, end = at.log.lows[partition], at.log.ends[partition]
         if at.rng.random() < 0.5 and low < end:
             at.log.expire(partition, at.rng.randint(low + 1, end))
-            told.append(f"{partition} begins at {at.log.lows[partition]}")
-    return f"retention: {', '.join(told)}" if told else None
+            changes.append(f"{partition} begins at {at.log.lows[partition]}")
+    return f"retention: {', '.join(changes)}" if changes else None
 
 
 def leave(at: "History") -> str | None:

@@ -146,7 +146,7 @@ class Process:
                 target()
             except Killed:
                 pass
-            except Exception as error:  # noqa: BLE001 - the history is told
+            except Exception as error:  # noqa: BLE001 - the history reports it
                 self.end(error)
             else:
                 if main:

@@ -104,7 +104,7 @@ class Result:
     events: int
 
 
-class _Tell(logging.Handler):
+class _TraceHandler(logging.Handler):
     """Writes the product's log into the trace."""
 
     def __init__(self, history: "History") -> None:
@@ -112,7 +112,7 @@ class _Tell(logging.Handler):
         self._history = history
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._history.tell(record.getMessage(), green.current_name())
+        self._history.trace_event(record.getMessage(), green.current_name())
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class History:
             GROUP, f"lake.{TOPIC}", self.log, self.workers, self._wanted, self.fail, self._mark
         )
         self.lake.on_commit, self.lake.on_missing = self.checks.added, self.checks.missing
-        watchers = Watchers(self.checks.assigned, self.checks.committed, self._told)
+        watchers = Watchers(self.checks.assigned, self.checks.committed, self._trace_group)
         self.group = Group(self.hub, self.shape.session_timeout, self.shape.poll_interval, watchers)
         self.cluster = Cluster(self.hub, self.network, self.group, self.log)
 
@@ -164,7 +164,7 @@ class History:
 
     def run(self) -> Result:
         """Run to the end, or to the first thing that is wrong."""
-        handler = _Tell(self)
+        handler = _TraceHandler(self)
         loggers = [logging.getLogger(name) for name in ("trimtab",)]
         if self.tracing:
             for logger in loggers:
@@ -184,7 +184,7 @@ class History:
 
     def _run(self) -> None:
         shape = self.shape
-        self.tell(f"{shape}")
+        self.trace_event(f"{shape}")
         self.start_sidecar()
         self._produce()
         for _ in range(LOADS):
@@ -209,16 +209,16 @@ class History:
 
     def _change_load(self) -> None:
         self.rate = self.rng.choice((0.2, 0.5, 1.0, 1.5, 2.5)) * self.shape.rate
-        self.tell(f"producers write {self.rate:.0f} records/s", "load")
+        self.trace_event(f"producers write {self.rate:.0f} records/s", "load")
 
     def _break(self) -> None:
-        told = self.rng.choice(FAULTS)(self)
-        if told is not None:
+        description = self.rng.choice(FAULTS)(self)
+        if description is not None:
             self.broken += 1
-            self.tell(told, "fault")
+            self.trace_event(description, "fault")
 
     def _heal(self) -> None:
-        self.tell("faults stop", "fault")
+        self.trace_event("faults stop", "fault")
         self.network.heal()
         self.lake.trouble.heal()
         self.rate = 0.0
@@ -250,22 +250,22 @@ class History:
             self.hub.events,
         )
 
-    # -- told by others ---------------------------------------------------------------------------
+    # -- events and violations ----------------------------------------------------------------------
 
-    def tell(self, text: str, who: str = "world") -> None:
+    def trace_event(self, text: str, source: str = "world") -> None:
         """Write a line of the trace."""
         if self.tracing:
-            self.trace.append(f"{self.hub.now:8.3f}  {who:10}  {text}")
+            self.trace.append(f"{self.hub.now:8.3f}  {source:10}  {text}")
 
     def fail(self, what: str) -> None:
         """End the history with a violation."""
         if self.wrong is None:
             self.wrong = f"at {self.hub.now:.3f} s: {what}"
-            self.tell(f"WRONG: {what}")
+            self.trace_event(f"WRONG: {what}")
             self.hub.stop()
 
-    def _told(self, text: str) -> None:
-        self.tell(f"generation {self.group.generation}: {text}", "group")
+    def _trace_group(self, text: str) -> None:
+        self.trace_event(f"generation {self.group.generation}: {text}", "group")
 
     def _wanted(self, table: str, value: bytes) -> bool:
         if not self.shape.split:
@@ -288,20 +288,20 @@ class History:
             self.log.append(partition, skip=self.rng.random() < 0.05)
         self.hub.at(pause, self._produce)
 
-    def speeds(self) -> Mapping[TopicPartition, PartitionLoad]:
+    def write_rates(self) -> Mapping[TopicPartition, PartitionLoad]:
         """Return the measurements of a perfect monitor; sometimes none."""
         partitions = sorted(self.log.records)
         total = sum(self._weights.get(p, 1.0) for p in partitions)
         known = self.hub.rng.random() > 0.02
-        speeds: dict[TopicPartition, PartitionLoad] = {}
+        write_rates: dict[TopicPartition, PartitionLoad] = {}
         for partition in partitions:
             rate = self.rate * RECORD * self._weights.get(partition, 1.0) / total
             reached = self.group.offsets.get(partition, (0, ""))[0]
             behind = self.log.ends[partition] - max(reached, self.log.lows[partition])
-            speeds[partition] = PartitionLoad(
+            write_rates[partition] = PartitionLoad(
                 bytes_per_s=rate if known else None, backlog_bytes=behind * RECORD, backlog_records=behind
             )
-        return speeds
+        return write_rates
 
     # -- processes --------------------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class History:
         process.on_death = self._died(process)
         settings = sidecar_settings(self.shape.least, self.shape.most, self.shape.heuristic)
         parts = (
-            sidecars.Watch(self.cluster, self.speeds),
+            sidecars.Watch(self.cluster, self.write_rates),
             sidecars.Board(self.cluster, self.control),
             sidecars.Target(self._replicas, self._begin, self._stop),
         )
@@ -352,14 +352,14 @@ class History:
             lambda: process.start(lambda: worker.run(config, self.lake), main=True),
         )
         alive = sum(w.alive and not w.stop.is_set() for w in self.workers.values())
-        self.tell(f"{name} starts, {alive} live")
+        self.trace_event(f"{name} starts, {alive} live")
         if alive > self.shape.most:
             self.fail(f"{alive} replicas live, {self.shape.most} are allowed")
         return name
 
     def _stop(self, name: str) -> None:
         worker = self.workers[name]
-        self.tell(f"{name} is stopped by the sidecar")
+        self.trace_event(f"{name} is stopped by the sidecar")
         if worker.alive and worker.owned() and worker.reads():
             owned = ", ".join(map(str, sorted(worker.owned())))
             self.fail(f"the sidecar stopped {name}, which owns {owned}")
@@ -367,7 +367,7 @@ class History:
 
     def _died(self, process: green.Process) -> Any:
         def died(error: BaseException | None) -> None:
-            self.tell("ends" if error is None else f"ends with {error!r}", process.name)
+            self.trace_event("ends" if error is None else f"ends with {error!r}", process.name)
             passing = isinstance(error, LakeUnavailableError | BrokerUnreachableError)
             if error is not None and not passing:
                 self.fail(f"{process.name} ended with {error!r}")

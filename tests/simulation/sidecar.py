@@ -12,8 +12,7 @@ from simulation.network import UnreachableError
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
-from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.control_topics.write_rates import TopicWriteRates as Speeds
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
@@ -57,7 +56,7 @@ class Board:
         plans = _asked(self._at, lambda: [r for r in self._control if r.name == PLAN_TOPIC])
         return GroupPlan.decode(plans[-1].content) if plans else None
 
-    def publish(self, values: Iterable[GroupPlan | Speeds]) -> None:
+    def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
         records = [
             Record(PLAN_TOPIC if isinstance(v, GroupPlan) else WRITE_RATE_TOPIC, v.encode()) for v in values
         ]
@@ -68,20 +67,20 @@ class Watch:
     """The monitor: the group as its coordinator describes it, and the real write rates."""
 
     def __init__(
-        self, cluster: Cluster, speeds: Callable[[], Mapping[TopicPartition, PartitionLoad]]
+        self, cluster: Cluster, write_rates: Callable[[], Mapping[TopicPartition, PartitionLoad]]
     ) -> None:
         self._at = cluster
-        self._speeds = speeds
+        self._write_rates = write_rates
 
     def describe_group(self) -> ObservedGroup:
         return self._view()[0]
 
     def measure(self) -> GroupMeasurement:
         group, trouble = self._view()
-        speeds = dict(self._speeds())
+        write_rates = dict(self._write_rates())
         if trouble:
-            speeds = dict.fromkeys(speeds, PartitionLoad())
-        return GroupMeasurement(speeds, group, {}, trouble)
+            write_rates = dict.fromkeys(write_rates, PartitionLoad())
+        return GroupMeasurement(write_rates, group, {}, trouble)
 
     def _view(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         try:

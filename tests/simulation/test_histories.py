@@ -49,11 +49,11 @@ def test_a_seed_gives_one_history() -> None:
         "logging.disable(logging.CRITICAL)\n"
         "with seams.simulated(): print(run(3, tracing=True))"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program],
         check=True,
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parents[1])},
     ).stdout
-    assert said.strip() == str(run(3, tracing=True))
+    assert output.strip() == str(run(3, tracing=True))

@@ -30,8 +30,8 @@ def parts(count: int, topic: str = "t") -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic, p) for p in range(count))
 
 
-def load(*speeds: float | None) -> Load:
-    return Load(dict(zip(parts(len(speeds)), speeds, strict=True)))
+def load(*rates: float | None) -> Load:
+    return Load(dict(zip(parts(len(rates)), rates, strict=True)))
 
 
 def owned(*owners: str) -> Mapping[TopicPartition, str]:
@@ -147,8 +147,8 @@ def test_spreading_keeps_the_only_partition_of_a_member() -> None:
         (*parts(1), *parts(2, "u")),
         {parts(1)[0]: "a", **dict.fromkeys(parts(2, "u"), "c")},
     )
-    speeds = dict(zip(group.partitions, (0.1, 1.0, 1.0), strict=True))
-    assert not place_partitions(group, Load(speeds), SPREAD).moves
+    rates = dict(zip(group.partitions, (0.1, 1.0, 1.0), strict=True))
+    assert not place_partitions(group, Load(rates), SPREAD).moves
 
 
 def test_spreading_after_a_leave_moves_only_its_partitions() -> None:

@@ -47,8 +47,8 @@ def test_numbers_may_come_in_any_order_and_twice() -> None:
         {"t": np.array([2, 0, 2], dtype=np.int32), "u": np.empty(0, np.int32)}
     )
     assert partition_index.list_partitions() == [TopicPartition("t", 0), TopicPartition("t", 2)]
-    wanted = np.array([-1, 0, 1, 2, 2**31 - 1], dtype=np.int32)
-    found = partition_index.find_indexes(np.zeros(5, dtype=np.int32), wanted)
+    numbers = np.array([-1, 0, 1, 2, 2**31 - 1], dtype=np.int32)
+    found = partition_index.find_indexes(np.zeros(5, dtype=np.int32), numbers)
     assert found.tolist() == [NOT_INDEXED, 0, NOT_INDEXED, 1, NOT_INDEXED]
 
 
@@ -73,11 +73,11 @@ def test_measured_values_are_a_mapping_and_an_array() -> None:
     np.testing.assert_array_equal(align_lags(measured, partition_index), [0, 5, 0])
 
 
-@pytest.mark.parametrize("speed", [-1.0, math.inf])
-def test_invalid_measured_rates_are_refused(speed: float) -> None:
+@pytest.mark.parametrize("rate", [-1.0, math.inf])
+def test_invalid_measured_rates_are_refused(rate: float) -> None:
     """A rate in an array is checked like one by name."""
     partition_index = PartitionIndex.from_partitions([TopicPartition("t", 0), TopicPartition("t", 1)])
     with pytest.raises(InvalidProblemError, match="write rate of t-1 is"):
         align_write_rates(
-            PartitionMeasurements({"t": TopicMeasurements.from_values({0: 1.0, 1: speed})}), partition_index
+            PartitionMeasurements({"t": TopicMeasurements.from_values({0: 1.0, 1: rate})}), partition_index
         )

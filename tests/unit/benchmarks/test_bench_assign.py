@@ -1,4 +1,4 @@
-"""The bench of assignors still runs: ours and Kafka's own on the smallest problems."""
+"""The assignor benchmark runs ours and Kafka's on the smallest problems."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ BENCH = Path(__file__).parents[3] / "benchmarks" / "bench_assign.py"
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], bytes]:
+def bench_output(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], bytes]:
     plot = tmp_path_factory.mktemp("bench") / "plot.png"
     done = subprocess.run(
         [sys.executable, BENCH, "--quick", "--peers", "java", "--plot", plot],
@@ -23,9 +23,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], bytes]:
     return done.stdout.splitlines(), plot.read_bytes()
 
 
-def test_the_last_line_has_the_figures(said: tuple[list[str], bytes]) -> None:
+def test_the_last_line_has_the_figures(bench_output: tuple[list[str], bytes]) -> None:
     """Times of every peer, in every scene, and what they moved."""
-    lines, plot = said
+    lines, plot = bench_output
     assert plot.startswith(b"\x89PNG")
     found = json.loads(lines[-1].removeprefix("RESULT "))["1000x10"]
     assert set(found) == {"fresh", "join", "leave"}
@@ -36,9 +36,9 @@ def test_the_last_line_has_the_figures(said: tuple[list[str], bytes]) -> None:
         assert scene["java_cooperative_sticky_second_ms"] > 0
 
 
-def test_everybody_solved_the_same_problem(said: tuple[list[str], bytes]) -> None:
+def test_all_assignors_solved_the_same_problem(bench_output: tuple[list[str], bytes]) -> None:
     """Those that even the counts agree on the fewest moves, so owners reached them alike."""
-    found = json.loads(said[0][-1].removeprefix("RESULT "))["1000x10"]
+    found = json.loads(bench_output[0][-1].removeprefix("RESULT "))["1000x10"]
     sticky = ("trimtab_sticky", "java_sticky", "java_cooperative_sticky")
     assert [found["join"][f"{name}_moves"] for name in sticky] == [100] * 3
     assert [found["leave"][f"{name}_moves"] for name in sticky] == [0] * 3

@@ -105,7 +105,7 @@ def test_without_programs_it_says_how_to_get_them(
     monkeypatch.setattr(bench, "keda_source", lambda: None)
     monkeypatch.setattr(sys, "argv", ["bench_autoscale.py"])
     bench.main()
-    said = capsys.readouterr()
-    assert "make bench-autoscale" in said.err
-    assert "KUBEBUILDER_ASSETS" in said.err
-    assert "kube-apiserver" in said.out
+    captured = capsys.readouterr()
+    assert "make bench-autoscale" in captured.err
+    assert "KUBEBUILDER_ASSETS" in captured.err
+    assert "kube-apiserver" in captured.out

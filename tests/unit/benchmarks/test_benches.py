@@ -11,8 +11,8 @@ import pytest
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
-def said(name: str, *arguments: object) -> Any:
-    """Run a bench, and return what its last line says."""
+def run_bench(name: str, *arguments: object) -> Any:
+    """Run a bench, and return the figures of its last line."""
     done = subprocess.run(
         [sys.executable, BENCHMARKS / name, *map(str, arguments)], capture_output=True, text=True, check=False
     )
@@ -22,14 +22,14 @@ def said(name: str, *arguments: object) -> Any:
 
 def test_a_decision_is_timed_beside_the_papers() -> None:
     """Presets and rules, at the smallest size."""
-    found = said("bench_decide.py", "--sizes", 1, "--ticks", 2)["200x100"]
+    found = run_bench("bench_decide.py", "--sizes", 1, "--ticks", 2)["200x100"]
     assert {"steady:balanced", "mwf"} <= set(found)
     assert all(row["cpu_ms"] > 0 for row in found.values())
 
 
 def test_each_step_is_left_out_in_turn() -> None:
     """Search and closing, at every δ."""
-    found = said("bench_ablation.py", "--seeds", 1, "--ticks", 2)
+    found = run_bench("bench_ablation.py", "--seeds", 1, "--ticks", 2)
     assert set(found) == {"5", "15", "25"}
     assert "no closing" in found["15"]
 
@@ -37,20 +37,20 @@ def test_each_step_is_left_out_in_turn() -> None:
 def test_decisions_are_held_against_the_bound() -> None:
     """R is never below what no packing undercuts."""
     small = ("--delta", 15, "--streams", 1, "--ticks", 3, "--every", 1, "--partitions", 20)
-    found = said("bench_certify.py", *small)["certify"]["delta"]["15"]
+    found = run_bench("bench_certify.py", *small)["certify"]["delta"]["15"]
     assert found["ratio_bound"] >= 1 - 1e-6
 
 
 def test_forecasts_are_compared_at_equal_consumers() -> None:
     """What is kept is the measure of the others."""
-    found = said("bench_lookahead.py", "--seeds", 1, "--ticks", 6)
+    found = run_bench("bench_lookahead.py", "--seeds", 1, "--ticks", 6)
     assert found["balanced"]["walk δ=15"]["kept_r_percent_of_kept"] == pytest.approx(100)
 
 
 def test_racks_are_weighed_against_consumers_and_moves(tmp_path: Path) -> None:
     """Every heuristic is timed; a dearer rack lets less cross; the picture is drawn."""
     plot = tmp_path / "rack-awareness.png"
-    found = said("bench_racks.py", "--sizes", "1000x10", "--ticks", 2, "--plot", plot)
+    found = run_bench("bench_racks.py", "--sizes", "1000x10", "--ticks", 2, "--plot", plot)
     assert all(ms > 0 for ms in found["cpu_ms"]["1000x10"].values())
     ways = found["trade_off"]
     dear, free = ways["steady:tight:rack_cost=1.6"], ways["steady:tight:rack_cost=0"]
@@ -60,7 +60,7 @@ def test_racks_are_weighed_against_consumers_and_moves(tmp_path: Path) -> None:
 
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     """Both pictures of the page, and the small example's figures."""
-    found = said("draw_placement.py", "--folder", tmp_path, "--ticks", 2)
+    found = run_bench("draw_placement.py", "--folder", tmp_path, "--ticks", 2)
     assert found["example"]["steady"]["r"] < found["example"]["bfd"]["r"]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in tmp_path.iterdir())
     assert len(list(tmp_path.iterdir())) == 2
@@ -72,7 +72,7 @@ def test_a_simulated_day_with_faults_is_neither_scaled_to_nothing_nor_to_the_mos
     What is stuck is named.
     """
     small = ("--days", 0.1, "--partitions", 24, "--only", "trimtab", "keda_5s")
-    around = said("bench_month.py", *small)["consumers_around"]
+    around = run_bench("bench_month.py", *small)["consumers_around"]
     assert set(around) == {"broker replaced", "offsets expired", "poison record", "topic deleted"}
     for fault in around.values():
         assert fault["trimtab"]["least"] >= fault["needed"]["least"]

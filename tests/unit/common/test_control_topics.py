@@ -26,11 +26,11 @@ def test_values_round_trip() -> None:
     assert GroupPlan.decode(PLAN.encode()) == PLAN
 
 
-@pytest.mark.parametrize("speed", NONSENSE)
+@pytest.mark.parametrize("rate", NONSENSE)
 @pytest.mark.parametrize("field", ["bytes_per_s", "required_bytes_per_s", "backlog_records"])
-def test_invalid_rates_are_refused(field: str, speed: object) -> None:
+def test_invalid_rates_are_refused(field: str, rate: object) -> None:
     """Negative, NaN, infinite or non-numeric values are named with topic, partition and field."""
-    body = changed(RATES.encode(), partitions={"7": {field: speed}})
+    body = changed(RATES.encode(), partitions={"7": {field: rate}})
     with pytest.raises(InvalidPayloadError, match=f"{field} of t-7 is .*; it must be a finite number"):
         TopicWriteRates.decode(body)
 

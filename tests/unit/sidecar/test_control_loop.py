@@ -42,7 +42,7 @@ class Simulated:
 
     clock: Ticking
     target: InMemoryTarget = field(init=False)
-    speeds: dict[TopicPartition, float | None] = field(default_factory=dict)
+    rates: dict[TopicPartition, float | None] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
     published: list[GroupPlan] = field(default_factory=list)
@@ -58,12 +58,12 @@ class Simulated:
 
         class Target(InMemoryTarget):
             def stop_replica(self, name: str) -> None:
-                if any(owner == name and world.speeds[p] for p, owner in world.owners.items()):
+                if any(owner == name and world.rates[p] for p, owner in world.owners.items()):
                     world.broken.append(f"{name} was stopped while it owned partitions")
                 super().stop_replica(name)
 
         self.target = Target(self.clock.wall)
-        self.speeds = dict.fromkeys(PARTITIONS, 10.0)
+        self.rates = dict.fromkeys(PARTITIONS, 10.0)
 
     # what the loop needs of a monitor and of the control topics
 
@@ -71,10 +71,8 @@ class Simulated:
         if self.away:
             nothing = {p: PartitionLoad() for p in PARTITIONS}
             return GroupMeasurement(nothing, ObservedGroup(), {}, ("no broker answers",))
-        speeds = {
-            p: PartitionLoad(s, backlog_records=None if s is None else 0) for p, s in self.speeds.items()
-        }
-        return GroupMeasurement(speeds, self.describe_group(), {}, ())
+        rates = {p: PartitionLoad(s, backlog_records=None if s is None else 0) for p, s in self.rates.items()}
+        return GroupMeasurement(rates, self.describe_group(), {}, ())
 
     def describe_group(self) -> ObservedGroup:
         if self.away:
@@ -123,7 +121,7 @@ class Simulated:
             Member(m, frozenset({"t"}), instance=m, draining=m in plan.draining) for m in sorted(self.members)
         )
         policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
-        made = place_partitions(ConsumerGroup(members, PARTITIONS, self.owners), Load(self.speeds), policy)
+        made = place_partitions(ConsumerGroup(members, PARTITIONS, self.owners), Load(self.rates), policy)
         self._moving = {m.partition: m.target for m in made.moves}
         for partition in self._moving:
             self.owners.pop(partition, None)
@@ -168,7 +166,7 @@ def world() -> Simulated:
 
 def test_scale_up_from_an_empty_group(world: Simulated) -> None:
     """A new sidecar publishes a plan, starts the minimum, and follows the load."""
-    world.speeds = dict.fromkeys(PARTITIONS, 60.0)
+    world.rates = dict.fromkeys(PARTITIONS, 60.0)
     actions = iterate(world, start(world), 20)
     assert actions[:3] == [ScalingAction.ANNOUNCE, ScalingAction.REPLACE, ScalingAction.SCALE_UP]
     assert world.published[-1].replicas == 5
@@ -179,9 +177,9 @@ def test_scale_up_from_an_empty_group(world: Simulated) -> None:
 def test_scale_down_drains_before_it_stops(world: Simulated) -> None:
     """When the load falls, replicas are drained, stopped and forgotten one at a time."""
     loop = start(world)
-    world.speeds = dict.fromkeys(PARTITIONS, 60.0)
+    world.rates = dict.fromkeys(PARTITIONS, 60.0)
     iterate(world, loop, 20)
-    world.speeds = dict.fromkeys(PARTITIONS, 10.0)
+    world.rates = dict.fromkeys(PARTITIONS, 10.0)
     iterate(world, loop, 80)
     assert world.published[-1].replicas == 1
     assert world.published[-1].draining == ()
@@ -194,7 +192,7 @@ def test_scale_to_zero_and_back(world: Simulated) -> None:
     loop = start(world, min=0, topics="t", idle_after=20)
     iterate(world, loop, 20)
     assert len(world.target.list_replicas()) == 1
-    world.speeds = dict.fromkeys(PARTITIONS, 0.0)
+    world.rates = dict.fromkeys(PARTITIONS, 0.0)
     iterate(world, loop, 9)
     assert len(world.target.list_replicas()) == 1
     iterate(world, loop, 30)
@@ -203,7 +201,7 @@ def test_scale_to_zero_and_back(world: Simulated) -> None:
     before = list(world.published)
     iterate(world, start(world, min=0, topics="t", idle_after=20), 10)
     assert world.published == before
-    world.speeds[PARTITIONS[3]] = 1.0
+    world.rates[PARTITIONS[3]] = 1.0
     assert iterate(world, loop, 1) == [ScalingAction.SCALE_UP]
     iterate(world, loop, 5)
     assert set(world.owners) == set(PARTITIONS)
@@ -226,11 +224,11 @@ def test_interrupted_start_from_zero_is_no_pause(world: Simulated, monkeypatch: 
     def refused(_: int) -> tuple[str, ...]:
         raise KubernetesUnavailableError("no answer")
 
-    world.speeds = dict.fromkeys(PARTITIONS, 0.0)
+    world.rates = dict.fromkeys(PARTITIONS, 0.0)
     loop = start(world, min=0, topics="t", idle_after=12)
     iterate(world, loop, 20)
     assert (world.target.list_replicas(), world.published[-1].replicas) == ((), 0)
-    world.speeds[PARTITIONS[3]] = 1.0
+    world.rates[PARTITIONS[3]] = 1.0
     with monkeypatch.context() as patched:
         patched.setattr(world.target, "add_replicas", refused)
         iterate(world, again(), 3)
@@ -246,11 +244,11 @@ def test_interrupted_start_from_zero_is_no_pause(world: Simulated, monkeypatch: 
 def test_outage_at_zero_starts_nothing(world: Simulated) -> None:
     """Neither an outage nor unknown write rates start a replica."""
     loop = start(world, min=0, topics="t", idle_after=20)
-    world.speeds = dict.fromkeys(PARTITIONS, 0.0)
+    world.rates = dict.fromkeys(PARTITIONS, 0.0)
     iterate(world, loop, 5)
     world.away = True
     iterate(world, loop, 5)
-    world.away, world.speeds = False, dict.fromkeys(PARTITIONS)
+    world.away, world.rates = False, dict.fromkeys(PARTITIONS)
     assert set(iterate(world, loop, 30)) == {ScalingAction.HOLD}
     assert world.target.list_replicas() == ()
 
@@ -268,7 +266,7 @@ def test_next_sidecar_completes_the_plan(world: Simulated) -> None:
     """Replicas of a plan that were never started are started by the next sidecar."""
     iterate(world, start(world), 10)
     world.published.append(replace(world.published[-1], replicas=3))
-    world.speeds = dict.fromkeys(PARTITIONS, 45.0)
+    world.rates = dict.fromkeys(PARTITIONS, 45.0)
     assert iterate(world, start(world), 1) == [ScalingAction.REPLACE]
     assert len(world.target.list_replicas()) == 3
 
@@ -289,7 +287,7 @@ def test_unwritten_plan_is_read_back(world: Simulated) -> None:
     """After a failed publication nothing is started, and the next iteration reads the plan."""
     loop = start(world)
     iterate(world, loop, 10)
-    world.speeds, world.deaf = dict.fromkeys(PARTITIONS, 60.0), True
+    world.rates, world.deaf = dict.fromkeys(PARTITIONS, 60.0), True
     iterate(world, loop, 3)
     assert len(world.target.list_replicas()) == 1
     world.deaf = False
@@ -301,7 +299,7 @@ def test_unacknowledged_plan_is_adopted(world: Simulated) -> None:
     """A plan whose acknowledgement was lost is executed, not published again."""
     loop = start(world)
     iterate(world, loop, 10)
-    world.speeds, world.unsure = dict.fromkeys(PARTITIONS, 60.0), True
+    world.rates, world.unsure = dict.fromkeys(PARTITIONS, 60.0), True
     assert iterate(world, loop, 1) == [ScalingAction.SCALE_UP]
     world.unsure = False
     before = list(world.published)
@@ -313,9 +311,9 @@ def test_unacknowledged_plan_is_adopted(world: Simulated) -> None:
 def test_restart_keeps_the_cooldown(world: Simulated) -> None:
     """A sidecar that starts right after a change waits for the rest of the cooldown."""
     iterate(world, start(world), 10)
-    world.speeds = dict.fromkeys(PARTITIONS, 25.0)
+    world.rates = dict.fromkeys(PARTITIONS, 25.0)
     assert ScalingAction.SCALE_UP in iterate(world, start(world), 3)
-    world.speeds = dict.fromkeys(PARTITIONS, 80.0)
+    world.rates = dict.fromkeys(PARTITIONS, 80.0)
     reports: list[IterationReport] = []
     iterate(world, start(world, reports, cooldown=60), 8)
     assert {r.decision.action for r in reports} == {ScalingAction.HOLD}
@@ -325,9 +323,9 @@ def test_restart_keeps_the_cooldown(world: Simulated) -> None:
 def test_decision_is_checked_again(world: Simulated) -> None:
     """A decision is postponed if the group changed before its execution."""
     loop = start(world)
-    world.speeds = dict.fromkeys(PARTITIONS, 60.0)
+    world.rates = dict.fromkeys(PARTITIONS, 60.0)
     iterate(world, loop, 20)
-    world.speeds = dict.fromkeys(PARTITIONS, 10.0)
+    world.rates = dict.fromkeys(PARTITIONS, 10.0)
     iterate(world, loop, 3)
     looks = iter([ObservedGroup(GroupState.REBALANCING, world.describe_group().members)])
     real = world.describe_group
@@ -352,7 +350,7 @@ def test_dry_run_changes_nothing(world: Simulated) -> None:
     """A dry run reports decisions; it publishes, starts and stops nothing."""
     iterate(world, start(world), 10)
     before, replicas = list(world.published), world.target.list_replicas()
-    world.speeds = dict.fromkeys(PARTITIONS, 60.0)
+    world.rates = dict.fromkeys(PARTITIONS, 60.0)
     assert ScalingAction.SCALE_UP in iterate(world, start(world, dry_run=True), 10)
     assert (world.published, world.target.list_replicas()) == (before, replicas)
 
@@ -371,7 +369,7 @@ def test_failed_starts_back_off(world: Simulated) -> None:
 
 def test_rolling_restart_replaces_every_replica(world: Simulated, tmp_path: Any) -> None:
     """Each is replaced by surge; never fewer run than planned."""
-    world.speeds = dict.fromkeys(PARTITIONS, 40.0)
+    world.rates = dict.fromkeys(PARTITIONS, 40.0)
     loop = start(world, state_dir=tmp_path)
     iterate(world, loop, 15)
     old = {i.name for i in world.target.list_replicas()}
@@ -477,11 +475,11 @@ def happens(
 ) -> ControlLoop:
     kind, number, value = event
     if kind == "load":
-        world.speeds[PARTITIONS[number]] = float(value)
+        world.rates[PARTITIONS[number]] = float(value)
     elif kind == "all":
-        world.speeds = dict.fromkeys(PARTITIONS, float(value))
+        world.rates = dict.fromkeys(PARTITIONS, float(value))
     elif kind == "unknown":
-        world.speeds[PARTITIONS[number]] = None
+        world.rates[PARTITIONS[number]] = None
     elif kind == "kill":
         kill(world, number)
     elif kind in ("away", "deaf"):
@@ -529,7 +527,7 @@ def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
         check(world, before, action, more.get("min", 1))
         world.tick()
     world.away = world.deaf = False
-    world.speeds = {p: 10.0 if s is None else s for p, s in world.speeds.items()}
+    world.rates = {p: 10.0 if s is None else s for p, s in world.rates.items()}
     iterate(world, loop, 150)
     assert not world.broken
     plan = world.published[-1]

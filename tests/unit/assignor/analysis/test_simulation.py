@@ -56,7 +56,7 @@ PAUSED = np.array([True])
 
 
 @pytest.mark.parametrize(
-    ("wanted", "given"),
+    ("demands", "given"),
     [
         ([10, 20, 30], [10, 20, 30]),
         ([10, 60, 90], [10, 45, 45]),
@@ -64,9 +64,9 @@ PAUSED = np.array([True])
         ([0, 300, 0], [0, 100, 0]),
     ],
 )
-def test_a_consumer_is_shared_max_min(wanted: list[float], given: list[float]) -> None:
+def test_a_consumer_is_shared_max_min(demands: list[float], given: list[float]) -> None:
     """No partition gets more than its demand; the rest is shared equally by the others."""
-    items = np.array(wanted, dtype=np.float64)
+    items = np.array(demands, dtype=np.float64)
     assert share_capacity(ints(0, 0, 0), items, 100.0) == pytest.approx(given)
     both = share_capacity(ints(0, 1, 0, 1, 0, 1), np.repeat(items, 2), 100.0)
     assert both[0::2] == pytest.approx(given)
@@ -77,10 +77,10 @@ def test_sharing_wastes_nothing() -> None:
     """Each consumer hands out its whole capacity, or the whole demand."""
     rng = np.random.default_rng(3)
     owner = rng.integers(0, 20, 300).astype(np.int32)
-    wanted = rng.exponential(10, 300) * (rng.random(300) < 0.8)
-    got = share_capacity(owner, wanted, 100.0)
-    assert (got <= wanted + 1e-9).all()
-    assert np.bincount(owner, got) == pytest.approx(np.minimum(np.bincount(owner, wanted), 100))
+    demands = rng.exponential(10, 300) * (rng.random(300) < 0.8)
+    got = share_capacity(owner, demands, 100.0)
+    assert (got <= demands + 1e-9).all()
+    assert np.bincount(owner, got) == pytest.approx(np.minimum(np.bincount(owner, demands), 100))
 
 
 def test_nothing_is_late_below_the_capacity() -> None:
@@ -174,8 +174,8 @@ def test_the_autoscaler_syncs_every_15_seconds() -> None:
 
 def test_contenders_have_names() -> None:
     """Every heuristic with its presets and the three contenders without Trimtab; others are refused."""
-    everybody = [c.name for c in parse_contenders(["all"])]
-    assert {*default_contender_names(), "sticky", "lag-aware", "range", "keda:sticky"} < set(everybody)
+    every_contender = [c.name for c in parse_contenders(["all"])]
+    assert {*default_contender_names(), "sticky", "lag-aware", "range", "keda:sticky"} < set(every_contender)
     assert [c.name for c in parse_contenders(())] == list(default_contender_names())
     assert not parse_contender("range").is_trimtab_setting
     assert parse_contender("keda").eager

@@ -35,18 +35,18 @@ def walk(
 
 def test_a_walk_is_the_papers() -> None:
     """Starts lie in [0, C], steps within δ % of C, rates stay in [0, C] (equation 11, clamped)."""
-    speeds = walk(delta=10, partitions=50, ticks=200, capacity=40.0).rates
-    assert speeds.shape == (200, 50)
-    assert speeds.min() == 0
-    assert speeds.max() == 40.0
-    assert 3.9 < np.abs(np.diff(speeds, axis=0)).max() <= 4.0
+    write_rates = walk(delta=10, partitions=50, ticks=200, capacity=40.0).rates
+    assert write_rates.shape == (200, 50)
+    assert write_rates.min() == 0
+    assert write_rates.max() == 40.0
+    assert 3.9 < np.abs(np.diff(write_rates, axis=0)).max() <= 4.0
 
 
 def test_an_unclamped_walk_is_the_printed_formula() -> None:
     """Without the clamp rates grow beyond C, but never fall below 0."""
-    speeds = RandomWalk(25, clamped=False).generate_stream(np.random.default_rng(0)).rates
-    assert speeds.max() > 150
-    assert speeds.min() == 0
+    write_rates = RandomWalk(25, clamped=False).generate_stream(np.random.default_rng(0)).rates
+    assert write_rates.max() > 150
+    assert write_rates.min() == 0
 
 
 def test_a_seed_gives_one_walk() -> None:
@@ -229,22 +229,22 @@ def test_generators_give_streams_of_their_shape(
     generator: type[ZipfLoad | FlashCrowd | OversizeLoad],
 ) -> None:
     """They give 200 partitions of 500 ticks, seeded, that need 45 to 85 consumers on average."""
-    speeds = generator().generate_stream(np.random.default_rng(1)).rates
-    assert speeds.shape == (500, 200)
-    assert speeds.min() >= 0
-    assert np.array_equal(speeds, generator().generate_stream(np.random.default_rng(1)).rates)
-    assert 45 < speeds.sum(axis=1).mean() / 100 < 85
+    write_rates = generator().generate_stream(np.random.default_rng(1)).rates
+    assert write_rates.shape == (500, 200)
+    assert write_rates.min() >= 0
+    assert np.array_equal(write_rates, generator().generate_stream(np.random.default_rng(1)).rates)
+    assert 45 < write_rates.sum(axis=1).mean() / 100 < 85
     twice = generator(capacity=200.0).generate_stream(np.random.default_rng(1)).rates
-    assert twice == pytest.approx(2 * speeds)
+    assert twice == pytest.approx(2 * write_rates)
 
 
 def test_zipf_is_skewed_and_has_a_day() -> None:
     """Means fall like a power of the rank; the load rises and falls once a day."""
     calm = ZipfLoad(exponent=1, phase=0, noise=0, clamped=False, day=100, ticks=200)
-    speeds = calm.generate_stream(np.random.default_rng(0)).rates
-    means = np.sort(speeds.mean(axis=0))[::-1]
+    write_rates = calm.generate_stream(np.random.default_rng(0)).rates
+    means = np.sort(write_rates.mean(axis=0))[::-1]
     assert means[0] / means[9] == pytest.approx(10)
-    total = speeds.sum(axis=1)
+    total = write_rates.sum(axis=1)
     assert total.max() / total.min() == pytest.approx(3, rel=0.01)
     assert total[:100] == pytest.approx(total[100:])
 
@@ -252,8 +252,8 @@ def test_zipf_is_skewed_and_has_a_day() -> None:
 def test_a_flash_crowd_multiplies_a_share() -> None:
     """During a crowd some partitions write three times as much as in quiet."""
     crowd = FlashCrowd(noise=0, clamped=False)
-    speeds = crowd.generate_stream(np.random.default_rng(0)).rates
-    ratio = speeds / speeds.min(axis=0)
+    write_rates = crowd.generate_stream(np.random.default_rng(0)).rates
+    ratio = write_rates / write_rates.min(axis=0)
     assert np.unique(ratio.round(6)).tolist() == [1, 3]
     assert 0.1 < (ratio > 2).any(axis=1).mean() < 0.6
 

@@ -14,13 +14,13 @@ from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 
 COUNT = 50
-SPEEDS = {TopicPartition("t", n): float(n + 1) for n in range(COUNT)}
+WRITE_RATES = {TopicPartition("t", n): float(n + 1) for n in range(COUNT)}
 STICKY = PlacementPolicy(heuristic="sticky")
 
 
 def led(policy: PlacementPolicy = STICKY, data: bytes | None = None) -> RebalanceRound:
     members = {m: MemberSubscription(("t",), data) for m in ("a", "b")}
-    return lead_group(members, {"t": range(COUNT)}, {"t"}, LeaderView(Load(SPEEDS)), policy)
+    return lead_group(members, {"t": range(COUNT)}, {"t"}, LeaderView(Load(WRITE_RATES)), policy)
 
 
 def test_a_large_decision_logs_its_largest_moves(caplog: pytest.LogCaptureFixture) -> None:
@@ -31,7 +31,7 @@ def test_a_large_decision_logs_its_largest_moves(caplog: pytest.LogCaptureFixtur
     assert lines[0].endswith(f": {COUNT} moves, R 0.00")
     assert len(lines) == MAX_LOGGED_MOVES + 2
     assert lines[1].startswith("t-49 (50 B/s): unassigned → b: it had no reader; ")
-    rest = sum(sorted(SPEEDS.values())[: COUNT - MAX_LOGGED_MOVES])
+    rest = sum(sorted(WRITE_RATES.values())[: COUNT - MAX_LOGGED_MOVES])
     assert lines[-1] == f"and {COUNT - MAX_LOGGED_MOVES} smaller moves, {rest:.0f} B/s together"
 
 

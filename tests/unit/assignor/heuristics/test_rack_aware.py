@@ -51,8 +51,8 @@ def readers(plan: PlacementPlan) -> str:
     return "".join(by_partition[p] for p in sorted(by_partition))
 
 
-def speeds(*of: float) -> Load:
-    return Load({TopicPartition("t", n): speed for n, speed in enumerate(of)})
+def create_load(*of: float) -> Load:
+    return Load({TopicPartition("t", n): rate for n, rate in enumerate(of)})
 
 
 def test_members_read_in_their_own_racks() -> None:
@@ -81,8 +81,8 @@ def test_traffic_causes_a_move_by_its_cost() -> None:
 def test_the_busiest_partition_is_placed_locally_first() -> None:
     """Traffic counts by write rate: of two partitions with one local place, the busier gets it."""
     there = group(members("a", "b"), ("a",), ("a",))
-    assert readers(place_partitions(there, speeds(1, 9), AWARE)) == "10"
-    assert readers(place_partitions(there, speeds(9, 1), AWARE)) == "01"
+    assert readers(place_partitions(there, create_load(1, 9), AWARE)) == "10"
+    assert readers(place_partitions(there, create_load(9, 1), AWARE)) == "01"
 
 
 def test_each_topic_is_evened_by_itself() -> None:
@@ -144,7 +144,7 @@ def test_unavoidable_traffic_is_noted() -> None:
 
 def test_a_member_in_a_rack_without_brokers_is_remote_from_all() -> None:
     """Its rack is known, and has no replica."""
-    plan = place_partitions(group(members("a", "z"), ("a",), ("a",)), speeds(5, 1), AWARE)
+    plan = place_partitions(group(members("a", "z"), ("a",), ("a",)), create_load(5, 1), AWARE)
     assert readers(plan) == "01"
     assert plan.cross_rack_load == 1
     assert any(note.startswith("no replica is in the rack of m1 (z): all") for note in plan.notes)
@@ -171,7 +171,7 @@ def test_racks_are_looked_up_by_partition() -> None:
 def test_steady_weighs_racks_only_with_rack_cost() -> None:
     """Without rack_cost no racks are read and nothing changes; with it, cross-rack partitions move."""
     there = group(members("a", "b"), *[("b",), ("a",)] * 8, owners="01" * 8)
-    load = speeds(*[10.0] * 16)
+    load = create_load(*[10.0] * 16)
     still = place_partitions(there, load, PlacementPolicy("steady", 100.0))
     assert (len(still.moves), still.cross_rack_load) == (0, None)
     plan = place_partitions(there, load, PlacementPolicy("steady:rack_cost=2", 100.0))
@@ -205,7 +205,7 @@ def test_an_added_consumer_does_not_avoid_rack_costs() -> None:
 def test_rack_aware_sizes_a_group() -> None:
     """It only places, so the group gets load ÷ capacity consumers."""
     there = group(members("a", "b"), *[("a",)] * 6)
-    assert size_group(there, speeds(*[50.0] * 6), AWARE).consumers == 3
+    assert size_group(there, create_load(*[50.0] * 6), AWARE).consumers == 3
 
 
 @pytest.mark.parametrize(

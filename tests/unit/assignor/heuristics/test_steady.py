@@ -11,7 +11,7 @@ from trimtab.assignor.heuristics.steady.bin_names import relabel_bins
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS, params_for_move_cost, resolve_params
 from trimtab.assignor.model import UNASSIGNED, PackingProblem
 
-NOBODY_THERE = ConsumerGroup((), ())
+EMPTY_GROUP = ConsumerGroup((), ())
 
 
 def ticks(heuristic: str, delta: float, *, seed: int, count: int) -> list[ReplayTick]:
@@ -80,7 +80,7 @@ def test_a_preset_is_a_point_on_the_curve() -> None:
 
 def test_an_empty_group_gives_an_empty_plan() -> None:
     """Without members and partitions the plan has neither."""
-    plan = size_group(NOBODY_THERE, Load(), PlacementPolicy("steady"))
+    plan = size_group(EMPTY_GROUP, Load(), PlacementPolicy("steady"))
     assert (plan.consumers, plan.moves) == (0, ())
 
 

@@ -107,13 +107,13 @@ def test_a_round_in_between_keeps_the_promise() -> None:
     st.integers(1, 5),
     st.lists(st.floats(0, 200), min_size=8, max_size=8),
 )
-def test_rounds_without_a_cause_move_nothing(heuristic: str, members: int, speeds: list[float]) -> None:
+def test_rounds_without_a_cause_move_nothing(heuristic: str, members: int, rates: list[float]) -> None:
     """Further rounds with the same cause move nothing, for any heuristic and write rates."""
     group = Group(*(f"m{n}" for n in range(members)))
     policy = PlacementPolicy(heuristic=heuristic, capacity=100.0)
     group.round(policy=policy)
     before = dict(group.owned)
-    view = LeaderView(Load(write_rates=dict(zip(PARTITIONS, speeds, strict=True))))
+    view = LeaderView(Load(write_rates=dict(zip(PARTITIONS, rates, strict=True))))
     outcome = group.round(view, policy)
     assert not outcome.is_new_decision
     assert group.owned == before
@@ -136,13 +136,13 @@ def test_a_new_epoch_is_a_cause() -> None:
 
 def test_a_learned_capacity_limits_its_member() -> None:
     """The plan's capacity of an instance counts, unless the member has its own."""
-    group, speeds = Group("a", "b"), dict.fromkeys(PARTITIONS, 20.0)
+    group, rates = Group("a", "b"), dict.fromkeys(PARTITIONS, 20.0)
     learned = replace(plan(1), capacities={"a": 40.0, "b": 160.0})
-    group.round(LeaderView(Load(write_rates=speeds), learned))
-    group.round(LeaderView(Load(write_rates=speeds), learned))
+    group.round(LeaderView(Load(write_rates=rates), learned))
+    group.round(LeaderView(Load(write_rates=rates), learned))
     assert {name: len(owned) for name, owned in group.owned.items()} == {"a": 2, "b": 6}
     group.data["a"] = MemberUserData(capacity=100.0, instance="a")
-    outcome = group.round(LeaderView(Load(write_rates=speeds), replace(learned, epoch=2)))
+    outcome = group.round(LeaderView(Load(write_rates=rates), replace(learned, epoch=2)))
     assert outcome.snapshot.resolve_members(learned)[0].capacity == 100.0
 
 

@@ -112,7 +112,7 @@ def test_last_decision_shows_the_sidecars_state(
     assert bool(finding.remedy) == (level is FindingLevel.FAILED)
 
 
-def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
+def member_metadata(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
     """Two members with the assignment of a leader that has this plan."""
     joined = [JoinedMember(f"id{n}", frozenset({"t"}), MemberUserData(instance=f"w{n}")) for n in range(2)]
     given = assign_by_name(joined, PARTITIONS, LeaderView(Load(), plan), PlacementPolicy()).encode()
@@ -129,32 +129,45 @@ def seats(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
 
 def test_assignment_of_the_plan_passes() -> None:
     """The assignment was computed from the current plan, whatever was drained since."""
-    finding = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), PARTITIONS, NOW)
+    finding = check_plan_followed(PLAN, ASSIGNOR_NAME, member_metadata(PLAN), PARTITIONS, NOW)
     assert (finding.level, finding.message) == (
         FindingLevel.OK,
         "all 2 members have the assignment of epoch 4",
     )
     other = [*PARTITIONS, TopicPartition("else", 0)]
-    assert check_plan_followed(PLAN, ASSIGNOR_NAME, seats(PLAN), other, NOW).level is FindingLevel.OK
+    assert (
+        check_plan_followed(PLAN, ASSIGNOR_NAME, member_metadata(PLAN), other, NOW).level is FindingLevel.OK
+    )
 
 
 def test_assignment_of_another_plan_fails() -> None:
     """Another epoch, or no plan at the leader, fails unless the plan is new."""
     for theirs in (None, replace(PLAN, epoch=3)):
-        finding = check_plan_followed(PLAN, ASSIGNOR_NAME, seats(theirs), PARTITIONS, NOW)
+        finding = check_plan_followed(PLAN, ASSIGNOR_NAME, member_metadata(theirs), PARTITIONS, NOW)
         assert finding.level is FindingLevel.FAILED
         assert "trimtab.plan.topic" in finding.remedy
     new = replace(PLAN, time=NOW - PLAN_PROPAGATION_S + 1)
-    assert check_plan_followed(new, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
+    assert (
+        check_plan_followed(new, ASSIGNOR_NAME, member_metadata(None), PARTITIONS, NOW).level
+        is FindingLevel.NOTE
+    )
 
 
 def test_unfollowable_plan_is_reported() -> None:
     """Members with another assignor fail; without plan or members it is a note."""
-    assert check_plan_followed(PLAN, "range", seats(PLAN), PARTITIONS, NOW).level is FindingLevel.FAILED
-    assert check_plan_followed(None, "range", seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
-    assert check_plan_followed(None, ASSIGNOR_NAME, seats(None), PARTITIONS, NOW).level is FindingLevel.NOTE
+    assert (
+        check_plan_followed(PLAN, "range", member_metadata(PLAN), PARTITIONS, NOW).level
+        is FindingLevel.FAILED
+    )
+    assert (
+        check_plan_followed(None, "range", member_metadata(None), PARTITIONS, NOW).level is FindingLevel.NOTE
+    )
+    assert (
+        check_plan_followed(None, ASSIGNOR_NAME, member_metadata(None), PARTITIONS, NOW).level
+        is FindingLevel.NOTE
+    )
     assert check_plan_followed(PLAN, ASSIGNOR_NAME, {}, PARTITIONS, NOW).level is FindingLevel.NOTE
-    waiting = {**seats(PLAN), "id9": MemberMetadata(b"", b"")}
+    waiting = {**member_metadata(PLAN), "id9": MemberMetadata(b"", b"")}
     assert check_plan_followed(PLAN, ASSIGNOR_NAME, waiting, PARTITIONS, NOW).level is FindingLevel.NOTE
 
 

@@ -10,15 +10,15 @@ from trimtab.sidecar.kafka.record_sampler import MAX_SAMPLED_PARTITIONS, RecordS
 def test_unresponsive_partitions_do_not_starve_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unresponsive partition is sampled again after all others."""
     silent = [TopicPartition("a", n) for n in range(MAX_SAMPLED_PARTITIONS)]
-    heard = TopicPartition("b", 0)
+    responsive = TopicPartition("b", 0)
     sampled: list[TopicPartition] = []
     sampler = RecordSampler({"bootstrap.servers": "localhost:1"})
     monkeypatch.setattr(sampler, "_read_newest_records", lambda starts, _: sampled.extend(starts) or [])
     monkeypatch.setattr(record_sampler, "_group_sizes_by_partition", lambda _: {})
-    ends = dict.fromkeys([*silent, heard], 100)
+    ends = dict.fromkeys([*silent, responsive], 100)
     begins = dict.fromkeys(ends, 0)
     sampler.sample_record_sizes(ends, begins, 0.0)
-    assert heard not in sampled
+    assert responsive not in sampled
     sampler.sample_record_sizes(ends, begins, 1.0)
     sampler.close()
-    assert heard in sampled
+    assert responsive in sampled

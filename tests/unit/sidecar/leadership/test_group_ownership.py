@@ -68,12 +68,12 @@ class Sidecar:
     def __init__(self, topic: Topic, name: str, clock: Ticking, *, force: bool = False) -> None:
         self.topic, self.clock, self.led = topic, clock, False
         me = SidecarIdentity(name, f"host-{name}", 1, clock.wall())
-        self.hearing = PeerAwareLeadership(me, Ear(topic), clock, SoleLeader(), take_over=force)
+        self.leadership = PeerAwareLeadership(me, Ear(topic), clock, SoleLeader(), take_over=force)
 
     def turn(self) -> bool:
-        self.led = self.hearing.is_leader()
+        self.led = self.leadership.is_leader()
         if self.led:
-            self.topic.left.append(decision(self.hearing.get_author(), self.clock.wall()))
+            self.topic.left.append(decision(self.leadership.get_author(), self.clock.wall()))
         return self.led
 
 
@@ -99,7 +99,7 @@ def test_the_second_stands_by_and_names_the_leader(topic: Topic, clock: Ticking)
         assert first.turn()
         assert not second.turn()
         clock.sleep(10)
-    assert "host-a (pid 1, since 2023-11-14 22:30:00 UTC)" in second.hearing.get_leader()
+    assert "host-a (pid 1, since 2023-11-14 22:30:00 UTC)" in second.leadership.get_leader()
 
 
 def test_a_silent_owner_is_replaced(topic: Topic, clock: Ticking) -> None:
@@ -164,7 +164,7 @@ def test_a_sidecar_that_has_read_nothing_does_not_lead(topic: Topic, clock: Tick
     topic.away = True
     one = Sidecar(topic, "a", clock)
     assert not one.turn()
-    assert "no broker answers" in one.hearing.get_leader()
+    assert "no broker answers" in one.leadership.get_leader()
 
 
 def test_old_decisions_do_not_delay(topic: Topic, clock: Ticking) -> None:

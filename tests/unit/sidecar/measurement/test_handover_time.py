@@ -17,12 +17,12 @@ def note(seconds: float, at: float) -> str:
 
 def test_a_handover_counts_once() -> None:
     """A handover is counted once, the next one again, and those before the start never."""
-    ledger = HandoverTracker(since=100.0)
-    fresh, ledger = ledger.collect_handovers({A: note(0.5, 101), B: note(0.7, 99)})
+    tracker = HandoverTracker(since=100.0)
+    fresh, tracker = tracker.collect_handovers({A: note(0.5, 101), B: note(0.7, 99)})
     assert fresh == (0.5,)
-    fresh, ledger = ledger.collect_handovers({A: note(0.5, 101), B: note(0.2, 103)})
+    fresh, tracker = tracker.collect_handovers({A: note(0.5, 101), B: note(0.2, 103)})
     assert fresh == (0.2,)
-    assert ledger.collect_handovers({A: note(0.9, 110)})[0] == (0.9,)
+    assert tracker.collect_handovers({A: note(0.9, 110)})[0] == (0.9,)
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"released": 5}', "[1]", '{"handover": null}'])
@@ -33,10 +33,10 @@ def test_other_commit_metadata_is_ignored(text: str) -> None:
 
 def test_moves_are_changes_of_the_owner() -> None:
     """A partition that returns to its last owner did not move, nor did a new one."""
-    ledger = HandoverTracker(0.0)
-    moved, ledger = ledger.collect_moves([ObservedMember("1", "a", frozenset({A, B}))])
+    tracker = HandoverTracker(0.0)
+    moved, tracker = tracker.collect_moves([ObservedMember("1", "a", frozenset({A, B}))])
     assert moved == ()
-    moved, ledger = ledger.collect_moves([ObservedMember("1", "a", frozenset({A}))])
+    moved, tracker = tracker.collect_moves([ObservedMember("1", "a", frozenset({A}))])
     assert moved == ()
     both = [ObservedMember("1", "a", frozenset({B})), ObservedMember("2", "b", frozenset({A}))]
-    assert ledger.collect_moves(both)[0] == (PartitionMove(A, "a", "b"),)
+    assert tracker.collect_moves(both)[0] == (PartitionMove(A, "a", "b"),)

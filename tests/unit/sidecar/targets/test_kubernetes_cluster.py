@@ -11,7 +11,7 @@ from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 ADDRESS = "https://10.96.0.1:443"
 
 
-def told(folder: Path, authority: Path | None = None) -> str:
+def read_cluster_id(folder: Path, authority: Path | None = None) -> str:
     """Return the identifier of a client's cluster, without a request."""
     cluster = {"server": ADDRESS}
     if authority is not None:
@@ -37,7 +37,7 @@ def test_clusters_with_one_address_have_different_ids(tmp_path: Path) -> None:
     """The CA certificate identifies a cluster; without one, its address does."""
     for name in ("blue", "green"):
         keys.signed(tmp_path, name, f"{name}-ca", "server")
-    blue, green = (told(tmp_path, tmp_path / f"{name}-ca.crt") for name in ("blue", "green"))
-    assert blue == told(tmp_path, tmp_path / "blue-ca.crt")
-    assert len({blue, green, told(tmp_path)}) == 3
-    assert told(tmp_path) == ADDRESS
+    blue, green = (read_cluster_id(tmp_path, tmp_path / f"{name}-ca.crt") for name in ("blue", "green"))
+    assert blue == read_cluster_id(tmp_path, tmp_path / "blue-ca.crt")
+    assert len({blue, green, read_cluster_id(tmp_path)}) == 3
+    assert read_cluster_id(tmp_path) == ADDRESS
