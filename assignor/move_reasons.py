@@ -73,7 +73,8 @@ def _describe_move(decision: PlacementDecision, item: int) -> Move:
 def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
     """Return the notes on the plan as a whole."""
     notes = [*_note_unknown_rates(decision)]
-    group, unassigned = decision.indexed.group, decision.indexed.unassigned.tolist()
+    group = decision.indexed.group
+    unassigned = decision.indexed.unassigned.tolist()
     if not group.members and len(group.partition_index):
         notes.append("the group has no members: nothing can be read")
     elif unassigned:
@@ -136,7 +137,8 @@ def _explain_chosen_move(decision: PlacementDecision, source: int, target: int) 
 
 
 def _note_oversized_partitions(decision: PlacementDecision) -> Iterable[str]:
-    weight, index = decision.indexed.problem.weight, decision.indexed.group.partition_index
+    weight = decision.indexed.problem.weight
+    index = decision.indexed.group.partition_index
     limit = (decision.capacity * decision.policy.headroom)[decision.bins]
     # An estimated weight is the topic's mean: no reason to split a key.
     large = np.flatnonzero((weight > limit) & decision.indexed.measured).tolist()

@@ -101,7 +101,8 @@ class PartitionIndex:
 
     def _search_sparse(self, topic: IntArray, number: IntArray) -> IntArray:
         """Find partitions that follow a gap, or are absent, by binary search."""
-        keys, sought = _sort_key(self.topic, self.number), _sort_key(topic, number)
+        keys = _sort_key(self.topic, self.number)
+        sought = _sort_key(topic, number)
         place = np.minimum(np.searchsorted(keys, sought), len(keys) - 1)
         return np.where(keys[place] == sought, place, NOT_INDEXED).astype(np.int32)
 

@@ -32,7 +32,8 @@ def main(task: dict[str, Any]) -> None:
     """Run the commands one after the other until one fails or the parent is gone."""
     signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
-        code, gone = 0, False
+        code = 0
+        gone = False
         for command in task["commands"]:
             code, gone = _run_command(command, task)
             if code or gone:

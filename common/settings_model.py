@@ -238,7 +238,8 @@ def validate_settings(
 
     Raises one SettingError with all problems.
     """
-    owner, settings = owner or model.setting_owner, list_settings(model)
+    owner = owner or model.setting_owner
+    settings = list_settings(model)
     names = [one.name for one in settings]
     unknown = [name for name in values if name not in names and name not in also_known]
     if unknown:
@@ -276,8 +277,10 @@ def _get_adapter(model: Any) -> "TypeAdapter[Any]":
 
 
 def _explain_error(problem: "ErrorDetails", settings: Mapping[str, Setting], owner: str) -> str:
-    place, kind = [str(part) for part in problem["loc"]], problem["type"]
-    name, top = ".".join(place), settings[place[0]]
+    place = [str(part) for part in problem["loc"]]
+    kind = problem["type"]
+    name = ".".join(place)
+    top = settings[place[0]]
     if kind == "missing":
         needed = f"; {owner} needs it: {top.description}" if len(place) == 1 else ""
         return f"{name} is missing{needed}"
@@ -293,7 +296,8 @@ def _explain_error(problem: "ErrorDetails", settings: Mapping[str, Setting], own
 
 
 def _explain_type(problem: "ErrorDetails", *, secret: bool) -> str:
-    kind, given = problem["type"], problem["input"]
+    kind = problem["type"]
+    given = problem["input"]
     expected = _TYPE_DESCRIPTIONS.get(kind.partition("_")[0])
     if expected is not None:
         return f"write {expected}"

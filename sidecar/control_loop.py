@@ -103,7 +103,8 @@ class ControlLoop:
             return self._stand_by(measurement, started_at)
         trouble = [*measurement.trouble, *self._load_plan(), *self._publish_write_rates(measurement)]
         observation = self._build_observation(measurement, measurement.group, trouble)
-        now, memory = self._clock.wall(), self._memory
+        now = self._clock.wall()
+        memory = self._memory
         decided_at = self._clock.monotonic()
         decision, self._memory = make_decision(observation, self._policy, memory, now, self._settings.group)
         decision_seconds = self._clock.monotonic() - decided_at
@@ -175,7 +176,8 @@ class ControlLoop:
         return ()
 
     def _publish_write_rates(self, measurement: GroupMeasurement) -> tuple[str, ...]:
-        s, now = self._settings, self._clock.wall()
+        s = self._settings
+        now = self._clock.wall()
         if s.dry_run or measurement.group.state is GroupState.UNKNOWN:
             return ()
         by_topic: dict[str, dict[int, PartitionLoad]] = {}
@@ -293,7 +295,8 @@ class ControlLoop:
         return certifier.last_certificate
 
     def _report(self, report: IterationReport, measurement: GroupMeasurement) -> None:
-        tracker, members = self._handover_tracker, measurement.group.members
+        tracker = self._handover_tracker
+        members = measurement.group.members
         handovers, tracker = tracker.collect_handovers(measurement.commit_metadata)
         moves, self._handover_tracker = tracker.collect_moves(members)
         report = replace(report, handover_seconds=handovers, members=members, observed_moves=moves)

@@ -40,7 +40,8 @@ def parse_own_policy(heuristic: str, capacity: str | float | None) -> tuple[Plac
 
 def decode_subscriptions(raw: Mapping[str, bytes]) -> dict[str, MemberSubscription]:
     """Decode each member's subscription; a malformed one becomes an empty subscription."""
-    decoder, subscriptions = SubscriptionDecoder(), dict[str, MemberSubscription]()
+    decoder = SubscriptionDecoder()
+    subscriptions = dict[str, MemberSubscription]()
     for member, data in raw.items():
         try:
             subscriptions[member] = decoder.decode(data)
@@ -132,7 +133,8 @@ def log_round(outcome: RebalanceRound) -> None:
     decision = outcome.placement_decision
     if decision is None:
         return
-    moves, crossing = DecidedMoves(decision), decision.cross_rack_load
+    moves = DecidedMoves(decision)
+    crossing = decision.cross_rack_load
     log.info(
         "decision %s: %d moves, R %.2f%s",
         outcome.decision_fingerprint,

@@ -80,7 +80,8 @@ def is_installed(entry: Heuristic) -> bool:
 
 
 def _explain_unknown(label: str, given: str, known: Iterable[str]) -> str:
-    known, given = tuple(known), given.lower()
+    known = tuple(known)
+    given = given.lower()
     # To difflib "mfb" is as near to "mwf" as to "mbf"; swapped letters are the likelier error.
     swapped = [name for name in known if sorted(name) == sorted(given)]
     hint = suggest_name(swapped[0] if swapped else given, known, cutoff=0.3) or ";"

@@ -120,7 +120,8 @@ class _CountBalancer:
         return min(items, key=lambda i: (self.home[i] != recipient, self.home[i] == member, i))
 
     def _pass_item(self, item: int, recipient: int) -> None:
-        donor, topic = int(self.placed[item]), int(self.topic[item])
+        donor = int(self.placed[item])
+        topic = int(self.topic[item])
         held = self._items_by_topic(donor)
         held[topic].remove(item)
         if not held[topic]:

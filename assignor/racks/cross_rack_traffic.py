@@ -25,7 +25,8 @@ class CrossRackTraffic:
 def measure_cross_rack_traffic(group: ConsumerGroup, load: Load) -> CrossRackTraffic:
     """Measure cross-rack traffic; draining members do not count. Raises InvalidProblemError."""
     indexed = build_problem(index_group(group), load, PlacementPolicy(), weigh_racks=True)
-    problem, racks = indexed.problem, indexed.problem.racks
+    problem = indexed.problem
+    racks = problem.racks
     assert racks is not None, "built with weigh_racks"
     crosses = racks.find_cross_rack(problem.owner)
     return CrossRackTraffic(

@@ -17,7 +17,8 @@ MAX_NAMES_IN_WARNING: Final = 3  # a warning is one line of a log
 
 def list_rack_warnings(indexed: IndexedProblem) -> Iterator[str]:
     """Yield the warnings; none if the heuristic does not weigh racks."""
-    racks, replicas = indexed.problem.racks, indexed.group.replica_racks
+    racks = indexed.problem.racks
+    replicas = indexed.group.replica_racks
     if racks is None or replicas is None or not len(indexed.item):
         return
     missing = [m.instance or m.id for m in indexed.members if not m.rack]
@@ -75,7 +76,8 @@ def _join_partition_names(indexed: IndexedProblem, items: NDArray[np.intp]) -> s
 
 def explain_rack_move(decision: PlacementDecision, item: int) -> str:
     """Return the reason of a move to a replica's rack, or "" for any other move."""
-    indexed, racks = decision.indexed, decision.indexed.problem.racks
+    indexed = decision.indexed
+    racks = indexed.problem.racks
     source, target = int(indexed.problem.owner[item]), int(decision.bins[item])
     if racks is None or max(source, target) >= len(racks.member_rack):
         return ""

@@ -31,7 +31,8 @@ class ReplicaRacks:
         kind = np.zeros(len(partition_index), dtype=np.int32)
         for index, topic in enumerate(partition_index.topics):
             start, end = partition_index.start[index : index + 2].tolist()
-            racks, numbers = topics.get(topic, {}), partition_index.number[start:end].tolist()
+            racks = topics.get(topic, {})
+            numbers = partition_index.number[start:end].tolist()
             kind[start:end] = [kinds.setdefault(tuple(racks.get(n, ())), len(kinds)) for n in numbers]
         return cls._from_rack_sets(list(kinds), kind)
 

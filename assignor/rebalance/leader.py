@@ -103,7 +103,8 @@ def assign_round(
     `default_policy` applies without a plan. Raises InvalidProblemError, UnknownHeuristicError,
     BrokenHeuristicError.
     """
-    members, plan = snapshot.resolve_members(view.plan), view.plan
+    members = snapshot.resolve_members(view.plan)
+    plan = view.plan
     policy = default_policy
     if plan is not None:
         policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)

@@ -58,7 +58,8 @@ class EmbeddedBroker:
         self._cluster_id = config.generate_cluster_id()
         self._joined_broker: EmbeddedBroker | None = None
         self._data, self._keeps_data = data, keep or data is not None
-        self._listeners, self._properties = listeners, properties
+        self._listeners = listeners
+        self._properties = properties
         self._clock = clock or SystemClock()
         self._process: SupervisedProcess | None = None
 
@@ -66,7 +67,8 @@ class EmbeddedBroker:
         """Return another broker of this cluster, whose `properties` set a node.id above 1."""
         # this one is the only controller: start the other one later, and stop it earlier
         other = EmbeddedBroker(properties=properties, clock=self._clock)
-        other._cluster_id, other._joined_broker = self._cluster_id, self
+        other._cluster_id = self._cluster_id
+        other._joined_broker = self
         return other
 
     @property
@@ -96,7 +98,8 @@ class EmbeddedBroker:
         Raises PortInUseError, BrokerDataInUseError, SettingError, EmbeddedBrokerError,
         JavaNotFoundError, UnsupportedJavaError, MissingExtraError, JarsUnavailableError.
         """
-        java, excluded = require_java(), config.EXCLUDED_COORDINATES
+        java = require_java()
+        excluded = config.EXCLUDED_COORDINATES
         jars = fetch_jars("kafka", config.KAFKA_COORDINATES, excludes=excluded, progress=progress)
         for attempt in range(1, FREE_PORT_ATTEMPTS + 1):
             try:

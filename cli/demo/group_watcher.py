@@ -79,7 +79,8 @@ class GroupWatcher:
         quiet = {**client, "log_level": QUIET_LOG_LEVEL}
         self.brokers = BrokerClient(quiet, group, SIDECAR_ANSWER_TIMEOUT_S)
         self._topics = ControlTopicReader(parse_consumer_settings({**quiet, "group.id": group}), clock)
-        self._read_address, self._clock = read_address, clock
+        self._read_address = read_address
+        self._clock = clock
         self.reset_time()
         self._last_decision_time = self._started_wall
         self._owners: dict[TopicPartition, str] = {}
@@ -158,7 +159,8 @@ class GroupWatcher:
         address = self._read_address()
         if address is None:
             return ""
-        url, timeout = address + path, SIDECAR_ANSWER_TIMEOUT_S
+        url = address + path
+        timeout = SIDECAR_ANSWER_TIMEOUT_S
         with suppress(OSError), urllib.request.urlopen(url, timeout=timeout) as page:  # noqa: S310 - our sidecar's
             return str(page.read().decode())
         return ""

@@ -93,7 +93,8 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
     `broker_settings` are connection settings; if empty, an embedded broker is started. Raises
     DemoFailedError, BrokerUnreachableError.
     """
-    clock, topic = SystemClock(), f"demo-queue-{secrets.token_hex(3)}"
+    clock = SystemClock()
+    topic = f"demo-queue-{secrets.token_hex(3)}"
     typer.echo(f"{kind}: {'checking' if broker_settings else 'starting'} the broker")
     with ExitStack() as stack:
         written, client = connect_broker(broker_settings, stack)
@@ -118,7 +119,8 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
 
 
 def _run_tracker(topic: str, config: Mapping[str, Any], stack: ExitStack) -> None:
-    stop, tracker = Event(), RedeliveryTracker(parse_queue_settings(topic, config))
+    stop = Event()
+    tracker = RedeliveryTracker(parse_queue_settings(topic, config))
     thread = Thread(target=tracker.run, args=(stop,), name="trimtab-redeliver")
     thread.start()
     stack.callback(thread.join)
@@ -132,7 +134,9 @@ def _write_messages(client: Mapping[str, Any], topic: str, workers: QueueWorkers
     producer.produce(topic, b"0", partition=0)
     producer.flush(FIRST_MESSAGE_TIMEOUT_S)
     _wait_until_handled(workers, 1, FIRST_MESSAGE_TIMEOUT_S, clock)
-    written, killed, begin = 1, False, clock.monotonic()
+    written = 1
+    killed = False
+    begin = clock.monotonic()
     line = PROGRESS_LINE_INTERVAL_S
     while (at := clock.monotonic() - begin) < WRITE_DURATION_S:
         while written < at * MESSAGES_PER_S:

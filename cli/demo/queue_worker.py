@@ -21,7 +21,8 @@ REJECT_EVERY: Final = 500
 
 def main(kind: str, topic: str, file: str) -> None:
     """Handle messages until standard input ends."""
-    config, stop = json.loads(sys.stdin.readline()), Event()
+    config = json.loads(sys.stdin.readline())
+    stop = Event()
     Thread(target=_stop_at_stdin_end, args=(stop,), daemon=True).start()
     # written at once, without a buffer: what a killed worker has settled is in the file
     lines = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)

@@ -63,7 +63,9 @@ class DemoRunner:
     """One run of the demo; `stack` ends every started process, also on errors."""
 
     def __init__(self, scenario: DemoScenario, out: Path, stack: ExitStack) -> None:
-        self._scenario, self._out, self._stack = scenario, out, stack
+        self._scenario = scenario
+        self._out = out
+        self._stack = stack
         self._history, self._clock = DemoHistory(), SystemClock()
         self._screen = stack.enter_context(DemoScreen(scenario, self._history))
         self._processes = processes.DemoProcesses(out, self._clock)
@@ -71,7 +73,8 @@ class DemoRunner:
 
     def run(self, broker_settings: Mapping[str, Any]) -> proof.DeliveryProof:
         """Run all phases."""
-        scenario, stack = self._scenario, self._stack
+        scenario = self._scenario
+        stack = self._stack
         clear_output_folder(self._out, self._clock)
         require_java()
         java = self._prepare_java()
@@ -104,7 +107,8 @@ class DemoRunner:
 
     def print_report(self, result: proof.DeliveryProof) -> None:
         """Print the proof and save the plot."""
-        echo, history = self._screen.print_line, self._history
+        echo = self._screen.print_line
+        history = self._history
         last = history.snapshots[-1]
         most = max(s.reader_count for s in history.snapshots)
         r_score = sum(s.r_score for s in history.snapshots)

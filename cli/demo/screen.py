@@ -16,7 +16,8 @@ class DemoScreen:
 
     def __init__(self, scenario: DemoScenario, history: DemoHistory) -> None:
         self.console = Console()
-        self._scenario, self._history = scenario, history
+        self._scenario = scenario
+        self._history = history
         self._live: Live | None = None
         self._printed_events = 0
         self._next_line_at = 0.0

@@ -83,7 +83,8 @@ def render_consumer_bar(
 
 def format_sparkline(values: Sequence[float]) -> str:
     """Render values as a sparkline scaled to the maximum."""
-    top, last = max(values, default=0.0) or 1.0, len(SPARK_CHARACTERS) - 1
+    top = max(values, default=0.0) or 1.0
+    last = len(SPARK_CHARACTERS) - 1
     return "".join(SPARK_CHARACTERS[min(last, int(v / top * (last + 1)))] for v in values)
 
 
@@ -101,7 +102,8 @@ def _render_consumers(snapshot: DemoSnapshot, scenario: DemoScenario, width: int
     table = Table.grid(padding=(0, 1))
     for name, owned in snapshot.owned.items():
         rates = [snapshot.write_rates.get(p, 0.0) for p in owned]
-        bar, fill = render_consumer_bar(owned, rates, scenario, width), sum(rates) / DEMO_CONSUMER_CAPACITY
+        bar = render_consumer_bar(owned, rates, scenario, width)
+        fill = sum(rates) / DEMO_CONSUMER_CAPACITY
         table.add_row(name, bar, f"{fill:4.0%}", _render_state(name, snapshot))
     # workers that run and own nothing yet; draining ones are no longer counted as running
     waiting = (snapshot.numbers.running_replicas or 0) + len(snapshot.draining) - len(snapshot.owned)

@@ -181,7 +181,8 @@ def _print_outcomes(
     outcomes: Sequence[HeuristicOutcome],
     certified: _OutcomeCertificates | None,
 ) -> None:
-    console, body = Console(), _build_plan_body(baseline, settings, outcomes, None)
+    console = Console()
+    body = _build_plan_body(baseline, settings, outcomes, None)
     console.print(_format_heading(body), highlight=False)
     table = Table("heuristic")
     racked = body["cross_rack_bytes_per_s"] is not None

@@ -111,7 +111,8 @@ class _MeasuredTicks:
 
     def poll_tick(self) -> RecordedTick | None:
         """Return a tick once a window has passed. Raises BrokerTimeoutError, SidecarSettingError."""
-        reading, now = self.monitor.measure(), self.clock.monotonic()
+        reading = self.monitor.measure()
+        now = self.clock.monotonic()
         if not reading.write_rates and reading.trouble:
             raise BrokerTimeoutError("; ".join(reading.trouble))
         if not reading.write_rates and self.last_tick_at is None:  # later on topics may be deleted
@@ -147,7 +148,9 @@ def record_ticks(
     Raises PeerError if the first reading fails; later failures cost ticks, with a warning.
     """
     console = Console(stderr=True)
-    begun, pause, answered = clock.monotonic(), source.window / READINGS_PER_TICK, False
+    begun = clock.monotonic()
+    pause = source.window / READINGS_PER_TICK
+    answered = False
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("recording", total=seconds)
         while True:
@@ -155,7 +158,8 @@ def record_ticks(
                 tick = source.poll_tick()
                 if not answered:
                     # the first reading also connects, which is no part of the recording
-                    begun, answered = clock.monotonic(), True
+                    begun = clock.monotonic()
+                    answered = True
             except PeerError as error:
                 if not answered:
                     raise

@@ -81,7 +81,8 @@ def operator_columns(findings: SimulationFindings) -> tuple[tuple[str, str, int]
 
 
 def _format_oversized(findings: SimulationFindings) -> list[str]:
-    over, capacity = findings.oversized, findings.setup.capacity
+    over = findings.oversized
+    capacity = findings.setup.capacity
     if not over.count:
         return []
     subject = "1 partition writes" if over.count == 1 else f"{over.count} partitions write"

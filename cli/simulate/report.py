@@ -90,7 +90,8 @@ def render_page(findings: SimulationFindings, capacity: str | None) -> str:
 
 
 def _describe_setup(findings: SimulationFindings, capacity: str | None) -> str:
-    setup, first = findings.setup, findings.streams[0]
+    setup = findings.setup
+    first = findings.streams[0]
     ticks, partitions = first.rates.shape
     several = f"{len(findings.streams)} streams of " if len(findings.streams) > 1 else ""
     return (

@@ -55,7 +55,8 @@ def _build_setup(options: SimulateOptions) -> SimulationSetup:
     if not 0 < options.headroom <= 1:
         raise SettingError(f"--headroom {options.headroom} must be above 0 and at most 1")
     for name, field in _DURATIONS.items():
-        text, flag = getattr(options, field), f"--{field.replace('_', '-')}"
+        text = getattr(options, field)
+        flag = f"--{field.replace('_', '-')}"
         seconds[name] = parse_seconds(text, flag)
         if seconds[name] == 0 and name != "pause":  # a move without a pause is the paper's model
             raise SettingError(f"{flag} {text!r} must be above 0")

@@ -91,7 +91,8 @@ class _WorkerInputs:
 
 
 def _init_worker(streams: Sequence[WriteRateStream], setup: SimulationSetup) -> None:
-    _WorkerInputs.streams, _WorkerInputs.setup = streams, setup
+    _WorkerInputs.streams = streams
+    _WorkerInputs.setup = setup
 
 
 def _run_in_worker(job: SimulationJob) -> SimulationRun:

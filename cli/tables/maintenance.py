@@ -24,7 +24,8 @@ def compact(options: CompactOptions) -> None:
     settings = load_lake_settings(options.config, options.warehouse)
     size = None if options.target_size is None else parse_bytes(options.target_size, "--target-size")
     with open_lake_session(settings) as lake:
-        names, table_maintenance = _select_written(lake, options.tables), create_maintenance(lake)
+        names = _select_written(lake, options.tables)
+        table_maintenance = create_maintenance(lake)
         if options.dry_run:
             plans, code = _run_for_each(
                 names, lambda name: (name, table_maintenance.plan_compaction(name, size))
@@ -52,7 +53,8 @@ def expire(options: ExpireOptions) -> None:
     )
     policy.check_ages()
     with open_lake_session(load_lake_settings(options.config, options.warehouse)) as lake:
-        table_maintenance, now = create_maintenance(lake), SystemClock().wall()
+        table_maintenance = create_maintenance(lake)
+        now = SystemClock().wall()
         done, code = _run_for_each(
             _select_written(lake, options.tables),
             lambda name: maintenance.expire_table(table_maintenance, name, policy, now, _create_backoff()),

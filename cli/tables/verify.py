@@ -26,7 +26,8 @@ SAMPLE_WINDOW_OFFSETS: Final = 500
 def verify(options: VerifyOptions) -> None:
     """Verify the tables and print the result. Raises SettingError; typer.Exit if there are faults."""
     config = load_lake_settings(options.config, None)
-    rules, sampler = TableKindRules.from_config(config), _create_sampler(options.against_broker)
+    rules = TableKindRules.from_config(config)
+    sampler = _create_sampler(options.against_broker)
     log: BrokerTopicLog | None = None
     with ExitStack() as stack:
         if options.against_broker is not BrokerComparison.NO:  # first: it fails faster than Spark starts

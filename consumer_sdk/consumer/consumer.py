@@ -180,7 +180,8 @@ class Consumer(ClusterQueries):
         positions = self._partitions.build_positions(selected, offsets)
         if not positions:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001 - its public name
-        member, epoch = self._require_member(), self._partitions.membership_epoch
+        member = self._require_member()
+        epoch = self._partitions.membership_epoch
         if asynchronous:
             member.commit_async(positions, epoch)
             return None

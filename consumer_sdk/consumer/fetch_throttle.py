@@ -25,7 +25,8 @@ class FetchThrottle:
     def record_fetch(self, size: int, records: int) -> None:
         """Record a fetch of `size` bytes in total."""
         if records:
-            mean, previous = size / records, self._mean_record_bytes
+            mean = size / records
+            previous = self._mean_record_bytes
             # Up at once, down slowly: large records must not exceed the limit.
             self._mean_record_bytes = max(mean, previous + 0.2 * (mean - previous))
         if self.bytes_per_s is not None:

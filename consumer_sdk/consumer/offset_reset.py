@@ -67,7 +67,8 @@ class OffsetReset:
     @property
     def skipped_offsets(self) -> int:
         """Number of offsets that will never be read."""
-        requested, resume = self.requested_offset, self.resume_offset or 0
+        requested = self.requested_offset
+        resume = self.resume_offset or 0
         return 0 if requested is None else max(0, resume - requested)
 
     def __str__(self) -> str:
@@ -142,7 +143,8 @@ class OffsetResetHandler:
         return True
 
     def _classify_event(self, partition: TopicPartition, event: Message) -> OffsetReset | None:
-        requested, truncated = event.offset(), _is_truncation(event)
+        requested = event.offset()
+        truncated = _is_truncation(event)
         raw = RawPartition(*partition)
         if truncated and requested is None:  # the offset after the last returned record
             (position,) = self._data_plane.position([raw])

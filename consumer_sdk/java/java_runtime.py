@@ -43,7 +43,8 @@ def _find_java() -> Path:
 
 
 def _read_java_version(java: Path) -> int:
-    command, timeout = [str(java), "-version"], _JAVA_VERSION_TIMEOUT_S
+    command = [str(java), "-version"]
+    timeout = _JAVA_VERSION_TIMEOUT_S
     try:
         result = subprocess.run(command, capture_output=True, timeout=timeout, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:

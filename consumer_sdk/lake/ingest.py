@@ -132,7 +132,8 @@ def run_ingest(
 
     Raises the errors of `LakeWriter`, and SettingError if /metrics cannot be served.
     """
-    clock, metrics = clock or SystemClock(), LakeMetrics()
+    clock = clock or SystemClock()
+    metrics = LakeMetrics()
     throttle = FetchThrottle(clock, config.lake.limits.batch_bytes / 8, config.throttle)
     with (
         ExitStack() as stack,
@@ -141,7 +142,8 @@ def run_ingest(
         LakeWriter(consumer, config.lake, lake=lake, clock=clock, metrics=metrics) as writer,
     ):
         if config.metrics_address is not None:
-            access, (host, port) = config.metrics_access, config.metrics_address
+            access = config.metrics_access
+            host, port = config.metrics_address
             if (warning := access.exposure_warning("/metrics", host)) is not None:
                 log.warning("%s (%s)", warning, ", ".join(METRICS_ACCESS_SETTINGS))
             url = stack.enter_context(serve_metrics(metrics, host, port, access))

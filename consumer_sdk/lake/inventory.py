@@ -65,7 +65,8 @@ def _has_delta_tables(folder: Path) -> bool:
 
 
 def _describe_table(name: str, table: StoredTable) -> TableInventory:
-    totals, snapshots = table.read_totals(), table.count_snapshots()
+    totals = table.read_totals()
+    snapshots = table.count_snapshots()
     try:
         committed, note = table.read_offsets().offsets, ""
     except CommittedOffsetsLostError as error:

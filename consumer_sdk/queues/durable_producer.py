@@ -99,7 +99,8 @@ def write_or_shorten(
     shorten: Callable[[int], ProducerRecord],
 ) -> tuple[list[ProducerRecord], dict[int, str]]:
     """Write records, `shorten(index)` if one is too large; return the written ones, and index → failure."""
-    written, failed = list(records), write(records)
+    written = list(records)
+    failed = write(records)
     for index in [index for index, reason in failed.items() if reason == TOO_LARGE_REASON]:
         # Alone first: the broker refuses a whole batch for its size.
         retried = write([records[index]])

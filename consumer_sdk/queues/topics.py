@@ -97,7 +97,8 @@ def require_topic(client: AdminClient, settings: QueueSettings) -> tuple[int, in
 
 def _wait_for_markers(client: AdminClient, settings: QueueSettings, clock: Clock) -> None:
     # A created topic reaches the metadata of all brokers later than the answer.
-    topic, deadline = settings.markers_topic, clock.monotonic() + TOPIC_ADMIN_TIMEOUT_S
+    topic = settings.markers_topic
+    deadline = clock.monotonic() + TOPIC_ADMIN_TIMEOUT_S
     while not _read_shape(client, settings, topic)[0] and clock.monotonic() < deadline:
         _check_visible(client, settings, topic, "Write")
         clock.sleep(TOPIC_POLL_INTERVAL_S)
@@ -149,7 +150,8 @@ def _read_shape(client: AdminClient, settings: QueueSettings, topic: str) -> tup
 
 
 def _read_metadata(client: AdminClient, settings: QueueSettings, topic: str) -> Any:
-    address, timeout = settings.bootstrap, TOPIC_ADMIN_TIMEOUT_S
+    address = settings.bootstrap
+    timeout = TOPIC_ADMIN_TIMEOUT_S
     try:
         try:
             return client.list_topics(topic, timeout=FIRST_ANSWER_TIMEOUT_S).topics[topic]

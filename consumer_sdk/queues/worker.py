@@ -99,7 +99,8 @@ class QueueWorker:
 
     async def run_async(self, queue: MessageQueue, stop: Event, *, stop_timeout: float = 30.0) -> None:
         """Do the same as `run` in a running event loop, with a coroutine function as handler."""
-        slots, expired = asyncio.Semaphore(self._concurrency), Event()
+        slots = asyncio.Semaphore(self._concurrency)
+        expired = Event()
         running: set[asyncio.Task[None]] = set()
         async with AsyncQueue(queue) as calls:
             while not stop.is_set():

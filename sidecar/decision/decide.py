@@ -209,7 +209,8 @@ def _announce_first_plan(
 
 
 def _announce_settings(context: DecisionContext) -> DecisionStep | None:
-    plan, desired = context.plan, context.policy.placement
+    plan = context.plan
+    desired = context.policy.placement
     changed: list[str] = []
     if plan.heuristic != desired.heuristic:
         changed.append(f"heuristic {plan.heuristic} -> {desired.heuristic}")
@@ -227,7 +228,8 @@ def _announce_settings(context: DecisionContext) -> DecisionStep | None:
 
 def _announce_batch_max_age(context: DecisionContext) -> DecisionStep | None:
     # Before any rule that adds replicas: shorter batches may already meet the freshness SLO.
-    slo, current = context.policy.freshness_slo, context.plan.batch_max_age_s
+    slo = context.policy.freshness_slo
+    current = context.plan.batch_max_age_s
     batch = update_batch_max_age(current, estimate_freshness(context.memory.age_samples), slo)
     if batch == current:
         return None
@@ -245,7 +247,8 @@ def _adopt_advisory_count(context: DecisionContext) -> DecisionStep | None:
 
 
 def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
-    model, shared = context.model, context.model.is_share_group
+    model = context.model
+    shared = model.is_share_group
     if shared and not model.active and not context.plan.replicas:
         return None  # `stop_last_replicas` first checks that the queue is still empty
     ordinals = model.map_ordinals()
@@ -275,7 +278,8 @@ def _forget_stopped_replicas(context: DecisionContext) -> DecisionStep | None:
 
 
 def _handle_external_scaling(context: DecisionContext) -> DecisionStep | None:
-    pause, request = explain_external_pause(context.model), find_external_request(context.model)
+    pause = explain_external_pause(context.model)
+    request = find_external_request(context.model)
     if pause is not None:
         return hold(pause)
     if request is None:
@@ -288,7 +292,9 @@ def _handle_external_scaling(context: DecisionContext) -> DecisionStep | None:
 
 
 def _cancel_drain(context: DecisionContext) -> DecisionStep | None:
-    model, plan, desired = context.model, context.plan, context.recommendation.desired
+    model = context.model
+    plan = context.plan
+    desired = context.recommendation.desired
     short = plan.replicas - len(model.active)
     more = 0 if model.explain_pause(Direction.UP) else desired - plan.replicas
     count = min(len(model.draining), max(0, more) + max(0, short))
@@ -344,7 +350,8 @@ def _await_target(context: DecisionContext, reason: str) -> DecisionStep | None:
 
 def _explain_missing_replicas(context: DecisionContext) -> str | None:
     """Return why the target runs fewer replicas than requested; None if it does not."""
-    timeout, since = context.policy.startup_timeout, context.memory.short_since
+    timeout = context.policy.startup_timeout
+    since = context.memory.short_since
     if since is None or context.now - since < timeout or not is_target_starting(context.model):
         return None
     return (
@@ -424,7 +431,9 @@ DECISION_RULES: Final[Sequence[Callable[[DecisionContext], DecisionStep | None]]
 def _build_metrics(
     context: DecisionContext, step: DecisionStep, crossing: CrossRackTraffic | None
 ) -> DecisionMetrics:
-    model, catch_up, slo = context.model, context.policy.catch_up, context.policy.freshness_slo
+    model = context.model
+    catch_up = context.policy.catch_up
+    slo = context.policy.freshness_slo
     freshness = estimate_freshness(context.memory.age_samples)
     return replace(
         compute_totals(context.observation),

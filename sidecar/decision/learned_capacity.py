@@ -17,7 +17,8 @@ from trimtab.sidecar.measurement.write_rate import compute_overdue_bytes
 
 def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
     """Return the memory with the capacities learned in this iteration."""
-    bounds, configured = model.policy.learned_capacity_bounds, model.policy.placement.capacity
+    bounds = model.policy.learned_capacity_bounds
+    configured = model.policy.placement.capacity
     if bounds is None:
         return memory
     saturated: dict[str, SaturatedConsumer] = {}

@@ -45,7 +45,8 @@ def _select_newest(model: GroupModel, count: int) -> tuple[str, ...]:
 
 
 def _list_candidates(model: GroupModel, selected: list[str]) -> list[str]:
-    loads, ordinals = model.compute_loads(), model.map_ordinals()
+    loads = model.compute_loads()
+    ordinals = model.map_ordinals()
     left = [n for n in model.active if n not in selected]
     last = max(ordinals[n] for n in left)  # equal for all replicas of targets without an order
     free = (n for n in left if ordinals[n] == last)
@@ -53,7 +54,8 @@ def _list_candidates(model: GroupModel, selected: list[str]) -> list[str]:
 
 
 def _compute_drain_cost(model: GroupModel, selected: list[str], name: str) -> DrainCost:
-    load, plan = model.build_load(), model.plan_without([*selected, name])
+    load = model.build_load()
+    plan = model.plan_without([*selected, name])
     overflow = compute_overflow(plan.assignment, load, model.capacity_of)
     moved = sum_rates((m.partition for m in plan.moves if m.source is not None), load)
     return DrainCost(overflow, moved, sum_rates(model.owned_partitions(name), load), name)

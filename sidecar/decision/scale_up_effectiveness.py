@@ -46,7 +46,8 @@ def begin_scale_up_evaluation(
     decision: ScalingDecision, observation: Observation, memory: DecisionMemory, now: float
 ) -> DecisionMemory:
     """Record a scale-up for evaluation (rule 1)."""
-    before, metrics = observation.plan, decision.metrics
+    before = observation.plan
+    metrics = decision.metrics
     if memory.scale_up_evaluation is not None or before is None or not before.replicas:
         return memory
     if not metrics.consumption_rate or not metrics.overdue_backlog_bytes:
@@ -59,7 +60,8 @@ def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> 
     """Evaluate the last scale-up if its window is complete (rules 2 to 5)."""
     if memory.scale_up_suspension is not None and now >= memory.scale_up_suspension.until:
         memory = replace(memory, scale_up_suspension=None)
-    evaluation, window = memory.scale_up_evaluation, model.policy.scale_up_evaluation_window
+    evaluation = memory.scale_up_evaluation
+    window = model.policy.scale_up_evaluation_window
     if evaluation is None:
         return memory
     if not window or now - evaluation.time > MAX_EVALUATION_WINDOWS * window + model.policy.startup_timeout:
@@ -79,7 +81,8 @@ def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> 
 def _suspend_if_useless(
     model: GroupModel, evaluation: ScaleUpEvaluation, after: float, now: float
 ) -> ScaleUpSuspension | None:
-    before, growth = evaluation.consumption_rate, evaluation.joined_replicas / evaluation.replicas
+    before = evaluation.consumption_rate
+    growth = evaluation.joined_replicas / evaluation.replicas
     caught_up = not sum_overdue_backlog(model.observation, model.policy.catch_up)
     if caught_up or after > before * (1 + MIN_GAIN_SHARE * (growth - 1)):  # rule 3
         return None

@@ -21,7 +21,8 @@ def compute_alternatives(baseline: GroupBaseline, policy: AutoscalingPolicy) -> 
 
     Empty for a group that has no plan or no placement, rebalances, drains or is too large.
     """
-    group, plan = baseline.group, baseline.plan
+    group = baseline.group
+    plan = baseline.plan
     if plan is None or plan.draining or group.state is not GroupState.STABLE or group.is_share_group:
         return ()
     if not 0 < len(baseline.write_rates) <= MAX_COMPARED_PARTITIONS:

@@ -84,7 +84,8 @@ class LiveGroupReader:
 
     def _build_empty_snapshot(self, now: float, trouble: str) -> LiveGroupSnapshot:
         # without a broker every further request would wait for its timeout
-        known, source = self._list_known_consumers(now), SOURCE_MEASURED
+        known = self._list_known_consumers(now)
+        source = SOURCE_MEASURED
         return LiveGroupSnapshot(
             now, ObservedGroup(), {}, source, None, (), (trouble,), known, self._capacity
         )

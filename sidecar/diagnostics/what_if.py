@@ -80,7 +80,8 @@ def measure_baseline(
     with closing(GroupMonitor(settings, clock)) as monitor:
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
         _check_topics_exist(settings, monitor)
-        plan, published = control_topics.read_plan(), control_topics.read_write_rates()
+        plan = control_topics.read_plan()
+        published = control_topics.read_write_rates()
         refuse_share_group(settings)
         if plan is None and not capacity_known:  # reported before the measurement, not a window later
             raise SidecarSettingError(
@@ -183,7 +184,8 @@ def describe_oversized_partitions(baseline: GroupBaseline, policy: AutoscalingPo
 
 def model_baseline(baseline: GroupBaseline, policy: AutoscalingPolicy) -> GroupModel:
     """Return the decision model of the measured group; all members count as replicas."""
-    members, rates = baseline.group.members, baseline.write_rates
+    members = baseline.group.members
+    rates = baseline.write_rates
     replicas = tuple(ReplicaInstance(m.instance, alive=True, started_at=0.0) for m in members)
     observation = Observation(
         rates, baseline.group, replicas, baseline.plan, replica_racks=baseline.replica_racks

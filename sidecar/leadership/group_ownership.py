@@ -48,7 +48,9 @@ class GroupOwnership:
         self, records: Iterable[DecisionRecord], now: float, wall: float
     ) -> "GroupOwnership":
         """Add decisions published since the last read; `wall` is seconds since the epoch."""
-        peers, highest, heard = dict(self.peers), self.highest_generation, False
+        peers = dict(self.peers)
+        highest = self.highest_generation
+        heard = False
         for record in records:
             author = record.author or UNNAMED_AUTHOR
             highest = max(highest, author.generation)

@@ -151,7 +151,8 @@ class GroupMonitor:
     def _fetch_in_flight(self, layout: ClusterMetadata) -> KmqProgress | None:
         if self._kmq_progress is None:
             return None
-        topics, partitions = {p.topic for p in layout.leaders}, sorted(self._leaders)
+        topics = {p.topic for p in layout.leaders}
+        partitions = sorted(self._leaders)
         return self._kmq_progress.read_progress(partitions, topics, self._brokers.fetch_end_offsets)
 
     def _collect_readings(

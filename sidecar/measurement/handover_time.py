@@ -36,7 +36,8 @@ class HandoverTracker:
         self, commit_metadata: Mapping[TopicPartition, str]
     ) -> tuple[tuple[float, ...], "HandoverTracker"]:
         """Return the durations of new handovers in seconds, and the updated tracker."""
-        counted, durations = dict(self.counted_until), list[float]()
+        counted = dict(self.counted_until)
+        durations = list[float]()
         for partition, note in sorted(commit_metadata.items()):
             seconds, at = _parse_handover(note)
             if seconds is not None and at > counted.get(partition, self.since):

@@ -147,7 +147,8 @@ def build_decision_record(
     report: IterationReport, terms: RecordTerms, author: SidecarIdentity | None = None
 ) -> DecisionRecord:
     """Return the record of one iteration, without a number."""
-    decision, plan = report.decision, report.decision.plan
+    decision = report.decision
+    plan = decision.plan
     observed = [
         RecordedMove(*move.partition, move.source, move.target, _get_load(report, move.partition))
         for move in report.observed_moves

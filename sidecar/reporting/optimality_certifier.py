@@ -51,7 +51,8 @@ class DecisionCertifier:
 
     def offer_observation(self, observation: Observation) -> bool:
         """Start certifying an observation; return False if it is skipped or the thread is busy."""
-        plan, loads = observation.plan, observation.write_rates
+        plan = observation.plan
+        loads = observation.write_rates
         if self._thread is not None and self._thread.is_alive():
             return False  # dropped, not queued: a certificate never delays an iteration
         if plan is None or len(loads) > MAX_CERTIFIED_PARTITIONS:
@@ -75,9 +76,11 @@ class DecisionCertifier:
         self.wait_for_certificate(CERTIFIER_CLOSE_TIMEOUT_S)
 
     def _certify(self, observation: Observation, plan: GroupPlan) -> None:
-        s, started_at = self._settings, self._clock.monotonic()
+        s = self._settings
+        started_at = self._clock.monotonic()
         model = build_group_model(observation, s.autoscaling_policy, plan)
-        group, load = model.build_group(with_draining=False), model.build_load(unknown_as_zero=True)
+        group = model.build_group(with_draining=False)
+        load = model.build_load(unknown_as_zero=True)
         try:
             certificates = certify_sizes(
                 (group, load, model.policy.placement),

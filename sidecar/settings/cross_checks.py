@@ -138,7 +138,8 @@ def _is_timezone(name: str) -> bool:
 
 
 def _check_fallback(options: SidecarOptions) -> CheckResults:
-    current, count = options.fallback is FallbackBehavior.CURRENT, options.fallback_replicas
+    current = options.fallback is FallbackBehavior.CURRENT
+    count = options.fallback_replicas
     yield not current and count is None, f"fallback={options.fallback} needs fallback-replicas"
     unused = f"fallback-replicas={count} is given, but fallback=current; leave one of the two out"
     yield current and count is not None, unused

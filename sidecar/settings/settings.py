@@ -189,7 +189,8 @@ def _load_resolved(given: Mapping[str, Any]) -> SidecarSettings:
 
 
 def _check_files(settings: SidecarSettings) -> None:
-    kubeconfig, worker_config = settings.kubeconfig, settings.worker_config
+    kubeconfig = settings.kubeconfig
+    worker_config = settings.worker_config
     if kubeconfig is not None and not kubeconfig.is_file():
         raise SidecarSettingError(f"kubeconfig {kubeconfig} is no file; correct the path, or leave it out")
     if worker_config is not None and not worker_config.is_file():

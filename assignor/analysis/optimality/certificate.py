@@ -113,7 +113,8 @@ def certify_moves(problem: PackingProblem, bins: IntArray, *, left: SecondsLeft)
     Raises as `certify_decision`. `best_known` is inf if no such packing is known.
     """
     _check_inputs(problem, [bins], 1.0)
-    kinds, most = build_consumer_kinds(problem, 1.0), _count_consumers(bins)
+    kinds = build_consumer_kinds(problem, 1.0)
+    most = _count_consumers(bins)
     packings = [bins, *_start_packings(problem)]
     found = _search(kinds, MasterPrices(0.0, most), packings, left)
     fitting = (b for b in packings if _is_feasible(kinds, b) and _count_consumers(b) <= most)

@@ -81,7 +81,8 @@ def _generate_columns(
         columns = (PackingColumn(found.kind, found.items) for found in sets)
         missing = [c for c in columns if master.would_improve(c, duals)]
         if master.add_columns(missing):
-            mean, duals = worth, master.solve_relaxation(left())
+            mean = worth
+            duals = master.solve_relaxation(left())
         elif mean is None:
             return True
         else:
@@ -111,7 +112,8 @@ class _FinePricing:
 
     def __init__(self, kinds: ConsumerKinds, prices: MasterPrices) -> None:
         self._knapsacks = Knapsacks(kinds, FINE_STEPS, relaxed=True)
-        self._kinds, self._prices = kinds, prices
+        self._kinds = kinds
+        self._prices = prices
         self.lower_bound = 0.0
 
     def __call__(self, at: DualPrices) -> Sequence[PricedSet] | None:
@@ -130,7 +132,8 @@ def lagrangian_bound(
     beyond = earned - prices.per_consumer
     unlimited = np.isinf(kinds.max_uses)
     least = float(np.maximum(beyond[unlimited], 0.0).max(initial=0.0))
-    counted, times = beyond[~unlimited], kinds.max_uses[~unlimited]
+    counted = beyond[~unlimited]
+    times = kinds.max_uses[~unlimited]
     tried = np.append(counted[counted > least], (least, max(least, duals.consumer_count_price)))
     excess = np.maximum(counted - tried[:, None], 0.0) @ times
     return float((duals.worth.sum() - prices.max_consumers * tried - excess).max())

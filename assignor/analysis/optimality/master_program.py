@@ -58,7 +58,8 @@ class MasterProgram:
     """The program; it starts with artificial columns that cost more than any packing."""
 
     def __init__(self, kinds: ConsumerKinds, prices: MasterPrices) -> None:
-        self._kinds, self._prices = kinds, prices
+        self._kinds = kinds
+        self._prices = prices
         self._known_columns: set[tuple[int, bytes]] = set()
         self._columns: list[PackingColumn] = []
         self._partitions = len(kinds.weight)
@@ -138,12 +139,14 @@ class MasterProgram:
         return new
 
     def _add_rows(self) -> None:
-        partitions, times = self._partitions, self._kinds.max_uses
+        partitions = self._partitions
+        times = self._kinds.max_uses
         limits = [*np.where(np.isinf(times), kHighsInf, times), float(self._prices.max_consumers)]
         rows = partitions + len(limits)
         lower = np.append(np.ones(partitions), np.full(len(limits), -kHighsInf))
         upper = np.append(np.full(partitions, kHighsInf), limits)
-        starts, none = np.zeros(rows, dtype=np.int32), np.array([], dtype=np.int32)
+        starts = np.zeros(rows, dtype=np.int32)
+        none = np.array([], dtype=np.int32)
         self._highs.addRows(rows, lower, upper, 0, starts, none, np.array([]))
 
     def _add_artificial_columns(self) -> None:
@@ -154,8 +157,11 @@ class MasterProgram:
 
     def _append_columns(self, costs: list[float], entries: list[IntArray]) -> None:
         starts = np.cumsum([0, *(len(e) for e in entries[:-1])]).astype(np.int32)
-        index, count = np.concatenate(entries), len(costs)
-        zero, free, ones = np.zeros(count), np.full(count, kHighsInf), np.ones(len(index))
+        index = np.concatenate(entries)
+        count = len(costs)
+        zero = np.zeros(count)
+        free = np.full(count, kHighsInf)
+        ones = np.ones(len(index))
         self._highs.addCols(count, np.array(costs), zero, free, len(index), starts, index, ones)
 
     def _run_solver(self, seconds: float) -> bool:

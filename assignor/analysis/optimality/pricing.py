@@ -98,7 +98,8 @@ class Knapsacks:
         if high - low == 1:
             yield self._trace(low, table, path)
             return
-        middle, rest = (low + high) // 2, pending[~agreed]
+        middle = (low + high) // 2
+        rest = pending[~agreed]
         yield from self._solve_branch(_KindBranch(low, middle, table, rest, path), profit)
         yield from self._solve_branch(_KindBranch(middle, high, table, rest, path), profit)
 

@@ -69,7 +69,8 @@ class PartitionBacklogs:
         self._now += 1
         away = self._away[self._now]
         self._read = np.where(away, self._written[self._now], self._read)  # its backlog is lost
-        rate, late = self._rate[self._now], np.zeros_like(self._read)
+        rate = self._rate[self._now]
+        late = np.zeros_like(self._read)
         begin = (self._now - 1) * self._setup.tick
         behind = self._read - self._written_at(begin - self._setup.late)
         for start, end in self._pieces:

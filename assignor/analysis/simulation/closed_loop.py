@@ -60,7 +60,8 @@ class _TickEffects(NamedTuple):
 
 def run_simulation(contender: Contender, stream: WriteRateStream, setup: SimulationSetup) -> SimulationRun:
     """Simulate a contender on a stream. Raises BrokenHeuristicError for a broken heuristic."""
-    queues, rates = PartitionBacklogs(stream.rates, setup), np.nan_to_num(stream.rates, nan=0.0)
+    queues = PartitionBacklogs(stream.rates, setup)
+    rates = np.nan_to_num(stream.rates, nan=0.0)
     decided: list[_DecisionEffects] = []
     passed = [_TickEffects()]
     unowned = np.full(len(stream.partitions), UNASSIGNED, dtype=np.int32)
@@ -106,7 +107,8 @@ def _advance_backlogs(
     late = queues.advance_tick(decision.owner, paused)
     members = int(decision.members.max(initial=UNASSIGNED)) + 1
     load = sum_loads(decision.owner, rate, members)
-    total, ages = float(rate.sum()), queues.oldest_ages
+    total = float(rate.sum())
+    ages = queues.oldest_ages
     return _TickEffects(
         arrived=total * setup.tick,
         late=float(late.sum()),

@@ -60,7 +60,8 @@ def _rank(one: SettingCandidate) -> tuple[float, float, bool]:
 
 def _recommend_least_late(candidates: Sequence[SettingCandidate], limit: float) -> SettingRecommendation:
     chosen = min(candidates, key=_rank)
-    late, hours = chosen.summary.late_percent, _format_hours(chosen)
+    late = chosen.summary.late_percent
+    hours = _format_hours(chosen)
     if len(candidates) == 1:
         reason = (
             f"the one simulated setting does not keep late traffic at {limit:g} % or less: "

@@ -39,7 +39,8 @@ def replay_stream(
     for rates in stream.rates:
         present = ~np.isnan(rates)
         changes = changes.with_measurement(rates)
-        before, rate = owner[present], rates[present]
+        before = owner[present]
+        rate = rates[present]
         lag = rate if lags is None else lags()[present]
         forecast = select_forecast(changes.forecast_next(rates), present)
         problem = _build_problem(rate, before, topic[present], lag, capacity)

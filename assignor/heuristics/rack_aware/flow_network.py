@@ -85,14 +85,16 @@ def _arcs_from_items(problem: PackingProblem, costs: PartitionCosts, nodes: Flow
     owner = problem.owner[nodes.items]
     read = np.flatnonzero((owner != UNASSIGNED) & nodes.readers[nodes.kind, owner])
     crosses = costs.racks.find_cross_rack(problem.owner)[nodes.items]
-    seat, stay = nodes.seat[nodes.kind[read], owner[read]], np.where(crosses, cross_rack, 0.0)[read]
+    seat = nodes.seat[nodes.kind[read], owner[read]]
+    stay = np.where(crosses, cross_rack, 0.0)[read]
     home = Arcs.from_columns(read, seat, cost=stay)
     return anywhere.concat_arcs(near, home)
 
 
 def _arcs_from_hubs(costs: PartitionCosts, nodes: FlowLayout) -> Arcs:
     kind, member = np.nonzero(nodes.readers)
-    seat, everything = nodes.seat[kind, member], len(nodes.items)
+    seat = nodes.seat[kind, member]
+    everything = len(nodes.items)
     near = Arcs.from_columns(nodes.hub_node(kind, costs.racks.member_rack[member]), seat, everything)
     return near.concat_arcs(Arcs.from_columns(nodes.hub_node(kind, nodes.rack_count), seat, everything))
 

@@ -61,7 +61,8 @@ def build_layout(problem: PackingProblem, rack_count: int, *, per_topic: bool) -
     readers = np.zeros((len(numbers), len(problem.capacity)), dtype=np.bool_)
     readers[kind_of_topic] = problem.subscribed
     seat = np.broadcast_to(len(items) + np.arange(readers.shape[1]), readers.shape).copy()
-    first, (topics,) = len(items) + readers.shape[1], np.nonzero(even)
+    first = len(items) + readers.shape[1]
+    (topics,) = np.nonzero(even)
     seats = first + np.arange(len(topics) * readers.shape[1]).reshape(len(topics), readers.shape[1])
     seat[kind_of_topic[topics]] = seats
     return FlowLayout(

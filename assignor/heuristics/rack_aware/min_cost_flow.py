@@ -54,8 +54,10 @@ def _scale_costs(cost: FloatArray, net: FlowNetwork) -> LongArray:
 
 def _read_assignment(net: FlowNetwork, flows: LongArray) -> IntArray:
     """Return the member of each item (I,)."""
-    members, split = net.layout.members_by_seat(), len(net.item_arcs.tail)
-    taken, given = flows[:split] > 0, flows[split : split + len(net.hub_arcs.tail)]
+    members = net.layout.members_by_seat()
+    split = len(net.item_arcs.tail)
+    taken = flows[:split] > 0
+    given = flows[split : split + len(net.hub_arcs.tail)]
     goes = np.empty(len(net.layout.items), dtype=np.int64)
     goes[net.item_arcs.tail[taken]] = net.item_arcs.head[taken]
     reader = members[goes]

@@ -79,7 +79,8 @@ def _own_by_bins(problem: PackingProblem, bins: IntArray) -> PackingProblem:
 
 
 def _pack_open(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    falling, kept = _order_decreasing(problem.weight), _evict(problem, params).copy_placement()
+    falling = _order_decreasing(problem.weight)
+    kept = _evict(problem, params).copy_placement()
     starts = [
         _build_candidate(problem, params, kept, theta, fill)
         for theta in RELEASE_THRESHOLDS
@@ -105,7 +106,8 @@ def balance_load(problem: PackingProblem, params: SteadyParams = STEADY_PRESETS[
     """
     order = canonical_order(problem)
     renumbered = order.renumber_problem(problem)
-    share, price = compute_fair_shares(renumbered), _compute_costs(renumbered, params)
+    share = compute_fair_shares(renumbered)
+    price = _compute_costs(renumbered, params)
     # A fill of 1 becomes the fair share: only the ratios of the capacities count.
     posed = replace(renumbered, capacity=renumbered.capacity * np.where(share > 0, share, 1.0))
     bins = Bins(posed, constant_forecast(posed.weight), 0.0, price.move, 0.0, price.cross_rack)
@@ -126,7 +128,8 @@ def _usual_fill(bins: IntArray, problem: PackingProblem) -> float:
 
 
 def _pack_closed(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    bins, falling = _evict(problem, params), _order_decreasing(problem.weight)
+    bins = _evict(problem, params)
+    falling = _order_decreasing(problem.weight)
     if insert_emptiest(bins, falling):
         improve_rack_affinity(bins, falling)
         search_neighbourhoods(bins, params.search_tries, SEARCH_SEED)

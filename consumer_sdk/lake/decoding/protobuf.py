@@ -148,7 +148,8 @@ def _field_column(field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
     # its `convert` takes the message of the field, unlike that of _value_column
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return _map_column(field, enclosing)
-    value, get = _value_column(field, enclosing), attrgetter(field.name)
+    value = _value_column(field, enclosing)
+    get = attrgetter(field.name)
     convert = value.convert or keep_value
 
     def read_all(message: Any) -> list[Any]:

@@ -95,7 +95,8 @@ def _parse_spec(setting: Any) -> PartitionSpec:
 def _parse_field(match: "re.Match[str]", text: str) -> PartitionField:
     if match["column"]:
         return PartitionField("identity", match["column"])
-    transform, width = match["transform"].lower(), match["width"]
+    transform = match["transform"].lower()
+    width = match["width"]
     if transform == "identity" and width is None:
         return PartitionField(transform, match["of"])
     if width == "0" or transform not in (TIME_TRANSFORMS if width is None else WIDTH_TRANSFORMS):

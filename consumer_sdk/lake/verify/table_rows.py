@@ -91,7 +91,8 @@ class SparkTableRows:
 
     def _read_replay_headers(self) -> list[Any]:
         # the headers of a replayed record name the coordinates of its dead letter
-        header, rows = sql.col("headers"), list[Any]()
+        header = sql.col("headers")
+        rows = list[Any]()
         origin = [header[REPLAY_HEADER_PREFIX + n].cast("string").alias(n) for n in COORDINATE_COLUMNS]
         is_replay = header[f"{REPLAY_HEADER_PREFIX}topic"].isNotNull()
         with jvm_errors.translate_errors(f"table {self._name}"):

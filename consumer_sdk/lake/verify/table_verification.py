@@ -241,7 +241,8 @@ def _compare_with_log(
     report_progress: VerificationProgress,
 ) -> None:
     work = [(verifier, ranges) for verifier in verifiers for ranges in verifier.plan_comparison(sampler)]
-    total, done = sum(_count_offsets(ranges) for _, ranges in work), 0
+    total = sum(_count_offsets(ranges) for _, ranges in work)
+    done = 0
     for verifier, ranges in work:
         report_progress(name, done, total)
         verifier.compare_ranges(log, ranges)
@@ -272,7 +273,10 @@ class _PartitionVerifier:
 
     def check_bounds(self) -> None:
         """Check the rows against the offsets and the ends of the log (rules 1 to 3)."""
-        result, stats, rows, kind = self.result, self._stats, self._request.rows, self._request.kind
+        result = self.result
+        stats = self._stats
+        rows = self._request.rows
+        kind = self._request.kind
         committed = self._offset_after or 0
         if self._log_range is not None:
             result.log_start, result.log_end = self._log_range
@@ -393,7 +397,8 @@ def select_inside(offsets: NDArray[np.int64], gaps: Sequence[OffsetGap]) -> list
 def find_different_offsets(rows: Records, records: Records) -> list[int]:
     """Return the offsets of rows whose timestamp or key differs from the record's."""
     both = rows.join(records, "offset", right_suffix=" produced", join_type="inner")
-    offsets, different = both.column("offset").to_pylist(), set[int]()
+    offsets = both.column("offset").to_pylist()
+    different = set[int]()
     for name in (name for name in ("timestamp", "key") if name in rows.column_names):
         stored, produced = (_to_values(both.column(c)) for c in (name, f"{name} produced"))
         different |= {o for o, a, b in zip(offsets, stored, produced, strict=True) if a != b}

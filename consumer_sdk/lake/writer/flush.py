@@ -103,7 +103,8 @@ class _BatchFlush:
     backoff: RetryBackoff
 
     def run(self) -> FlushOutcome:
-        batch, flusher = self.batch, self.flusher
+        batch = self.batch
+        flusher = self.flusher
         flusher.on_step("begun")
         table, offsets = self._open_with_offsets(batch.table)
         if conflicts := offsets.find_conflicts(flusher.group, batch.spans):

@@ -271,7 +271,8 @@ class LakeWriter:
         bounded = bound_by_deadline(self._flush_deadline(), self._clock, read)
         offsets = backoff.retry_until_cancelled(f"reading the offsets of {table}", bounded)
         # Other processes may write topics into this table that map to the same name.
-        names, written = self._config.table_names, offsets.topics_of(self._config.group)
+        names = self._config.table_names
+        written = offsets.topics_of(self._config.group)
         names.check_collisions({*self._tables_by_topic, *(t for t in written if names.table_for(t) == table)})
         return offsets
 
@@ -289,7 +290,8 @@ class LakeWriter:
         self._rewind_refused()
         self._raise_failure()
         if self._in_flight is None:
-            now, max_age_s = self._clock.monotonic(), self._consumer.batch_max_age_s()
+            now = self._clock.monotonic()
+            max_age_s = self._consumer.batch_max_age_s()
             if (table := self._buffer.find_due_table(now, max_age_s)) is not None:
                 self._submit_batch(table)
 

@@ -98,7 +98,8 @@ class KmqQueue(MessageQueue):
     def _count_deliveries(self, raws: Sequence[Message]) -> list[int]:
         if not any([raw.headers() for raw in raws]):  # noqa: C419 - faster; mostly no headers
             return [1] * len(raws)
-        group, headers = self._settings.group, map(read_trimtab_headers, raws)
+        group = self._settings.group
+        headers = map(read_trimtab_headers, raws)
         # 0: a redelivery to another group on the topic, which this one skips.
         return [parse_delivery_count(h) if h.get(GROUP_HEADER, group) == group else 0 for h in headers]
 

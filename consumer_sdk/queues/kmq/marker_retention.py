@@ -59,7 +59,8 @@ class MarkerRetention:
                 self._on_deletion_failed(error)
 
     def _on_deletion_failed(self, error: KafkaException) -> None:
-        topic, cause = self._markers_topic, error.args[0]
+        topic = self._markers_topic
+        cause = error.args[0]
         if cause.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
             log.info("settled markers of %s were not deleted: %s", topic, cause.str())
         elif self._allowed:  # log it once, not for each partition

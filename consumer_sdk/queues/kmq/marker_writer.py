@@ -121,7 +121,8 @@ def _build_marker(request: SettlementRequest, offsets: Sequence[int]) -> Marker:
     kind = MarkerKind(request.action.value)  # retry, reject and extend have the same names in both
     # An acknowledgement before an extended deadline reaches the topic that much later.
     linger = MARKER_LINGER_S if request.action is SettlementAction.EXTEND else 0.0
-    delay_ms, reason = round((request.seconds + linger) * 1000), request.reason[:MAX_REASON_CHARS]
+    delay_ms = round((request.seconds + linger) * 1000)
+    reason = request.reason[:MAX_REASON_CHARS]
     return Marker(kind, to_ranges(set(offsets)), delay_ms, reason=reason)
 
 

@@ -30,7 +30,8 @@ class OffsetRangeMap(Generic[OwnerT]):
 
     def remove_range(self, first: int, last: int) -> list[tuple[int, int, OwnerT]]:
         """Remove a range from its owners; return the removed parts as `find_owned` does."""
-        overlap, owned = self._overlapping_slice(first, last), self.find_owned(first, last)
+        overlap = self._overlapping_slice(first, last)
+        owned = self.find_owned(first, last)
         if owned:
             begin, end = self._firsts[overlap][0], self._lasts[overlap][-1]
             before = [(begin, first - 1, owned[0][2])] if begin < first else []

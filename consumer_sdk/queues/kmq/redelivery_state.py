@@ -89,7 +89,8 @@ class RedeliveryState:
         """Apply the marker at an offset, appended at `appended_ms` of the broker's time."""
         self.next_offset = offset + 1
         self.broker_time_ms = max(self.broker_time_ms, appended_ms)
-        ranges, deadline = marker.ranges, self.broker_time_ms + marker.delay_ms
+        ranges = marker.ranges
+        deadline = self.broker_time_ms + marker.delay_ms
         match marker.kind:
             case MarkerKind.START:
                 self._close(ranges)

@@ -120,7 +120,8 @@ class RedeliveryTracker:
 
         Raises GroupMembershipError, and KafkaException for errors that are not transient.
         """
-        settings, markers = self._settings, self._settings.markers_topic
+        settings = self._settings
+        markers = settings.markers_topic
         names = (settings.topic, settings.group, markers, settings.tracker_group)
         log.info("tracking messages of topic %s in flight in group %s, by %s as group %s", *names)
         try:
@@ -198,7 +199,8 @@ class RedeliveryTracker:
 
     def _apply_markers(self, raws: Sequence[Message]) -> None:
         for raw in raws:
-            error, tracked = raw.error(), self._tracked.get(int(raw.partition() or 0))
+            error = raw.error()
+            tracked = self._tracked.get(int(raw.partition() or 0))
             if error is not None:
                 log.warning("%s: %s", self._settings.markers_topic, error.str())
             elif tracked is not None:
@@ -218,7 +220,8 @@ class RedeliveryTracker:
             tracked.caught_up = True
 
     def _send_tick_if_due(self, partition: int, tracked: _TrackedPartition) -> None:
-        now, state = self._clock.monotonic(), tracked.redelivery
+        now = self._clock.monotonic()
+        state = tracked.redelivery
         if now < tracked.ticked_at + (TICK_INTERVAL_S if tracked.caught_up else TRACKER_COMMIT_INTERVAL_S):
             return
         if tracked.caught_up:  # else it needs its own tick (rule 1)
@@ -248,7 +251,8 @@ class RedeliveryTracker:
             state.postpone_due(due, REDELIVERY_RETRY_MS)
             return
         readable = [m for m in due if m.offset in result.messages]
-        found, settings = result.messages, self._settings
+        found = result.messages
+        settings = self._settings
         records = [build_redelivery(m, found[m.offset], partition, settings) for m in readable]
         self._write_redeliveries(partition, state, readable, records)
         deleted = [m for m in due if m.offset in result.deleted]

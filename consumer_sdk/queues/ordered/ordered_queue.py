@@ -239,7 +239,8 @@ class OrderedQueue(MessageQueue):
         heappush(self._scheduled, (self._clock.monotonic() + seconds, self._heap_sequence, settlement))
 
     def _send_dead_letter(self, message: QueueMessage, reason: str) -> None:
-        topic, group = self._settings.dead_letter_topic, self._settings.group
+        topic = self._settings.dead_letter_topic
+        group = self._settings.group
         delivery = str(message.delivery)
         more = {GROUP_HEADER: group, DELIVERY_HEADER: delivery, REASON_HEADER: reason}
         headers = build_forwarded_headers(message.raw, more)
@@ -285,7 +286,8 @@ class OrderedQueue(MessageQueue):
         try:
             self._commit_finished(revoked, wait=True)
         except KafkaException as error:
-            topic, reason = self._settings.topic, error.args[0].str()
+            topic = self._settings.topic
+            reason = error.args[0].str()
             log.warning("%s: final commit failed: %s; the next owner reads the messages again", topic, reason)
         self._drop_partitions(partitions)
 

@@ -67,7 +67,8 @@ def configure_share_group(
     if the brokers write no dead letters, QueueTopicMismatchError, and the errors of rule 1.
     """
     current = _describe_configs(client, settings, _RESOURCE_TYPE.GROUP, settings.group)
-    named, writes_letters = names.DEAD_LETTER_SETTING in given, version >= DEAD_LETTER_SHARE_VERSION
+    named = names.DEAD_LETTER_SETTING in given
+    writes_letters = version >= DEAD_LETTER_SHARE_VERSION
     if named and settings.dead_letter_topic and not writes_letters:
         needed = f"share.version={DEAD_LETTER_SHARE_VERSION}"
         raise UnsupportedQueueOperationError(
@@ -170,14 +171,17 @@ def _create_dead_letter_topic(client: AdminClient, settings: QueueSettings, name
 def _describe_configs(client: AdminClient, settings: QueueSettings, kind: Any, name: str) -> dict[str, str]:
     # Kafka checks broker configs against the cluster's ACLs.
     on = "the cluster" if kind is _RESOURCE_TYPE.BROKER else f"{kind.name.lower()} {name!r}"
-    resource, timeout = _GROUP_CONFIG_API.ConfigResource(kind, name), SHARE_ADMIN_TIMEOUT_S
+    resource = _GROUP_CONFIG_API.ConfigResource(kind, name)
+    timeout = SHARE_ADMIN_TIMEOUT_S
     with _convert_admin_errors(settings, f"DescribeConfigs on {on}"):
         (answer,) = client.describe_configs([resource], request_timeout=timeout).values()
         return {name: entry.value for name, entry in answer.result(timeout).items()}
 
 
 def _alter_group_configs(client: AdminClient, settings: QueueSettings, changed: Mapping[str, str]) -> None:
-    api, group, timeout = _GROUP_CONFIG_API, settings.group, SHARE_ADMIN_TIMEOUT_S
+    api = _GROUP_CONFIG_API
+    group = settings.group
+    timeout = SHARE_ADMIN_TIMEOUT_S
     # Incremental: settings of the group that are not given stay.
     operation = api.AlterConfigOpType.SET
     entries = [api.ConfigEntry(name, v, incremental_operation=operation) for name, v in changed.items()]

@@ -155,7 +155,8 @@ class ShareQueue(MessageQueue):
         return [self._deliver_next() for _ in range(min(max_messages, len(self._undelivered)))]
 
     def _commit_settlements(self) -> None:
-        settled, expired = self._apply_settlements(), self._release_expired()
+        settled = self._apply_settlements()
+        expired = self._release_expired()
         if settled or expired:
             self._commit_acknowledgements(SHARE_COMMIT_TIMEOUT_S)
 
@@ -174,7 +175,8 @@ class ShareQueue(MessageQueue):
         self._undelivered.clear()
         for raw in batch:  # librdkafka delivers no further batch before (rules 2 and 5)
             self._acknowledge(raw, _RELEASE_TYPE)
-        topic, first = self._settings.topic, min(int(raw.offset() or 0) for raw in batch)
+        topic = self._settings.topic
+        first = min(int(raw.offset() or 0) for raw in batch)
         log.warning(
             "%s: %d messages were not settled before their lock expired, the first at offset %s: "
             "they are redelivered; raise %s if the work takes longer",

@@ -88,7 +88,8 @@ class BrokerChecks:
 
     def _check_nodes(self, nodes: Iterable[Any]) -> Iterable[Finding]:
         # clients connect to advertised.listeners, which may differ from the bootstrap address
-        timeout, nodes = self._settings.timeout, list(nodes)
+        timeout = self._settings.timeout
+        nodes = list(nodes)
         unreachable = [n for n in nodes if not _can_connect(n.host, n.port, timeout)]
         if unreachable:
             addresses = ", ".join(f"{node.host}:{node.port}" for node in unreachable)
@@ -96,7 +97,8 @@ class BrokerChecks:
             yield failed("brokers", f"listed in the metadata, but unreachable: {addresses}", remedy)
         else:
             yield passed("brokers", f"{len(nodes)} reached")
-        version, library = importlib.metadata.version("trimtab"), confluent_kafka.libversion()[0]
+        version = importlib.metadata.version("trimtab")
+        library = confluent_kafka.libversion()[0]
         yield passed("versions", f"trimtab {version}, librdkafka {library}")
 
     def _check_group(self) -> Iterable[Finding]:
@@ -165,7 +167,8 @@ class BrokerChecks:
         s = self._settings
         if s.queue is not QueueKind.KMQ:
             return  # only kmq has topics and processes of its own
-        topic, markers = s.markers_topic, self._describe_topic(s.markers_topic)
+        topic = s.markers_topic
+        markers = self._describe_topic(topic)
         if isinstance(markers, TopicDescription):
             messages = self._describe_topic(s.topics[0])
             count = messages.partitions if isinstance(messages, TopicDescription) else None
@@ -228,13 +231,15 @@ class BrokerChecks:
 
     def _check_plan(self) -> Iterable[Finding]:
         try:
-            plan, records = self._control_topics.read_plan(), self._control_topics.read_decisions()
+            plan = self._control_topics.read_plan()
+            records = self._control_topics.read_decisions()
             rates = self._control_topics.read_write_rates()
         except PeerError as error:
             message, _, right = str(error).partition("; grant ")
             yield failed("plan", message, f"grant {right}" if right else "run the doctor again")
             return
-        now, last = self._clock.wall(), next(reversed(records), None)
+        now = self._clock.wall()
+        last = records[-1] if records else None
         times = {f"the write rates of {topic}": r.time for topic, r in rates.items()}
         appended = None
         if last is not None:
@@ -276,7 +281,8 @@ class BrokerChecks:
         return TopicDescription(len(described.partitions), names)
 
     def _check_topic_creatable(self, topic: str) -> Finding:
-        check, timeout = f"creation of {topic}", self._settings.timeout
+        check = f"creation of {topic}"
+        timeout = self._settings.timeout
         new = NewTopic(topic, CONTROL_TOPIC_PARTITIONS, self._settings.replication_factor)
         # validate_only: the brokers check rights and replication factor, and create nothing
         futures = self._admin.create_topics([new], validate_only=True, request_timeout=timeout)
@@ -301,7 +307,8 @@ class BrokerChecks:
         return {name: entry.value for name, entry in entries.items()}
 
     def _fetch_last_append_time(self) -> float | None:
-        topic, timeout = self._settings.decision_topic, self._settings.timeout
+        topic = self._settings.decision_topic
+        timeout = self._settings.timeout
         if self._fetch_config(topic).get("message.timestamp.type") != "LogAppendTime":
             return None  # then the timestamp is the writer's, not the broker's
         partition = RawPartition(topic, 0)
@@ -314,7 +321,8 @@ class BrokerChecks:
 
     def _fetch_members(self) -> tuple[str, dict[str, MemberMetadata]]:
         """Return the group's assignor and members."""
-        name, timeout = self._settings.group, self._settings.timeout
+        name = self._settings.group
+        timeout = self._settings.timeout
         # deprecated, but the newer call is unsafe (see broker_client) and hides the metadata bytes
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             groups: list[Any] = self._admin.list_groups(name, timeout=timeout)

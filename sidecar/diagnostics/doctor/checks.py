@@ -144,7 +144,8 @@ def check_last_decision(last: DecisionRecord | None, plan: GroupPlan | None, now
             "start the sidecar; if it is running, its log says why it records no decisions",
         )
     decision = f"{last.action}: {last.reason_text}"
-    age, sidecar = format_age(now - last.until), last.author or "the sidecar"
+    age = format_age(now - last.until)
+    sidecar = last.author or "the sidecar"
     if not is_fresh(last, now):
         end = f"ended {age} ago" if last.is_final else f"has been silent for {age}"
         return failed(

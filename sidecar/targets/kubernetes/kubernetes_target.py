@@ -109,7 +109,8 @@ class KubernetesTarget:
         return result
 
     def _date_requested_replicas(self, requested: RequestedReplicas) -> RequestedReplicas:
-        before, now = self._requested, self._clock.wall()
+        before = self._requested
+        now = self._clock.wall()
         count, by = requested.count, requested.requested_by
         if before is not None and (before.count, before.requested_by) == (count, by):
             return before
@@ -160,7 +161,8 @@ class KubernetesTarget:
         pod = next(p for p in snapshot.staying_pods if p.name == name)
         if pod.is_marked:
             return False
-        cost, previous = str(LOWEST_DELETION_COST), pod.deletion_cost or ""
+        cost = str(LOWEST_DELETION_COST)
+        previous = pod.deletion_cost or ""
         self._annotate_pod(name, {DELETION_COST_ANNOTATION: cost, PREVIOUS_COST_ANNOTATION: previous})
         return True
 

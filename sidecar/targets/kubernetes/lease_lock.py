@@ -141,6 +141,7 @@ class LeaseElection:
 
 
 def _parse_lease(body: dict[str, Any]) -> LeaseRecord:
-    spec, version = body.get("spec") or {}, body["metadata"]["resourceVersion"]
+    spec = body.get("spec") or {}
+    version = body["metadata"]["resourceVersion"]
     duration = float(spec.get("leaseDurationSeconds") or LEASE_DURATION_S)
     return LeaseRecord(spec.get("holderIdentity") or "", version, duration)

@@ -35,7 +35,9 @@ class KubernetesEventReporter:
 
     def __call__(self, report: IterationReport) -> None:
         """Create an event if the decision scaled the workload; log a failure to create it."""
-        action, failure, before = report.decision.action, report.decision.failure, self._last_failure
+        action = report.decision.action
+        failure = report.decision.failure
+        before = self._last_failure
         reason = EVENT_REASON_BY_ACTION.get(action)
         self._last_failure = (action, failure) if failure else None
         if reason is None or (failure and self._last_failure == before):

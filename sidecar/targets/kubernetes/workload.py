@@ -91,7 +91,8 @@ class WorkloadSnapshot:
     @property
     def staying_pods(self) -> tuple[Pod, ...]:
         """Live pods that the controller will not delete (rule 5)."""
-        w, alive = self.workload, self.alive_pods
+        w = self.workload
+        alive = self.alive_pods
         if w.kind is WorkloadKind.STATEFULSET:
             return tuple(p for p in alive if p.ordinal < w.first_ordinal + w.replicas)
         excess = max(0, len(alive) - w.replicas)
@@ -109,7 +110,8 @@ def compute_count_without(snapshot: WorkloadSnapshot, name: str) -> int | None:
 
     Raises ScalingPostponedError if the controller might delete another pod.
     """
-    workload, staying = snapshot.workload, snapshot.staying_pods
+    workload = snapshot.workload
+    staying = snapshot.staying_pods
     pod = next((p for p in staying if p.name == name), None)
     if pod is None:
         return None

@@ -31,7 +31,8 @@ def list_pending_restarts(state_dir: Path | None, alive: Iterable[str]) -> tuple
     """
     if state_dir is None:
         return ()
-    request, running = state_dir / RESTART_REQUEST_FILE, set(alive)
+    request = state_dir / RESTART_REQUEST_FILE
+    running = set(alive)
     with translate_state_dir_errors(state_dir):
         if not request.exists():
             return ()

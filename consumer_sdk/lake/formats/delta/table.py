@@ -323,7 +323,8 @@ class DeltaTable:
         return self._delta.actions.Action.fromJson(json.dumps(body))
 
     def _build_operation(self, attempt: str) -> Any:
-        root, none = java(self._spark), self._scala_none
+        root = java(self._spark)
+        none = self._scala_none
         append = root.org.apache.spark.sql.SaveMode.Append
         # Delta stores it as the commit's `userMetadata`, where `has_committed` looks it up.
         user_metadata = root.scala.Option.apply(attempt)

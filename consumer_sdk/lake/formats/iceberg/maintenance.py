@@ -63,7 +63,8 @@ class IcebergMaintenance:
     def expire_versions(self, table: str, policy: ExpiryPolicy, now: float) -> ExpiryResult:
         """Expire snapshots and the files that only they reference; then remove orphan files."""
         opened = self._open_table(table)
-        before, files = opened.count_snapshots(), 0
+        before = opened.count_snapshots()
+        files = 0
         time = now - policy.version_age_s
         if _has_expirable_snapshot(opened.java_table, time):  # else the procedure's Spark jobs are wasted
             keep = 1 if policy.min_versions is None else policy.min_versions

@@ -329,7 +329,8 @@ def _summary_value(snapshot: Any, key: str) -> str | None:
 
 def _call_static_get(spark: SparkSession, name: str) -> Any:
     # Reflection: py4j takes the instance method of the same name for the static one.
-    root, gateway = java(spark), py4j_gateway(spark)
+    root = java(spark)
+    gateway = py4j_gateway(spark)
     cls = root.py4j.reflection.ReflectionUtil.classForName(name)
     method = cls.getMethod("get", gateway.new_array(root.java.lang.Class, 0))
     return method.invoke(None, gateway.new_array(root.java.lang.Object, 0))
