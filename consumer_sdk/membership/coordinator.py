@@ -99,6 +99,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         super().__init__(*positional, **config)
         self._membership_listener = listener
         self._raw_protocol = protocol
+        self._is_fenced = False
         self.heartbeat: Any = AdaptiveHeartbeat(self.heartbeat)
 
     async def _send_heartbeat_request(self) -> None:
@@ -106,6 +107,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         try:
             await super()._send_heartbeat_request()  # pyright: ignore[reportAttributeAccessIssue]
         except FencedInstanceIdError:
+            self._is_fenced = True  # first: the reset generation would make a join due
             # kafka-python only stops heartbeating. Reset the generation, so that partitions count as lost
             # and no commit is tried (KIP-345).
             self.reset_generation()
@@ -116,6 +118,11 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
             self._membership_listener.on_rejoin_needed()
             raise
         self._membership_listener.on_stable_heartbeat(sent_at)
+
+    async def _do_join_and_sync_async(self) -> Any:
+        if self._is_fenced:  # a join would fence the other consumer, whose join would fence this one again
+            raise FencedInstanceIdError
+        return await super()._do_join_and_sync_async()  # pyright: ignore[reportAttributeAccessIssue]
 
     async def maybe_leave_group_async(self, *positional: Any, **named: Any) -> None:
         """Report the departure, then leave."""

@@ -1,6 +1,7 @@
 """Static membership (KIP-345) on a real broker: restarts, draining and fencing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,6 +63,29 @@ def test_a_second_consumer_with_the_same_id_fences_the_first(
             first.consume(1, timeout=60)
         assert [p.partition for p in lost] == [0]
         first.close()
+        feed.write(name, 1, 1)
+        assert len(second.consume(1, timeout=60)) == 1
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_fenced_consumer_never_joins_again(topic: Any, config: dict[str, Any], feed: Any) -> None:
+    """A join that is due while the heartbeat is refused raises, or both consumers would fence each other."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 5)
+    settings = {**config, "group.instance.id": "same", "enable.auto.commit": False}
+    first, second = Consumer(settings), Consumer(settings)
+    try:
+        first.subscribe([name])
+        assert len(first.consume(5, timeout=60)) == 5
+        group = first._member.client._coordinator
+        # the member's thread is in the middle of an iteration: it has not seen the fence yet
+        group._membership_listener = replace(group._membership_listener, on_fenced=lambda: None)
+        second.subscribe([name])
+        assert len(second.consume(5, timeout=60)) == 5
+        with pytest.raises(GroupMembershipError, match=r"same group\.instance\.id"):
+            first.consume(1, timeout=60)
         feed.write(name, 1, 1)
         assert len(second.consume(1, timeout=60)) == 1
     finally:
