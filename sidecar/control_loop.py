@@ -225,6 +225,8 @@ class ControlLoop:
             return None
 
     def _list_pending_restarts(self, alive: Sequence[str], trouble: list[str]) -> tuple[str, ...]:
+        # `trimtab sidecar restart` leaves its request in the state folder. The loop reads it, not the
+        # target: a restart is decided here, and a target only starts and stops replicas.
         try:
             return list_pending_restarts(self._settings.state_dir, alive) if alive else ()
         except PeerError as error:

@@ -4,7 +4,7 @@
 2. A consumer is "draining" if the current plan drains it, "running" if it is a group member, "dead"
    if the last fresh decision or an earlier snapshot had it and no plan drained it.
 3. While no broker responds the last status stays, with the start of the outage.
-4. A decision is fresh for three intervals plus `SILENCE_GRACE_S`; then no sidecar is active.
+4. A decision is fresh until its author counts as silent (`compute_silence_timeout`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.leadership.group_ownership import compute_silence_timeout
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 
-SILENCE_GRACE_S: Final = 15.0  # beyond three intervals: a slow iteration is not an outage
 RECENT_DECISION_COUNT: Final = 8  # a drain spans several decisions, and the plan forgets it at its end
 
 
@@ -130,11 +130,6 @@ class GroupStatus:
 def is_fresh(record: DecisionRecord, now: float) -> bool:
     """Return whether the author of this decision counts as active."""
     return not record.is_final and now - record.until <= compute_silence_timeout(record.interval)
-
-
-def compute_silence_timeout(interval: float) -> float:
-    """Return the seconds after which a sidecar with this interval counts as silent."""
-    return 3 * interval + SILENCE_GRACE_S
 
 
 def format_age(seconds: float) -> str:

@@ -51,7 +51,7 @@ class PeerAwareLeadership:
         self._last_logged = ""
 
     def get_author(self) -> SidecarIdentity:
-        """Return our identity with the current generation."""
+        """Return our identity with the current ownership term."""
         return self._ownership.own_author
 
     def is_leader(self) -> bool:
@@ -67,7 +67,7 @@ class PeerAwareLeadership:
         """Return the known leader; empty without one."""
         if not self._target_leadership.is_leader():
             return self._target_leadership.get_leader()
-        if self._ownership.own_author.generation:
+        if self._ownership.own_author.ownership_term:
             return f"{self._ownership.own_author} (this one)"
         peer = self._ownership.find_leading_peer(self._clock.monotonic())
         return self._outage if peer is None else str(peer.author)
@@ -85,7 +85,7 @@ class PeerAwareLeadership:
 
     def _log_peer_change(self) -> None:
         peer = self._ownership.find_leading_peer(self._clock.monotonic())
-        is_owner = self._ownership.own_author.generation > 0
+        is_owner = self._ownership.own_author.ownership_term > 0
         # Logged when it changes: the state is read before each change of each iteration.
         state = "" if peer is None else f"{peer.author.id} {is_owner}"
         if peer is None and self._last_logged:

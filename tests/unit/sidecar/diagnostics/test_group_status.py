@@ -18,7 +18,6 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.group_status import (
-    SILENCE_GRACE_S,
     ConsumerState,
     GroupStatus,
     LiveGroupSnapshot,
@@ -27,6 +26,7 @@ from trimtab.sidecar.diagnostics.group_status import (
     keep_last_status,
 )
 from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.leadership.group_ownership import SILENCE_GRACE_S
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
 

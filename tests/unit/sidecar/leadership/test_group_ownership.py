@@ -141,7 +141,7 @@ def test_an_owner_that_continues_skips_an_iteration(topic: Topic, clock: Ticking
     """A peer's decision may mean a new plan: the loop skips an iteration and reads it."""
     first = Sidecar(topic, "a", clock)
     first.turn()
-    topic.left.append(decision(SidecarIdentity("b", "host-b", 2, 0.0, generation=0), clock.wall()))
+    topic.left.append(decision(SidecarIdentity("b", "host-b", 2, 0.0, ownership_term=0), clock.wall()))
     assert not first.turn()
     assert first.turn()
 
@@ -222,7 +222,7 @@ def test_two_owners_never_continue_together(turns: list[tuple[int, int]]) -> Non
 
 def test_ages_are_computed_at_the_first_read_only() -> None:
     """A slow clock cannot make an active sidecar silent."""
-    other = SidecarIdentity("b", "h", 1, 0.0, generation=1)
+    other = SidecarIdentity("b", "h", 1, 0.0, ownership_term=1)
     claims = GroupOwnership(SidecarIdentity("a", "h", 2, 0.0)).observe_decisions(
         [decision(other, 1e9)], 0.0, 1e9
     )
