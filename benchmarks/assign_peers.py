@@ -144,7 +144,7 @@ def aiokafka(problem: Problem) -> Peer:
 def _load(problem: Problem) -> Load:
     partition_index = problem.partition_index
     spans = zip(partition_index.topics, partition_index.start[:-1], partition_index.start[1:], strict=True)
-    columns = {t: TopicMeasurements(partition_index.number[a:b], problem.speed[a:b]) for t, a, b in spans}
+    columns = {t: TopicMeasurements(partition_index.number[a:b], problem.rate[a:b]) for t, a, b in spans}
     return Load(PartitionMeasurements(columns))
 
 

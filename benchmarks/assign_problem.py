@@ -34,7 +34,7 @@ SCENES = ("fresh", "join", "leave")
 class Problem:
     partition_index: PartitionIndex
     ids: tuple[str, ...]
-    speed: FloatArray  # (P,) bytes/s
+    rate: FloatArray  # (P,) bytes/s
     owner: IntArray  # (P,) previous; UNASSIGNED if there is none or it has left
 
 
@@ -54,8 +54,8 @@ def make_problem(partitions: int, members: int, topics: int, scene: str) -> Prob
     rank = np.arange(len(partition_index))
     by_rank = 1e7 / (rank + len(rank) / 100)
     order = rng.permutation(len(rank))
-    speed = np.empty(len(rank))
-    speed[order] = by_rank
+    rate = np.empty(len(rank))
+    rate[order] = by_rank
     before = {"fresh": 0, "join": members - 1, "leave": members + 1}[scene]
     owner = np.full(len(rank), UNASSIGNED, dtype=np.int32)
     if before:
@@ -65,7 +65,7 @@ def make_problem(partitions: int, members: int, topics: int, scene: str) -> Prob
         )  # alternating direction, which balances the load
     owner[owner >= members] = UNASSIGNED  # the member that left has the last index
     ids = tuple(f"consumer-{m:05d}-{rng.bytes(8).hex()}" for m in range(members))
-    return Problem(partition_index, ids, speed, owner)
+    return Problem(partition_index, ids, rate, owner)
 
 
 def encode_subscriptions(problem: Problem) -> Subscriptions:
@@ -116,7 +116,7 @@ def write(path: Path, problem: Problem) -> None:
                 subscriptions.trimtab[name],
             ):
                 file.write(pack(">i", len(data)) + data)
-        file.write(problem.speed.astype(">f8").tobytes() + problem.owner.astype(">i4").tobytes())
+        file.write(problem.rate.astype(">f8").tobytes() + problem.owner.astype(">i4").tobytes())
 
 
 def read(path: Path) -> tuple[Problem, Subscriptions]:
@@ -129,14 +129,14 @@ def read(path: Path) -> tuple[Problem, Subscriptions]:
         name = _read_utf(file)
         for kind in (subscriptions.cooperative, subscriptions.eager, subscriptions.trimtab):
             kind[name] = file.read(_read_int(file))
-    speed = np.frombuffer(file.read(8 * len(partition_index)), dtype=">f8").astype(np.float64)
+    rate = np.frombuffer(file.read(8 * len(partition_index)), dtype=">f8").astype(np.float64)
     owner = np.frombuffer(file.read(4 * len(partition_index)), dtype=">i4").astype(np.int32)
-    return Problem(partition_index, tuple(subscriptions.trimtab), speed, owner), subscriptions
+    return Problem(partition_index, tuple(subscriptions.trimtab), rate, owner), subscriptions
 
 
 def quality(problem: Problem, after: IntArray) -> dict[str, float]:
     """Return the moves between remaining members and the imbalance of load and counts."""
-    load = np.bincount(after, problem.speed, minlength=len(problem.ids))
+    load = np.bincount(after, problem.rate, minlength=len(problem.ids))
     count = np.bincount(after, minlength=len(problem.ids))
     return {
         "moves": int(((problem.owner != UNASSIGNED) & (problem.owner != after)).sum()),

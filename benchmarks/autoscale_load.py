@@ -8,7 +8,7 @@ help there.
 """
 
 import numpy as np
-from stream import TICK, Speeds
+from stream import TICK, WriteRates
 
 from trimtab.assignor.decisions import size_group
 from trimtab.assignor.model import ConsumerGroup, Load, PlacementPolicy, TopicPartition
@@ -20,7 +20,7 @@ SKEW, WANDER, BACK = 0.6, 0.05, 0.05
 LARGEST = 0.85
 
 
-def load(seconds: float, partitions: int, capacity: float, seed: int) -> Speeds:
+def load(seconds: float, partitions: int, capacity: float, seed: int) -> WriteRates:
     """Return the write rates of a run; the shape does not depend on its length."""
     chance = np.random.default_rng(seed)
     ticks = max(2, round(seconds / TICK))
@@ -44,9 +44,9 @@ def _consumers(share: float) -> float:
     return float(QUIET + WAVE * (1 - np.cos(2 * np.pi * phase)) / 2 + CROWD * crowd)
 
 
-def needed(speeds: Speeds, capacity: float) -> list[int]:
+def needed(write_rates: WriteRates, capacity: float) -> list[int]:
     """Return the minimum number of consumers of each tick, by packing partitions into capacities."""
-    names = tuple(TopicPartition("load", number) for number in range(speeds.shape[1]))
+    names = tuple(TopicPartition("load", number) for number in range(write_rates.shape[1]))
     group, policy = ConsumerGroup((), names), PlacementPolicy("bfd", capacity)
-    loads = (Load(dict(zip(names, row, strict=True))) for row in speeds.tolist())
+    loads = (Load(dict(zip(names, row, strict=True))) for row in write_rates.tolist())
     return [size_group(group, load, policy).consumers for load in loads]

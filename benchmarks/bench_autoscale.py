@@ -54,7 +54,7 @@ from autoscale_rig import Rig, Watch, pods, rig
 from autoscale_steer import COMMITS, HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, keda, trimtab
 from rich.console import Console
 from rich.table import Table
-from stream import TICK, Speeds, produce
+from stream import TICK, WriteRates, produce
 
 from cluster.binaries import KEDAS, NAMES, there
 from cluster.build import keda_source
@@ -80,20 +80,20 @@ def main() -> None:
         print(f"not run, missing: {', '.join(missing)}. {REMEDY}", file=sys.stderr)
         harness.result({"not_run": missing})
         return
-    speeds = load(options.seconds, options.partitions, options.capacity, options.seed)
+    write_rates = load(options.seconds, options.partitions, options.capacity, options.seed)
     thresholds = options.thresholds or _thresholds(options)
     with (
         tempfile.TemporaryDirectory() as folder,
         harness.broker(options.bootstrap) as bootstrap,
         rig(Path(folder), HPA_LOOKS / options.factor) as on,
     ):
-        bench = Bench(on, bootstrap, speeds, options)
+        bench = Bench(on, bootstrap, write_rates, options)
         ours = bench.run()
         theirs = [bench.run(threshold) for threshold in thresholds]
     best = figures.hardest(ours, theirs)
     show([ours, *theirs], options)
     if options.plot:
-        consumers = (speeds.sum(axis=1) / options.capacity).tolist()
+        consumers = (write_rates.sum(axis=1) / options.capacity).tolist()
         autoscale_plot.draw(options.plot, {"trimtab": ours, "keda": best}, consumers, options.late)
         print(f"plot: {options.plot}")
     harness.result(_result(ours, best, theirs, options))
@@ -143,14 +143,14 @@ def _thresholds(options: Namespace) -> list[int]:
 class Bench:
     """The environment and the load of all runs."""
 
-    def __init__(self, on: Rig, bootstrap: str, speeds: Speeds, options: Namespace) -> None:
+    def __init__(self, on: Rig, bootstrap: str, write_rates: WriteRates, options: Namespace) -> None:
         self._on = on
         self._bootstrap = bootstrap
         self._options = options
-        self._needed = needed(speeds, options.capacity)
-        self._planned = (speeds.sum(axis=1) * TICK / options.size).tolist()
-        before = np.repeat(speeds[:1], round(SETTLE / TICK), axis=0)
-        self._speeds = np.concatenate([before, speeds])
+        self._needed = needed(write_rates, options.capacity)
+        self._planned = (write_rates.sum(axis=1) * TICK / options.size).tolist()
+        before = np.repeat(write_rates[:1], round(SETTLE / TICK), axis=0)
+        self._write_rates = np.concatenate([before, write_rates])
 
     def run(self, threshold: int = 0) -> Figures:
         """Measure KEDA with a lag threshold, or Trimtab without one."""
@@ -178,7 +178,7 @@ class Bench:
         """Write the load from a separate process, so that this one cannot delay it."""
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             size = self._options.size
-            return pool.submit(produce, self._bootstrap, topic, self._speeds, size).result()
+            return pool.submit(produce, self._bootstrap, topic, self._write_rates, size).result()
 
     def _steered(self, name: str, threshold: int) -> AbstractContextManager[None]:
         times = Times(self._options.factor, self._options.scale_in, self._options.hpa_scale_in)

@@ -45,7 +45,7 @@ PATIENCE = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ClientVariant:
     """A consumer under test: Java's with an assignor, or Trimtab's with its way to stop."""
 
     heartbeat_ms: int
@@ -55,12 +55,12 @@ class Side:
 
 
 SIDES = {
-    "trimtab": Side(250),
-    "trimtab_close": Side(250, leave="close"),
-    "trimtab_static": Side(250, leave="close", static=True),
-    "eager": Side(250, "RangeAssignor"),
-    "java_cooperative": Side(250, "CooperativeStickyAssignor"),
-    "java_cooperative_3s": Side(3000, "CooperativeStickyAssignor"),
+    "trimtab": ClientVariant(250),
+    "trimtab_close": ClientVariant(250, leave="close"),
+    "trimtab_static": ClientVariant(250, leave="close", static=True),
+    "eager": ClientVariant(250, "RangeAssignor"),
+    "java_cooperative": ClientVariant(250, "CooperativeStickyAssignor"),
+    "java_cooperative_3s": ClientVariant(3000, "CooperativeStickyAssignor"),
 }
 
 COMPARED = ("trimtab", "eager", "java_cooperative")
@@ -100,16 +100,16 @@ def _arguments() -> Namespace:
     return options
 
 
-def bounce(bootstrap: str, side: Side, options: Namespace) -> Figures:
+def bounce(bootstrap: str, variant: ClientVariant, options: Namespace) -> Figures:
     """Run one side once and return its figures."""
     topic = harness.new_topic(bootstrap, options.partitions)
     with (
         tempfile.TemporaryDirectory() as folder,
         harness.produced(bootstrap, topic, options.partitions, options.rate),
     ):
-        with instances(bootstrap, topic, side, options.instances, Path(folder)) as group:
+        with instances(bootstrap, topic, variant, options.instances, Path(folder)) as group:
             for number in range(options.instances):
-                group.tell("start", number)
+                group.send("start", number)
             for _ in range(options.instances):
                 group.read_reply()
             sleep(options.settle)
@@ -122,11 +122,11 @@ def bounce(bootstrap: str, side: Side, options: Namespace) -> Figures:
 
 
 def restart(group: "Instances", number: int, away: float) -> None:
-    group.tell("stop", number)
+    group.send("stop", number)
     while group.read_reply() != f"stopped {number}":
         pass
     sleep(away)
-    group.tell("start", number)
+    group.send("start", number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Instances:
     hosts: Sequence["subprocess.Popen[str]"]
     answers: "SimpleQueue[str]"
 
-    def tell(self, what: str, number: int) -> None:
+    def send(self, what: str, number: int) -> None:
         to = self.hosts[number].stdin
         assert to is not None
         to.write(f"{what} {number}\n")
@@ -148,9 +148,11 @@ class Instances:
 
 
 @contextmanager
-def instances(bootstrap: str, topic: str, side: Side, count: int, folder: Path) -> Iterator[Instances]:
+def instances(
+    bootstrap: str, topic: str, variant: ClientVariant, count: int, folder: Path
+) -> Iterator[Instances]:
     """Yield the stopped instances; after the context all have written their logs."""
-    commands = list(_commands(_settings(bootstrap, topic, side), topic, side, count, folder))
+    commands = list(_commands(_settings(bootstrap, topic, variant), topic, variant, count, folder))
     hosts = [subprocess.Popen(c, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for c in commands]
     group = Instances(hosts * (count // len(hosts)), SimpleQueue())
     for host in hosts:
@@ -158,7 +160,7 @@ def instances(bootstrap: str, topic: str, side: Side, count: int, folder: Path) 
     try:
         yield group
         for number in range(0, count, count // len(hosts)):
-            group.tell("end", number)
+            group.send("end", number)
         for host in hosts:
             host.wait(PATIENCE)
     finally:
@@ -171,32 +173,32 @@ def _listen(lines: Iterable[str], answers: "SimpleQueue[str]") -> None:
         answers.put(line.strip())
 
 
-def _settings(bootstrap: str, topic: str, side: Side) -> dict[str, Any]:
+def _settings(bootstrap: str, topic: str, variant: ClientVariant) -> dict[str, Any]:
     """Return the common consumer settings; all others are the client's defaults."""
     return {
         "bootstrap.servers": bootstrap,
         "group.id": topic,
-        "heartbeat.interval.ms": side.heartbeat_ms,
+        "heartbeat.interval.ms": variant.heartbeat_ms,
         "session.timeout.ms": 10_000,
         "auto.offset.reset": "earliest",
     }
 
 
 def _commands(
-    settings: Mapping[str, Any], topic: str, side: Side, count: int, folder: Path
+    settings: Mapping[str, Any], topic: str, variant: ClientVariant, count: int, folder: Path
 ) -> Iterator[Sequence[str]]:
-    if side.assignor:
-        name = f"org.apache.kafka.clients.consumer.{side.assignor}"
+    if variant.assignor:
+        name = f"org.apache.kafka.clients.consumer.{variant.assignor}"
         pairs = {**settings, "partition.assignment.strategy": name}
         words = (f"{key}={value}" for key, value in pairs.items())
         yield (*harness.java("Bounce.java", "-Xmx512m"), topic, str(count), str(folder), *words)
         return
     for number in range(count):
         own: dict[str, Any] = {**settings, "topic": topic, "trimtab.instance": str(number)}
-        if side.static:
+        if variant.static:
             own["group.instance.id"] = str(number)
         log = folder / f"instance-{number}"
-        yield (sys.executable, str(HOST), side.leave, str(number), str(log), json.dumps(own))
+        yield (sys.executable, str(HOST), variant.leave, str(number), str(log), json.dumps(own))
 
 
 def _format(of: Figures) -> str:

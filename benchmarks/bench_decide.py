@@ -27,7 +27,7 @@ SLOW = {(10_000, 5_000): ("mwf", "mbf")}  # takes minutes without new insight
 CAPACITY = 100.0
 
 
-def speeds(partitions: int, consumers: int, ticks: int) -> FloatArray:
+def write_rates(partitions: int, consumers: int, ticks: int) -> FloatArray:
     """Return a random walk (ticks, partitions) that fills 90 % of the capacity."""
     rng = np.random.default_rng(partitions + consumers)
     top = 1.8 * CAPACITY * consumers / partitions
@@ -44,13 +44,13 @@ def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
     changes = RateChangeStats.empty(walk.shape[1])
     spent: list[float] = []
     moved: list[float] = []
-    for speed in walk:
-        changes = changes.with_measurement(speed)
-        problem = replace(one_topic(speed, owner, CAPACITY), forecast=changes.forecast_next(speed))
+    for rate in walk:
+        changes = changes.with_measurement(rate)
+        problem = replace(one_topic(rate, owner, CAPACITY), forecast=changes.forecast_next(rate))
         began = thread_time()
         after = entry.pack(problem)
         spent.append(1e3 * (thread_time() - began))
-        moved.append(float(speed[(owner != UNASSIGNED) & (owner != after)].sum()) / CAPACITY)
+        moved.append(float(rate[(owner != UNASSIGNED) & (owner != after)].sum()) / CAPACITY)
         owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
     return {
         "first_cpu_ms": round(spent[0], 2),
@@ -68,7 +68,7 @@ def main() -> None:
     table = Table("partitions x consumers", "heuristic", "first, ms", "further, ms", "R", "consumers")
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for partitions, consumers in SIZES[: options.sizes]:
-        walk = speeds(partitions, consumers, options.ticks)
+        walk = write_rates(partitions, consumers, options.ticks)
         size = f"{partitions}x{consumers}"
         for heuristic in HEURISTICS:
             if heuristic in SLOW.get((partitions, consumers), ()):

@@ -89,9 +89,9 @@ def main() -> None:
         results = {way: measure(bootstrap, way, options.partitions, options.mb) for way in options.ways}
     table = Table("way", "heuristic", "client.rack", "fetched MB", "across racks MB", "share")
     for way, row in results.items():
-        heuristic, says = WAYS[way]
+        heuristic, sets_rack = WAYS[way]
         figures = [f"{row['fetched_mb']:.2f}", f"{row['crossing_mb']:.2f}", f"{row['share']:.1%}"]
-        table.add_row(way, heuristic, "yes" if says else "no", *figures)
+        table.add_row(way, heuristic, "yes" if sets_rack else "no", *figures)
     Console(width=120).print(table)
     harness.result({**results, "optimum": optimum(options.partitions)})
 
@@ -141,7 +141,7 @@ def measure(bootstrap: str, way: str, partitions: int, mb: float) -> dict[str, f
 
 
 def _config(bootstrap: str, way: str, rack: str, topic: str) -> dict[str, Any]:
-    heuristic, says = WAYS[way]
+    heuristic, sets_rack = WAYS[way]
     return {
         "bootstrap.servers": bootstrap,
         "group.id": f"{topic}-group",
@@ -151,7 +151,7 @@ def _config(bootstrap: str, way: str, rack: str, topic: str) -> dict[str, Any]:
         "trimtab.instance": f"reader-{rack}",
         "trimtab.plan.topic": "",
         "trimtab.write.rate.topic": "",
-        **({"client.rack": rack} if says else {}),
+        **({"client.rack": rack} if sets_rack else {}),
     }
 
 

@@ -28,7 +28,7 @@ import latency_plot
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from stream import TICK, Speeds, produce
+from stream import TICK, WriteRates, produce
 
 from trimtab.assignor.analysis.streams.generators import RandomWalk
 
@@ -62,10 +62,10 @@ class Figures:
 
 def main() -> None:
     options = _arguments()
-    speeds = load(options)
+    write_rates = load(options)
     with harness.broker(options.bootstrap) as bootstrap:
-        runs = [run(bootstrap, h, options.consumers, speeds, options) for h in options.heuristics]
-        matched = match(bootstrap, runs, speeds, options) if options.match else {}
+        runs = [run(bootstrap, h, options.consumers, write_rates, options) for h in options.heuristics]
+        matched = match(bootstrap, runs, write_rates, options) if options.match else {}
     show(runs, options)
     if options.plot:
         latency_plot.draw(options.plot, runs[: len(options.heuristics)])
@@ -92,7 +92,7 @@ def _arguments() -> Namespace:
     return arguments.parse_args()
 
 
-def load(options: Namespace) -> Speeds:
+def load(options: Namespace) -> WriteRates:
     """Return the load; no partition exceeds 90 % of a consumer's capacity."""
     ticks = int((options.settle + options.seconds) / TICK) + 1
     walk = RandomWalk(10.0, options.partitions, ticks, capacity=1.0).generate_stream(
@@ -104,7 +104,9 @@ def load(options: Namespace) -> Speeds:
     return np.minimum(scaled, 0.9 * options.capacity)
 
 
-def run(bootstrap: str, heuristic: str, consumers: int, speeds: Speeds, options: Namespace) -> Figures:
+def run(
+    bootstrap: str, heuristic: str, consumers: int, write_rates: WriteRates, options: Namespace
+) -> Figures:
     """Measure one heuristic."""
     topic = harness.new_topic(bootstrap, options.partitions)
     with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +115,7 @@ def run(bootstrap: str, heuristic: str, consumers: int, speeds: Speeds, options:
             _consumers(bootstrap, topic, heuristic, consumers, options.capacity, file),
             _sidecar(bootstrap, topic, heuristic, options.capacity),
         ):
-            written = produce(bootstrap, topic, speeds, options.size)
+            written = produce(bootstrap, topic, write_rates, options.size)
             sleep(TAIL)
             end = time()
         handled = np.loadtxt(file, ndmin=2)
@@ -186,7 +188,9 @@ def _figures(
     return Figures(heuristic, consumers, latency, size, missing)
 
 
-def match(bootstrap: str, runs: list[Figures], speeds: Speeds, options: Namespace) -> dict[str, int | None]:
+def match(
+    bootstrap: str, runs: list[Figures], write_rates: WriteRates, options: Namespace
+) -> dict[str, int | None]:
     """Return the consumers that each count-based heuristic needs; None if the maximum does not suffice.
 
     Appends its runs to `runs`.
@@ -200,7 +204,7 @@ def match(bootstrap: str, runs: list[Figures], speeds: Speeds, options: Namespac
             if needs[heuristic] is not None:
                 break
             count = round(share * options.consumers)
-            runs.append(run(bootstrap, heuristic, count, speeds, options))
+            runs.append(run(bootstrap, heuristic, count, write_rates, options))
             if runs[-1].percentile(99) <= aim:
                 needs[heuristic] = count
     return needs

@@ -39,61 +39,63 @@ Forecast = Callable[[FloatArray, int, RateForecast], RateForecast]
 """Maps all rates (N, P), a tick and the forecast of `kept` to a forecast."""
 
 
-def kept(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
+def kept(_write_rates: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
     return outlook
 
 
-def nothing(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
+def nothing(_write_rates: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
     return RateForecast(outlook.drift, np.zeros_like(outlook.variance))
 
 
-def two_ticks(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
+def two_ticks(_write_rates: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
     return RateForecast(outlook.drift, 2 * outlook.variance)
 
 
-def four_ticks(_speeds: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
+def four_ticks(_write_rates: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
     return RateForecast(outlook.drift, 4 * outlook.variance)
 
 
-def own_trend(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
+def own_trend(write_rates: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
     """Half of each partition's exponentially weighted change continues."""
-    past = np.diff(speeds[max(0, tick - 20) : tick + 1], axis=0)
+    past = np.diff(write_rates[max(0, tick - 20) : tick + 1], axis=0)
     weight = QUICK * (1 - QUICK) ** np.arange(len(past))[::-1]
     return RateForecast(0.5 * weight @ past, outlook.variance)
 
 
-def common_growth(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
+def common_growth(write_rates: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
     """All partitions grow like the recent sum: the slope of a daily wave."""
-    sums = speeds[max(0, tick - 20) : tick + 1].sum(axis=1)
+    sums = write_rates[max(0, tick - 20) : tick + 1].sum(axis=1)
     growth = np.diff(sums) / np.maximum(sums[:-1], 1e-9)
     weight = QUICK * (1 - QUICK) ** np.arange(len(growth))[::-1]
-    return RateForecast(speeds[tick] * (weight @ growth), outlook.variance)
+    return RateForecast(write_rates[tick] * (weight @ growth), outlook.variance)
 
 
-def by_level(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
+def by_level(write_rates: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
     """Mean reversion: the mean change of all partitions at each level of the rate."""
-    past, change = speeds[:tick].ravel(), np.diff(speeds[: tick + 1], axis=0).ravel()
-    top = speeds[: tick + 1].max() or 1.0
+    past, change = write_rates[:tick].ravel(), np.diff(write_rates[: tick + 1], axis=0).ravel()
+    top = write_rates[: tick + 1].max() or 1.0
     level = np.minimum((past / top * LEVELS).astype(int), LEVELS - 1)
     seen = np.bincount(level, minlength=LEVELS)
     mean = np.bincount(level, change, minlength=LEVELS) / (
         seen + 200
     )  # shrinks levels with few observations towards 0
-    now = np.minimum((speeds[tick] / top * LEVELS).astype(int), LEVELS - 1)
+    now = np.minimum((write_rates[tick] / top * LEVELS).astype(int), LEVELS - 1)
     return RateForecast(mean[now], outlook.variance)
 
 
-def day_before(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
+def day_before(write_rates: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
     """The sum changes as it did a day (250 ticks) ago, once that history exists."""
     ago = tick - 250
     if ago < 0:
         return outlook
-    sums = speeds[ago : ago + 2].sum(axis=1)
-    return RateForecast(speeds[tick] * (sums[1] / max(sums[0], 1e-9) - 1), outlook.variance)
+    sums = write_rates[ago : ago + 2].sum(axis=1)
+    return RateForecast(write_rates[tick] * (sums[1] / max(sums[0], 1e-9) - 1), outlook.variance)
 
 
-def perfect(speeds: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
-    return RateForecast(speeds[min(tick + 1, len(speeds) - 1)] - speeds[tick], outlook.variance)
+def perfect(write_rates: FloatArray, tick: int, outlook: RateForecast) -> RateForecast:
+    return RateForecast(
+        write_rates[min(tick + 1, len(write_rates) - 1)] - write_rates[tick], outlook.variance
+    )
 
 
 FORECASTS: dict[str, Forecast] = {
@@ -133,17 +135,17 @@ class Job:
 
 def run(job: Job) -> tuple[float, float]:
     """Return the mean consumers and the mean R."""
-    speeds = streams(job.ticks)[job.stream].generate_stream(np.random.default_rng(job.seed)).rates
-    knobs = STEADY_PRESETS[job.preset]
-    knobs = replace(knobs, move_cost=knobs.move_cost * job.factor)
-    changes = RateChangeStats.empty(speeds.shape[1])
-    owner = np.full(speeds.shape[1], UNASSIGNED, dtype=np.int32)
+    write_rates = streams(job.ticks)[job.stream].generate_stream(np.random.default_rng(job.seed)).rates
+    params = STEADY_PRESETS[job.preset]
+    params = replace(params, move_cost=params.move_cost * job.factor)
+    changes = RateChangeStats.empty(write_rates.shape[1])
+    owner = np.full(write_rates.shape[1], UNASSIGNED, dtype=np.int32)
     consumers, scores = [], []
-    for tick, speed in enumerate(speeds):
-        changes = changes.with_measurement(speed)
-        outlook = FORECASTS[job.forecast](speeds, tick, changes.forecast_next(speed))
-        after = pack_steady(replace(one_topic(speed, owner, CAPACITY), forecast=outlook), knobs)
-        scores.append(r_score(speed, owner, after, CAPACITY))
+    for tick, rate in enumerate(write_rates):
+        changes = changes.with_measurement(rate)
+        outlook = FORECASTS[job.forecast](write_rates, tick, changes.forecast_next(rate))
+        after = pack_steady(replace(one_topic(rate, owner, CAPACITY), forecast=outlook), params)
+        scores.append(r_score(rate, owner, after, CAPACITY))
         owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
         consumers.append(int(owner.max()) + 1)
     return float(np.mean(consumers)), float(np.mean(scores))

@@ -4,7 +4,7 @@
 replaced, offsets expire, a record is poisoned and a topic is deleted (`month_world`). The sidecar is
 the real control loop, one iteration per tick, with windows of two ticks (`month_autoscalers`); KEDA's Kafka
 scaler with the HPA also runs once per tick, with thresholds of 2, 5 and 30 seconds of a consumer's
-capacity, that of 5 also with `excludePersistentLag`. The consumers are the same on all sides and join
+capacity, that of 5 also with `excludePersistentLag`. The consumers are the same for all autoscalers and join
 one tick after their start.
 
 Traffic is late if it arrives while its partition's oldest unread byte has waited for more than 10 s;
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from harness import result
-from month_autoscalers import Scaled, Side, Steered
+from month_autoscalers import AutoscalerResults, KedaAutoscaler, TrimtabAutoscaler
 from month_world import Fault, Month, World, WorldFigures, month
 from rich.console import Console
 from rich.progress import Progress
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CAPACITY, HEADROOM = 1e6, 0.9
 HOUR = 3600.0
-STRIDE, SHOWN = 50, 0.5  # ticks between progress reports of a side; seconds between updates of the display
+STRIDE, SHOWN = 50, 0.5  # ticks between progress reports of a run; seconds between updates of the display
 THRESHOLDS = {"keda_2s": 2.0, "keda_5s": 5.0, "keda_5s_patient": 5.0, "keda_30s": 30.0}
 NAMES = ("trimtab", *THRESHOLDS)
 
@@ -46,20 +46,20 @@ _progress_queue: "SimpleQueue[tuple[str, int]]"
 
 
 class Scaling(Protocol):
-    """Interface of a side that scales the consumers."""
+    """Interface of an autoscaler that scales the consumers."""
 
-    side: Side
+    results: AutoscalerResults
 
     def turn(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Run:
-    """One side's month."""
+    """One autoscaler's month."""
 
     tick_figures: WorldFigures
     tick: float
-    side: Side
+    results: AutoscalerResults
 
     def figures(self) -> dict[str, float]:
         figures = self.tick_figures
@@ -68,7 +68,7 @@ class Run:
             "consumer_hours": round(sum(figures.replicas) * hours, 1),
             "late_percent": round(100 * sum(figures.late) / arrived, 3),
             "late_of_faults_percent": round(100 * sum(figures.late_of_faults) / arrived, 3),
-            "scalings": self.side.scalings,
+            "scalings": self.results.scalings,
             "rebalances": sum(figures.rebalanced[1:]),
             "partitions_moved": figures.moved,
             "stopped_while_owning": figures.cut_off,
@@ -76,7 +76,7 @@ class Run:
 
     def around(self, fault: Fault) -> dict[str, Any]:
         counts = self.tick_figures.replicas[fault.begin : fault.watched]
-        by_tick = [self.side.reasons.get(tick, ()) for tick in range(fault.begin, fault.end)]
+        by_tick = [self.results.reasons.get(tick, ()) for tick in range(fault.begin, fault.end)]
         named = sorted({text.split(": ")[0] for reasons in by_tick for text in reasons if _odd(text)})
         remarks = {"told": named[:3]} if named else {}
         return {"least": min(counts), "most": max(counts), **remarks}
@@ -86,33 +86,33 @@ def _odd(text: str) -> bool:
     return any(word in text for word in ("is stuck", "unknown", "not be described"))
 
 
-def side(name: str, world: World) -> Scaling:
+def create_autoscaler(name: str, world: World) -> Scaling:
     if name == "trimtab":
-        return Steered(world)
-    return Scaled(world, THRESHOLDS[name], patient=name.endswith("patient"))
+        return TrimtabAutoscaler(world)
+    return KedaAutoscaler(world, THRESHOLDS[name], patient=name.endswith("patient"))
 
 
 def run(name: str, written: Month, setup: SimulationSetup) -> Run:
-    """Run one side; reports its progress to the queue of its process."""
+    """Run one autoscaler; reports its progress to the queue of its process."""
     world = World(written, setup)
-    scaling = side(name, world)
+    scaling = create_autoscaler(name, world)
     for tick in range(len(written.stream.rates) - 1):
         scaling.turn()
         if tick % STRIDE == 0:
             _progress_queue.put((name, tick))
-    return Run(world.tick_figures, setup.tick, scaling.side)
+    return Run(world.tick_figures, setup.tick, scaling.results)
 
 
-def run_all(sides: Sequence[str], written: Month, setup: SimulationSetup) -> dict[str, Run]:
-    """Run all sides, one per core at a time, and show their progress."""
+def run_all(autoscalers: Sequence[str], written: Month, setup: SimulationSetup) -> dict[str, Run]:
+    """Run all autoscalers, one per core at a time, and show their progress."""
     reports: SimpleQueue[tuple[str, int]] = get_context().SimpleQueue()
     with (
         Progress(console=Console(stderr=True)) as progress,
         ProcessPoolExecutor(initializer=_set_queue, initargs=(reports,)) as pool,
     ):
         ticks = len(written.stream.rates) - 1
-        bars = {name: progress.add_task(name, total=ticks) for name in sides}
-        futures = {name: pool.submit(run, name, written, setup) for name in sides}
+        bars = {name: progress.add_task(name, total=ticks) for name in autoscalers}
+        futures = {name: pool.submit(run, name, written, setup) for name in autoscalers}
         while not all(future.done() for future in futures.values()):
             wait(futures.values(), timeout=SHOWN)
             while not reports.empty():
@@ -130,8 +130,8 @@ def _set_queue(queue: "SimpleQueue[tuple[str, int]]") -> None:
 
 def around(fault: Fault, written: Month, runs: Mapping[str, Run]) -> dict[str, Any]:
     need = written.need[fault.begin : fault.watched]
-    told: dict[str, Any] = {"needed": {"least": int(need.min()), "most": int(need.max())}}
-    return told | {name: of.around(fault) for name, of in runs.items()}
+    counts: dict[str, Any] = {"needed": {"least": int(need.min()), "most": int(need.max())}}
+    return counts | {name: of.around(fault) for name, of in runs.items()}
 
 
 def shown(runs: Mapping[str, Run], faults: Mapping[str, Any]) -> None:
@@ -142,11 +142,11 @@ def shown(runs: Mapping[str, Run], faults: Mapping[str, Any]) -> None:
         table.add_row(name, *(f"{v:,}" for v in of.figures().values()))
     console.print(table)
     table = Table("least to most consumers", "needed", *runs)
-    for fault, told in faults.items():
-        table.add_row(fault, *(f"{of['least']} to {of['most']}" for of in told.values()))
+    for fault, counts in faults.items():
+        table.add_row(fault, *(f"{of['least']} to {of['most']}" for of in counts.values()))
     console.print(table)
-    for fault, told in faults.items():
-        for text in told["trimtab"].get("told", ()):
+    for fault, counts in faults.items():
+        for text in counts["trimtab"].get("told", ()):
             console.print(f"{fault}: {text}", style="dim")
 
 

@@ -153,15 +153,15 @@ def _measure(bootstrap: str, kind: str, what: tuple[int, int, bool], options: Na
     workers, size, idle = what
     topic, count = harness.new_topic(bootstrap, PARTITIONS), min(options.messages, LOG // size)
     harness.fill(bootstrap, topic, PARTITIONS, count, [_document(size)])
-    with _running_workers(bootstrap, kind, topic) as crew:
-        crew.start(workers, options.batch, idle=idle)
-        _until(lambda: crew.handled() >= count, 5 * READY)
-        handled = crew.rows()[:, 0]
+    with _running_workers(bootstrap, kind, topic) as pool:
+        pool.start(workers, options.batch, idle=idle)
+        _until(lambda: pool.handled() >= count, 5 * READY)
+        handled = pool.rows()[:, 0]
         sleep(1)  # until the last settlements are stored
         began = time()
         steady = _produce(bootstrap, topic, options, size, 0 if kind == "plain" else FAILING)
-        _until(lambda: crew.handled() >= count + steady, READY)
-        rows = crew.rows()
+        _until(lambda: pool.handled() >= count + steady, READY)
+        rows = pool.rows()
         late = rows[rows[:, 1] >= began - 0.001]
         ages = late[:, 0] - late[:, 1]
     harness.delete_topic(bootstrap, topic)
@@ -205,16 +205,16 @@ def _redelivery(bootstrap: str, kind: str) -> float | None:
     if kind == "plain":
         return None
     topic = harness.new_topic(bootstrap, 1, "-held")
-    with _running_workers(bootstrap, kind, topic) as crew:
-        crew.start(1, 0)
+    with _running_workers(bootstrap, kind, topic) as pool:
+        pool.start(1, 0)
         harness.fill(bootstrap, topic, 1, 1, [_document(100)])
-        _until(lambda: crew.handled() == 1, READY)
-        crew.start(1, 100)
+        _until(lambda: pool.handled() == 1, READY)
+        pool.start(1, 100)
         sleep(2)  # until the group is stable
         died = time()
-        crew.kill_first()
-        _until(lambda: crew.handled() == 2, READY)
-        return round(float(crew.rows()[1, 0] - died), 2)
+        pool.kill_first()
+        _until(lambda: pool.handled() == 2, READY)
+        return round(float(pool.rows()[1, 0] - died), 2)
 
 
 @contextmanager
@@ -231,11 +231,11 @@ def _running_workers(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]
         if tracker is not None:  # workers start after it
             _until(lambda: _members(bootstrap, f"{topic}-redeliver") == 1, READY)
         with TemporaryDirectory() as folder:
-            crew = Workers(kind, topic, bootstrap, Path(folder))
+            pool = Workers(kind, topic, bootstrap, Path(folder))
             try:
-                yield crew
+                yield pool
             finally:
-                crew.stop()
+                pool.stop()
     finally:
         if tracker is not None:
             tracker.terminate()

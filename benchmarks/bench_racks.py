@@ -1,6 +1,6 @@
-"""Rack-aware placement: its speed, and the cost of less cross-rack traffic.
+"""Rack-aware placement: its CPU time, and the cost of less cross-rack traffic.
 
-Speed: partitions with two replicas in three racks, members spread over the racks, random owners and
+CPU time: partitions with two replicas in three racks, members spread over the racks, random owners and
 write rates; median CPU ms of a call from the problem's arrays to the placement (of steady without a
 plan).
 
@@ -68,20 +68,20 @@ class Means:
 def main() -> None:
     arguments = ArgumentParser(description=__doc__)
     arguments.add_argument("--sizes", nargs="*", default=SIZES[:2], help="PARTITIONSxMEMBERS")
-    arguments.add_argument("--ticks", type=int, default=40, help="ticks of the trade-off; 0: speed only")
+    arguments.add_argument("--ticks", type=int, default=40, help="ticks of the trade-off; 0: CPU times only")
     arguments.add_argument("--plot", type=Path, help="write the plot of the trade-off to this file")
     options = arguments.parse_args()
-    speed = {size: {name: timed(name, size) for name in TIMED} for size in options.sizes}
+    cpu_ms = {size: {name: timed(name, size) for name in TIMED} for size in options.sizes}
     table = Table("CPU ms", *options.sizes)
     for name in TIMED:
-        table.add_row(name, *(f"{speed[size][name]:,.1f}" for size in options.sizes))
+        table.add_row(name, *(f"{cpu_ms[size][name]:,.1f}" for size in options.sizes))
     table.add_row("Kafka Streams, as reported", *(REPORTED.get(size, "") for size in options.sizes))
     Console(width=110).print(table)
     found = trade_off(options.ticks) if options.ticks else {}
     if options.plot:
         draw(options.plot, found)
         print(f"plot: {options.plot}")
-    result({"cpu_ms": speed, "trade_off": {name: vars(means) for name, means in found.items()}})
+    result({"cpu_ms": cpu_ms, "trade_off": {name: vars(means) for name, means in found.items()}})
 
 
 def far(rng: np.random.Generator, partitions: int) -> BoolArray:
@@ -128,35 +128,35 @@ def trade_off(ticks: int) -> dict[str, Means]:
 def means_of(name: str, ticks: int) -> Means:
     """Replay the random walk with one heuristic."""
     rng = np.random.default_rng(SEED)
-    speeds = RandomWalk(DELTA, partitions=PARTITIONS, ticks=ticks + 1).generate_stream(rng).rates
-    return Means.of(_ticks(name, speeds, far(rng, PARTITIONS)))
+    write_rates = RandomWalk(DELTA, partitions=PARTITIONS, ticks=ticks + 1).generate_stream(rng).rates
+    return Means.of(_ticks(name, write_rates, far(rng, PARTITIONS)))
 
 
-def _ticks(name: str, speeds: FloatArray, away: BoolArray) -> Iterator[tuple[float, ...]]:
+def _ticks(name: str, write_rates: FloatArray, away: BoolArray) -> Iterator[tuple[float, ...]]:
     owner: IntArray = np.full(PARTITIONS, UNASSIGNED, dtype=np.int32)
     changes, entry = RateChangeStats.empty(PARTITIONS), get_heuristic(name)
-    for speed in speeds:
-        changes = changes.with_measurement(speed)
+    for rate in write_rates:
+        changes = changes.with_measurement(rate)
         if entry.packs_by_capacity:
-            posed = _racked(one_topic(speed, owner, CAPACITY), away)
-            after = pack_open_mode(entry, replace(posed, forecast=changes.forecast_next(speed)))
+            posed = _racked(one_topic(rate, owner, CAPACITY), away)
+            after = pack_open_mode(entry, replace(posed, forecast=changes.forecast_next(rate)))
         else:
-            after = entry.pack(_of_count(speed, owner, away))
-        load = np.bincount(after, speed)
+            after = entry.pack(_of_count(rate, owner, away))
+        load = np.bincount(after, rate)
         crosses = away[np.arange(PARTITIONS), after % RACKS]
         yield (
-            float(speed[crosses].sum() / speed.sum()),
+            float(rate[crosses].sum() / rate.sum()),
             float(len(np.unique(after))),
-            r_score(speed, owner, after, CAPACITY),
+            r_score(rate, owner, after, CAPACITY),
             float(load.max() / CAPACITY),
         )
         owner = after
 
 
-def _of_count(speed: FloatArray, owner: IntArray, away: BoolArray) -> PackingProblem:
+def _of_count(rate: FloatArray, owner: IntArray, away: BoolArray) -> PackingProblem:
     """Return the closed-mode problem with the minimum number of consumers for the load."""
-    members = math.ceil(speed.sum() / CAPACITY)
-    alone = one_topic(speed, np.full(PARTITIONS, members - 1, dtype=np.int32), CAPACITY)
+    members = math.ceil(rate.sum() / CAPACITY)
+    alone = one_topic(rate, np.full(PARTITIONS, members - 1, dtype=np.int32), CAPACITY)
     stays = np.where(owner < members, owner, UNASSIGNED).astype(np.int32)
     return _racked(replace(alone, owner=stays, new_member_capacity=None), away)
 

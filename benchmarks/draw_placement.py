@@ -26,7 +26,7 @@ BLUE, RED, GREY = "#1f77b4", "#d62728", "#b8c4d0"
 
 # A group of four consumers, two partitions each and one with three; then the write rates change.
 OWNER = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3], dtype=np.int32)
-SPEED = np.array([72.0, 41.0, 38.0, 24.0, 55.0, 30.0, 21.0, 13.0, 6.0])
+WRITE_RATE = np.array([72.0, 41.0, 38.0, 24.0, 55.0, 30.0, 21.0, 13.0, 6.0])
 EXAMPLES = ("bfd", "mwf", "steady")
 
 DELTAS = (5, 15, 25)
@@ -38,17 +38,17 @@ SEEDS = (1000, 1001)  # seeds that were not used for tuning
 
 def draw_example(path: Path) -> dict[str, dict[str, float]]:
     """Draw the loads before and after each heuristic's decision; return the costs."""
-    posed = one_topic(SPEED, OWNER, CAPACITY)
+    posed = one_topic(WRITE_RATE, OWNER, CAPACITY)
     placements = {name: get_heuristic(name).pack(posed) for name in EXAMPLES}
     figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), sharey=True, layout="constrained")
     stack(axes[0], OWNER, "before: consumer 0 is overloaded")
     figures = {}
     for axis, (name, owner) in zip(axes[1:], placements.items(), strict=True):
-        moved = r_score(SPEED, OWNER, owner, CAPACITY)
+        moved = r_score(WRITE_RATE, OWNER, owner, CAPACITY)
         used = len(np.unique(owner))
         stack(axis, owner, f"{name}: {used} consumers, R = {moved:.2f}")
         figures[name] = {"consumers": used, "r": round(moved, 3)}
-    axes[0].set_ylabel("write speed, % of a capacity")
+    axes[0].set_ylabel("write rate, % of a capacity")
     figure.savefig(path, dpi=110)
     plt.close(figure)
     return figures
@@ -57,13 +57,13 @@ def draw_example(path: Path) -> dict[str, dict[str, float]]:
 def stack(axis: Any, owner: np.ndarray, title: str) -> None:
     """Draw each consumer's partitions as a stack; moved ones are red."""
     filled = np.zeros(int(owner.max()) + 1)
-    for partition in np.argsort(-SPEED):
+    for partition in np.argsort(-WRITE_RATE):
         at = owner[partition]
         colour = GREY if at == OWNER[partition] else RED
-        axis.bar(at, SPEED[partition], bottom=filled[at], color=colour, edgecolor="white")
-        middle = filled[at] + SPEED[partition] / 2
+        axis.bar(at, WRITE_RATE[partition], bottom=filled[at], color=colour, edgecolor="white")
+        middle = filled[at] + WRITE_RATE[partition] / 2
         axis.text(at, middle, f"p{partition}", ha="center", va="center", fontsize=7)
-        filled[at] += SPEED[partition]
+        filled[at] += WRITE_RATE[partition]
     axis.axhline(CAPACITY, color="black", linewidth=0.8, linestyle="--")
     axis.set_title(title, fontsize=9)
     axis.set_xlabel("consumer", fontsize=8)

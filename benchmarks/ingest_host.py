@@ -225,21 +225,21 @@ def main(name: str, text: str) -> None:
     plan = json.loads(text)
     case = CASES[name](plan["bootstrap"], Path(plan["folder"]))
     case.run(*plan["warm"], on_start=lambda: None)
-    say("ready")
+    print_event("ready")
     sys.stdin.readline()
     times: list[float] = []
 
     def on_start() -> None:
-        say("begin")
+        print_event("begin")
         times.append(perf_counter())
 
     case.run(*plan["timed"], on_start=on_start)
-    say("end", perf_counter() - times[0])
+    print_event("end", perf_counter() - times[0])
     sys.stdin.readline()
-    say("found", *case.count_rows(plan["timed"][0]))
+    print_event("found", *case.count_rows(plan["timed"][0]))
 
 
-def say(what: str, *figures: float) -> None:
+def print_event(what: str, *figures: float) -> None:
     print(what, *figures, flush=True)
 
 

@@ -1,11 +1,11 @@
 """The autoscalers of a simulated month: Trimtab's sidecar and a lag-threshold autoscaler.
 
-`Steered` runs the sidecar's control loop and load estimator on the simulated offsets, with the
-leader's placement. `Scaled` is KEDA's Kafka scaler with the HPA (`analysis.simulation.lag_autoscaler`)
-and a sticky assignor. It reproduces KEDA 2's behavior under faults: no metric while a partition has no
-leader, so that the HPA keeps the replica count; the log's end as the lag of a partition without a
-commit (`offsetResetPolicy: earliest`). `patient` is `excludePersistentLag`: a partition without a
-commit since the last poll counts as lag 0.
+`TrimtabAutoscaler` runs the sidecar's control loop and load estimator on the simulated offsets, with
+the leader's placement. `KedaAutoscaler` is KEDA's Kafka scaler with the HPA
+(`analysis.simulation.lag_autoscaler`) and a sticky assignor. It reproduces KEDA 2's behavior under
+faults: no metric while a partition has no leader, so that the HPA keeps the replica count; the log's
+end as the lag of a partition without a commit (`offsetResetPolicy: earliest`). `patient` is
+`excludePersistentLag`: a partition without a commit since the last poll counts as lag 0.
 """
 
 from collections.abc import Iterable
@@ -32,15 +32,15 @@ EPOCH = 1.8e9  # seconds, of the month's beginning
 
 
 @dataclass
-class Side:
-    """Results of a side besides the world's figures."""
+class AutoscalerResults:
+    """Results of an autoscaler besides the world's figures."""
 
     scalings: int = 0
     reasons: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
 
 
-class Steered:
-    """Trimtab's side: the monitor, control topic store and clock of the sidecar's loop."""
+class TrimtabAutoscaler:
+    """Trimtab: the monitor, control topic store and clock of the sidecar's loop."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -51,7 +51,7 @@ class Steered:
         self._load = Load()
         self._moving = False
         self._group: tuple[int, ObservedGroup] = (-1, ObservedGroup())
-        self.side = Side()
+        self.results = AutoscalerResults()
         parts = LoopCollaborators(self, self, self._target, (self._record_reasons,))
         self._loop = ControlLoop(self._settings, parts, self)
         size = dict.fromkeys(world.month.stream.partitions, (RECORD,))
@@ -77,7 +77,7 @@ class Steered:
         return dict(place_partitions(self._world.group(plan.draining), self._load, policy).assignment)
 
     def _record_reasons(self, report: IterationReport) -> None:
-        self.side.reasons[self._world.tick] = report.decision.reasons
+        self.results.reasons[self._world.tick] = report.decision.reasons
 
     # interface of a clock
 
@@ -105,9 +105,9 @@ class Steered:
             committed_offsets=commits if world.coordinated() else None,
         )
         estimate = self._estimator.estimate_load(world.now, readings, group)
-        trouble = () if world.coordinated() else ("group: the coordinator is away",)
+        errors = () if world.coordinated() else ("group: the coordinator is away",)
         return GroupMeasurement(
-            estimate.write_rates, group, {}, trouble, estimate.consumption_rates, estimate.stuck_partitions
+            estimate.write_rates, group, {}, errors, estimate.consumption_rates, estimate.stuck_partitions
         )
 
     def describe_group(self) -> ObservedGroup:
@@ -127,19 +127,19 @@ class Steered:
         return self._plan
 
     def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
-        speeds: dict[TopicPartition, float | None] = {}
-        swings: dict[TopicPartition, float | None] = {}
+        write_rates: dict[TopicPartition, float | None] = {}
+        deviations: dict[TopicPartition, float | None] = {}
         for value in values:
             if isinstance(value, GroupPlan):
                 if self._plan is not None:
-                    self.side.scalings += self._plan.replicas != value.replicas
+                    self.results.scalings += self._plan.replicas != value.replicas
                 self._plan = value
                 continue
-            for number, speed in value.partitions.items():
-                speeds[TopicPartition(value.topic, number)] = speed.weight
-                swings[TopicPartition(value.topic, number)] = speed.stddev_bytes_per_s
-        if speeds:
-            self._load = Load(speeds, deviations=swings)
+            for number, rate in value.partitions.items():
+                write_rates[TopicPartition(value.topic, number)] = rate.weight
+                deviations[TopicPartition(value.topic, number)] = rate.stddev_bytes_per_s
+        if write_rates:
+            self._load = Load(write_rates, deviations=deviations)
 
 
 def _settings(world: World) -> SidecarSettings:
@@ -170,8 +170,8 @@ def _offsets(
     return {p: v for p, v, k in zip(names, values, known.tolist(), strict=True) if k}
 
 
-class Scaled:
-    """The lag-threshold autoscaler's side; `threshold` is in seconds of a consumer's capacity."""
+class KedaAutoscaler:
+    """The lag-threshold autoscaler; `threshold` is in seconds of a consumer's capacity."""
 
     def __init__(self, world: World, threshold: float, *, patient: bool = False) -> None:
         self._world = world
@@ -182,7 +182,7 @@ class Scaled:
         self._load = Load(dict.fromkeys(world.month.stream.partitions, 1.0))
         self._started: tuple[str, ...] = ()
         self._before: FloatArray | None = None
-        self.side = Side()
+        self.results = AutoscalerResults()
 
     def turn(self) -> None:
         """Run a sync of the HPA and a tick of the group."""
@@ -190,7 +190,7 @@ class Scaled:
         if lag is not None:
             self._scaler.decide_replicas(self._world.now, lag)
         count = self._scaler.replicas
-        self.side.scalings += count != before
+        self.results.scalings += count != before
         names = tuple(f"pod-{n:02}" for n in range(count))
         joined = set(names) & set(self._started or names)
         self._started = names

@@ -84,12 +84,12 @@ def month(days: float, partitions: int, setup: SimulationSetup, seed: int) -> Mo
     """Return a month of `days` days; two thirds of the partitions belong to the topic that remains."""
     ticks = round(days * DAY / setup.tick)
     shape = ZipfLoad(partitions, ticks, setup.capacity, day=DAY / setup.tick, load=0.16, noise=0.02)
-    speeds = shape.generate_stream(np.random.default_rng(seed)).rates
+    write_rates = shape.generate_stream(np.random.default_rng(seed)).rates
     gone = partitions // 3
     names = [TopicPartition(DELETED, n) for n in range(gone)]
     names += [TopicPartition(KEPT, n) for n in range(partitions - gone)]
     kept = np.arange(partitions) >= gone
-    busy = speeds.mean(axis=0)
+    busy = write_rates.mean(axis=0)
     quiet = kept & (busy <= np.sort(busy[kept])[5])
     middle = np.arange(partitions) == np.argsort(np.where(kept, busy, np.inf))[kept.sum() // 2]
     hit = {
@@ -99,9 +99,9 @@ def month(days: float, partitions: int, setup: SimulationSetup, seed: int) -> Mo
         Kind.TOPIC: ~kept,
     }
     faults = {kind: _fault(kind, hit[kind], ticks, setup.tick) for kind in Kind}
-    _written(speeds, faults)
-    filled = np.nansum(speeds, axis=1) / (setup.capacity * setup.headroom)
-    return Month(WriteRateStream(tuple(names), speeds), faults, np.maximum(LEAST, np.ceil(filled)))
+    _written(write_rates, faults)
+    filled = np.nansum(write_rates, axis=1) / (setup.capacity * setup.headroom)
+    return Month(WriteRateStream(tuple(names), write_rates), faults, np.maximum(LEAST, np.ceil(filled)))
 
 
 def _fault(kind: Kind, hit: BoolArray, ticks: int, tick: float) -> Fault:
@@ -111,14 +111,14 @@ def _fault(kind: Kind, hit: BoolArray, ticks: int, tick: float) -> Fault:
     return Fault(kind, begin, begin + lasts, begin + lasts + after, hit)
 
 
-def _written(speeds: FloatArray, faults: Mapping[Kind, Fault]) -> None:
+def _written(write_rates: FloatArray, faults: Mapping[Kind, Fault]) -> None:
     """Return the write rates with the faults applied."""
     broker, offsets, topic = faults[Kind.BROKER], faults[Kind.OFFSETS], faults[Kind.TOPIC]
     caught_up = broker.end + 2 * (broker.end - broker.begin)
-    speeds[broker.end : caught_up, broker.hit] *= 1.5
-    speeds[broker.begin : broker.end, broker.hit] = 0.0
-    speeds[offsets.begin : offsets.end, offsets.hit] = 0.0
-    speeds[topic.begin :, topic.hit] = np.nan
+    write_rates[broker.end : caught_up, broker.hit] *= 1.5
+    write_rates[broker.begin : broker.end, broker.hit] = 0.0
+    write_rates[offsets.begin : offsets.end, offsets.hit] = 0.0
+    write_rates[topic.begin :, topic.hit] = np.nan
 
 
 @dataclass
@@ -214,9 +214,9 @@ class World:
 
     def _commit(self) -> None:
         """Commit half an interval behind the read position; commits never decrease."""
-        speeds = np.nan_to_num(self.month.stream.rates[self.tick], nan=0.0)
+        write_rates = np.nan_to_num(self.month.stream.rates[self.tick], nan=0.0)
         read = self._queues.written - self._queues.backlog
-        behind = read - speeds * self.setup.commit / 2
+        behind = read - write_rates * self.setup.commit / 2
         self._committed = np.maximum(self._committed, behind)
 
     def _read(self, before: Mapping[TopicPartition, str], replicas: int) -> None:

@@ -12,18 +12,18 @@ TICK = 2.0
 TURN = 0.05
 """Seconds of records that the producer writes at once."""
 
-Speeds: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+WriteRates: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 """Bytes/s, ticks x partitions."""
 
 
-def produce(bootstrap: str, topic: str, speeds: Speeds, size: int) -> list[float]:
+def produce(bootstrap: str, topic: str, write_rates: WriteRates, size: int) -> list[float]:
     """Write the load; return the production time of each record, in seconds since the epoch."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     body, written = b"x" * size, list[float]()
-    owed = np.zeros(speeds.shape[1])
+    owed = np.zeros(write_rates.shape[1])
     pause, begin = Event(), monotonic()
-    for turn in range(int(len(speeds) * TICK / TURN)):
-        owed += speeds[int(turn * TURN / TICK)] * TURN / size
+    for turn in range(int(len(write_rates) * TICK / TURN)):
+        owed += write_rates[int(turn * TURN / TICK)] * TURN / size
         now = time()
         for partition in np.flatnonzero(owed >= 1).tolist():
             for _ in range(int(owed[partition])):
