@@ -45,10 +45,8 @@ FIGURE_COLUMNS: Final = ("partitions", "writing", "required", "capacity", "fill"
 
 def top(options: TopOptions) -> None:
     """Print a group's status, once or until a signal. Raises SettingError, BrokerTimeoutError."""
-    interval, window = (
-        parse_seconds(options.interval, "--interval"),
-        parse_seconds(options.window, "--window"),
-    )
+    interval = parse_seconds(options.interval, "--interval")
+    window = parse_seconds(options.window, "--window")
     if interval <= 0 or window <= 0:
         raise SettingError("--interval and --window must be above 0")
     measure = {"window": window, "interval": window / TOP_READINGS_PER_WINDOW}
@@ -160,7 +158,8 @@ def format_figures(consumer: ConsumerStatus) -> tuple[str, ...]:
 
 def format_heading(status: GroupStatus, group: str) -> str:
     """Return the first line: replicas, partitions, rates and backlog of the group."""
-    load, traffic = status.total_load, status.cross_rack_traffic
+    load = status.total_load
+    traffic = status.cross_rack_traffic
     planned, desired = format_count(status.planned), format_count(status.desired)
     counts = f"{status.running} running, {planned} planned, {desired} desired"
     unowned = f", {status.unowned_partitions} of them unowned" if status.unowned_partitions else ""

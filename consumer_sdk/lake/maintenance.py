@@ -151,7 +151,9 @@ def compact_table(
             f"{table}: compaction", lambda: maintenance.rewrite_small_files(table, target)
         )
         replaced = done.old_files
-        old, new, size = old + replaced.files, new + done.new_files, size + replaced.bytes
+        old += replaced.files
+        new += done.new_files
+        size += replaced.bytes
         # A full round that leaves as many files would repeat for ever.
         if replaced.files < MAX_FILES_PER_ROUND or done.new_files >= replaced.files:
             break

@@ -128,7 +128,8 @@ def select_largest_moves(plan: PlacementPlan | None) -> tuple[Move, ...]:
 
 def compute_totals(observation: Observation) -> DecisionMetrics:
     """Return the totals over known values; None where none is known."""
-    loads, queue = observation.write_rates.values(), observation.queue
+    loads = observation.write_rates.values()
+    queue = observation.queue
     written = [s.bytes_per_s for s in loads if s.bytes_per_s is not None]
     weights = [s.weight for s in loads if s.weight is not None]
     backlog = [s.backlog_bytes for s in loads if s.backlog_bytes is not None]

@@ -85,7 +85,8 @@ class GroupModel:
 
     def build_load(self, *, unknown_as_zero: bool = False) -> Load:
         """Return the load of a placement; the assignor estimates unknown rates."""
-        default, loads = 0.0 if unknown_as_zero else None, self.write_rates.items()
+        default = 0.0 if unknown_as_zero else None
+        loads = self.write_rates.items()
         rates = {p: default if s.weight is None else s.weight for p, s in loads}
         lags = {p: s.backlog_records for p, s in loads if s.backlog_records is not None}
         return Load(rates, lags, {p: s.stddev_bytes_per_s for p, s in loads})
@@ -161,7 +162,8 @@ class GroupModel:
 
     def describe_partition_limit(self, recommended: int | None) -> str | None:
         """Return why a queue on a consumer group cannot use another worker; None if it can."""
-        queue, partitions = self.observation.queue, len(self.write_rates)
+        queue = self.observation.queue
+        partitions = len(self.write_rates)
         if queue is None or self.is_share_group or recommended is None:
             return None
         if recommended < partitions or partitions >= self.policy.max_replicas:
@@ -179,7 +181,8 @@ class GroupModel:
         backlogs = {p: self.write_rates[p].backlog_bytes or 0.0 for p in stuck}
         first = min(backlogs, key=lambda p: (-backlogs[p], p))
         owners = (m.instance for m in self.observation.group.members if first in m.owned_partitions)
-        owner, window = next(owners, "no consumer"), self.policy.scale_up_evaluation_window
+        owner = next(owners, "no consumer")
+        window = self.policy.scale_up_evaluation_window
         more = f" (and {len(backlogs) - 1} more)" if len(backlogs) > 1 else ""
         return (
             f"{first}{more} is stuck: {owner} has committed nothing of it for {window:.0f} s, "
@@ -189,7 +192,8 @@ class GroupModel:
 
     def compute_cross_rack_traffic(self) -> CrossRackTraffic | None:
         """Return the cross-rack traffic of the current placement; None if no member has a rack."""
-        members, racks = self.observation.group.members, self.observation.replica_racks
+        members = self.observation.group.members
+        racks = self.observation.replica_racks
         return compute_cross_rack_traffic(members, self.write_rates, racks)
 
     def weighs_racks(self) -> bool:

@@ -39,7 +39,8 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
     planned, desired = context.plan.replicas, context.recommendation.desired
     if desired >= planned:
         return None
-    rules, model = context.policy.scale_down, context.model
+    rules = context.policy.scale_down
+    model = context.model
     count = limit_scale_down(rules, planned, desired, context.memory.scale_events, context.now)
     blocker = model.explain_pause(Direction.DOWN) or context.explain_cooldown() or model.explain_instability()
     if blocker is None and count >= planned:
@@ -80,7 +81,8 @@ def stop_last_replicas(context: DecisionContext) -> DecisionStep | None:
 
 def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
     """Publish learned capacities that differ enough from those in force."""
-    default, published = context.policy.placement.capacity, context.plan.capacities
+    default = context.policy.placement.capacity
+    published = context.plan.capacities
     learned = {n: c for n, c in context.memory.learned_capacities.items() if n in context.model.active}
     changed = {
         n: c for n, c in learned.items() if abs(c / published.get(n, default) - 1) >= CAPACITY_TOLERANCE
@@ -95,7 +97,8 @@ def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
 
 def request_placement(context: DecisionContext) -> DecisionStep | None:
     """Request a new placement if the current one overfills a consumer and a better one exists."""
-    model, before = context.model, context.model.compute_overflow()
+    model = context.model
+    before = context.model.compute_overflow()
     if before <= 0 or model.unknown_partitions:
         return None
     pending = model.find_unjoined_replicas(context.now)  # their join makes a new placement anyway
@@ -122,7 +125,8 @@ def _explain_policy_limit(select: SelectPolicy, setting: str) -> str:
 
 
 def _describe_demand(context: DecisionContext) -> str:
-    policy, required = context.policy, compute_totals(context.observation).required_rate
+    policy = context.policy
+    required = compute_totals(context.observation).required_rate
     if not context.plan.replicas:
         active = is_active(context.model.write_rates)
         return "records to read" if active else f"no records known, but min is {policy.min_replicas}"

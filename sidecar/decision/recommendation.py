@@ -85,7 +85,8 @@ def prepare_recommendations(
 def _record_iteration(
     model: GroupModel, memory: DecisionMemory, now: float, *, is_load_known: bool
 ) -> DecisionMemory:
-    idle, lacking = is_idle(model.write_rates), len(model.active) < model.plan.replicas
+    idle = is_idle(model.write_rates)
+    lacking = len(model.active) < model.plan.replicas
     memory = replace(
         memory,
         unknown_iterations=0 if is_load_known else memory.unknown_iterations + 1,
@@ -138,23 +139,27 @@ def _apply_tolerance(
     """Apply rules 2, 3, 5 and the limits; return the count and why it was held back."""
     if recommended is None:
         return _apply_fallback(model.policy, current, unknown_iterations)
-    clamp, desired = model.policy.clamp_replicas, model.policy.clamp_replicas(recommended)
+    policy = model.policy
+    desired = policy.clamp_replicas(recommended)
     if desired == current:
         return current, ()
     within = (f"{desired} is within the tolerance",)
     if desired > current:
-        fits = clamp(_count_required_replicas(model, 1 + model.policy.scale_up.tolerance)) <= current
+        required = _count_required_replicas(model, 1 + policy.scale_up.tolerance)
+        fits = policy.clamp_replicas(required) <= current
         return (current, within) if fits else (desired, ())
     if model.unknown_partitions:
         return current, (f"{len(model.unknown_partitions)} partitions are unknown: no scale-down",)
-    careful = max(desired, clamp(_count_required_replicas(model, 1 - model.policy.scale_down.tolerance)))
+    required = _count_required_replicas(model, 1 - policy.scale_down.tolerance)
+    careful = max(desired, policy.clamp_replicas(required))
     return min(current, careful), within if careful >= current else ()
 
 
 def _apply_fallback(
     policy: AutoscalingPolicy, current: int, unknown_iterations: int
 ) -> tuple[int, tuple[str, ...]]:
-    fallback, reason = policy.fallback, "no write rate is known"
+    fallback = policy.fallback
+    reason = "no write rate is known"
     if unknown_iterations < fallback.failure_threshold or fallback.behavior is FallbackBehavior.CURRENT:
         return current, (reason,)
     count = policy.clamp_replicas(fallback.resolve_replicas(current))
@@ -173,7 +178,8 @@ def _stabilize(memory: DecisionMemory, policy: AutoscalingPolicy, current: int, 
 def _apply_suspension(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory, now: float
 ) -> ReplicaRecommendation:
-    suspension, most = memory.scale_up_suspension, max(model.plan.replicas, model.policy.min_replicas)
+    suspension = memory.scale_up_suspension
+    most = max(model.plan.replicas, model.policy.min_replicas)
     if suspension is None or recommendation.desired <= most:
         return recommendation
     warning = f"{suspension.reason}; retried in {suspension.until - now:.0f} s"
@@ -183,7 +189,8 @@ def _apply_suspension(
 def _add_slo_warning(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory
 ) -> ReplicaRecommendation:
-    slo, freshness = model.policy.freshness_slo, estimate_freshness(memory.age_samples)
+    slo = model.policy.freshness_slo
+    freshness = estimate_freshness(memory.age_samples)
     miss = None if slo is None or freshness is None else freshness.describe_slo_miss(slo)
     return (
         recommendation if miss is None else replace(recommendation, warnings=(*recommendation.warnings, miss))
@@ -199,7 +206,8 @@ def _apply_scale_to_zero(
         return _scale_from_zero(model, recommendation)
     if memory.idle_since is None or recommendation.desired > 1:
         return recommendation
-    idle, limit = now - memory.idle_since, model.policy.idle_after
+    idle = now - memory.idle_since
+    limit = model.policy.idle_after
     if idle >= limit:
         return replace(recommendation, bounded=0, desired=0)
     note = f"idle for {idle:.0f} s, the last replica stops after {limit:.0f} s"

@@ -82,7 +82,8 @@ def build_explanation_body(
 
 def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
     """Explain the replica count, one sentence per item."""
-    last, change = explanation.decision, explanation.last_change
+    last = explanation.decision
+    change = explanation.last_change
     lines = [_describe_replicas(last, now), *_describe_load(last), *_describe_limits(last)]
     if last.action is ScalingAction.HOLD:
         lines.append(f"Last decision: no change: {last.reason_text}.")
@@ -104,7 +105,8 @@ def explain_placement(explanation: Explanation, now: float) -> tuple[str, ...]:
     if explanation.decision.metrics.queue_kind == QueueKind.SHARE:
         return ("The broker delivers messages of every partition to every worker: no placement.",)
     # a decision expects moves; later iterations observe them, after the group has rebalanced
-    planned, observed = explanation.last_plan_with_moves, explanation.last_observed_moves
+    planned = explanation.last_plan_with_moves
+    observed = explanation.last_observed_moves
     lines = list[str]()
     if planned is not None:
         n = planned.metrics
@@ -136,7 +138,8 @@ def explain_alternatives(alternatives: Iterable[AlternativeCount], current: int)
 
 def format_decision_line(record: DecisionRecord) -> str:
     """Return a decision of the history in one line, without its time."""
-    n, count = record.metrics, record.observed_move_count
+    n = record.metrics
+    count = record.observed_move_count
     iterations = f", {record.iterations} iterations" if record.iterations > 1 else ""
     moves = f", {_count_partitions(count)} moved" if count else ""
     return (
@@ -155,7 +158,8 @@ def _describe_replicas(last: DecisionRecord, now: float) -> str:
 
 
 def _describe_load(last: DecisionRecord) -> Iterable[str]:
-    n, usable = last.metrics, last.usable_capacity
+    n = last.metrics
+    usable = last.usable_capacity
     if n.queue_summary is not None:
         yield f"Queue of kind {n.queue_kind}: {n.queue_summary}."
     if n.required_rate is None:

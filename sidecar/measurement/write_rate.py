@@ -137,8 +137,10 @@ class WriteRateMeter:
 
     def add_readings(self, time: float, readings: OffsetReadings) -> "WriteRateMeter":
         """Return the meter with readings added."""
-        committed, sizes = readings.committed_offsets or {}, readings.log_sizes or {}
-        log_sizes, commits = self.log_size_window, self.commit_window
+        committed = readings.committed_offsets or {}
+        sizes = readings.log_sizes or {}
+        log_sizes = self.log_size_window
+        commits = self.commit_window
         new = committed.keys() - self.ever_committed  # mostly empty: no copy of a large set
         return replace(
             self,
@@ -151,7 +153,8 @@ class WriteRateMeter:
     def measure_partitions(self, readings: OffsetReadings) -> dict[TopicPartition, PartitionLoad]:
         """Return write rate and backlog of every partition of the readings."""
         records = self.end_offset_window.compute_rates(readings.partitions)
-        sizes, window = self._mean_sizes(readings), self.log_size_window
+        sizes = self._mean_sizes(readings)
+        window = self.log_size_window
         byte_rates = None if window is None else window.compute_rates(readings.partitions)
         measured: dict[TopicPartition, PartitionLoad] = {}
         for p in readings.partitions:
