@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 
 from faults.check import record
 
-SWING: Final = 15.0  # seconds between two changes of the rate
+RATE_CHANGE_S: Final = 15.0  # seconds between two changes of the rate
 RATES: Final = (100.0, 200.0, 400.0)  # records/s
 TICK: Final = 0.02
 
@@ -54,7 +54,7 @@ class Traffic:
             now = monotonic()
             if self.rate is not None:
                 rate = self.rate
-            elif now - changed > SWING:
+            elif now - changed > RATE_CHANGE_S:
                 rate, changed = self._rng.choice(RATES), now
             owed, last = min(owed + (now - last) * rate, 2 * rate), now
             while owed >= 1:

@@ -297,7 +297,7 @@ class Group:
     def _expire(self, member: SimulatedGroupMember) -> None:
         member.watched = False
         if self.members.get(member.id) is not member or member.waits:
-            return  # who waits for an answer is not expired
+            return  # a member that waits for a response does not expire
         if self.hub.now - member.heard >= self.session_timeout:
             self._remove(member, "was silent for a session timeout")
         else:

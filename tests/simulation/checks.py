@@ -207,7 +207,7 @@ class Checks:
             if worker.alive and worker.reads():
                 for partition in worker.owned():
                     owners[partition].append(worker.name)
-        return [f"{p} has {o or 'nobody'}" for p, o in sorted(owners.items()) if len(o) != 1]
+        return [f"{p} has {o or 'no owner'}" for p, o in sorted(owners.items()) if len(o) != 1]
 
     def incomplete(self, tables: Iterable[Content]) -> None:
         """Check again for records that no table has."""
