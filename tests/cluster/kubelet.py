@@ -26,7 +26,7 @@ NODE: Final = "test-node"
 ZONE: Final = "zone-a"
 TICK: Final = 0.1
 CONDITIONS: Final = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
-GONE: Final = (404, 409, 422)  # somebody else was quicker
+GONE: Final = (404, 409, 422)  # another client was faster
 
 
 class Kubelet:

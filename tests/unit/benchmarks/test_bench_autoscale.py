@@ -98,7 +98,7 @@ def test_the_hardest_of_several_is_held_against_us(module: ModuleType) -> None:
 def test_without_programs_it_says_how_to_get_them(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is built and nothing is measured; what is missing is named."""
+    """Nothing is built and nothing is measured; missing programs are named."""
     del module
     bench = import_module("bench_autoscale")
     monkeypatch.setattr(bench, "there", lambda _: None)
