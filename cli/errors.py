@@ -23,10 +23,10 @@ class NoDecisionsError(CallerError):
 
 
 class GroupNotFoundError(CallerError):
-    """The group has no members, commits, plan or decisions; `trouble` lists other problems."""
+    """The group has no members, commits, plan or decisions; `errors` lists other problems."""
 
-    def __init__(self, group: str, trouble: Iterable[str] = ()) -> None:
-        also = "".join(f"; {one}" for one in trouble)
+    def __init__(self, group: str, errors: Iterable[str] = ()) -> None:
+        also = "".join(f"; {one}" for one in errors)
         super().__init__(
             f"there is no group {group!r}: no member, no commit, no plan and no decision{also}; is "
             "its name right (kafka-groups.sh --list)? For a share group, set queue: share in --config"

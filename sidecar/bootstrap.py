@@ -62,7 +62,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             connected.target,
             (web_server, LogReporter(), *connected.reporters, *recorders),
             certifier,
-            connected.read_external_scaling,
+            connected.read_target_status,
             leadership,
         )
         yield ControlLoop(settings, collaborators, clock)
@@ -129,7 +129,7 @@ def _connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -
     assert state_dir is not None, "settings check that target=process has a state folder"
     processes = ProcessTarget(settings.worker_argv, state_dir, clock, settings.worker_stop_timeout)
     stack.callback(processes.close)
-    return ConnectedTarget(processes, processes.read_external_scaling)
+    return ConnectedTarget(processes, processes.read_target_status)
 
 
 def _require_extra(extra: str, *modules: str) -> None:

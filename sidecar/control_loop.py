@@ -25,11 +25,11 @@ from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, r
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupObserver
 from trimtab.sidecar.measurement.handover_time import HandoverTracker
 from trimtab.sidecar.measurement.observation import (
-    ExternalScaling,
     GroupState,
     Observation,
     ObservedGroup,
     ReplicaInstance,
+    TargetStatus,
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.settings.settings import SidecarSettings
@@ -64,7 +64,7 @@ class LoopCollaborators:
     target: ReplicaTarget
     reporters: Sequence[Reporter] = ()
     certifier: "DecisionCertifier | None" = None
-    read_external_scaling: Callable[[], ExternalScaling] = ExternalScaling  # as of the last replica list
+    read_target_status: Callable[[], TargetStatus] = TargetStatus  # as of the last replica list
     leadership: Leadership = field(default_factory=SoleLeader)
 
 
@@ -101,8 +101,8 @@ class ControlLoop:
         self._was_leader = self._collaborators.leadership.is_leader()
         if not self._was_leader:
             return self._stand_by(measurement, started_at)
-        trouble = [*measurement.trouble, *self._load_plan(), *self._publish_write_rates(measurement)]
-        observation = self._build_observation(measurement, measurement.group, trouble)
+        errors = [*measurement.errors, *self._load_plan(), *self._publish_write_rates(measurement)]
+        observation = self._build_observation(measurement, measurement.group, errors)
         now = self._clock.wall()
         memory = self._memory
         decided_at = self._clock.monotonic()
@@ -118,7 +118,7 @@ class ControlLoop:
             is_group_known=measurement.group.state is not GroupState.UNKNOWN and self._plan_known,
             decision_seconds=decision_seconds,
             iteration_seconds=self._clock.monotonic() - started_at,
-            trouble=observation.trouble,
+            errors=observation.errors,
             learned_capacities=self._memory.learned_capacities,
             scale_up_suspended=self._memory.scale_up_suspension is not None,
             certificate=self._certify(observation),
@@ -155,7 +155,7 @@ class ControlLoop:
             is_group_known=measurement.group.state is not GroupState.UNKNOWN,
             decision_seconds=0.0,
             iteration_seconds=self._clock.monotonic() - started_at,
-            trouble=measurement.trouble,
+            errors=measurement.errors,
             is_leader=False,
         )
         self._report(report, measurement)
@@ -193,12 +193,12 @@ class ControlLoop:
         return ()
 
     def _build_observation(
-        self, measurement: GroupMeasurement | Observation, group: ObservedGroup, trouble: list[str]
+        self, measurement: GroupMeasurement | Observation, group: ObservedGroup, errors: list[str]
     ) -> Observation:
-        replicas = self._list_replicas(group, trouble)
+        replicas = self._list_replicas(group, errors)
         managed = () if self._policy.advisory else replicas or ()
         alive = [i.name for i in managed if i.alive]
-        external = self._collaborators.read_external_scaling()
+        target_status = self._collaborators.read_target_status()
         return Observation(
             write_rates=measurement.write_rates,
             consumption_rates=measurement.consumption_rates,
@@ -209,28 +209,28 @@ class ControlLoop:
             replicas=replicas,
             plan=self._plan,
             plan_known=self._plan_known,
-            pending_restarts=self._list_pending_restarts(alive, trouble),
-            external_scaling=external,
-            trouble=(*trouble, *external.trouble),
+            pending_restarts=self._list_pending_restarts(alive, errors),
+            target_status=target_status,
+            errors=(*errors, *target_status.errors),
         )
 
-    def _list_replicas(self, group: ObservedGroup, trouble: list[str]) -> tuple[ReplicaInstance, ...] | None:
+    def _list_replicas(self, group: ObservedGroup, errors: list[str]) -> tuple[ReplicaInstance, ...] | None:
         if self._policy.advisory:  # without a target each member counts as a replica
             names = sorted(r.instance for r in distinguish_members(group).members)
             return tuple(ReplicaInstance(name, alive=True, started_at=0.0) for name in names)
         try:
             return self._collaborators.target.list_replicas()
         except PeerError as error:
-            trouble.append(str(error))
+            errors.append(str(error))
             return None
 
-    def _list_pending_restarts(self, alive: Sequence[str], trouble: list[str]) -> tuple[str, ...]:
+    def _list_pending_restarts(self, alive: Sequence[str], errors: list[str]) -> tuple[str, ...]:
         # `trimtab sidecar restart` leaves its request in the state folder. The loop reads it, not the
         # target: a restart is decided here, and a target only starts and stops replicas.
         try:
             return list_pending_restarts(self._settings.state_dir, alive) if alive else ()
         except PeerError as error:
-            trouble.append(str(error))
+            errors.append(str(error))
             return ()
 
     def _recheck(

@@ -134,13 +134,13 @@ def log_round(outcome: RebalanceRound) -> None:
     if decision is None:
         return
     moves = DecidedMoves(decision)
-    crossing = decision.cross_rack_load
+    cross_rack = decision.cross_rack_load
     log.info(
         "decision %s: %d moves, R %.2f%s",
         outcome.decision_fingerprint,
         len(moves),
         decision.r_score,
-        "" if crossing is None else f", {format_rate(crossing)} crosses racks",
+        "" if cross_rack is None else f", {format_rate(cross_rack)} crosses racks",
     )
     for note in list_plan_notes(decision):
         log.warning("%s", note)

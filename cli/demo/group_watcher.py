@@ -101,8 +101,8 @@ class GroupWatcher:
 
     def take_snapshot(self) -> DemoSnapshot:
         """Observe once."""
-        group, trouble = self.brokers.describe_group()
-        owned = self._last_snapshot.owned if trouble else _partitions_by_instance(group)
+        group, errors = self.brokers.describe_group()
+        owned = self._last_snapshot.owned if errors else _partitions_by_instance(group)
         view = self._topics.build_leader_view()
         rates = {p: rate for p, rate in view.load.write_rates.items() if rate is not None}
         numbers, news = self._fetch_decisions()

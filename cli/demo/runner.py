@@ -198,7 +198,7 @@ class DemoRunner:
             return False
         ends = watcher.brokers.fetch_end_offsets(self._scenario.partitions)
         commits = watcher.brokers.fetch_group_commits().offsets
-        return not ends.trouble and all(commits.get(p, 0) >= end for p, end in ends.values.items())
+        return not ends.errors and all(commits.get(p, 0) >= end for p, end in ends.values.items())
 
     def _prove(self, watcher: GroupWatcher, producers: DemoProducers, java: str) -> proof.DeliveryProof:
         self._history.phase = "consumers flush and leave"
@@ -207,8 +207,8 @@ class DemoRunner:
         self._history.phase = "Spark checks every record"
         self._screen.refresh()
         ends = watcher.brokers.fetch_end_offsets(self._scenario.partitions)
-        if ends.trouble:
-            raise DemoFailedError(f"the broker returned no end offsets: {ends.trouble[0]}")
+        if ends.errors:
+            raise DemoFailedError(f"the broker returned no end offsets: {ends.errors[0]}")
         tables = [processes.table_name(self._scenario, topic) for topic in self._scenario.topics]
         task = {"warehouse": str(self._out / "lake"), "format": self._scenario.format, "java": java}
         stored = proof.query_tables(task | {"tables": tables}, self._out / "proof.log")

@@ -90,8 +90,8 @@ def format_explanation(
 def _read_snapshot(settings: SidecarSettings) -> LiveGroupSnapshot:
     with closing(LiveGroupReader(settings, SystemClock(), capacity_known=False)) as reader:
         snapshot = reader.read_snapshot()
-    if not snapshot.decisions and snapshot.trouble:  # trouble beside decisions: they suffice
-        raise BrokerTimeoutError("; ".join(snapshot.trouble))
+    if not snapshot.decisions and snapshot.errors:  # errors beside decisions: they suffice
+        raise BrokerTimeoutError("; ".join(snapshot.errors))
     return snapshot
 
 

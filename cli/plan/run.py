@@ -209,8 +209,8 @@ def _print_outcomes(
 
 
 def _format_heading(body: Mapping[str, Any]) -> str:
-    crossing = body["cross_rack_bytes_per_s"]
-    racks = "" if crossing is None else f", {format_rate(crossing)} across racks"
+    cross_rack = body["cross_rack_bytes_per_s"]
+    racks = "" if cross_rack is None else f", {format_rate(cross_rack)} across racks"
     return (
         f"group {body['group']} ({body['state']}): {body['members']} members, "
         f"{body['partitions']} partitions, {body['unknown']} of them unknown; "

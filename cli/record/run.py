@@ -113,8 +113,8 @@ class _MeasuredTicks:
         """Return a tick once a window has passed. Raises BrokerTimeoutError, SidecarSettingError."""
         reading = self.monitor.measure()
         now = self.clock.monotonic()
-        if not reading.write_rates and reading.trouble:
-            raise BrokerTimeoutError("; ".join(reading.trouble))
+        if not reading.write_rates and reading.errors:
+            raise BrokerTimeoutError("; ".join(reading.errors))
         if not reading.write_rates and self.last_tick_at is None:  # later on topics may be deleted
             raise SidecarSettingError(
                 "the group reads nothing and never committed; is its name right? "

@@ -82,8 +82,8 @@ def _read_settled(read_snapshot: SnapshotReader, window: float, wait: Wait) -> G
 
 
 def _require_answer(snapshot: LiveGroupSnapshot) -> LiveGroupSnapshot:
-    if snapshot.group.state is GroupState.UNKNOWN and snapshot.trouble:
-        raise BrokerTimeoutError("; ".join(snapshot.trouble))
+    if snapshot.group.state is GroupState.UNKNOWN and snapshot.errors:
+        raise BrokerTimeoutError("; ".join(snapshot.errors))
     return snapshot
 
 
@@ -97,7 +97,7 @@ def _iterate_statuses(read_snapshot: SnapshotReader, interval: float, wait: Wait
 
 def _print_status(status: GroupStatus, group: str, output: PrintFormat) -> None:
     if status.is_absent:
-        raise GroupNotFoundError(group, status.trouble)
+        raise GroupNotFoundError(group, status.errors)
     if output is PrintFormat.JSON:
         typer.echo(json.dumps(build_status_body(status, group), indent=2))
     else:
@@ -120,12 +120,12 @@ def build_status_table(status: GroupStatus, group: str) -> RenderableType:
     for row in status.consumers:
         state = Text(row.state.value, style=STATE_COLOURS[row.state.value])
         table.add_row(Text(row.name), *map(Text, format_figures(row)), state)
-    trouble = [Text(text, style="red") for text in (*_explain_absence(status, group), *status.trouble)]
+    errors = [Text(text, style="red") for text in (*_explain_absence(status, group), *status.errors)]
     if status.is_unreachable or status.is_absent:
-        return Together(*trouble)
+        return Together(*errors)
     notes = () if status.cross_rack_traffic is None else status.cross_rack_traffic.notes
     heading = (Text(format_heading(status, group)), Text(status.sidecar_summary))
-    return Together(*heading, table, *map(Text, notes), *trouble)
+    return Together(*heading, table, *map(Text, notes), *errors)
 
 
 def _explain_absence(status: GroupStatus, group: str) -> tuple[str, ...]:

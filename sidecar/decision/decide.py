@@ -9,7 +9,7 @@ live replicas (target), so a restarted sidecar resumes where the previous one st
 
 Rules; the first that applies decides:
 
- 1. Blind: hold while the plan, the replicas or the group's members are unknown. Unknown write
+ 1. Unknown state: hold while the plan, the replicas or the group's members are unknown. Unknown write
     rates alone do not change the count (`recommendation`, rule 3); dead replicas are replaced.
  2. Announce: publish a new epoch if there is no plan, or heuristic, capacity or headroom changed.
     Publish a changed maximum batch age (`freshness`) in the same epoch.
@@ -112,31 +112,31 @@ def make_decision(
     # The loop may discard the decision when it observes again, so the memory does not count it as
     # executed yet: `record_execution` does.
     policy = policy.apply_schedule(now)
-    blind = _explain_blindness(observation)
-    if blind is not None:
-        decision = ScalingDecision(ScalingAction.HOLD, blind, compute_totals(observation))
-        return decision, _record_blind_iteration(observation, policy, memory, now)
+    unknown = _explain_unknown_state(observation)
+    if unknown is not None:
+        decision = ScalingDecision(ScalingAction.HOLD, unknown, compute_totals(observation))
+        return decision, _record_unknown_state(observation, policy, memory, now)
     if observation.plan is None:
         return _announce_first_plan(observation, policy, now, group), memory
     model = build_group_model(observation, policy, observation.plan)
     recommendation, memory = recommend_replicas(model, memory, now)
     context = DecisionContext(model, recommendation, memory, now)
     step = next(step for rule in DECISION_RULES if (step := rule(context)) is not None)
-    crossing = model.compute_cross_rack_traffic()
+    cross_rack = model.compute_cross_rack_traffic()
     shortfall = _explain_missing_replicas(context)
     warnings = (
         *recommendation.warnings,
         model.describe_oversized_partitions(),
         model.describe_partition_limit(recommendation.recommended),
         model.describe_stuck_partitions(),
-        *(crossing.notes if crossing is not None and model.weighs_racks() else ()),
+        *(cross_rack.notes if cross_rack is not None and model.weighs_racks() else ()),
     )
-    unmet = () if shortfall is None else (shortfall, *observation.trouble[:1])
+    unmet = () if shortfall is None else (shortfall, *observation.errors[:1])
     reasons = (*step.reasons, *unmet, *(text for text in warnings if text is not None))
     return ScalingDecision(
         step.action,
         reasons,
-        _build_metrics(context, step, crossing),
+        _build_metrics(context, step, cross_rack),
         step.plan,
         step.start_count,
         step.stop_names,
@@ -171,22 +171,22 @@ def record_execution(
             return begin_scale_up_evaluation(decision, observation, memory, now) if starts else memory
 
 
-def _explain_blindness(observation: Observation) -> tuple[str, ...] | None:
+def _explain_unknown_state(observation: Observation) -> tuple[str, ...] | None:
     if not observation.plan_known:
-        return ("the plan in force has not been read yet", *observation.trouble)
+        return ("the plan in force has not been read yet", *observation.errors)
     if observation.replicas is None:
-        return ("the replica target does not answer", *observation.trouble)
+        return ("the replica target does not answer", *observation.errors)
     if observation.group.state is GroupState.UNKNOWN:
-        return ("the group could not be described", *observation.trouble)
+        return ("the group could not be described", *observation.errors)
     return None
 
 
-def _record_blind_iteration(
+def _record_unknown_state(
     observation: Observation, policy: AutoscalingPolicy, memory: DecisionMemory, now: float
 ) -> DecisionMemory:
     if observation.plan is None:
         return memory
-    # The current count fills the windows, so that one blind iteration neither lowers nor raises them.
+    # The current count fills the windows, so that one unknown state neither lowers nor raises them.
     count = policy.clamp_replicas(observation.plan.replicas)
     memory = prepare_recommendations(memory, policy, count, now)
     return replace(
@@ -341,7 +341,7 @@ def _replace_missing_replicas(context: DecisionContext) -> DecisionStep | None:
 def _await_target(context: DecisionContext, reason: str) -> DecisionStep | None:
     """Wait for replicas the target starts; after the startup timeout, use those that run."""
     if _explain_missing_replicas(context) is None:
-        return hold(reason, "the target is starting the others", *context.observation.trouble[:1])
+        return hold(reason, "the target is starting the others", *context.observation.errors[:1])
     enough = max(context.recommendation.desired, len(context.model.active))
     if enough >= context.plan.replicas:
         return None
@@ -400,7 +400,7 @@ def _continue_restart(context: DecisionContext) -> DecisionStep | None:
 def _hold_replicas(context: DecisionContext) -> DecisionStep:
     recommendation = context.recommendation
     if recommendation.hold_reasons:
-        return hold(*recommendation.hold_reasons, *context.observation.trouble[:1])
+        return hold(*recommendation.hold_reasons, *context.observation.errors[:1])
     if recommendation.bounded != recommendation.desired:
         return hold(f"{recommendation.bounded} recommended, but not for the whole stabilization window")
     return hold(f"{context.plan.replicas} is the desired count")
@@ -429,7 +429,7 @@ DECISION_RULES: Final[Sequence[Callable[[DecisionContext], DecisionStep | None]]
 
 
 def _build_metrics(
-    context: DecisionContext, step: DecisionStep, crossing: CrossRackTraffic | None
+    context: DecisionContext, step: DecisionStep, cross_rack: CrossRackTraffic | None
 ) -> DecisionMetrics:
     model = context.model
     catch_up = context.policy.catch_up
@@ -448,7 +448,7 @@ def _build_metrics(
         max_fill=model.compute_max_fill(),
         r_score=0.0 if step.expected_plan is None else step.expected_plan.r_score,
         moves=0 if step.expected_plan is None else len(step.expected_plan.moves),
-        cross_rack_rate=None if crossing is None else crossing.load,
-        partitions_without_local_replica=None if crossing is None else crossing.without_local_replica,
-        racks_without_consumer=None if crossing is None else len(crossing.racks_without_members),
+        cross_rack_rate=None if cross_rack is None else cross_rack.load,
+        partitions_without_local_replica=None if cross_rack is None else cross_rack.without_local_replica,
+        racks_without_consumer=None if cross_rack is None else len(cross_rack.racks_without_members),
     )

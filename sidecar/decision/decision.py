@@ -106,12 +106,12 @@ class ScalingDecision:
         )
         load += f", {n.queue_summary}" if n.queue_summary else ""
         reading = "" if n.consumption_rate is None else f", consuming {format_rate(n.consumption_rate)}"
-        crossing = "" if n.cross_rack_rate is None else f", {format_rate(n.cross_rack_rate)} across racks"
+        cross_rack = "" if n.cross_rack_rate is None else f", {format_rate(n.cross_rack_rate)} across racks"
         unknown = n.unknown_partitions
         missing = f", {unknown} of {n.partitions} partitions unknown" if unknown else ""
         cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
         epoch = f", epoch {self.plan.epoch}" if self.plan else ""
-        figures = f"{n.replica_summary}; {load}{reading}{crossing}{missing}{cost}{epoch}"
+        figures = f"{n.replica_summary}; {load}{reading}{cross_rack}{missing}{cost}{epoch}"
         return f"{self.action}: {self.reason_text} ({figures})"
 
 

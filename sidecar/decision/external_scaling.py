@@ -14,7 +14,7 @@ from trimtab.sidecar.measurement.observation import RequestedReplicas
 
 def find_external_request(model: GroupModel) -> RequestedReplicas | None:
     """Return the external count; None if the count is ours, or as planned."""
-    requested = model.observation.external_scaling.requested
+    requested = model.observation.target_status.requested
     if requested is None or requested.is_ours or requested.requested_at <= model.plan.time:
         return None  # an older request: the plan was made with its knowledge
     # Draining replicas still run, so the target's count includes them.
@@ -23,7 +23,7 @@ def find_external_request(model: GroupModel) -> RequestedReplicas | None:
 
 def explain_external_pause(model: GroupModel) -> str | None:
     """Return the reason to pause; None without an external zero."""
-    requested = model.observation.external_scaling.requested
+    requested = model.observation.target_status.requested
     if requested is None or requested.is_ours or requested.count:
         return None
     if not requested.is_requester_known and not model.plan.replicas:
@@ -33,12 +33,12 @@ def explain_external_pause(model: GroupModel) -> str | None:
 
 def is_target_starting(model: GroupModel) -> bool:
     """Return whether the target already starts the replicas missing from the plan."""
-    requested = model.observation.external_scaling.requested  # None: the target replaces no dead replica
+    requested = model.observation.target_status.requested  # None: the target replaces no dead replica
     return requested is not None and requested.count >= model.plan.replicas + len(model.draining)
 
 
 def count_without_surge(model: GroupModel) -> int:
     """Return the number of active replicas without the temporary surge of a rollout."""
-    requested = model.observation.external_scaling.requested
+    requested = model.observation.target_status.requested
     # maxSurge starts pods beyond the count; adopting them would plan more replicas at each rollout.
     return len(model.active) if requested is None else min(len(model.active), requested.count)

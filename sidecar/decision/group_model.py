@@ -142,7 +142,7 @@ class GroupModel:
 
     def explain_pause(self, direction: Direction) -> str | None:
         """Return why this direction is paused; None if it is not."""
-        if self.observation.external_scaling.paused_direction in (direction, "all"):
+        if self.observation.target_status.paused_direction in (direction, "all"):
             return f"{direction} is paused at the target"
         paused = direction in self.policy.paused_directions
         return f"{direction} is paused by the settings" if paused else None

@@ -36,22 +36,22 @@ class LiveGroupReader:
         self._monitor.close()
 
     def read_snapshot(self) -> LiveGroupSnapshot:
-        """Read a snapshot; an unreachable broker is reported in `trouble`."""
+        """Read a snapshot; an unreachable broker is reported in `errors`."""
         now = self._clock.wall()
         try:
             plan = self._control_topics.read_plan()
             published = self._control_topics.read_write_rates()
             decisions = self._control_topics.read_decisions()
-            trouble = tuple[str, ...]()
+            errors = tuple[str, ...]()
             self._detect_share_group(decisions)
         except NoBrokersAvailableError as error:
             return self._build_empty_snapshot(now, str(error))
         except PeerError as error:
-            plan, published, decisions, trouble = None, {}, (), (str(error),)
+            plan, published, decisions, errors = None, {}, (), (str(error),)
         recent = select_recent_rates(published.values(), now)
         if recent:
             source, rates = SOURCE_PUBLISHED, recent
-            group, more = self._monitor.describe_group_with_trouble()
+            group, more = self._monitor.describe_group_with_errors()
             racks, unknown_racks = self._monitor.fetch_replica_racks(group, rates)
             more += unknown_racks
         else:
@@ -60,7 +60,7 @@ class LiveGroupReader:
             group = measured.group
             rates = dict(measured.write_rates)
             racks = measured.replica_racks
-            more = measured.trouble
+            more = measured.errors
         group = distinguish_members(group)
         known = self._list_known_consumers(now)
         draining = () if plan is None else plan.draining  # they leave on purpose
@@ -73,7 +73,7 @@ class LiveGroupReader:
             rate_source=source,
             plan=plan,
             decisions=decisions,
-            trouble=tuple(dict.fromkeys((*trouble, *more))),  # both may report the same outage
+            errors=tuple(dict.fromkeys((*errors, *more))),  # both may report the same outage
             known_consumers=known,
             capacity=self._capacity,
             replica_racks=racks,
@@ -82,13 +82,11 @@ class LiveGroupReader:
     def _list_known_consumers(self, now: float) -> frozenset[str]:
         return frozenset(n for n, at in self._last_seen.items() if now - at <= DEPARTED_CONSUMER_SHOWN_S)
 
-    def _build_empty_snapshot(self, now: float, trouble: str) -> LiveGroupSnapshot:
+    def _build_empty_snapshot(self, now: float, error: str) -> LiveGroupSnapshot:
         # without a broker every further request would wait for its timeout
         known = self._list_known_consumers(now)
         source = SOURCE_MEASURED
-        return LiveGroupSnapshot(
-            now, ObservedGroup(), {}, source, None, (), (trouble,), known, self._capacity
-        )
+        return LiveGroupSnapshot(now, ObservedGroup(), {}, source, None, (), (error,), known, self._capacity)
 
     def _detect_share_group(self, decisions: Sequence[DecisionRecord]) -> None:
         # so that `top` and `explain` work without the setting `queue`

@@ -42,7 +42,7 @@ class LiveGroupSnapshot:
     rate_source: str
     plan: GroupPlan | None = None
     decisions: tuple[DecisionRecord, ...] = ()
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     known_consumers: frozenset[str] = frozenset()  # of earlier snapshots
     capacity: float | None = None  # bytes/s, used without a plan
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
@@ -94,7 +94,7 @@ class GroupStatus:
     is_managed: bool  # by an active sidecar
     sidecar_ended: bool
     sidecar: str | None  # author of the last decision
-    trouble: tuple[str, ...]
+    errors: tuple[str, ...]
     cross_rack_traffic: CrossRackTraffic | None  # None if no consumer reports its rack
     queue_summary: str | None = None
     unreachable_since: float | None = None  # start of a broker outage, seconds since the epoch
@@ -102,7 +102,7 @@ class GroupStatus:
     @property
     def is_unreachable(self) -> bool:
         """Whether no broker responded."""
-        return self.state is GroupState.UNKNOWN and not self.total_load.partitions and bool(self.trouble)
+        return self.state is GroupState.UNKNOWN and not self.total_load.partitions and bool(self.errors)
 
     @property
     def is_absent(self) -> bool:
@@ -149,7 +149,7 @@ def keep_last_status(previous: GroupStatus | None, new: GroupStatus) -> GroupSta
     if previous is None:
         return replace(new, unreachable_since=new.time)
     since = new.time if previous.unreachable_since is None else previous.unreachable_since
-    return replace(previous, unreachable_since=since, trouble=new.trouble)
+    return replace(previous, unreachable_since=since, errors=new.errors)
 
 
 def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
@@ -176,7 +176,7 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
         is_managed=current is not None,
         sidecar_ended=last is not None and last.is_final,
         sidecar=None if last is None or last.author is None else str(last.author),
-        trouble=snapshot.trouble,
+        errors=snapshot.errors,
         cross_rack_traffic=compute_cross_rack_traffic(group.members, rates, snapshot.replica_racks),
         queue_summary=None if current is None else current.metrics.queue_summary,
     )

@@ -92,13 +92,13 @@ def measure_baseline(
         if rates:
             source = SOURCE_PUBLISHED
             monitor.brokers.fetch_cluster_metadata()  # fetch_replica_racks reads it
-            group, trouble = monitor.describe_group_with_trouble()
+            group, errors = monitor.describe_group_with_errors()
         else:
             source = f"measured for {settings.window:g} s"
-            group, rates, trouble = _measure_window(monitor, settings, clock, report_progress)
+            group, rates, errors = _measure_window(monitor, settings, clock, report_progress)
         racks, _ = monitor.brokers.fetch_replica_racks(rates)
     if group.state is GroupState.UNKNOWN:
-        raise BrokerTimeoutError("; ".join(trouble) or "no broker answers")
+        raise BrokerTimeoutError("; ".join(errors) or "no broker answers")
     if not rates:
         raise SidecarSettingError(
             f"group {settings.group!r} reads nothing and never committed; is the name right? "
@@ -119,8 +119,8 @@ def _check_topics_exist(settings: SidecarSettings, monitor: GroupMonitor) -> Non
     if not settings.topics:
         return
     metadata = monitor.brokers.fetch_cluster_metadata()
-    if not metadata.leaders and metadata.trouble:
-        raise BrokerTimeoutError("; ".join(metadata.trouble))
+    if not metadata.leaders and metadata.errors:
+        raise BrokerTimeoutError("; ".join(metadata.errors))
     missing = match_topics(settings.topics, {p.topic for p in metadata.leaders})[1]
     if missing:
         reasons = "; ".join(map(monitor.brokers.explain_missing_topic, missing))
@@ -137,7 +137,7 @@ def _measure_window(
         clock.sleep(settings.window / READINGS_PER_WINDOW)
         measured = monitor.measure()
     report_progress(1.0)
-    return measured.group, measured.write_rates, measured.trouble
+    return measured.group, measured.write_rates, measured.errors
 
 
 def evaluate_heuristics(

@@ -1,6 +1,6 @@
 """Requests to the brokers by confluent-kafka: cluster metadata, offsets, and one group.
 
-1. A result may be partial: what no broker returned within the timeout is absent, and `trouble` says
+1. A result may be partial: what no broker returned within the timeout is absent, and `errors` says
    why. An unreachable broker neither stops the loop nor looks like an idle partition.
 2. A request to a group coordinator that is loading or moving is retried until the timeout.
 """
@@ -74,7 +74,7 @@ class ClusterMetadata:
     """Partitions and the brokers that lead them."""
 
     leaders: Mapping[TopicPartition, int]
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class PartitionOffsets:
     """Offsets by partition; absent without a response."""
 
     values: Mapping[TopicPartition, int]
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class GroupCommits:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     is_known: bool = True  # false without a response
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     lags: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])  # of a share group
 
 
@@ -159,7 +159,7 @@ class BrokerClient:
         return self._list_offsets(partitions, EARLIEST_OFFSET_SPEC)
 
     def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
-        """Return the group and trouble; the group is unknown after a failure."""
+        """Return the group and errors; the group is unknown after a failure."""
         try:
             described = self._retry(self._find_group)
         except KafkaException as error:
@@ -185,7 +185,7 @@ class BrokerClient:
             # a group without Describe is reported as a timeout; the reason is in the consumer's events
             denied = self._is_describe_denied()
             text = self._explain_denied() if denied else f"committed offsets: {format_kafka_error(error)}"
-            return GroupCommits(is_known=False, trouble=(text,))
+            return GroupCommits(is_known=False, errors=(text,))
         self._describe_denied = False
         offsets, metadata = {}, {}
         for raw in committed:

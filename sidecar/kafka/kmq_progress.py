@@ -20,10 +20,10 @@ TRACKER_SILENCE_TIMEOUT_S: Final = 15.0  # a running tracker reads markers at on
 
 @dataclass(frozen=True, slots=True)
 class KmqProgress:
-    """In-flight messages by message partition, and trouble."""
+    """In-flight messages by message partition, and errors."""
 
     in_flight: Mapping[TopicPartition, InFlightMessages]
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class _TrackerCommit:
 
 @dataclass(slots=True)
 class KmqProgressReader:
-    """Reads the commits of the trackers' group; an unreachable broker is reported as trouble."""
+    """Reads the commits of the trackers' group; an unreachable broker is reported as an error."""
 
     marker_topic: str
     tracker_client: BrokerClient
@@ -68,8 +68,8 @@ class KmqProgressReader:
         metadata = {p: commits.metadata.get(marker) for p, marker in markers.items()}
         in_flight = {p: decode_in_flight(metadata[p], ends.values.get(m)) for p, m in markers.items()}
         silent = self._find_silent_partitions(in_flight, metadata)
-        trouble = (*commits.trouble, *ends.trouble)  # an outage explains the silence
-        return KmqProgress(in_flight, trouble or self._format_silence_warning(silent))
+        errors = (*commits.errors, *ends.errors)  # an outage explains the silence
+        return KmqProgress(in_flight, errors or self._format_silence_warning(silent))
 
     def close(self) -> None:
         """Close the connection."""

@@ -33,7 +33,7 @@ class GroupMeasurement:
     write_rates: Mapping[TopicPartition, PartitionLoad]
     group: ObservedGroup
     commit_metadata: Mapping[TopicPartition, str]
-    trouble: tuple[str, ...]
+    errors: tuple[str, ...]
     consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck_partitions: frozenset[TopicPartition] = frozenset()  # overdue backlog, no progress
     # Empty if neither the heuristic nor a member needs racks.
@@ -78,9 +78,9 @@ class GroupMonitor:
 
     def describe_group(self) -> ObservedGroup:
         """Describe the group's members only."""
-        return self.describe_group_with_trouble()[0]
+        return self.describe_group_with_errors()[0]
 
-    def describe_group_with_trouble(self) -> tuple[ObservedGroup, tuple[str, ...]]:
+    def describe_group_with_errors(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         """Describe the group's members; also return errors."""
         return (self._share_group or self._brokers).describe_group()
 
@@ -89,7 +89,7 @@ class GroupMonitor:
         layout = self._brokers.fetch_cluster_metadata()
         if not layout.leaders:
             return self._record_outage(layout)
-        group, group_errors = self.describe_group_with_trouble()
+        group, group_errors = self.describe_group_with_errors()
         topics, missing = self._resolve_topics(layout, group)
         candidates = layout.leaders if topics is None else _select_leaders(layout, topics)
         # Before the end offsets: a commit read later could exceed them.
@@ -103,13 +103,13 @@ class GroupMonitor:
         at, readings, errors = self._collect_readings(commits, kmq_progress, hidden)
         load = self._load_estimator.estimate_load(at, readings, group)
         racks, rack_errors = self._lookup_replica_racks(group, self._leaders)
-        kmq_errors = () if kmq_progress is None else kmq_progress.trouble
+        kmq_errors = () if kmq_progress is None else kmq_progress.errors
         kind = self._settings.queue
         return GroupMeasurement(
             write_rates=load.write_rates,
             group=group,
             commit_metadata=commits.metadata,
-            trouble=(*group_errors, *commits.trouble, *missing, *errors, *kmq_errors, *rack_errors),
+            errors=(*group_errors, *commits.errors, *missing, *errors, *kmq_errors, *rack_errors),
             consumption_rates=load.consumption_rates,
             stuck_partitions=load.stuck_partitions,
             replica_racks=racks,
@@ -120,9 +120,9 @@ class GroupMonitor:
         self, group: ObservedGroup, partitions: Collection[TopicPartition]
     ) -> tuple[ReplicaRacks, tuple[str, ...]]:
         """Return the racks of these partitions' replicas, and errors."""
-        trouble = self._brokers.fetch_cluster_metadata().trouble
+        errors = self._brokers.fetch_cluster_metadata().errors
         racks, rack_errors = self._lookup_replica_racks(group, partitions)
-        return racks, (*trouble, *rack_errors)
+        return racks, (*errors, *rack_errors)
 
     def _lookup_replica_racks(
         self, group: ObservedGroup, partitions: Collection[TopicPartition]
@@ -141,7 +141,7 @@ class GroupMonitor:
     def _record_outage(self, layout: ClusterMetadata) -> GroupMeasurement:
         readings = OffsetReadings(tuple(sorted(self._leaders)), {}, {}, None)
         write_rates = self._load_estimator.record_outage(self._clock.monotonic(), readings)
-        return GroupMeasurement(write_rates, ObservedGroup(), {}, layout.trouble)
+        return GroupMeasurement(write_rates, ObservedGroup(), {}, layout.errors)
 
     def _fetch_commits(self, partitions: Iterable[TopicPartition]) -> GroupCommits:
         if self._share_group is not None:
@@ -162,7 +162,7 @@ class GroupMonitor:
         partitions = tuple(sorted(self._leaders))
         at, ends = self._time_request(lambda: self._brokers.fetch_end_offsets(partitions))
         begins = self._brokers.fetch_beginning_offsets(partitions)
-        trouble = (*ends.trouble, *begins.trouble)
+        errors = (*ends.errors, *begins.errors)
         readings = OffsetReadings(
             # Hidden partitions have an owner, but no metadata for us: they count as unknown.
             partitions=tuple(sorted({*partitions, *hidden})),
@@ -175,7 +175,7 @@ class GroupMonitor:
         if self._sampler is not None:
             sizes = self._sampler.sample_record_sizes(ends.values, begins.values, self._clock.monotonic())
             self._load_estimator.learn_record_sizes(sizes)
-            trouble += tuple(
+            errors += tuple(
                 f"topic {topic} may not be read, so record sizes are unknown: grant Read on "
                 f"topic {topic}, or use source=log-dirs"
                 for topic in sorted(self._sampler.denied_topics)
@@ -184,8 +184,8 @@ class GroupMonitor:
             log_dirs = self._log_dirs
             at, log_sizes = self._time_request(lambda: log_dirs.fetch_replica_sizes(self._leaders))
             readings = replace(readings, log_sizes=log_sizes.values)
-            trouble += log_sizes.trouble
-        return at, readings, trouble
+            errors += log_sizes.errors
+        return at, readings, errors
 
     def _time_request(self, request: Callable[[], ResultT]) -> tuple[float, ResultT]:
         # A rate divides by the time between offsets, and the other requests may take seconds.

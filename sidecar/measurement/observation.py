@@ -1,6 +1,6 @@
 """Observation of one iteration: load, members, replicas, plan in force.
 
-Unknown values are None or absent, never zero; `trouble` says why.
+Unknown values are None or absent, never zero; `errors` says why.
 """
 
 from collections.abc import Mapping
@@ -66,12 +66,12 @@ class RequestedReplicas:
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalScaling:
-    """Requests of others at the target."""
+class TargetStatus:
+    """Requests of others at the target, and its errors."""
 
     requested: RequestedReplicas | None = None
     paused_direction: str = ""  # or "scale-up", "scale-down", "all"
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ class Observation:
     plan: GroupPlan | None = None
     plan_known: bool = True  # False until the control topic was read to its end
     pending_restarts: tuple[str, ...] = ()  # instances to replace
-    external_scaling: ExternalScaling = ExternalScaling()
+    target_status: TargetStatus = TargetStatus()
     # Bytes/s, where known.
     consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck_partitions: frozenset[TopicPartition] = frozenset()  # backlog and owner, but no progress
     # Empty if not requested (`GroupMonitor`).
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()

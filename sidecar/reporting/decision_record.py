@@ -29,7 +29,7 @@ from trimtab.sidecar.reporting.iteration_report import IterationReport
 
 RECORD_SLOTS: Final = 128  # keys of a group: the compacted topic stays bounded
 FIGURE_PATTERN: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
-MAX_RECORDED_TROUBLE: Final = 3
+MAX_RECORDED_ERRORS: Final = 3
 CHECKED_FIGURES: Final = ("number", "time", "until", "iterations", "interval", "epoch")
 """Fields that readers compute with; a record with any other value in them is skipped."""
 
@@ -87,7 +87,7 @@ class DecisionRecord:
     observed_move_count: int = 0
     observed_move_bytes_per_s: float = 0.0
     partitions_by_instance: Mapping[str, int] = field(default_factory=dict[str, int])
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     author: SidecarIdentity | None = None
     is_final: bool = False
     failure: str = ""
@@ -122,7 +122,7 @@ class DecisionRecord:
             body["author"] = build_dataclass(SidecarIdentity, author) if author else None
             for name in ("expected_moves", "observed_moves"):
                 body[name] = tuple(build_dataclass(RecordedMove, move) for move in body[name])
-            for name in ("reasons", "draining", "replicas_to_stop", "trouble"):
+            for name in ("reasons", "draining", "replicas_to_stop", "errors"):
                 body[name] = tuple(body[name])
             record = build_dataclass(cls, body)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -176,7 +176,7 @@ def build_decision_record(
         observed_move_count=len(observed),
         observed_move_bytes_per_s=sum(move.load_bytes_per_s or 0.0 for move in observed),
         partitions_by_instance={m.instance or m.id: len(m.owned_partitions) for m in report.members},
-        trouble=report.trouble[:MAX_RECORDED_TROUBLE],
+        errors=report.errors[:MAX_RECORDED_ERRORS],
         author=author,
         failure=decision.failure,
     )

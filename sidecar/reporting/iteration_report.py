@@ -31,7 +31,7 @@ class IterationReport:
     handover_seconds: tuple[float, ...] = ()
     members: tuple[ObservedMember, ...] = ()
     observed_moves: tuple[PartitionMove, ...] = ()  # since the previous iteration
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
     scale_up_suspended: bool = False
     is_leader: bool = True
@@ -47,15 +47,15 @@ class Reporter(Protocol):
 
 
 class LogReporter:
-    """Logs one line per decision, and one line per new trouble."""
+    """Logs one line per decision, and one line per new error."""
 
     def __init__(self) -> None:
-        self._last_trouble: tuple[str, ...] = ()
+        self._last_errors: tuple[str, ...] = ()
 
     def __call__(self, report: IterationReport) -> None:
         """Log the iteration."""
-        for text in report.trouble:  # an outage lasts for many iterations
-            if text not in self._last_trouble:
+        for text in report.errors:  # an outage lasts for many iterations
+            if text not in self._last_errors:
                 log.warning("%s", text)
-        self._last_trouble = report.trouble
+        self._last_errors = report.errors
         log.info("%s", report.decision.format_line())

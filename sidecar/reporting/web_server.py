@@ -217,7 +217,7 @@ class SidecarWebServer:
             return http_server.build_text_response(http_server.HTTP_SERVICE_UNAVAILABLE, "no iteration yet")
         if report.is_group_known:
             return http_server.build_text_response(http_server.HTTP_OK, "the group is known")
-        reason = "; ".join(report.trouble) or "the group could not be described"
+        reason = "; ".join(report.errors) or "the group could not be described"
         return http_server.build_text_response(http_server.HTTP_SERVICE_UNAVAILABLE, reason)
 
     def _build_certificate_body(self) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader
-from trimtab.sidecar.measurement.observation import ExternalScaling, ReplicaInstance
+from trimtab.sidecar.measurement.observation import ReplicaInstance, TargetStatus
 from trimtab.sidecar.reporting.iteration_report import Reporter
 
 
@@ -42,10 +42,10 @@ class ReplicaTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectedTarget:
-    """A target with its external scaling state, leadership and reporters."""
+    """A target with its status, leadership and reporters."""
 
     target: ReplicaTarget
-    read_external_scaling: Callable[[], ExternalScaling] = ExternalScaling  # as of the last `list_replicas`
+    read_target_status: Callable[[], TargetStatus] = TargetStatus  # as of the last `list_replicas`
     leadership: Leadership = field(default_factory=SoleLeader)
     reporters: tuple[Reporter, ...] = ()
     lease_id: str = ""  # of the lease behind the leadership; empty without leader election

@@ -80,7 +80,7 @@ def report(active: int = 1, *, running: int | None = 1) -> IterationReport:
 
 @pytest.fixture
 def replica_count() -> KedaReplicaCount:
-    return KedaReplicaCount(StalenessLimits(blind_iterations=2, silent_seconds=60.0), SystemClock())
+    return KedaReplicaCount(StalenessLimits(unknown_iterations=2, silent_seconds=60.0), SystemClock())
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_the_metric_is_the_replica_count_with_target_1(client: Any, replica_coun
 
 
 def test_an_unknown_replica_count_is_unavailable(client: Any, replica_count: KedaReplicaCount) -> None:
-    """Before the first iteration, and after blind ones, both calls give the reason; the spec is known."""
+    """Before the first iteration, and after unknown states, both calls give the reason; the spec is known."""
     replica_count.get_or_adopt(3)
     for _ in range(2):
         for ask in (lambda: metrics(client), lambda: client.IsActive(scaled_object(), timeout=20)):

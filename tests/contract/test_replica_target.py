@@ -271,9 +271,9 @@ def test_the_unexpected_end_of_a_worker_is_reported(
     (name,) = target.add_replicas(1)
     eventually(lambda: target.list_replicas() == ())
     log = tmp_path / "state" / "logs" / f"{name}.log"
-    assert target.read_external_scaling().trouble == (f"{name} exited unexpectedly {how}; see its log {log}",)
+    assert target.read_target_status().errors == (f"{name} exited unexpectedly {how}; see its log {log}",)
     clock.ahead = 301.0
-    assert target.read_external_scaling().trouble == ()
+    assert target.read_target_status().errors == ()
 
 
 def test_the_requested_end_of_a_worker_is_not_reported(
@@ -284,4 +284,4 @@ def test_the_requested_end_of_a_worker_is_not_reported(
     (name,) = target.add_replicas(1)
     target.stop_replica(name)
     eventually(lambda: target.list_replicas() == ())
-    assert target.read_external_scaling().trouble == ()
+    assert target.read_target_status().errors == ()

@@ -148,7 +148,7 @@ def test_kmq_backlog_counts_messages_by_state(
 def test_kmq_backlog_is_unknown_without_a_tracker(
     config: Config, topic: Any, open_monitor: Any, monkeypatch: Any, eventually: Eventually
 ) -> None:
-    """Without a tracker the queue is never idle, and `trouble` has the command to start one."""
+    """Without a tracker the queue is never idle, and `errors` has the command to start one."""
     monkeypatch.setattr(kmq_progress, "TRACKER_SILENCE_TIMEOUT_S", 0.5)
     name = topic(partitions=1)
     write_messages(config["bootstrap.servers"], name, 1, 1)
@@ -156,7 +156,7 @@ def test_kmq_backlog_is_unknown_without_a_tracker(
         received = list[Any]()
         eventually(lambda: received.extend(queue.receive(1, 0.2)) or received)
         monitor: GroupMonitor = open_monitor(name, "kmq")
-        eventually(lambda: any("trimtab redeliver" in t for t in monitor.measure().trouble))
+        eventually(lambda: any("trimtab redeliver" in t for t in monitor.measure().errors))
         measurement = monitor.measure()
         assert measurement.queue == QueueBacklog(QueueKind.KMQ)
         assert not is_idle(measurement.write_rates)

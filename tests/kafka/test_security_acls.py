@@ -143,7 +143,7 @@ def run_sidecar_requests(broker: Secured) -> tuple[list[str], Any]:
     try:
         for _ in range(2):
             measurement = monitor.measure()
-        errors += measurement.trouble
+        errors += measurement.errors
         for step in (
             lambda: store.publish([plan, TopicWriteRates("g", "data", now, 30.0, "test", {})]),
             lambda: store.write_decision(DecisionRecord("g", 0, now, now, 1, 10.0, 1, *hold)),
@@ -212,7 +212,7 @@ def test_log_dirs_need_describe_on_the_cluster(broker: Secured, grant: Any) -> N
     try:
         leaders = monitor.brokers.fetch_cluster_metadata().leaders
         sizes.fetch_replica_sizes(leaders)
-        (message,) = sizes.fetch_replica_sizes(leaders).trouble
+        (message,) = sizes.fetch_replica_sizes(leaders).errors
         assert "grant Describe on cluster" in message
         grant(LOG_DIRS_ACLS[1:])
         assert sizes.fetch_replica_sizes(leaders).values

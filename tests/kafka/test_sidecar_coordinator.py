@@ -26,7 +26,7 @@ def test_group_is_readable_after_a_broker_restart(tmp_path: Path, eventually: Ca
         brokers.admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
         eventually(lambda: brokers.fetch_cluster_metadata().leaders and can_read_group(brokers), timeout=60)
         os.kill(broker.pid, signal.SIGKILL)
-        assert brokers.fetch_cluster_metadata().trouble
+        assert brokers.fetch_cluster_metadata().errors
         assert brokers.describe_group()[1] != ()
         assert not brokers.fetch_group_commits().is_known
     with EmbeddedBroker(broker.port, data=tmp_path):

@@ -68,7 +68,7 @@ def test_monitor_measures_write_rates(
     for number in range(3):
         true = 200 * (number + 1) * SIZE
         assert last.write_rates[TopicPartition(name, number)].bytes_per_s == pytest.approx(true, rel=0.15)
-    assert last.trouble == ()
+    assert last.errors == ()
 
 
 @pytest.mark.broker
@@ -214,10 +214,10 @@ def test_freshness_estimate_matches_record_ages(
 
 @pytest.mark.broker
 def test_missing_topic_is_reported(open_monitor: Callable[..., GroupMonitor]) -> None:
-    """A configured topic that does not exist is in `trouble`; no exception is raised."""
+    """A configured topic that does not exist is in `errors`; no exception is raised."""
     measurement = open_monitor(topics="no-such-topic").measure()
     assert measurement.write_rates == {}
-    assert "topic 'no-such-topic' does not exist" in measurement.trouble
+    assert "topic 'no-such-topic' does not exist" in measurement.errors
 
 
 @pytest.mark.parametrize("source", ["offsets", "log-dirs"])
@@ -231,7 +231,7 @@ def test_unreachable_broker_leaves_the_group_unknown(group: str, source: str) ->
     finally:
         monitor.close()
     assert measurement.group.state is GroupState.UNKNOWN
-    assert measurement.trouble
+    assert measurement.errors
 
 
 @pytest.mark.broker
@@ -261,8 +261,8 @@ def test_group_reader_stops_at_an_unreachable_broker(group: str, monkeypatch: py
         measurement = reader.read_snapshot()
     finally:
         reader.close()
-    (trouble,) = measurement.trouble
-    assert UNREACHABLE in trouble
+    (error,) = measurement.errors
+    assert UNREACHABLE in error
     assert measurement.group.state is GroupState.UNKNOWN
 
 

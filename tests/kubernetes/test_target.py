@@ -300,21 +300,21 @@ def test_external_scaling_is_detected(cluster: Cluster, ready: Make, steered: Op
     target.list_replicas()
     target.add_replicas(1)
     target.list_replicas()
-    requested = target.read_external_scaling().requested
+    requested = target.read_target_status().requested
     assert requested is not None
     assert (requested.count, requested.is_ours) == (2, True)
     before = time()
     cluster.scale("deployment", name, 3)
     target.list_replicas()
-    requested = target.read_external_scaling().requested
+    requested = target.read_target_status().requested
     assert requested is not None
     assert (requested.count, requested.requested_by, requested.is_ours) == (3, "a-person", False)
     assert before <= requested.requested_at <= time()
     target.list_replicas()
-    assert target.read_external_scaling().requested == requested
+    assert target.read_target_status().requested == requested
     again = steered("deployment", name=name)
     again.list_replicas()
-    requested = again.read_external_scaling().requested
+    requested = again.read_target_status().requested
     assert requested is not None
     assert (requested.count, requested.requested_by, requested.is_ours) == (3, "a-person", False)
 
@@ -327,7 +327,7 @@ def test_a_zero_has_no_known_requester(
     target = steered("deployment", name=name)
     target.stop_replica(alive(target)[0])
     assert alive(target) == []
-    requested = target.read_external_scaling().requested
+    requested = target.read_target_status().requested
     assert requested is not None
     assert (requested.count, requested.is_ours, requested.is_requester_known) == (0, False, False)
     target.add_replicas(1)
@@ -362,11 +362,11 @@ def test_an_annotation_pauses_scaling(cluster: Cluster, ready: Make, steered: Op
     ):
         cluster.annotate("deployment", name, {PAUSE_ANNOTATION: given})
         target.list_replicas()
-        assert target.read_external_scaling().paused_direction == meant
-    assert "nonsense" in target.read_external_scaling().trouble[0]
+        assert target.read_target_status().paused_direction == meant
+    assert "nonsense" in target.read_target_status().errors[0]
     cluster.annotate("deployment", name, {PAUSE_ANNOTATION: None})
     target.list_replicas()
-    assert target.read_external_scaling().paused_direction == ""
+    assert target.read_target_status().paused_direction == ""
 
 
 def test_a_rejected_count_is_reported_and_retried(

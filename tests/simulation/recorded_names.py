@@ -40,13 +40,13 @@ from trimtab.sidecar.decision.hpa_behavior import (
 )
 from trimtab.sidecar.decision.schedule import CronPeriod
 from trimtab.sidecar.measurement.observation import (
-    ExternalScaling,
     GroupState,
     Observation,
     ObservedGroup,
     ObservedMember,
     ReplicaInstance,
     RequestedReplicas,
+    TargetStatus,
 )
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_required_rates
@@ -95,7 +95,7 @@ def copies(chance: Chance, what: Iterable[Name]) -> dict[Name, tuple[str | None,
 
 
 @dataclass(frozen=True)
-class Someone:
+class SimulatedMember:
     """A member: id, topics, own capacity, instance, draining, rack."""
 
     id: str
@@ -110,18 +110,18 @@ class Someone:
 class Case:
     """Input of one placement."""
 
-    who: tuple[Someone, ...]
+    members: tuple[SimulatedMember, ...]
     what: tuple[Name, ...]
     held: Mapping[Name, str]
     rates: Mapping[Name, float | None]
     waits: Mapping[Name, float]
-    swings: Mapping[Name, float]
+    deviations: Mapping[Name, float]
     copies: Mapping[Name, tuple[str | None, ...]]
     filled: float = 1.0
 
 
 @dataclass(frozen=True)
-class Told:
+class LeaderInputs:
     """The leader's knowledge besides the members' bytes."""
 
     heuristic: str
@@ -168,7 +168,7 @@ class Seen:
     copies: Mapping[Name, tuple[str | None, ...]] = field(default_factory=dict[Name, Any])
     known: bool = True
     restart: tuple[str, ...] = ()
-    asked: tuple[int, float, bool, bool] | None = None
+    requested: tuple[int, float, bool, bool] | None = None
     pause: str = ""
     shared: bool = False
     queue: tuple[str, int, int, int] | None = None
@@ -208,13 +208,13 @@ def placed(case: Case, heuristic: str, *, counts: bool, packs: bool) -> list[Any
     group = ConsumerGroup(
         tuple(
             Member(w.id, frozenset(w.topics), w.takes, w.lasting, draining=w.leaves, rack=w.where)
-            for w in case.who
+            for w in case.members
         ),
         tuple(TopicPartition(*name) for name in case.what),
         by_name(case.held),
         by_name(case.copies),
     )
-    load = Load(by_name(case.rates), by_name(case.waits), by_name(case.swings))
+    load = Load(by_name(case.rates), by_name(case.waits), by_name(case.deviations))
     policy = PlacementPolicy(heuristic, 100.0, case.filled, consolidate=packs)
     plan = (size_group if counts else place_partitions)(group, load, policy)
     return [
@@ -228,27 +228,27 @@ def placed(case: Case, heuristic: str, *, counts: bool, packs: bool) -> list[Any
     ]
 
 
-def said(who: Someone, decision: str, promised: Mapping[str, list[int]]) -> bytes:
+def encode_user_data(member: SimulatedMember, decision: str, promised: Mapping[str, list[int]]) -> bytes:
     """Return a member's user data in bytes."""
     grouped = tuple((topic, tuple(numbers)) for topic, numbers in sorted(promised.items()))
     data = MemberUserData(
-        who.takes, who.lasting, draining=who.leaves, decision_fingerprint=decision, promised=grouped
+        member.takes, member.lasting, draining=member.leaves, decision_fingerprint=decision, promised=grouped
     )
     return data.encode()
 
 
-def led(raw: Mapping[str, bytes], told: Told) -> tuple[dict[str, bytes], list[Any]]:
+def lead_round(raw: Mapping[str, bytes], inputs: LeaderInputs) -> tuple[dict[str, bytes], list[Any]]:
     """Lead a round; return each member's assignment, and the rest of the decision."""
     plan = None
-    if told.plan is not None:
-        epoch, leaving, learned = told.plan
-        plan = GroupPlan("g", epoch, 1e9, 3, told.heuristic, 100.0, 0.9, leaving, (), learned)
-    copies = by_name(told.copies)
+    if inputs.plan is not None:
+        epoch, leaving, learned = inputs.plan
+        plan = GroupPlan("g", epoch, 1e9, 3, inputs.heuristic, 100.0, 0.9, leaving, (), learned)
+    copies = by_name(inputs.copies)
     view = LeaderView(
-        Load(by_name(told.rates)), plan, lambda there: ReplicaRacks.from_partitions(there, copies)
+        Load(by_name(inputs.rates)), plan, lambda there: ReplicaRacks.from_partitions(there, copies)
     )
-    topics = {topic: range(count) for topic, count in told.topics.items()}
-    own = PlacementPolicy(told.heuristic, 100.0)
+    topics = {topic: range(count) for topic, count in inputs.topics.items()}
+    own = PlacementPolicy(inputs.heuristic, 100.0)
     round_ = lead_group(decode_subscriptions(raw), topics, tuple(topics), view, own)
     eager = [[name, data.hex()] for name, data in sorted(round_.encode(eager=True).items())]
     made = round_.placement_decision
@@ -319,7 +319,7 @@ def rules(paces: Iterable[tuple[int, float, bool]], rest: tuple[str, float, floa
     )
 
 
-def asked_for(s: Settings) -> AutoscalingPolicy:
+def create_policy(s: Settings) -> AutoscalingPolicy:
     """Return the settings as the sidecar's policy."""
     use, count, after = s.dark
     return AutoscalingPolicy(
@@ -355,20 +355,20 @@ class Steered:
 
     def turn(self, seen: Seen, settings: Settings, now: float) -> Turned:
         """Decide, and remember it as carried out."""
-        policy = asked_for(settings)
+        policy = create_policy(settings)
         shown = self._shown(seen, policy)
-        verdict, self._memory = make_decision(shown, policy, self._memory, now, "g")
-        self._memory = record_execution(verdict, shown, self._memory, now)
-        self._plan = verdict.plan or self._plan
-        plan, moves = self._plan, moves_of(verdict.expected_moves)
+        decision, self._memory = make_decision(shown, policy, self._memory, now, "g")
+        self._memory = record_execution(decision, shown, self._memory, now)
+        self._plan = decision.plan or self._plan
+        plan, moves = self._plan, moves_of(decision.expected_moves)
         return Turned(
-            ACTIONS[verdict.action],
-            self._all(verdict),
+            ACTIONS[decision.action],
+            self._all(decision),
             0 if plan is None else plan.replicas,
             0 if plan is None else plan.epoch,
             () if plan is None else plan.draining,
-            verdict.replicas_to_start,
-            verdict.replicas_to_stop,
+            decision.replicas_to_start,
+            decision.replicas_to_stop,
             moves,
         )
 
@@ -383,10 +383,10 @@ class Steered:
             ObservedMember(f"id-{name}", name, frozenset(TopicPartition(*p) for p in held), where)
             for name, held, where in seen.readers
         )
-        asked = None
-        if seen.asked is not None:
-            count, at, ours, traced = seen.asked
-            asked = RequestedReplicas(count, "somebody", at, ours, traced)
+        requested = None
+        if seen.requested is not None:
+            count, at, ours, traced = seen.requested
+            requested = RequestedReplicas(count, "somebody", at, ours, traced)
         pods = None
         if seen.pods is not None:
             pods = tuple(ReplicaInstance(name, alive, at, last) for name, alive, at, last in seen.pods)
@@ -398,16 +398,16 @@ class Steered:
             self._plan,
             plan_known=seen.known,
             pending_restarts=seen.restart,
-            external_scaling=ExternalScaling(asked, str(WAYS.get(seen.pause, seen.pause))),
+            target_status=TargetStatus(requested, str(WAYS.get(seen.pause, seen.pause))),
             consumption_rates=by_name(seen.consumed),
             stuck_partitions=frozenset(TopicPartition(*name) for name in seen.stuck),
             replica_racks=by_name(seen.copies),
             queue=None if queue is None else QueueBacklog(KINDS[queue[0]], *queue[1:]),
         )
 
-    def _all(self, verdict: ScalingDecision) -> list[Any]:
+    def _all(self, decision: ScalingDecision) -> list[Any]:
         """Return everything but reasons."""
-        n, plan = verdict.metrics, verdict.plan
+        n, plan = decision.metrics, decision.plan
         numbers: list[Any] = [
             n.write_rate,
             n.required_rate,
@@ -439,5 +439,5 @@ class Steered:
             published = [plan.group, plan.epoch, plan.time, plan.replicas, plan.heuristic]
             published += [plan.capacity, plan.headroom, list(plan.draining), plan.batch_max_age_s]
             published += [[[name, rate] for name, rate in plan.capacities.items()]]
-        asked = [ACTIONS[verdict.action], verdict.replicas_to_start, list(verdict.replicas_to_stop)]
-        return [asked, published, numbers, moves_of(verdict.expected_moves)]
+        executed = [ACTIONS[decision.action], decision.replicas_to_start, list(decision.replicas_to_stop)]
+        return [executed, published, numbers, moves_of(decision.expected_moves)]

@@ -50,7 +50,7 @@ class World:
         self.owner: dict[Name, str] = {}
         self.cause: tuple[Any, ...] = ()
         self.busy = self.count = 0
-        self.asked: tuple[int, float, bool, bool] | None = None
+        self.requested: tuple[int, float, bool, bool] | None = None
         self.start(story.pods, START - 600)
         self.last: Turned | None = None
 
@@ -74,12 +74,12 @@ class World:
         consumed = self._consume(rates, readers)
         seen = self._seen(rates, readers, consumed)
         self._disturb(seen, events)
-        told = self.last = self.sidecar.turn(seen, settings, now)
+        decided = self.last = self.sidecar.turn(seen, settings, now)
         if "no starts" not in dict(events):
-            self.start(told.add, now)
-        for name in told.stop:
+            self.start(decided.add, now)
+        for name in decided.stop:
             self.pods.pop(name, None)
-        return told
+        return decided
 
     def _load(self, number: int) -> float:
         """Return the load of a turn, on straight lines between the story's points."""
@@ -98,16 +98,16 @@ class World:
                 self.start(which, now)
             elif what == "ask":
                 count, ours, traced = which
-                self.asked = (count, now, ours, traced)
+                self.requested = (count, now, ours, traced)
                 for name in there[count:]:
                     del self.pods[name]
                 self.start(count - len(there), now)
 
     def _rebalance(self, readers: list[str]) -> None:
         """Hand partitions out when members or the plan changed, as far as the world pleases."""
-        told = self.last
-        leaving = () if told is None else told.leaving
-        cause = (readers, leaving, 0 if told is None else told.epoch)
+        decided = self.last
+        leaving = () if decided is None else decided.leaving
+        cause = (readers, leaving, 0 if decided is None else decided.epoch)
         if cause != self.cause:
             self.cause, self.busy = cause, self.story.slow
         elif self.busy:
@@ -116,13 +116,13 @@ class World:
         if self.busy or self.story.shared or not staying:
             self.owner = {p: n for p, n in self.owner.items() if n in readers}
             return
-        for topic, number, _, target, _ in () if told is None else told.moves:
+        for topic, number, _, target, _ in () if decided is None else decided.moves:
             if target in staying:
                 self.owner[(topic, number)] = target
         self.owner = self._dealt(staying)
 
     def _dealt(self, staying: list[str]) -> dict[Name, str]:
-        """Return owners: what was held stays, the rest goes to who has least, nobody has none."""
+        """Return owners: kept partitions stay, the rest goes to the readers with the fewest; each has one."""
         held = {n: [p for p in self.what if self.owner.get(p) == n] for n in staying}
         for p in self.what:
             if self.owner.get(p) not in held:
@@ -163,7 +163,7 @@ class World:
             ],
             consumed,
             copies=self.copies,
-            asked=self.asked,
+            requested=self.requested,
             shared=self.story.shared,
             queue=("share", total, 0, 0) if self.story.shared else None,
         )

@@ -76,11 +76,11 @@ class Watch:
         return self._view()[0]
 
     def measure(self) -> GroupMeasurement:
-        group, trouble = self._view()
+        group, errors = self._view()
         write_rates = dict(self._write_rates())
-        if trouble:
+        if errors:
             write_rates = dict.fromkeys(write_rates, PartitionLoad())
-        return GroupMeasurement(write_rates, group, {}, trouble)
+        return GroupMeasurement(write_rates, group, {}, errors)
 
     def _view(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         try:

@@ -1,10 +1,10 @@
-"""Decisions as they were before the great rename: who reads what, how many, in bytes and in turns.
+"""Decisions equal those recorded before the great rename: placements, counts and encoded bytes.
 
 `recorded_decisions.json` was recorded on the code as it was before files were moved and names were
 changed. It holds the start of the SHA-256 of canonical JSON (lists of plain values, floats to
 twelve digits, no names of classes or fields, no reasons), and figures that say what differs.
-**Never record it again to make a red test green**: a mismatch means that somebody is told something
-else than before. After a change of a decision that is meant, run
+**Never record it again to make a red test green**: a mismatch means that a member or a
+replica target gets another decision than before. After an intended change of a decision, run
 
     PYTHONPATH=tests .venv/bin/python -m simulation.test_recorded_decisions --record
 
@@ -30,15 +30,15 @@ from simulation.recorded_names import (
     RACKS,
     Case,
     Chance,
+    LeaderInputs,
     Name,
-    Someone,
-    Told,
+    SimulatedMember,
     copies,
-    led,
+    encode_user_data,
+    lead_round,
     placed,
     registered,
     replayed,
-    said,
     written,
 )
 from simulation.recorded_stories import ALL, World
@@ -106,8 +106,8 @@ def case(number: int) -> Case:
     """Make a case from its kind and number; speeds, racks and owners come from the seed."""
     kind, chance = CASES[number], Chance(4000 + number)
     what = tuple((topic, n) for topic, count in kind.topics.items() for n in range(count))
-    who = tuple(
-        Someone(
+    members = tuple(
+        SimulatedMember(
             id=f"m{n:02}",
             topics=tuple(t for t in kind.topics if not chance.hit(kind.choosy)),
             takes=chance.between(40, 250) if chance.hit(kind.mixed) else None,
@@ -117,15 +117,15 @@ def case(number: int) -> Case:
         )
         for n in range(kind.members)
     )
-    owners = [*(w.id for w in who), "gone"]
+    owners = [*(w.id for w in members), "gone"]
     mean = kind.share * 100 * max(1, kind.members) / len(what)
     return Case(
-        who,
+        members,
         what,
         held={p: chance.pick(owners) for p in what if chance.hit(kind.owned)},
         rates={p: None if chance.hit(kind.unknown) else chance.skewed(mean) for p in what},
         waits={p: float(chance.below(1000)) for p in what if chance.hit(0.8)},
-        swings={p: chance.between(0, mean) for p in what if chance.hit(0.5)},
+        deviations={p: chance.between(0, mean) for p in what if chance.hit(0.5)},
         copies=copies(chance, what) if kind.racks else {},
         filled=kind.filled,
     )
@@ -160,22 +160,22 @@ def grouped(held: Iterable[Name]) -> dict[str, list[int]]:
     return found
 
 
-def subscription(who: Someone, data: bytes | None, held: Iterable[Name], generation: int) -> bytes:
+def subscription(member: SimulatedMember, data: bytes | None, held: Iterable[Name], generation: int) -> bytes:
     """Write a ConsumerProtocolSubscription of version 3."""
-    topics = b"".join(map(text, sorted(who.topics)))
+    topics = b"".join(map(text, sorted(member.topics)))
     owned = [
         text(topic) + struct.pack(f">{len(numbers) + 1}i", len(numbers), *numbers)
         for topic, numbers in grouped(held).items()
     ]
     return b"".join(
         (
-            struct.pack(">hi", 3, len(who.topics)),
+            struct.pack(">hi", 3, len(member.topics)),
             topics,
             struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data,
             struct.pack(">i", len(owned)),
             *owned,
             struct.pack(">i", generation),
-            struct.pack(">h", -1) if who.where is None else text(who.where),
+            struct.pack(">h", -1) if member.where is None else text(member.where),
         )
     )
 
@@ -192,71 +192,71 @@ def assignment(data: bytes) -> tuple[list[Name], Any]:
     return held, json.loads(data[at + 4 :])
 
 
-class Crew:
-    """Members that do what they are told, as cooperative clients do."""
+class SimulatedGroup:
+    """Members that follow their assignments, as cooperative clients do."""
 
     def __init__(self) -> None:
-        self.who: dict[str, Someone] = {}
+        self.members: dict[str, SimulatedMember] = {}
         self.held: dict[str, list[Name]] = {}
-        self.told: dict[str, Any] = {}
+        self.user_data: dict[str, Any] = {}
         self.silent: set[str] = set()
         self.generation = 0
 
     def join(self, name: str, *topics: str, **more: Any) -> None:
-        self.who[name] = Someone(name, topics or ("a", "b"), lasting=f"pod-{name}", **more)
-        self.held[name], self.told[name] = [], {}
+        self.members[name] = SimulatedMember(name, topics or ("a", "b"), lasting=f"pod-{name}", **more)
+        self.held[name], self.user_data[name] = [], {}
 
     def leave(self, name: str) -> None:
-        del self.who[name], self.held[name], self.told[name]
+        del self.members[name], self.held[name], self.user_data[name]
 
-    def round(self, told: Told) -> str:
-        """Rejoin, all of them, and take what the leader hands out."""
+    def round(self, inputs: LeaderInputs) -> str:
+        """Rejoin all members and apply the assignments of the leader."""
         raw: dict[str, bytes] = {}
-        for name, who in self.who.items():
-            heard = self.told[name]
-            data = said(who, heard.get("decision", ""), heard.get("promised", {}))
+        for name, member in self.members.items():
+            before = self.user_data[name]
+            data = encode_user_data(member, before.get("decision", ""), before.get("promised", {}))
             data_ = None if name in self.silent else data
-            raw[name] = subscription(who, data_, self.held[name], self.generation)
-        sent, rest = led(raw, told)
+            raw[name] = subscription(member, data_, self.held[name], self.generation)
+        sent, rest = lead_round(raw, inputs)
         now = promised = 0
         for name, data in sent.items():
-            self.held[name], self.told[name] = assignment(data)
+            self.held[name], self.user_data[name] = assignment(data)
             now += len(self.held[name])
-            promised += sum(map(len, self.told[name]["promised"].values()))
+            promised += sum(map(len, self.user_data[name]["promised"].values()))
         self.generation += 1
         shown = [[name, data.hex()] for name, data in sorted(sent.items())]
-        asked = [[name, data.hex()] for name, data in sorted(raw.items())]
+        subscriptions = [[name, data.hex()] for name, data in sorted(raw.items())]
         fresh, moves, r = rest[1:4]
         figures = f"{now} now, {promised} promised, {len(moves)} moves, R {r:.3f}"
-        return line([asked, shown, rest], figures + (", fresh" if fresh else ""))
+        return line([subscriptions, shown, rest], figures + (", fresh" if fresh else ""))
 
 
 def rounds(heuristic: str) -> Record:
     """Lead a group through joining, leaving, plans and new partitions."""
-    chance, crew = Chance(77), Crew()
+    chance, group = Chance(77), SimulatedGroup()
     what = [(topic, n) for topic, count in (("a", 14), ("b", 9)) for n in range(count)]
     rates: dict[Name, float | None] = {p: chance.skewed(14) for p in what}
     rates[("a", 3)] = None
-    told = Told(heuristic, {"a": 14, "b": 7}, rates, copies(chance, what))
-    crew.join("m1", where="east")
-    crew.join("m2", where="north", takes=150.0)
-    lines = [crew.round(told), crew.round(told)]
-    crew.join("m3", where="west")
-    lines += [crew.round(told), crew.round(told), crew.round(told)]
-    crew.join("m4", "a")
-    crew.silent.add("m4")
-    lines += [crew.round(told), crew.round(told)]
-    told = replace(told, plan=(5, ("pod-m2",), {}))
-    lines += [crew.round(told), crew.round(told)]
-    crew.leave("m2")
-    told = replace(told, rates={p: chance.skewed(14) for p in what}, topics={"a": 14, "b": 9})
-    lines += [crew.round(told), crew.round(told)]
-    told = replace(told, plan=(6, (), {"pod-m1": 60.0, "pod-m3": 300.0}))
-    lines += [crew.round(told), crew.round(told)]
-    crew.leave("m1")
-    crew.join("m5", "b", leaves=True)
-    told = replace(told, plan=None, rates={})
-    lines += [crew.round(told), crew.round(told)]
+    inputs = LeaderInputs(heuristic, {"a": 14, "b": 7}, rates, copies(chance, what))
+    group.join("m1", where="east")
+    group.join("m2", where="north", takes=150.0)
+    lines = [group.round(inputs), group.round(inputs)]
+    group.join("m3", where="west")
+    lines += [group.round(inputs), group.round(inputs), group.round(inputs)]
+    group.join("m4", "a")
+    group.silent.add("m4")
+    lines += [group.round(inputs), group.round(inputs)]
+    inputs = replace(inputs, plan=(5, ("pod-m2",), {}))
+    lines += [group.round(inputs), group.round(inputs)]
+    group.leave("m2")
+    inputs = replace(inputs, rates={p: chance.skewed(14) for p in what}, topics={"a": 14, "b": 9})
+    lines += [group.round(inputs), group.round(inputs)]
+    inputs = replace(inputs, plan=(6, (), {"pod-m1": 60.0, "pod-m3": 300.0}))
+    lines += [group.round(inputs), group.round(inputs)]
+    group.leave("m1")
+    group.join("m5", "b", leaves=True)
+    inputs = replace(inputs, plan=None, rates={})
+    lines += [group.round(inputs), group.round(inputs)]
     return lines
 
 
@@ -287,15 +287,15 @@ def ticks(heuristic: str) -> Record:
     return lines
 
 
-def told(name: str) -> Record:
-    """Tell a story: a line for every ten turns, with what was asked for and the count."""
+def replay_story(name: str) -> Record:
+    """Replay a story: a line for every ten turns, with action and count."""
     world = World(ALL[name])
     turns = [world.turn(n) for n in range(world.story.turns)]
     lines: list[str] = []
     for first in range(0, len(turns), 10):
         stretch = turns[first : first + 10]
-        asked = [f"{turn.action} {turn.count}" for turn in stretch]
-        runs = [(what, len(list(run))) for what, run in groupby(asked)]
+        counts = [f"{turn.action} {turn.count}" for turn in stretch]
+        runs = [(what, len(list(run))) for what, run in groupby(counts)]
         figures = ", ".join(what if times == 1 else f"{what} x{times}" for what, times in runs)
         lines.append(line([turn.all for turn in stretch], figures))
     return lines
@@ -305,7 +305,7 @@ MADE: Final[Mapping[str, Callable[[], Mapping[str, Record]]]] = {
     **{f"placements {name}": lambda name=name: placements(name) for name in HEURISTICS},
     **{f"rounds {name}": lambda name=name: {f"rounds, {name}": rounds(name)} for name in LED},
     **{f"replay {name}": lambda name=name: {f"replay, {name}": ticks(name)} for name in STREAMED},
-    **{f"story {name}": lambda name=name: {f"story, {name}": told(name)} for name in ALL},
+    **{f"story {name}": lambda name=name: {f"story, {name}": replay_story(name)} for name in ALL},
     "written": lambda: {f"written, {name}": [value] for name, value in written().items()},
 }
 
@@ -317,7 +317,7 @@ def recorded() -> Mapping[str, Record]:
 
 
 def differences(found: Mapping[str, Record]) -> list[str]:
-    """Name what is not as recorded."""
+    """Describe the differences from the records."""
     wrong: list[str] = []
     for name, lines in found.items():
         before = recorded().get(name, [])
@@ -330,12 +330,12 @@ def differences(found: Mapping[str, Record]) -> list[str]:
 
 @pytest.mark.parametrize("what", MADE)
 def test_decisions_are_as_recorded(what: str) -> None:
-    """Whatever files and names are called, everybody is told what they were told before."""
+    """Renamed files and identifiers change no decision."""
     assert differences(MADE[what]()) == []
 
 
 def test_every_heuristic_is_recorded() -> None:
-    """No heuristic is without recorded decisions, and nothing recorded goes unlooked at."""
+    """No heuristic is without recorded decisions, and every record is compared."""
     assert {name.split(":")[0] for name in HEURISTICS} >= set(registered())
     modes = {f"{name}, {mode}" for name in HEURISTICS for mode in ("spread", "packed", "open")}
     others = {what.replace(" ", ", ", 1) for what in MADE if not what.startswith("placements")}

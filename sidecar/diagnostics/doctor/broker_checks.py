@@ -119,10 +119,10 @@ class BrokerChecks:
         if refusal is not None:
             yield failed(check, refusal, f"grant Describe on group {name}")
             return
-        group, trouble = client.describe_group()
+        group, errors = client.describe_group()
         commits = client.fetch_group_commits()
-        if trouble or commits.trouble:
-            for text in (*trouble, *commits.trouble):
+        if errors or commits.errors:
+            for text in (*errors, *commits.errors):
                 yield failed(check, text, "run the doctor again; read the brokers' logs")
         elif group.members or commits.offsets:
             counts = f"{len(group.members)} members, {len(commits.offsets)} commits"

@@ -153,11 +153,11 @@ def check_last_decision(last: DecisionRecord | None, plan: GroupPlan | None, now
             f"{sidecar} {end}; its last decision was {decision}",
             "start it again, or read its log; until then the plan stays as it is",
         )
-    if last.trouble:
+    if last.errors:
         return failed(
             check,
-            f"decision {age} ago, with trouble: {'; '.join(last.trouble)}",
-            "fix the reported trouble; until then the sidecar changes nothing that depends on it",
+            f"decision {age} ago, with errors: {'; '.join(last.errors)}",
+            "fix the reported errors; until then the sidecar changes nothing that depends on them",
         )
     if last.failure:
         return failed(

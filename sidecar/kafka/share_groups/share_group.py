@@ -29,7 +29,7 @@ SHARE_GROUP_TYPE: Final = "share"
 
 
 class ShareGroupClient:
-    """Client of one share group; an unreachable broker is reported as trouble.
+    """Client of one share group; an unreachable broker is reported as an error.
 
     Raises ShareGroupsUnsupportedError and GroupTypeMismatchError if a broker responds.
     """
@@ -50,7 +50,7 @@ class ShareGroupClient:
             raise
 
     def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
-        """Return the group and trouble; the group is unknown after a failure."""
+        """Return the group and errors; the group is unknown after a failure."""
         try:
             described = self._retry(lambda client: protocol.describe_share_group(client, self._group))
         except (KafkaError, SettingError) as error:
@@ -66,7 +66,7 @@ class ShareGroupClient:
         try:
             described = self._retry(lambda client: protocol.describe_share_group_offsets(client, self._group))
         except (KafkaError, SettingError) as error:
-            return GroupCommits(is_known=False, trouble=(self._format_error(error),))
+            return GroupCommits(is_known=False, errors=(self._format_error(error),))
         offsets = {
             TopicPartition(topic.topic_name, p.partition_index): p
             for topic in described.topics

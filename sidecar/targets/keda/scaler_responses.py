@@ -3,8 +3,8 @@
 1. The count is the last one requested from the target. It rises with the plan and falls only when a
    drained pod owns nothing, is marked for deletion, and the group is stable.
 2. Before the first iteration with known plan, pods and group, the count is UNAVAILABLE.
-3. A blind iteration (one of them unknown) keeps the count; too many in a row make it UNAVAILABLE.
-   Unknown write rates alone do not make an iteration blind: the policy's `fallback` sets the count.
+3. While one of them is unknown the count stays; too many such iterations in a row make it UNAVAILABLE.
+   Write rates are not among them: while only they are unknown, the policy's `fallback` sets the count.
 4. Zero is reported only if the group is known to have nothing to read.
 5. Without an iteration for too long, or on a standby sidecar, the count is UNAVAILABLE.
 6. While the count was UNAVAILABLE, KEDA's own `fallback` or another sidecar may have set one. So
@@ -26,9 +26,9 @@ METRIC_PER_REPLICA: Final = 1  # the HPA divides the metric by this target value
 
 @dataclass(frozen=True, slots=True)
 class StalenessLimits:
-    """Maximum blind iterations in a row, and maximum seconds without an iteration."""
+    """Maximum iterations in a row with unknown state, and maximum seconds without an iteration."""
 
-    blind_iterations: int
+    unknown_iterations: int
     silent_seconds: float
 
 
@@ -38,8 +38,8 @@ class ScalerState:
 
     replicas: int | None = None  # last requested count; None for `unknown_reason`
     last_iteration_at: float = 0.0  # monotonic seconds
-    has_sight: bool = False  # there was an iteration with known plan, pods and group (rule 2)
-    blind_iterations: int = 0  # in a row, without them
+    was_known: bool = False  # in an iteration plan, pods and group were known (rule 2)
+    unknown_iterations: int = 0  # in a row, without them
     is_idle: bool = False  # the group has nothing to read
     last_reasons: str = "no iteration yet"  # of the last decision
     unknown_reason: str = "the sidecar has not completed an iteration yet"
@@ -49,13 +49,13 @@ def apply_report(
     state: ScalerState, report: IterationReport, limits: StalenessLimits, now: float
 ) -> ScalerState:
     """Return the state after another iteration; `now` is monotonic seconds."""
-    sighted = report.decision.metrics.running_replicas is not None
+    is_known = report.decision.metrics.running_replicas is not None
     new = replace(
         state,
         last_iteration_at=now,
-        has_sight=report.is_leader and (state.has_sight or sighted),  # a standby reports nothing
-        blind_iterations=0 if sighted else state.blind_iterations + 1,
-        is_idle=sighted and is_idle(report.write_rates),
+        was_known=report.is_leader and (state.was_known or is_known),  # a standby reports nothing
+        unknown_iterations=0 if is_known else state.unknown_iterations + 1,
+        is_idle=is_known and is_idle(report.write_rates),
         last_reasons=report.decision.reason_text,
     )
     reason = explain_unavailability(new, limits, now)
@@ -70,13 +70,13 @@ def explain_unavailability(state: ScalerState, limits: StalenessLimits, now: flo
     silent = now - state.last_iteration_at
     if state.replicas is None:
         return state.unknown_reason
-    if not state.has_sight:
+    if not state.was_known:
         return f"the sidecar has no replica count yet: {state.last_reasons}"
     if silent > limits.silent_seconds:
         return f"the sidecar has completed no iteration for {silent:.0f} s; see its log"
-    if state.blind_iterations >= limits.blind_iterations:
+    if state.unknown_iterations >= limits.unknown_iterations:
         return (
-            f"the sidecar did not know plan, pods or group for {state.blind_iterations} "
+            f"the sidecar did not know plan, pods or group for {state.unknown_iterations} "
             f"iterations: {state.last_reasons}"
         )
     if not state.replicas and not state.is_idle:

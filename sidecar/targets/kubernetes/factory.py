@@ -56,7 +56,7 @@ def connect_workload_target(
     if settings.leader_election:
         lease = f"lease {api.cluster_id} {where}/{api.scale_target.lease_name}"
     reporters = (KubernetesEventReporter(api),)
-    return ConnectedTarget(target, target.read_external_scaling, leadership, reporters, lease)
+    return ConnectedTarget(target, target.read_target_status, leadership, reporters, lease)
 
 
 def _start_election(

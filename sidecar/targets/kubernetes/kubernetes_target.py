@@ -15,7 +15,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.errors import KubernetesUnavailableError, ScalingPostponedError
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
-from trimtab.sidecar.measurement.observation import ExternalScaling, ReplicaInstance, RequestedReplicas
+from trimtab.sidecar.measurement.observation import ReplicaInstance, RequestedReplicas, TargetStatus
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ResourceConflictError
 from trimtab.sidecar.targets.kubernetes.api_outage import ApiOutage
 from trimtab.sidecar.targets.kubernetes.workload import (
@@ -51,13 +51,13 @@ class KubernetesTarget:
         self._leadership = leadership or SoleLeader()
         self._controller_timeout = controller_timeout
         self._listed_pods: frozenset[str] = frozenset()
-        self._external_scaling = ExternalScaling()
+        self._target_status = TargetStatus()
         self._requested: RequestedReplicas | None = None
         self._outage = ApiOutage(clock.monotonic())
 
-    def read_external_scaling(self) -> ExternalScaling:
-        """Return the replica count and pause set by others, as of the last `list_replicas`."""
-        return self._external_scaling
+    def read_target_status(self) -> TargetStatus:
+        """Return the replica count and pause set by others, and errors, as of the last `list_replicas`."""
+        return self._target_status
 
     def list_replicas(self) -> tuple[ReplicaInstance, ...]:
         """Return the pods."""
@@ -66,7 +66,7 @@ class KubernetesTarget:
         self._listed_pods = frozenset(staying)
         w = snapshot.workload
         self._requested = self._date_requested_replicas(w.requested)
-        self._external_scaling = ExternalScaling(self._requested, w.paused_direction, snapshot.trouble)
+        self._target_status = TargetStatus(self._requested, w.paused_direction, snapshot.errors)
         ordered = w.kind is WorkloadKind.STATEFULSET
         return tuple(
             ReplicaInstance(p.name, p.name in staying, p.started_at, p.ordinal if ordered else 0)

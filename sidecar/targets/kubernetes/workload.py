@@ -47,7 +47,7 @@ class Pod:
     ready: bool
     deletion_cost: str | None  # the annotation
     previous_cost: str | None  # before our mark
-    trouble: str | None
+    error: str | None
 
     @property
     def is_marked(self) -> bool:
@@ -73,7 +73,7 @@ class Workload:
     first_ordinal: int = 0  # lowest ordinal of a StatefulSet
     is_rolling_out: bool = False  # pods of two versions run
     paused_direction: str = ""  # or "scale-up", "scale-down", "all"
-    trouble: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,9 @@ class WorkloadSnapshot:
         return tuple(p for p in alive if p.name not in doomed)
 
     @property
-    def trouble(self) -> tuple[str, ...]:
+    def errors(self) -> tuple[str, ...]:
         """Problems of the workload and its pods."""
-        return (*self.workload.trouble, *(p.trouble for p in self.alive_pods if p.trouble))
+        return (*self.workload.errors, *(p.error for p in self.alive_pods if p.error))
 
 
 def compute_count_without(snapshot: WorkloadSnapshot, name: str) -> int | None:
@@ -143,10 +143,10 @@ def parse_workload(kind: WorkloadKind, body: Mapping[str, Any], *, active_versio
     annotation = (metadata.get("annotations") or {}).get(PAUSE_ANNOTATION)
     # A misspelt pause stops both directions: it was set to stop something.
     pause = "" if annotation is None else PAUSE_VALUES.get(annotation.lower(), "all")
-    trouble = list(_list_replica_failures(kind, body))
+    errors = list(_list_replica_failures(kind, body))
     if annotation is not None and annotation.lower() not in PAUSE_VALUES:
         known = ", ".join(PAUSE_VALUES)
-        trouble.append(f"annotation {PAUSE_ANNOTATION}={annotation!r} is none of {known}; treated as all")
+        errors.append(f"annotation {PAUSE_ANNOTATION}={annotation!r} is none of {known}; treated as all")
     replicas = spec.get("replicas", 1)  # the API's default
     return Workload(
         kind=kind,
@@ -158,7 +158,7 @@ def parse_workload(kind: WorkloadKind, body: Mapping[str, Any], *, active_versio
         first_ordinal=(spec.get("ordinals") or {}).get("start", 0),
         is_rolling_out=active_versions > 1,
         paused_direction=pause,
-        trouble=tuple(trouble),
+        errors=tuple(errors),
     )
 
 
@@ -214,7 +214,7 @@ def _parse_pod(body: Mapping[str, Any]) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         deletion_cost=annotations.get(DELETION_COST_ANNOTATION),
         previous_cost=annotations.get(PREVIOUS_COST_ANNOTATION),
-        trouble=_explain_stuck_pod(metadata["name"], status, conditions),
+        error=_explain_stuck_pod(metadata["name"], status, conditions),
     )
 
 

@@ -26,7 +26,7 @@ from typing import IO, Final
 
 from trimtab.common.clock import Clock
 from trimtab.sidecar.errors import StartupError, StateDirError, StateDirInUseError
-from trimtab.sidecar.measurement.observation import ExternalScaling, ReplicaInstance
+from trimtab.sidecar.measurement.observation import ReplicaInstance, TargetStatus
 from trimtab.sidecar.targets.process.linux_process import find_marked_process, read_start_ticks
 from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
 
@@ -145,11 +145,11 @@ class ProcessTarget:
             self._get_worker_file(name).unlink(missing_ok=True)
             raise StartupError(f"{command[0]}: {error.strerror}; correct the worker command") from error
 
-    def read_external_scaling(self) -> ExternalScaling:
+    def read_target_status(self) -> TargetStatus:
         """Report the last unexpected worker exit for `EXIT_REPORT_PERIOD_S` seconds."""
         at, exited = self._last_unexpected_exit or (-inf, "")
         recent = self._clock.wall() - at <= EXIT_REPORT_PERIOD_S
-        return ExternalScaling(trouble=(exited,) if recent else ())
+        return TargetStatus(errors=(exited,) if recent else ())
 
     def _reap_children(self) -> None:
         for pid, child in list(self._children.items()):

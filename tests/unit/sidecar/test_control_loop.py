@@ -22,11 +22,11 @@ from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.errors import BrokerTimeoutError, KubernetesUnavailableError, StartupError
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
 from trimtab.sidecar.measurement.observation import (
-    ExternalScaling,
     GroupState,
     ObservedGroup,
     ObservedMember,
     RequestedReplicas,
+    TargetStatus,
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
@@ -211,14 +211,14 @@ def test_scale_to_zero_and_back(world: Simulated) -> None:
 def test_interrupted_start_from_zero_is_no_pause(world: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
     """A zero of unknown requester is adopted again by the next iteration or sidecar."""
 
-    def outside() -> ExternalScaling:
+    def outside() -> TargetStatus:
         count = len(world.target.list_replicas())
-        return ExternalScaling(
+        return TargetStatus(
             RequestedReplicas(count, "somebody", 0.0, is_ours=False, is_requester_known=False)
         )
 
     def again() -> ControlLoop:
-        parts = LoopCollaborators(world, world, world.target, (), read_external_scaling=outside)
+        parts = LoopCollaborators(world, world, world.target, (), read_target_status=outside)
         return ControlLoop(settings(min=0, topics="t", idle_after=12), parts, world.clock)
 
     def refused(_: int) -> tuple[str, ...]:
@@ -436,20 +436,20 @@ def test_unwritable_state_dir_does_not_end_the_loop(
     assert "last.tmp: Is a directory; free disk space" in caplog.text
 
 
-def test_unreadable_state_dir_is_trouble(world: Simulated, processes: ProcessTarget, tmp_path: Path) -> None:
+def test_unreadable_state_dir_is_reported(world: Simulated, processes: ProcessTarget, tmp_path: Path) -> None:
     """Unreadable replicas are unknown: nothing changes, and the report has the reason."""
     (tmp_path / "state" / "workers").touch()
     reports = survive(world, processes)
     assert {r.decision.action for r in reports} == {ScalingAction.HOLD}
-    assert "free disk space" in reports[-1].trouble[0]
+    assert "free disk space" in reports[-1].errors[0]
 
 
-def test_unreadable_restart_request_is_trouble(world: Simulated, tmp_path: Path) -> None:
+def test_unreadable_restart_request_is_reported(world: Simulated, tmp_path: Path) -> None:
     """It is reported, and the loop continues without it."""
     (tmp_path / "restart.json").mkdir()
     reports: list[IterationReport] = []
     iterate(world, start(world, reports, state_dir=tmp_path), 5)
-    assert "Is a directory" in reports[-1].trouble[0]
+    assert "Is a directory" in reports[-1].errors[0]
 
 
 EVENTS = st.one_of(
@@ -504,7 +504,7 @@ def check(world: Simulated, before: Mapping[str, Any], action: ScalingAction, le
 @effort(deadline=None)
 @given(st.lists(EVENTS, max_size=40))
 def test_invariants_hold_under_random_events(events: list[tuple[str, int, int]]) -> None:
-    """Limits hold, blindness holds, no owner is stopped, epochs grow by one; then it settles."""
+    """Limits hold, an unknown state holds, no owner is stopped, epochs grow by one; then it settles."""
     go_through(events)
 
 

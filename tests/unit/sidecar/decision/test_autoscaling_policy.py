@@ -32,12 +32,12 @@ from trimtab.sidecar.decision.hpa_behavior import (
 from trimtab.sidecar.decision.schedule import CronPeriod
 from trimtab.sidecar.measurement.freshness import AgeSample
 from trimtab.sidecar.measurement.observation import (
-    ExternalScaling,
     GroupState,
     Observation,
     ObservedGroup,
     ObservedMember,
     ReplicaInstance,
+    TargetStatus,
 )
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_required_rates
 
@@ -65,7 +65,7 @@ class World:
     waits: Mapping[int, float] = field(default_factory=dict)
     consumed: Mapping[int, float] = field(default_factory=dict)
     plan: GroupPlan = PLAN
-    outside: ExternalScaling = field(default_factory=ExternalScaling)
+    outside: TargetStatus = field(default_factory=TargetStatus)
 
     def seen(self) -> Observation:
         loads = {
@@ -83,7 +83,7 @@ class World:
             ObservedGroup(state, readers),
             tuple(ReplicaInstance(n, alive=True, started_at=NOW - 900) for n in sorted(self.reads)),
             self.plan,
-            external_scaling=self.outside,
+            target_status=self.outside,
             consumption_rates={TopicPartition("t", n): rate for n, rate in self.consumed.items()},
         )
 
@@ -148,7 +148,7 @@ def test_a_disabled_direction_holds() -> None:
 )
 def test_a_paused_direction_is_not_scaled(pause: str, out: ScalingAction, back: ScalingAction) -> None:
     """The target's annotation or a setting pauses a direction; the decision names which."""
-    outside_state = ExternalScaling(paused_direction=pause)
+    outside_state = TargetStatus(paused_direction=pause)
     policy = replace(POLICY, paused_directions=frozenset(w for w in Direction if pause in (w, "all")))
     for world, action in ((BUSY, out), (QUIET, back)):
         by_target, by_setting = decide(replace(world, outside=outside_state)), decide(world, policy)
@@ -160,7 +160,7 @@ def test_a_paused_direction_is_not_scaled(pause: str, out: ScalingAction, back: 
 
 def test_a_pause_still_replaces_dead_replicas() -> None:
     """A pause fixes the count, so a dead replica is started again."""
-    world = World({"a": {0: 10}}, plan=PLAN, outside=ExternalScaling(paused_direction="all"))
+    world = World({"a": {0: 10}}, plan=PLAN, outside=TargetStatus(paused_direction="all"))
     assert decide(world).action is ScalingAction.REPLACE
 
 

@@ -88,7 +88,7 @@ DRAINED = replace(DRAINING, reads={"a": {0: 10, 2: 10}, "b": {1: 10}, "c": {}})
         replace(EVEN.seen(), group=ObservedGroup()),
     ],
 )
-def test_a_blind_iteration_holds(seen: Observation) -> None:
+def test_an_unknown_state_holds(seen: Observation) -> None:
     """With the plan, the replicas or the group unknown the decision is to hold."""
     assert decide(seen).action is ScalingAction.HOLD
 
@@ -96,8 +96,8 @@ def test_a_blind_iteration_holds(seen: Observation) -> None:
 @pytest.mark.parametrize("world", [EVEN, BUSY, IDLE])
 def test_unknown_write_rates_keep_the_count(world: World) -> None:
     """With no write rate known the count stays, whatever was recommended before."""
-    blind = replace(world, reads={n: dict.fromkeys(r) for n, r in world.reads.items()})
-    decision = decide(blind, memory=replace(SETTLED, recommendations=()))
+    unknown = replace(world, reads={n: dict.fromkeys(r) for n, r in world.reads.items()})
+    decision = decide(unknown, memory=replace(SETTLED, recommendations=()))
     assert decision.action is ScalingAction.HOLD
     assert decision.metrics.desired_replicas == 2
 
@@ -215,7 +215,7 @@ def test_windows_shorter_than_an_iteration_do_not_freeze(window: float) -> None:
     assert decide(IDLE, policy, memory).action is ScalingAction.DRAIN
 
 
-def test_a_blind_iteration_recommends_the_current_count() -> None:
+def test_an_unknown_state_recommends_the_current_count() -> None:
     """After an outage no replica is drained until the load was low for a whole window."""
     memory = SETTLED
     for age in range(100, 0, -5):

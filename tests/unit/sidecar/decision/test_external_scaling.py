@@ -13,13 +13,13 @@ from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
 from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
 from trimtab.sidecar.measurement.observation import (
-    ExternalScaling,
     GroupState,
     Observation,
     ObservedGroup,
     ObservedMember,
     ReplicaInstance,
     RequestedReplicas,
+    TargetStatus,
 )
 
 NOW = 1_700_000_000.0
@@ -33,7 +33,7 @@ def partitions(count: int) -> list[TopicPartition]:
 def observed(
     *names: str,
     plan: GroupPlan,
-    outside: ExternalScaling | None = None,
+    outside: TargetStatus | None = None,
     rate: float = 30.0,
     idle: tuple[str, ...] = (),
     ordered: bool = False,
@@ -51,7 +51,7 @@ def observed(
         ObservedGroup(GroupState.STABLE, readers),
         replicas,
         plan,
-        external_scaling=outside or ExternalScaling(),
+        target_status=outside or TargetStatus(),
     )
 
 
@@ -63,8 +63,8 @@ def plan(replicas: int, draining: tuple[str, ...] = ()) -> GroupPlan:
     return GroupPlan("g", 1, NOW - 100, replicas, MBF, 100.0, 1.0, draining)
 
 
-def by_others(count: int, *, at: float = NOW - 5) -> ExternalScaling:
-    return ExternalScaling(RequestedReplicas(count, "kubectl", at, is_ours=False))
+def by_others(count: int, *, at: float = NOW - 5) -> TargetStatus:
+    return TargetStatus(RequestedReplicas(count, "kubectl", at, is_ours=False))
 
 
 def test_an_external_count_is_adopted() -> None:
@@ -111,9 +111,7 @@ def test_an_external_zero_is_a_pause() -> None:
 @pytest.mark.parametrize(("planned", "action"), [(0, ScalingAction.SCALE_UP), (2, ScalingAction.HOLD)])
 def test_a_zero_without_requester_is_ours_if_planned(planned: int, action: ScalingAction) -> None:
     """The API server keeps no requester of a zero; it is external unless the plan has zero replicas."""
-    off = ExternalScaling(
-        RequestedReplicas(0, "somebody", NOW - 9999, is_ours=False, is_requester_known=False)
-    )
+    off = TargetStatus(RequestedReplicas(0, "somebody", NOW - 9999, is_ours=False, is_requester_known=False))
     seen = observed(plan=plan(planned), outside=off)
     seen = replace(seen, write_rates={TopicPartition("t", 0): PartitionLoad(bytes_per_s=50.0)})
     decision, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
@@ -130,7 +128,7 @@ def test_a_count_older_than_the_plan_is_not_external() -> None:
 
 def test_a_replica_the_target_replaces_is_not_replaced_twice() -> None:
     """If the target already requests the planned count, a dead replica is left to it."""
-    ours = ExternalScaling(RequestedReplicas(3, "trimtab", NOW - 50, is_ours=True))
+    ours = TargetStatus(RequestedReplicas(3, "trimtab", NOW - 50, is_ours=True))
     decision, _ = make_decision(
         observed("a", "b", plan=plan(3), outside=ours), policy(), DecisionMemory(), NOW
     )
@@ -140,7 +138,7 @@ def test_a_replica_the_target_replaces_is_not_replaced_twice() -> None:
 
 def withheld(planned: int, rate: float, after: float) -> tuple[ScalingDecision, DecisionMemory]:
     """Return a group with two of the planned replicas; the target was asked for all and starts no more."""
-    ours = ExternalScaling(RequestedReplicas(planned, "KEDA", NOW - 100, is_ours=True))
+    ours = TargetStatus(RequestedReplicas(planned, "KEDA", NOW - 100, is_ours=True))
     seen = observed("a", "b", plan=plan(planned), outside=ours, rate=rate)
     _, memory = make_decision(seen, policy(), DecisionMemory(), NOW)
     return make_decision(seen, policy(), memory, NOW + after)
@@ -159,7 +157,7 @@ def test_a_shortfall_is_reported_after_the_startup_timeout() -> None:
 def test_an_unreachable_count_is_lowered_when_fewer_suffice() -> None:
     """The plan falls to the desired or running count, and no replica is drained."""
     quick = replace(policy(), scale_down=ScalingRules((ScalingPolicy(1),), stabilization_window=60.0))
-    ours = ExternalScaling(RequestedReplicas(5, "KEDA", NOW - 100, is_ours=True))
+    ours = TargetStatus(RequestedReplicas(5, "KEDA", NOW - 100, is_ours=True))
     seen = observed("a", "b", plan=plan(5), outside=ours)
     _, memory = make_decision(seen, quick, DecisionMemory(), NOW)
     decision, _ = make_decision(seen, quick, memory, NOW + 121)
@@ -180,7 +178,7 @@ def test_the_startup_timeout_restarts_with_each_count() -> None:
 
 def test_a_rollouts_surplus_is_not_adopted() -> None:
     """The surge pod of a rollout does not change the plan."""
-    ours = ExternalScaling(RequestedReplicas(2, "trimtab", NOW - 50, is_ours=True))
+    ours = TargetStatus(RequestedReplicas(2, "trimtab", NOW - 50, is_ours=True))
     seen = observed("a", "b", "c", plan=plan(2), outside=ours)
     decision, _ = make_decision(seen, policy(), DecisionMemory(), NOW)
     assert decision.action is not ScalingAction.ADOPT

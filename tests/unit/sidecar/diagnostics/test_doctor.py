@@ -98,14 +98,14 @@ def test_clock_behind_is_detected() -> None:
         (None, None, FindingLevel.NOTE, "no sidecar manages"),
         (None, PLAN, FindingLevel.FAILED, "no decision"),
         (replace(LAST, until=NOW - 600), PLAN, FindingLevel.FAILED, "silent for 10 min"),
-        (replace(LAST, trouble=("broker 2 is away",)), PLAN, FindingLevel.FAILED, "broker 2 is away"),
+        (replace(LAST, errors=("broker 2 is away",)), PLAN, FindingLevel.FAILED, "broker 2 is away"),
         (replace(LAST, failure="quota exceeded"), PLAN, FindingLevel.FAILED, "not done: quota exceeded"),
     ],
 )
 def test_last_decision_shows_the_sidecars_state(
     last: DecisionRecord | None, plan: GroupPlan | None, level: FindingLevel, text: str
 ) -> None:
-    """The last decision is fresh, silent, with trouble, or missing."""
+    """The last decision is fresh, silent, with errors, or missing."""
     finding = check_last_decision(last, plan, NOW)
     assert finding.level is level
     assert text in finding.message

@@ -112,8 +112,8 @@ def test_indivisible_partitions_are_explained() -> None:
 
 def test_unknown_load_and_old_decision_are_stated() -> None:
     """Without a write rate there is no sum; an old decision is marked as old."""
-    blind = replace(NUMBERS, required_rate=None, write_rate=None, running_replicas=None, max_fill=None)
-    text = count(record(1, NOW - 600, metrics=blind))
+    unknown = replace(NUMBERS, required_rate=None, write_rate=None, running_replicas=None, max_fill=None)
+    text = count(record(1, NOW - 600, metrics=unknown))
     assert "The load is unknown" in text
     assert "? replicas running" in text
     assert "No decision for 10 min: no sidecar is active." in text

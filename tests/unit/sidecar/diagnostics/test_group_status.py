@@ -224,8 +224,8 @@ def test_live_view_ends_at_a_signal(shown: Any) -> None:
 
 
 def test_live_view_survives_a_broker_outage(shown: Any) -> None:
-    """The live view shows the trouble below the table."""
-    code, out, _ = shown(snapshot(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)))
+    """The live view shows the errors below the table."""
+    code, out, _ = shown(snapshot(group=ObservedGroup(), errors=("no Kafka broker answers at x",)))
     assert code == 0
     assert "no Kafka broker answers" in out
 
@@ -242,7 +242,7 @@ def test_unknown_group_is_an_error(shown: Any) -> None:
 def test_unreachable_broker_prints_no_table(shown: Any) -> None:
     """Without a broker the command prints what to check."""
     code, out, err = shown(
-        snapshot(group=ObservedGroup(), trouble=("no Kafka broker answers at x",)), "--once"
+        snapshot(group=ObservedGroup(), errors=("no Kafka broker answers at x",)), "--once"
     )
     assert (code, out) == (1, "")
     assert "no Kafka broker answers" in err
@@ -273,7 +273,7 @@ def test_table_fits_eighty_columns() -> None:
 def test_last_status_stays_during_an_outage() -> None:
     """The last values stay, with their time and the start of the outage."""
     good = build_group_status(snapshot())
-    nothing = LiveGroupSnapshot(NOW + 5, ObservedGroup(), {}, "measured here", trouble=("no broker answers",))
+    nothing = LiveGroupSnapshot(NOW + 5, ObservedGroup(), {}, "measured here", errors=("no broker answers",))
     away = keep_last_status(
         keep_last_status(good, build_group_status(nothing)),
         build_group_status(replace(nothing, time=NOW + 9)),

@@ -52,7 +52,7 @@ def test_missing_commit_is_known(reader: type[Reader]) -> None:
     """Offset -1001 without an error means that the group has no commit there."""
     reader.answers = (Answer(0, 5), Answer(1, NEVER))
     commits = BrokerClient({}, "billing", 3.0, Ticking()).fetch_group_commits((P, Q))
-    assert (commits.is_known, commits.offsets, commits.trouble) == (True, {P: 5}, ())
+    assert (commits.is_known, commits.offsets, commits.errors) == (True, {P: 5}, ())
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ def test_error_of_one_partition_makes_the_commits_unknown(
     began = clock.now
     commits = BrokerClient({}, "billing", 3.0, clock).fetch_group_commits((P, Q))
     assert (commits.is_known, commits.offsets) == (False, {})
-    assert commits.trouble == (f"committed offsets: {KafkaError(code).str()}",)
+    assert commits.errors == (f"committed offsets: {KafkaError(code).str()}",)
     assert (clock.now - began >= 3.0) is waits

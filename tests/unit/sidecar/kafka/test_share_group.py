@@ -95,12 +95,12 @@ def test_loading_partition_makes_the_commits_unknown(coordinator: Coordinator) -
     commits = group.fetch_group_commits()
     assert not commits.is_known
     assert not commits.offsets
-    (text,) = commits.trouble
+    (text,) = commits.errors
     assert "CoordinatorLoadInProgressError: orders-1" in text
     assert clock.now - began >= SETTINGS.timeout
     coordinator.errors[1] = 0
     commits = group.fetch_group_commits()
-    assert (commits.is_known, commits.trouble) == (True, ())
+    assert (commits.is_known, commits.errors) == (True, ())
     assert commits.lags == {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 1}
 
 
@@ -109,19 +109,19 @@ def test_permanent_error_is_not_retried(coordinator: Coordinator) -> None:
     clock = Ticking()
     group, coordinator.errors = ShareGroupClient(SETTINGS, clock), [NONE_SUCH, 0]
     began = clock.now
-    assert "GroupIdNotFoundError: orders-0" in group.fetch_group_commits().trouble[0]
+    assert "GroupIdNotFoundError: orders-0" in group.fetch_group_commits().errors[0]
     assert clock.now == began
 
 
 def test_group_type_is_checked_until_known(coordinator: Coordinator) -> None:
-    """After an outage at the start a wrong type is trouble, and the group stays unknown until it fits."""
+    """After an outage at the start a wrong type is an error, and the group stays unknown until it fits."""
     coordinator.away, coordinator.kind = True, "classic"
     group = ShareGroupClient(SETTINGS, Ticking())
     assert "BrokerNotAvailableError" in group.describe_group()[1][0]
     coordinator.away = False
-    described, trouble = group.describe_group()
+    described, errors = group.describe_group()
     assert described.state is GroupState.UNKNOWN
-    assert trouble[0].startswith("group 'billing' is a classic group, not a share group")
+    assert errors[0].startswith("group 'billing' is a classic group, not a share group")
     assert not group.fetch_group_commits().is_known
     coordinator.kind = "share"
     assert group.describe_group()[0].state is GroupState.STABLE
@@ -132,7 +132,7 @@ def test_group_type_is_checked_until_known(coordinator: Coordinator) -> None:
 
 
 def test_missing_share_groups_are_reported_after_an_outage(coordinator: Coordinator) -> None:
-    """They are trouble of an iteration, and the loop continues."""
+    """They are errors of an iteration, and the loop continues."""
     coordinator.away = True
     group = ShareGroupClient(SETTINGS, Ticking())
     coordinator.away, coordinator.features = False, {}

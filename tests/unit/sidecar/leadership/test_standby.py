@@ -15,11 +15,11 @@ from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.errors import ScalingPostponedError
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
 from trimtab.sidecar.measurement.observation import (
-    ExternalScaling,
     GroupState,
     ObservedGroup,
     ObservedMember,
     RequestedReplicas,
+    TargetStatus,
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
@@ -70,14 +70,14 @@ def settings(**more: object) -> SidecarSettings:
 
 
 def loop(
-    world: World, elected: Elected, target: InMemoryTarget, outside: ExternalScaling | None = None
+    world: World, elected: Elected, target: InMemoryTarget, outside: TargetStatus | None = None
 ) -> ControlLoop:
     parts = LoopCollaborators(
         world,
         world,
         target,
         (world.reports.append,),
-        read_external_scaling=lambda: outside or ExternalScaling(),
+        read_target_status=lambda: outside or TargetStatus(),
         leadership=elected,
     )
     return ControlLoop(settings(), parts, Ticking())
@@ -145,14 +145,14 @@ def test_a_rejected_scaling_is_reported() -> None:
 
 
 def test_external_counts_are_observed() -> None:
-    """A count set at the target, and the target's trouble, appear in the next decision."""
+    """A count set at the target, and the target's errors, appear in the next decision."""
     world, target = World(), InMemoryTarget(lambda: 1.7e9)
     target.add_replicas(1)
     requested = RequestedReplicas(2, "kubectl", 1.7e9 + 2_000, is_ours=False)
-    one = loop(world, Elected(float("inf")), target, ExternalScaling(requested, trouble=("no image",)))
+    one = loop(world, Elected(float("inf")), target, TargetStatus(requested, errors=("no image",)))
     one.run_iteration()
     assert one.run_iteration().action is ScalingAction.ADOPT_EXTERNAL
-    assert world.reports[-1].trouble == ("no image",)
+    assert world.reports[-1].errors == ("no image",)
 
 
 @pytest.mark.parametrize(

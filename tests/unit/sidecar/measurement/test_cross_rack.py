@@ -88,10 +88,10 @@ def test_the_sidecar_places_as_the_leader_does(heuristic: str, racks: str) -> No
     assert {name: frozenset(mine) for name, mine in ours.assignment.items()} == {
         name: share.assigned | share.promised for name, share in theirs.items()
     }
-    blind = build_group_model(
+    unaware = build_group_model(
         replace(seen, replica_racks={}), build_policy(placement=policy), seen.plan
     ).plan_without(())
-    assert (racks == "zzz") == (blind.assignment == ours.assignment)
+    assert (racks == "zzz") == (unaware.assignment == ours.assignment)
 
 
 def test_cross_rack_traffic_is_a_metric_of_the_decision() -> None:
@@ -187,9 +187,9 @@ def survey(*racks: str | None) -> GroupBaseline:
 def test_plan_compares_cross_rack_traffic() -> None:
     """Heuristics that do not weigh racks are compared, too."""
     policy = build_policy(placement=PlacementPolicy("steady", 100.0))
-    blind, aware = evaluate_heuristics(survey("b", "c", "a"), ["steady", "rack-aware"], policy, 3)
-    assert blind.cross_rack_bytes_per_s is not None
-    assert blind.cross_rack_bytes_per_s > 0
+    unaware, aware = evaluate_heuristics(survey("b", "c", "a"), ["steady", "rack-aware"], policy, 3)
+    assert unaware.cross_rack_bytes_per_s is not None
+    assert unaware.cross_rack_bytes_per_s > 0
     assert aware.cross_rack_bytes_per_s == 0
     assert (
         evaluate_heuristics(survey(None, None, None), ["steady"], policy, 3)[0].cross_rack_bytes_per_s is None

@@ -71,7 +71,7 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
         observed_moves=(PartitionMove(TopicPartition("t", 0), "a", "b"),) * 2,
         learned_capacities={"worker-1": 80.0},
         scale_up_suspended=True,
-        trouble=() if reachable else ("group lake: no answer",),
+        errors=() if reachable else ("group lake: no answer",),
     )
 
 

@@ -21,7 +21,7 @@ from trimtab.sidecar.targets.keda.scaler_responses import (
 from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup, check_trigger_metadata
 from trimtab.sidecar.targets.kubernetes.workload import Pod, Workload, WorkloadKind, WorkloadSnapshot
 
-PATIENCE = StalenessLimits(blind_iterations=3, silent_seconds=60.0)
+PATIENCE = StalenessLimits(unknown_iterations=3, silent_seconds=60.0)
 BUSY = PartitionLoad(bytes_per_s=50.0, records_per_s=1.0, backlog_records=3)
 QUIET = PartitionLoad(bytes_per_s=0.0, records_per_s=0.0, backlog_bytes=0.0, backlog_records=0)
 UNKNOWN = PartitionLoad()
@@ -29,7 +29,7 @@ STEERED = ScaledGroup("a:9092,b:9092", "lake", ("orders", "clicks"), "earliest")
 
 
 def report(load: PartitionLoad = BUSY, *, running: int | None = 2, leading: bool = True) -> IterationReport:
-    """Return the report of an iteration; `running` None means a blind one."""
+    """Return the report of an iteration; `running` None means unknown state."""
     decision = ScalingDecision(ScalingAction.HOLD, ("so it is",), DecisionMetrics(running_replicas=running))
     return IterationReport(
         time=0.0,
@@ -58,7 +58,7 @@ def test_the_count_is_the_requested_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "standing", [state_after(), state_after(report(running=None))], ids=["no turn", "only a blind one"]
+    "standing", [state_after(), state_after(report(running=None))], ids=["no turn", "only unknown state"]
 )
 def test_the_count_is_unavailable_at_first(standing: ScalerState) -> None:
     """Before the first complete iteration the count is UNAVAILABLE, even if one was adopted."""
@@ -66,13 +66,15 @@ def test_the_count_is_unavailable_at_first(standing: ScalerState) -> None:
         require_replica_count(standing, PATIENCE, 1.0)
 
 
-def test_blind_iterations_keep_the_count_for_a_while() -> None:
-    """Two blind iterations change nothing; the third in a row makes the count UNAVAILABLE with the reason."""
-    blind = report(running=None)
-    assert require_replica_count(state_after(report(), blind, blind), PATIENCE, 21.0) == 2
-    assert require_replica_count(state_after(report(), blind, blind, report(), blind), PATIENCE, 41.0) == 2
+def test_unknown_state_keeps_the_count_for_a_while() -> None:
+    """Two unknown states change nothing; the third in a row makes the count UNAVAILABLE with the reason."""
+    unknown = report(running=None)
+    assert require_replica_count(state_after(report(), unknown, unknown), PATIENCE, 21.0) == 2
+    assert (
+        require_replica_count(state_after(report(), unknown, unknown, report(), unknown), PATIENCE, 41.0) == 2
+    )
     with pytest.raises(ReplicaCountUnavailableError, match="so it is"):
-        require_replica_count(state_after(report(), blind, blind, blind), PATIENCE, 31.0)
+        require_replica_count(state_after(report(), unknown, unknown, unknown), PATIENCE, 31.0)
 
 
 def test_zero_needs_a_known_idle_group() -> None:
@@ -100,7 +102,7 @@ def test_a_stopped_loop_makes_the_count_unavailable() -> None:
         apply_report(state_after(report()), report(), PATIENCE, 100.0),
         state_after(report(UNKNOWN), requested=0),
     ],
-    ids=["blind", "standing by", "stood still", "zero in the dark"],
+    ids=["unknown state", "standing by", "stood still", "zero in the dark"],
 )
 def test_the_count_is_adopted_anew_after_an_outage(standing: ScalerState) -> None:
     """KEDA may have applied its fallback meanwhile, so the last count is dropped."""
@@ -168,7 +170,7 @@ def found(kind: WorkloadKind, replicas: int, marks: str) -> WorkloadSnapshot:
             ready=True,
             deletion_cost=None,
             previous_cost="" if mark == "x" else None,
-            trouble=None,
+            error=None,
         )
         for n, mark in enumerate(marks)
     )
