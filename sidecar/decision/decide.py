@@ -93,7 +93,7 @@ from trimtab.sidecar.decision.scale_up_effectiveness import (
     sum_overdue_backlog,
 )
 from trimtab.sidecar.measurement.freshness import estimate_freshness, update_batch_max_age
-from trimtab.sidecar.measurement.observation import GroupState, Observation
+from trimtab.sidecar.measurement.observation import Observation, explain_unknown_state
 
 # A replica that dies right after its start would be replaced in every iteration: the pause doubles
 # from initial to max, and a replacement older than the reset no longer counts.
@@ -112,7 +112,7 @@ def make_decision(
     # The loop may discard the decision when it observes again, so the memory does not count it as
     # executed yet: `record_execution` does.
     policy = policy.apply_schedule(now)
-    unknown = _explain_unknown_state(observation)
+    unknown = explain_unknown_state(observation)
     if unknown is not None:
         decision = ScalingDecision(ScalingAction.HOLD, unknown, compute_totals(observation))
         return decision, _record_unknown_state(observation, policy, memory, now)
@@ -169,16 +169,6 @@ def record_execution(
             memory = memory.record_scaling(now, change)
             starts = decision.action is ScalingAction.SCALE_UP
             return begin_scale_up_evaluation(decision, observation, memory, now) if starts else memory
-
-
-def _explain_unknown_state(observation: Observation) -> tuple[str, ...] | None:
-    if not observation.plan_known:
-        return ("the plan in force has not been read yet", *observation.errors)
-    if observation.replicas is None:
-        return ("the replica target does not answer", *observation.errors)
-    if observation.group.state is GroupState.UNKNOWN:
-        return ("the group could not be described", *observation.errors)
-    return None
 
 
 def _record_unknown_state(

@@ -92,3 +92,14 @@ class Observation:
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
     errors: tuple[str, ...] = ()
+
+
+def explain_unknown_state(observation: Observation) -> tuple[str, ...] | None:
+    """Return what is unknown without which nothing can be decided; None if all of it is known."""
+    if not observation.plan_known:
+        return ("the plan in force has not been read yet", *observation.errors)
+    if observation.replicas is None:
+        return ("the replica target does not answer", *observation.errors)
+    if observation.group.state is GroupState.UNKNOWN:
+        return ("the group could not be described", *observation.errors)
+    return None
