@@ -113,8 +113,8 @@ class DemoRunner:
         most = max(s.reader_count for s in history.snapshots)
         r_score = sum(s.r_score for s in history.snapshots)
         mean = last.handover_seconds / max(1, last.handovers)
-        handovers = f"{last.handovers} handovers of {mean:.2f} s in the mean"
-        echo(f"up to {most} consumers; {handovers}; R-score {r_score:.1f} in all")
+        handovers = f"{last.handovers} handovers of {mean:.2f} s on average"
+        echo(f"up to {most} consumers; {handovers}; R-score {r_score:.1f} in total")
         for fault in result.faults[:10]:
             echo(f"fault: {fault}")
         file = self._out / "demo.png"

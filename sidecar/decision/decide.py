@@ -250,7 +250,7 @@ def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
     if not drained or model.explain_instability() is not None:
         return None
     names = " and ".join(drained)
-    why = f"{names} own nothing, the group is stable"
+    why = f"{names} {'owns' if len(drained) == 1 else 'own'} nothing, the group is stable"
     if shared:
         why = f"{names} can stop: they finish their messages, or the broker redelivers them"
     return DecisionStep(ScalingAction.STOP, (why,), stop_names=drained)
