@@ -65,12 +65,15 @@ class VersionedOffsets:
     """A table's offsets as read."""
 
     offsets: CommittedOffsets
-    version: str  # the encoded offsets, which the fence compares byte for byte
+    version: str  # the encoded offsets, which the fence compares byte for byte; "" for none
+    snapshot_id: int | None = None  # of the Iceberg table when they were read; None: it had no snapshot
 
     @classmethod
-    def decode(cls, text: str, where: str) -> "VersionedOffsets":
-        """Parse the offsets of table `where`, "" for none. Raises CommittedOffsetsLostError."""
-        return cls(CommittedOffsets.decode(text, where) if text else CommittedOffsets(), text)
+    def decode(cls, text: str | None, where: str, snapshot_id: int | None = None) -> "VersionedOffsets":
+        """Parse the offsets of table `where`, None for none. Raises CommittedOffsetsLostError."""
+        if text is None:
+            return cls(CommittedOffsets(), "", snapshot_id)
+        return cls(CommittedOffsets.decode(text, where), text, snapshot_id)
 
 
 class LakeTable(Protocol):

@@ -125,5 +125,14 @@ def _encode_missing(missing: MissingOffsets) -> dict[str, Any]:
 
 
 def _decode_missing(body: Mapping[str, Any]) -> MissingOffsets:
-    ranges = tuple(OffsetGap(int(first), int(following)) for first, following in body["ranges"])
-    return MissingOffsets(ranges, int(body["older"]))
+    ranges = tuple(_decode_gap(*gap) for gap in body["ranges"])
+    if ranges != merge_gaps(ranges):
+        raise ValueError("its ranges are not disjoint and ascending")
+    return MissingOffsets(ranges, offset_codec.read_offset(body["older"]))
+
+
+def _decode_gap(first: object, following: object) -> OffsetGap:
+    gap = OffsetGap(offset_codec.read_offset(first), offset_codec.read_offset(following))
+    if gap.first >= gap.next:
+        raise ValueError(f"the range {list(gap)} is empty")
+    return gap

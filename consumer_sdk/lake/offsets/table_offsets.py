@@ -91,7 +91,7 @@ class CommittedOffsets:
     def decode(cls, text: str, where: str) -> "CommittedOffsets":
         """Parse JSON of table `where`. Raises CommittedOffsetsLostError."""
         try:
-            return cls(offset_codec.decode_groups(text, int))
+            return cls(offset_codec.decode_groups(text, offset_codec.read_offset))
         except offset_codec.OFFSET_DECODE_ERRORS as error:
             raise CommittedOffsetsLostError(
                 f"table {where}: {OFFSETS_PROPERTY} cannot be read ({error}): {text[:120]!r}; "

@@ -49,7 +49,8 @@ TXN_RETENTION_PROPERTY: Final = "delta.setTransactionRetentionDuration"  # drops
 
 AddActions: TypeAlias = tuple[str, ...]  # of the staged files, in JSON
 
-_OFFSET_TXN: Final = re.compile(r"SetTransaction\(trimtab/([^/,()]+)/([^/,()]+)/(\d+),(\d+),")
+_OUR_TXN: Final = re.compile(r"^SetTransaction\((trimtab/.*)", re.MULTILINE)
+_OFFSET_TXN: Final = re.compile(r"trimtab/([^/,()]+)/([^/,()]+)/(0|[1-9][0-9]*),([0-9]+),")
 _NOT_A_TABLE: Final = re.compile("NON_EMPTY_LOCATION|DELTA_(TABLE_NOT_FOUND|MISSING_DELTA_TABLE)")
 _COMMIT_FILE: Final = re.compile(r"(\d{20})\.json")
 
@@ -285,8 +286,8 @@ class DeltaTable:
     def _update_snapshot(self) -> Any:
         return self._log.update(False, self._scala_none, self._scala_none)  # noqa: FBT003 - Delta's signature
 
-    def _read_snapshot_offsets(self, snapshot: Any) -> str:
-        """Return the offsets of a version, encoded; "" without offsets."""
+    def _read_snapshot_offsets(self, snapshot: Any) -> str | None:
+        """Return the offsets of a version, encoded; None without offsets."""
         if snapshot.metadata().configuration().contains(TXN_RETENTION_PROPERTY):
             raise CommittedOffsetsLostError(
                 f"table {self.name}: its property {TXN_RETENTION_PROPERTY} lets Delta drop the offsets of "
@@ -298,12 +299,13 @@ class DeltaTable:
         known = checksum.get().setTransactions() if checksum.isDefined() else checksum
         txns = known.get() if known.isDefined() else snapshot.setTransactions()
         groups: dict[str, dict[TopicPartition, int]] = {}
-        for group, topic, partition, offset in _OFFSET_TXN.findall(str(txns.mkString("\n"))):
-            groups.setdefault(unquote(group), {})[TopicPartition(topic, int(partition))] = int(offset)
-        return CommittedOffsets(groups).encode() if groups else ""
+        for text in _OUR_TXN.findall(str(txns.mkString("\n"))):
+            group, partition, offset = _parse_offset_txn(text, self.name)
+            groups.setdefault(group, {})[partition] = offset
+        return CommittedOffsets(groups).encode() if groups else None
 
     def _check_unchanged(self, snapshot: Any, staged: StagedFiles, expected: VersionedOffsets) -> None:
-        if self._read_snapshot_offsets(snapshot) != expected.version:
+        if (self._read_snapshot_offsets(snapshot) or "") != expected.version:
             raise CommitConflictError(f"table {self.name}: another writer was faster")
         schema = delta_columns.read_schema(snapshot.metadata())
         if staged.files and self._staged_schema is not None and not self._staged_schema.fits_table(schema):
@@ -355,6 +357,17 @@ def _is_table_dropped(error: BaseException) -> bool:
 def transaction_app_id(group: str, where: TopicPartition) -> str:
     """Return the app id of a partition's `txn` action."""
     return f"trimtab/{quote(group, safe='')}/{where.topic}/{where.partition}"  # a group may contain slashes
+
+
+def _parse_offset_txn(text: str, table: str) -> tuple[str, TopicPartition, int]:
+    found = _OFFSET_TXN.match(text)
+    if found is None:
+        raise CommittedOffsetsLostError(
+            f"table {table}: its txn action {text[:120]!r} cannot be read as an offset; a newer Trimtab "
+            "wrote it (upgrade this one) or another program did (write into a new table)"
+        )
+    group, topic, partition, offset = found.groups()
+    return unquote(group), TopicPartition(topic, int(partition)), int(offset)
 
 
 def _changed_offsets(offsets: CommittedOffsets, expected: CommittedOffsets) -> dict[str, int]:

@@ -6,7 +6,8 @@ snapshot. With `lake.file.writer: arrow` no job runs (`arrow_files`).
 
 *Commit.* `newAppend().appendFile(…).set(offsets).validateWith(validator)`. Iceberg calls the
 validator with the ancestors of the snapshot that the commit would follow. It refuses unless the
-newest offsets there equal the expected ones, byte for byte.
+newest offsets there equal the expected ones, byte for byte; if none of them has offsets, the snapshot
+at which the expected ones were read must be among them.
 """
 
 import json
@@ -145,11 +146,12 @@ class IcebergTable:
         try:
             self.java_table.refresh()
             text = self._newest_offsets()
+            snapshot_id = next((int(s.snapshotId()) for s in self.walk_ancestors()), None)
         except jvm_errors.JVM_ERRORS as error:
             if jvm_errors.is_table_missing(error):  # a table dropped meanwhile has no offsets
                 return VersionedOffsets(CommittedOffsets(), "")
             raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
-        return VersionedOffsets.decode(text, self.name)
+        return VersionedOffsets.decode(text, self.name, snapshot_id)
 
     def read_gaps(self) -> TableGaps:
         """Return the gaps as of the last refresh."""
@@ -189,16 +191,21 @@ class IcebergTable:
     ) -> None:
         """Add files, offsets and gaps in one commit. Raises CommitConflictError."""
         with jvm_errors.translate_errors(f"table {self.name}: commit"):
-            # Gaps are a table property, which an append cannot set: one transaction commits both.
-            transaction = None if gaps is None else self.java_table.newTransaction()
-            if transaction is not None and gaps is not None:
-                transaction.updateProperties().set(GAPS_PROPERTY, gaps.encode()).commit()
+            # An append cannot change table properties: one transaction commits both.
+            given_by_hand = self.java_table.properties().get(OFFSETS_PROPERTY) is not None
+            transaction = self.java_table.newTransaction() if gaps is not None or given_by_hand else None
+            if transaction is not None:
+                # Offsets set by hand are used up: once snapshots expire, they would count again.
+                properties = transaction.updateProperties().remove(OFFSETS_PROPERTY)
+                if gaps is not None:
+                    properties = properties.set(GAPS_PROPERTY, gaps.encode())
+                properties.commit()
             append = (transaction or self.java_table).newAppend()
             for file in staged.files:
                 append.appendFile(file)
             append.set(OFFSETS_PROPERTY, offsets.encode()).set(ATTEMPT_PROPERTY, staged.attempt)
             # Validated again on each retry, which `commit.retry.num-retries` of a table may cause.
-            append.validateWith(_OffsetsValidator(expected.version)).commit()
+            append.validateWith(_OffsetsValidator(expected)).commit()
             if transaction is not None:
                 transaction.commitTransaction()
 
@@ -222,14 +229,14 @@ class IcebergTable:
         keys = {"rows": "total-records", "files": "total-data-files", "bytes": "total-files-size"}
         return {k: int((current and _summary_value(current, key)) or 0) for k, key in keys.items()}
 
-    def _newest_offsets(self) -> str:
+    def _newest_offsets(self) -> str | None:
         oldest = None
         for snapshot in self.walk_ancestors():  # snapshots of compactions and deletions have no offsets
             offsets = _summary_value(snapshot, OFFSETS_PROPERTY)
             if offsets is not None:
                 return offsets
             oldest = snapshot
-        given = self.java_table.properties().get(OFFSETS_PROPERTY)
+        given: str | None = self.java_table.properties().get(OFFSETS_PROPERTY)
         # A parent that is not kept may have had offsets: starting without them would write rows twice.
         if given is None and oldest is not None and oldest.parentId() is not None:
             raise CommittedOffsetsLostError(
@@ -237,7 +244,7 @@ class IcebergTable:
                 "offsets are unknown; set them by hand as table property "
                 f"{OFFSETS_PROPERTY} (docs/lake.md), or write into a new table"
             )
-        return str(given or "")
+        return given
 
     def walk_ancestors(self) -> Iterator[Any]:
         """Yield the kept snapshots, newest first; a dropped table has none."""
@@ -307,16 +314,22 @@ class _OffsetsValidator:
     class Java:
         implements: Final = ["org.apache.iceberg.SnapshotAncestryValidator"]
 
-    def __init__(self, expected: str) -> None:
+    def __init__(self, expected: VersionedOffsets) -> None:
         self._expected = expected
 
     def validate(self, ancestors: Any) -> bool:
         snapshots = ancestors.iterator()
+        parent: int | None = None
         while snapshots.hasNext():
-            offsets = _summary_value(snapshots.next(), OFFSETS_PROPERTY)
+            snapshot = snapshots.next()
+            offsets = _summary_value(snapshot, OFFSETS_PROPERTY)
             if offsets is not None:
-                return offsets == self._expected
-        return True  # no ancestor has offsets: this is the table's first commit with offsets
+                return offsets == self._expected.version
+            if snapshot.snapshotId() == self._expected.snapshot_id:
+                return True  # nothing has been committed since the look but snapshots without offsets
+            parent = snapshot.parentId()
+        # Expired snapshots may have had other offsets: all since the look must be kept.
+        return self._expected.snapshot_id is None and parent is None
 
     def errorMessage(self) -> str:  # noqa: N802 - Iceberg's name
         return "the table's trimtab.offsets changed after they were read"

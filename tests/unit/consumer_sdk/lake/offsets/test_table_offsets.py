@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan, trim_spans
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
@@ -81,3 +81,35 @@ def test_unreadable_offsets_are_an_error(text: str) -> None:
     """Unreadable offsets are an error, never an empty table."""
     with pytest.raises(CommittedOffsetsLostError, match=r"lake\.orders"):
         CommittedOffsets.decode(text, "lake.orders")
+
+
+HOSTILE_MARKS = {
+    "deep": '{"v":1,"groups":' + '{"a":' * 100_000,
+    "infinite": '{"v":1,"groups":{"g":{"t":{"0":Infinity}}}}',
+    "fraction": '{"v":1,"groups":{"g":{"t":{"0":4711.9}}}}',
+    "text": '{"v":1,"groups":{"g":{"t":{"0":"7"}}}}',
+    "truth": '{"v":1,"groups":{"g":{"t":{"0":true}}}}',
+    "negative": '{"v":1,"groups":{"g":{"t":{"0":-1}}}}',
+    "beyond Kafka's offsets": '{"v":1,"groups":{"g":{"t":{"0":9223372036854775808}}}}',
+    "thousands of digits": '{"v":1,"groups":{"g":{"t":{"0":' + "9" * 5000 + "}}}}",
+    "negative partition": '{"v":1,"groups":{"g":{"t":{"-1":7}}}}',
+    "two spellings of one partition": '{"v":1,"groups":{"g":{"t":{"1":7,"01":9}}}}',
+    "a key twice": '{"v":1,"groups":{"g":{"t":{"1":7}},"g":{}}}',
+    "no encodable name": '{"v":1,"groups":{"\\ud800":{"t":{"0":7}}}}',
+    "version true": '{"v":true,"groups":{}}',
+    "no JSON": "\x00\ufffd",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE_MARKS.values(), ids=HOSTILE_MARKS.keys())
+def test_damaged_offsets_are_a_named_error(text: str) -> None:
+    """Offsets are read exactly as Trimtab writes them, or refused: never rounded, dropped or a traceback."""
+    with pytest.raises(CommittedOffsetsLostError, match=r"table t: trimtab\.offsets cannot be read"):
+        CommittedOffsets.decode(text, "t")
+
+
+@pytest.mark.parametrize("missing", ['{"ranges":[[9,3]],"older":0}', '{"ranges":[[1e9,2e9]],"older":0}'])
+def test_damaged_gaps_are_a_named_error(missing: str) -> None:
+    """A gap ends behind its beginning, at whole offsets."""
+    with pytest.raises(CommittedOffsetsLostError, match=r"trimtab\.gaps cannot be read"):
+        TableGaps.decode(f'{{"v":1,"groups":{{"g":{{"t":{{"0":{missing}}}}}}}}}', "t")
