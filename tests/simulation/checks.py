@@ -94,12 +94,13 @@ class Checks:
     def _begin(self, content: Content, snapshot: Snapshot, partition: TopicPartition) -> int:
         """Return the offset from which the group reads a partition; earlier records are not its own.
 
-        It is in the topic's own table, even if another table was first, and after retention.
+        It is in the topic's own table, which is always first, and holds after retention.
         """
         if content.name != self.table or partition in self.begins:
             return self.begins.get(partition, self.log.lows[partition])
-        found = (row.offset for row in snapshot.rows if row.partition == partition)
-        return self.begins.setdefault(partition, min(self.log.lows[partition], *found, 1 << 62))
+        found = [row.offset for row in snapshot.rows if row.partition == partition]
+        first = min(found, default=snapshot.marks.groups[self.group][partition])
+        return self.begins.setdefault(partition, min(self.log.lows[partition], first))
 
     def _gaps(self, content: Content, snapshot: Snapshot) -> None:
         """Check the recorded gaps of a table: deleted records, of which it has none."""

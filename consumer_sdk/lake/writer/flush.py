@@ -4,15 +4,17 @@ Steps (`table_offsets` has the rules of offsets):
 
 1. Read the topic table's offsets; refuse a batch that does not continue them.
 2. Stage the topic table's rows: the likeliest failures come before anything is visible.
-3. Stage and commit each side table (fan-out, dead letters), trimmed to the rows it lacks, by name.
-4. Commit the topic table, fenced. Only this commit counts.
+3. Before side tables (fan-out, dead letters), commit where the batch begins in partitions that the
+   topic table does not know: two owners that begin at different offsets must not both write them.
+4. Stage and commit each side table, trimmed to the rows it lacks, by name.
+5. Commit the topic table, fenced. Only this commit counts.
 
-A crash between two steps leaves the topic table's offsets unchanged: the batch is read again, and
-the tables of step 3 trim the rows they have.
+A crash between two steps leaves the topic table's offsets at the batch's beginning: it is read again,
+and the tables of step 4 trim the rows they have.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -24,6 +26,7 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     CommittedOffsets,
     OffsetConflict,
     OffsetSpan,
+    SpanByPartition,
     gaps_before,
     trim_spans,
 )
@@ -39,7 +42,7 @@ class FlushBatch:
     """Records of one topic table, in partition order, and their spans."""
 
     table: str
-    spans: Mapping[TopicPartition, OffsetSpan]
+    spans: SpanByPartition
     records: pa.Table
 
 
@@ -124,17 +127,29 @@ class _BatchFlush:
         try:
             self.flusher.on_step("staged")
             sides = projected.remaining_tables(self.batch.records.num_rows, staged.rows)
-            writes = [self._flush_side_table(*side) for side in sides]
+            spans = self._commit_starts(topic_table) if sides else self.batch.spans
+            # without a start the topic table refuses the batch below
+            writes = [self._flush_side_table(*side) for side in (sides if spans else ())]
             self.flusher.on_step("side-tables-committed")
         except BaseException:  # not yet committed: no snapshot references the files
             topic_table.delete_staged_files(staged)
             raise
-        answer = self._commit_or_delete(topic_table, staged, self.batch.spans)
+        answer = self._commit_or_delete(topic_table, staged, spans or self.batch.spans)
         if not isinstance(answer, CommitSucceeded):
             return self.refuse(answer.conflicts)
         self.flusher.on_step("committed")
         writes.append(TableWrite(topic_table.name, staged.rows, staged.bytes))
         return BatchCommitted(self.batch, tuple(write for write in writes if write is not None))
+
+    def _commit_starts(self, topic_table: LakeTable) -> SpanByPartition | None:
+        """Commit the start of new partitions; return the spans from there, None if refused (step 3)."""
+        starts = {p: s.first for p, s in self.batch.spans.items() if s.expected is None}
+        empty = {p: OffsetSpan(None, first, first) for p, first in starts.items()}
+        staged = StagedFiles(self.flusher.new_attempt_id())
+        if starts and isinstance(self._commit_or_delete(topic_table, staged, empty), CommitFenced):
+            return None
+        spans = self.batch.spans.items()
+        return {p: replace(span, expected=starts.get(p, span.expected)) for p, span in spans}
 
     def _flush_side_table(self, name: str, frame: Frame) -> TableWrite | None:
         """Write a side table up to the end of the batch; None if it gets neither rows nor a gap."""
@@ -155,7 +170,7 @@ class _BatchFlush:
                 return TableWrite(name, staged.rows, staged.bytes)
 
     def _commit_or_delete(
-        self, table: LakeTable, staged: StagedFiles, spans: Mapping[TopicPartition, OffsetSpan]
+        self, table: LakeTable, staged: StagedFiles, spans: SpanByPartition
     ) -> CommitSucceeded | CommitFenced:
         # A commit without an answer may still succeed: its snapshot would reference these files.
         try:
@@ -168,9 +183,7 @@ class _BatchFlush:
             table.delete_staged_files(staged)
         return answer
 
-    def _trim_frame(
-        self, name: str, frame: Frame, spans: Mapping[TopicPartition, OffsetSpan]
-    ) -> Frame | None:
+    def _trim_frame(self, name: str, frame: Frame, spans: SpanByPartition) -> Frame | None:
         firsts = {p: span.first for p, span in spans.items()}
         # Fewer records than the batch only after a crash between commits.
         if firsts == {p: span.first for p, span in self.batch.spans.items()}:

@@ -1,4 +1,4 @@
-"""Files of a refused attempt are deleted, unless the table may reference them.
+"""A flush: what a refused attempt leaves behind, in files and in side tables.
 
 A table that raises on purpose stands in for one whose catalog does not respond.
 """
@@ -18,7 +18,8 @@ from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
-from trimtab.consumer_sdk.lake.writer.flush import BatchFlusher, BatchRefused, FlushBatch
+from trimtab.consumer_sdk.lake.schema.table_names import dead_letter_table
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
 from trimtab.consumer_sdk.lake.writer.projection import TableProjection
 
 P = TopicPartition("a", 0)
@@ -112,3 +113,59 @@ def test_files_of_an_unanswered_commit_stay(answer: Callable[[], Exception], del
     assert isinstance(outcome, BatchRefused)
     assert outcome.offsets == {P: 12}
     assert table.deleted == deleted
+
+
+@dataclass
+class PlainTable(Table):
+    """A table that keeps the offsets of its commits."""
+
+    answer: Callable[[], Exception] = LakeUnavailableError
+    offsets: CommittedOffsets = field(default_factory=CommittedOffsets)
+
+    def evolve_schema(self, frame: Frame) -> None: ...
+
+    def commit(
+        self,
+        staged: StagedFiles,
+        offsets: CommittedOffsets,
+        expected: VersionedOffsets,
+        gaps: TableGaps | None = None,
+    ) -> None:
+        del staged, gaps
+        assert expected.offsets == self.offsets
+        self.offsets = offsets
+
+
+class PlainLake(Lake):
+    """A lake of two tables."""
+
+    def __init__(self) -> None:
+        self.tables = {name: PlainTable(name=name) for name in ("lake.a", dead_letter_table("lake.a"))}
+
+    def open_table(self, name: str) -> LakeTable | None:
+        return self.tables[name]
+
+
+def test_two_owners_that_begin_a_partition_elsewhere_do_not_both_write_side_tables() -> None:
+    """Found by seed 900397 of the simulation: the side table skipped offsets without a gap.
+
+    Retention had moved the log's begin, so the new owner began at 16, while a batch of the old one,
+    from 0 to 3, was still in flight. The new owner's batch is refused; it must not be in side tables.
+    """
+    lake, steps = PlainLake(), list[str]()
+    first_is_bad = TableProjection("lake.a", lambda records, _: DecodedFrames(records[1:], records[:1]))
+
+    def flush(first: int, following: int, on_step: Callable[[str], None]) -> object:
+        records = pa.table({"offset": range(first, following)})
+        batch = FlushBatch("lake.a", {P: OffsetSpan(None, first, following)}, records)
+        flusher = BatchFlusher(lake, "g", lambda _: first_is_bad, lambda: "x", on_step)
+        return flusher.flush_batch(batch, NoWait(random.Random(1)))  # noqa: S311 - jitter
+
+    def overtaken(step: str) -> None:
+        if step == "staged":
+            assert isinstance(flush(0, 3, steps.append), BatchCommitted)
+
+    outcome = flush(16, 21, overtaken)
+    assert isinstance(outcome, BatchRefused)
+    assert outcome.offsets == {P: 3}
+    assert {table.offsets.next_offset("g", P) for table in lake.tables.values()} == {3}
