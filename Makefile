@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults docs proto clean help
+.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults fuzz docs proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -83,6 +83,10 @@ faults-queues: .venv/.dev ## kill a queue's workers and trackers KILLS times und
 
 simulate-faults: .venv/.dev ## simulate N histories with faults, starting at SEED; N=1 prints every step of one
 	@PYTHONPATH=tests $(BIN)/python -m simulation --histories $(N) --seed $(SEED) $(if $(JOBS),--jobs $(JOBS))
+
+INPUTS ?= 1000000
+fuzz: .venv/.dev ## give every decoder INPUTS inputs in all, guided by coverage; nothing but its named error may come out
+	@PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(INPUTS)
 
 bench-racks: .venv/.dev ## cost of less cross-rack traffic, and the traffic between three brokers in three racks
 	@$(BIN)/python benchmarks/bench_racks.py --plot docs/rack-awareness.png

@@ -1,5 +1,6 @@
 """Configuration files: one flat YAML mapping from names to values."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,22 @@ def load_config_file(path: Path) -> dict[str, Any]:
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """Read a flat YAML mapping with secret references unresolved. Raises SettingError."""
+    """Read a flat YAML mapping with secret references unresolved; {} for an empty file.
+
+    Raises SettingError.
+    """
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        json.dumps(content, skipkeys=True, default=str)  # a list that holds itself, by an alias: ValueError
     except OSError as error:
         raise SettingError(f"the configuration {path} cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also no UTF-8, a 31 June, "[[[[..."
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
         # without YAML's own message, which quotes the line: it may hold a secret
         raise SettingError(f"the configuration {path} is not YAML{line}") from None
+    if content is None:
+        return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise SettingError(f'the configuration {path} must be one flat mapping, like "group.id: lake"')
     return {str(key): value for key, value in content.items()}

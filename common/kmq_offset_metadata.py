@@ -24,7 +24,8 @@ class OpenMessages:
 
 def decode_open_messages(metadata: str) -> OpenMessages | None:
     """Decode commit metadata; None if another program wrote it."""
-    with suppress(ValueError, TypeError):  # any client may commit in this group, with any metadata
+    # any client may commit in this group, with any metadata
+    with suppress(ValueError, TypeError, RecursionError):
         counts = OpenMessages(**json.loads(metadata.rstrip("\0")))  # confluent-kafka needs the NUL
         if all(type(number) is int and number >= 0 for number in asdict(counts).values()):
             return counts

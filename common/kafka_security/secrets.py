@@ -106,5 +106,5 @@ def _read_secret_file(name: str, file: Path) -> str:
         return file.read_text().removesuffix("\n")  # which editors add; any other is the secret's
     except OSError as error:
         raise SettingError(f"{name}: {file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:  # its text shows the bytes
+    except ValueError:  # not UTF-8, or a path with NUL; its text shows the bytes
         raise SettingError(f"{name}: {file} is not text") from None

@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-import yaml
-
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.heuristics.heuristic_spec import parse_heuristic_spec
 from trimtab.assignor.heuristics.steady.params import resolve_params
 from trimtab.assignor.model import PlacementPolicy
+from trimtab.common.config_file import read_config_file
 from trimtab.common.http_server import AccessPolicy, load_access_policy
 from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
@@ -154,22 +153,9 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> SidecarSetting
 
 
 def read_settings_file(file: Path | None) -> dict[str, Any]:
-    """Return a file's settings unchecked, {} without a file. Raises SidecarSettingError."""
-    if file is None:
-        return {}
-    try:
-        body = yaml.safe_load(file.read_text())
-    except OSError as error:
-        raise SidecarSettingError(f"config {file}: {error.strerror}; give a readable file") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise SidecarSettingError(f"config {file}{where}: not YAML; write 'name: value' lines") from None
-    if body is None:
-        return {}
-    if not isinstance(body, dict):
-        raise SidecarSettingError(f"config {file}: not a mapping; write one 'name: value' a line")
-    return {_to_setting_name(str(key)): value for key, value in body.items()}
+    """Return a file's settings unchecked, {} without a file. Raises SettingError."""
+    given = {} if file is None else read_config_file(file)
+    return {_to_setting_name(name): value for name, value in given.items()}
 
 
 def _load_resolved(given: Mapping[str, Any]) -> SidecarSettings:

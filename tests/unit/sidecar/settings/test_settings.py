@@ -201,7 +201,7 @@ def test_missing_settings_are_named(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("a: [", "line 1"), ("- a\n", "not a mapping"), (None, "No such file")]
+    ("text", "message"), [("a: [", "line 1"), ("- a\n", "one flat mapping"), (None, "No such file")]
 )
 def test_invalid_files_are_named(tmp_path: Path, text: str | None, message: str) -> None:
     """A file that is missing, no YAML or no mapping is rejected with its name."""

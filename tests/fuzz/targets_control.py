@@ -1,0 +1,118 @@
+"""Records of the control topics and commit metadata, as any client with Write can produce them."""
+
+from dataclasses import replace
+from typing import Final, cast
+
+from confluent_kafka import Message
+
+from trimtab.assignor.model import Move, TopicPartition
+from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
+from trimtab.common.errors import InvalidPayloadError
+from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
+from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.diagnostics.explanation import (
+    build_explanation,
+    build_explanation_body,
+    explain_count,
+    explain_placement,
+    format_decision_line,
+)
+from trimtab.sidecar.leadership.group_ownership import GroupOwnership
+from trimtab.sidecar.reporting.decision_record import (
+    DecisionRecord,
+    RecordTerms,
+    SidecarIdentity,
+    build_decision_record,
+    merge_decision_record,
+)
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+
+MOVE: Final = Move(TopicPartition("t", 0), "a", "b", 40.0, "a is too full")
+AUTHOR: Final = SidecarIdentity("id", "host", 7, 1.7e9, 3)
+METRICS: Final = DecisionMetrics(required_rate=200.0, desired_replicas=5, r_score=0.4, moves=1, max_fill=0.8)
+PLAN: Final = GroupPlan("g", 3, 1.0, 2, "steady", 1e6, 0.9, ("a",), ("why",), {"a": 9e5}, 4.5)
+RATES: Final = TopicWriteRates(
+    "g", "t", 2e9, 30.0, "offsets", {0: PartitionLoad(1.0, 2.0, 3.0, 4, 5.0, 6.0), 7: PartitionLoad()}
+)
+RECORD: Final = build_decision_record(
+    IterationReport(
+        100.0,
+        ScalingDecision(ScalingAction.SCALE_UP, ("3 -> 5",), METRICS, PLAN, 2, expected_moves=(MOVE,)),
+        {TopicPartition("t", 0): PartitionLoad(1.0)},
+        7,
+        is_group_known=True,
+        decision_seconds=0.0,
+        iteration_seconds=0.0,
+    ),
+    RecordTerms("g", 10.0, 100.0, 0.9),
+    AUTHOR,
+)
+SEEDS: Final = {
+    "apply_plan": [PLAN.encode()],
+    "apply_write_rates": [RATES.encode()],
+    "read_decision": [RECORD.encode(), replace(RECORD, author=None, is_final=True).encode()],
+    "read_commit_metadata": [OpenMessages(7, 1, 2).encode().encode()],
+}
+SETTINGS: Final = parse_consumer_settings({"bootstrap.servers": "x:1", "group.id": "g"}, {})
+
+
+class _Record:
+    """A record of a control topic."""
+
+    def __init__(self, topic: str, value: bytes) -> None:
+        self._topic = topic
+        self._value = value
+
+    def topic(self) -> str:
+        return self._topic
+
+    def value(self) -> bytes:
+        return self._value
+
+    def offset(self) -> int:
+        return 0
+
+
+def apply_plan(data: bytes) -> None:
+    """A member skips a plan that cannot be read; a leader has a view of what it applied."""
+    _apply(SETTINGS.plan_topic, data)
+
+
+def apply_write_rates(data: bytes) -> None:
+    """A member skips write rates that cannot be read; a leader has a view of what it applied."""
+    _apply(SETTINGS.write_rate_topic, data)
+
+
+def read_decision(data: bytes) -> None:
+    """A sidecar skips a decision that cannot be read, and detects peers by, explains and merges others."""
+    try:
+        record = DecisionRecord.decode(data)
+    except InvalidPayloadError:
+        return
+    ownership = GroupOwnership(AUTHOR).observe_decisions([record], 0.0, 1.7e9).claim_ownership(1.0)
+    peer = ownership.find_leading_peer(1.0)
+    assert peer is None or str(peer.author)
+    assert record.encode() == DecisionRecord.decode(record.encode()).encode()
+    explanation = build_explanation([record], None, 3)
+    assert explanation is not None
+    explain_count(explanation, 2e9)
+    explain_placement(explanation, 2e9)
+    build_explanation_body(explanation, ())
+    format_decision_line(record)
+    merge_decision_record(record, RECORD)
+
+
+def read_commit_metadata(data: bytes) -> None:
+    """The sidecar takes the metadata of any commit; what no tracker wrote counts as none."""
+    decode_open_messages(data.decode(errors="replace"))
+
+
+def _apply(topic: str, data: bytes) -> None:
+    reader = ControlTopicReader(SETTINGS, SystemClock())
+    reader.apply_record(cast("Message", _Record(topic, data)))
+    view = reader.build_leader_view()
+    assert all(rate is None or rate >= 0 for rate in view.load.write_rates.values())
