@@ -10,9 +10,11 @@ before the second round of a move, or report a fenced `group.instance.id`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from kafka import KafkaConsumer
+from kafka.coordinator import heartbeat
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import (
     Heartbeat,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
@@ -35,6 +37,7 @@ from trimtab.assignor.clients.kafka_python import ConsumerSubscription, read_con
 from trimtab.assignor.clients.leader_plugin import decode_subscriptions, subscribed_topics
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
 COORDINATOR_LOOKUP_TIMEOUT_MS: Final = 5_000  # of a commit that has to find the group's coordinator first
@@ -42,9 +45,13 @@ FIRST_HEARTBEAT_MS: Final = 10  # after a join: the shortest time that a revocat
 HEARTBEAT_INTERVAL_GROWTH: Final = 1.3  # per heartbeat, until heartbeat.interval.ms is reached
 LEAVE_TIMEOUT_MS: Final = 2_000  # without an answer the session timeout removes the member
 
+# Heartbeats by the clock of the lease: by time.monotonic, one sent before a suspension of the machine
+# would look like one sent after it, and renew the lease.
+heartbeat.time = SimpleNamespace(monotonic=SystemClock.monotonic)  # pyright: ignore[reportAttributeAccessIssue]
+
 
 class HeartbeatTimes(NamedTuple):
-    """Times of the last heartbeat and of its answer, by `time.monotonic`."""
+    """Times of the last heartbeat and of its answer, by `SystemClock.monotonic`."""
 
     sent_at: float
     received_at: float
@@ -232,6 +239,17 @@ def member_id(consumer: Any) -> str:
 def generation_id(consumer: Any) -> int:
     """Return the last known generation of the group; -1 outside the group."""
     return int(consumer._coordinator._generation.generation_id)
+
+
+def read_generation(consumer: Any) -> tuple[int, str]:
+    """Return generation and member id of one membership: (-1, "") before the first join."""
+    generation = consumer._coordinator._generation  # read once: a join replaces it
+    return int(generation.generation_id), str(generation.member_id)
+
+
+def set_sasl_credentials(consumer: Any, username: str, password: str) -> None:
+    """Use these for connections made from now on."""
+    consumer._manager.config |= {"sasl_plain_username": username, "sasl_plain_password": password}
 
 
 def find_missing_topics(consumer: Any, topics: Iterable[str]) -> set[str]:

@@ -1,12 +1,12 @@
 """The private members of kafka-python that the SDK uses."""
 
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 import pytest
 from kafka.structs import TopicPartition as KafkaPartition
 
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.membership import coordinator
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
@@ -34,7 +34,7 @@ def test_private_members_of_kafka_python_behave_as_expected(
             > 0
         )
     )
-    assert monotonic() - coordinator.read_heartbeat_times(client).sent_at < 5
+    assert SystemClock().monotonic() - coordinator.read_heartbeat_times(client).sent_at < 5
     assert coordinator.find_missing_topics(client, [name, "no-such-topic"]) == {"no-such-topic"}
     coordinator.request_rejoin(client)
     eventually(
