@@ -298,7 +298,8 @@ def _cancel_drain(context: DecisionContext) -> DecisionStep | None:
     reason = f"{' and '.join(keep)} kept: {why} while draining"
     left = tuple(n for n in plan.draining if n not in keep)
     replicas = min(len(model.active) + count, max(desired, plan.replicas))
-    next_plan = context.next_plan(reason, draining=left, replicas=replicas)
+    least = min(context.policy.min_replicas, plan.replicas)  # the dead are replaced, not planned away
+    next_plan = context.next_plan(reason, draining=left, replicas=max(least, replicas))
     return DecisionStep(ScalingAction.CANCEL_DRAIN, (reason,), next_plan)
 
 

@@ -323,6 +323,15 @@ def test_a_death_cancels_a_drain() -> None:
     assert (decision.plan.draining, decision.plan.replicas) == ((), 2)
 
 
+def test_deaths_during_a_drain_keep_the_minimum() -> None:
+    """Both others died: the draining one stays, and the plan does not fall below `min` (seed 910685)."""
+    world = replace(DRAINING, reads={"c": {2: 10}}, unread={0: 10, 1: 10})
+    decision = decide(world, policy=replace(POLICY, min_replicas=2))
+    assert decision.action is ScalingAction.CANCEL_DRAIN
+    assert decision.plan is not None
+    assert (decision.plan.draining, decision.plan.replicas) == ((), 2)
+
+
 def test_dead_replicas_are_replaced_at_once() -> None:
     """A missing replica is started without windows or cooldown, also with unknown write rates."""
     dead = World({"a": {0: None}}, unread={1: None})
