@@ -5,7 +5,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Self
 
 from trimtab.common.control_topics import versioned_json
-from trimtab.common.errors import InvalidPayloadError
+from trimtab.common.control_topics.number_ranges import (
+    Count,
+    Figure,
+    Fraction,
+    Int32,
+    PositiveFigure,
+    Timestamp,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,16 +20,16 @@ class GroupPlan:
     """Decision of the sidecar for a group."""
 
     group: str
-    epoch: int  # a new one makes the group's leader rebalance; a plan that moves nothing keeps it
-    time: float  # seconds since the epoch
-    replicas: int
+    epoch: Count  # a new one makes the group's leader rebalance; a plan that moves nothing keeps it
+    time: Timestamp  # seconds since the epoch
+    replicas: Int32
     heuristic: str
-    capacity: float  # of one consumer, bytes/s
-    headroom: float = 1.0
+    capacity: PositiveFigure  # of one consumer, bytes/s
+    headroom: Fraction = 1.0
     draining: tuple[str, ...] = ()  # instance names
     reasons: tuple[str, ...] = ()
-    capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # by instance, learned
-    batch_max_age_s: float | None = None  # limit for a sink; None keeps the sink's own setting
+    capacities: Mapping[str, PositiveFigure] = field(default_factory=dict[str, float])  # by instance, learned
+    batch_max_age_s: Figure | None = None  # limit for a sink; None keeps the sink's own setting
 
     @property
     def key(self) -> str:
@@ -42,30 +49,4 @@ class GroupPlan:
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Read a record value. Raises InvalidPayloadError."""
-        body = versioned_json.decode_control_value(value, "plan")
-        try:
-            body["draining"] = tuple(body.get("draining", ()))  # JSON has lists, a frozen plan tuples
-            body["reasons"] = tuple(body.get("reasons", ()))
-            body["capacities"] = dict(body.get("capacities", {}))
-            plan = versioned_json.build_dataclass(cls, body)
-        except (TypeError, ValueError) as error:
-            raise InvalidPayloadError(f"plan is malformed: {error}") from error
-        _check_plan(plan)
-        return plan
-
-
-def _check_plan(plan: GroupPlan) -> None:
-    # one bad figure would fail later, within a rebalance of the whole group
-    versioned_json.check_text("group or heuristic of a plan", plan.group, plan.heuristic)
-    versioned_json.check_text(f"draining or reason, plan of {plan.group}", *plan.draining, *plan.reasons)
-    for name in ("epoch", "time", "replicas", "capacity", "headroom"):
-        versioned_json.check_non_negative(f"{name} of the plan for {plan.group}", getattr(plan, name))
-    if plan.batch_max_age_s is not None:
-        versioned_json.check_non_negative(f"batch_max_age_s, plan of {plan.group}", plan.batch_max_age_s)
-    for name, capacity in plan.capacities.items():
-        versioned_json.check_non_negative(f"capacity of {name} in the plan for {plan.group}", capacity)
-    if 0 in (plan.capacity, *plan.capacities.values()) or not 0 < plan.headroom <= 1:
-        raise InvalidPayloadError(
-            f"the plan for {plan.group} has a capacity of 0 ({plan.capacity}), or headroom "
-            f"{plan.headroom}; they must be above 0, the headroom at most 1"
-        )
+        return versioned_json.decode_control_value(cls, value, "plan")

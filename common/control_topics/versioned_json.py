@@ -4,22 +4,35 @@
 2. `min_reader_version` is the oldest reader that understands the value; it defaults to `v`.
 3. A reader accepts a value if `min_reader_version` is not above its own version.
 4. A reader ignores fields that it does not know; a missing optional field takes its default.
-5. Anything else raises `InvalidPayloadError`. The reader skips that record and keeps the value it
-   has.
+5. Every known field has its type and range. Anything else raises `InvalidPayloadError`, and nothing
+   but that: the reader skips this record alone and keeps the value it has.
 """
 
 import json
-import math
+import reprlib
 from collections.abc import Hashable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from trimtab.common.errors import InvalidPayloadError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
 
 CONTROL_VALUE_VERSION: Final = 1
 SHOWN_BYTES: Final = 80  # of a value in an error: enough to recognize its writer
 ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """Fields that every value has, and those that tell in an error whose it is."""
+
+    v: int
+    min_reader_version: int | None = None
+    group: str = ""
+    topic: str = ""
 
 
 def encode_control_value(body: Mapping[str, Any]) -> bytes:
@@ -29,49 +42,54 @@ def encode_control_value(body: Mapping[str, Any]) -> bytes:
     return json.dumps(versioned, sort_keys=True, separators=(",", ":")).encode()
 
 
-def decode_control_value(value: bytes, name: str) -> dict[str, Any]:
-    """Return the body of a record value, version checked. Raises InvalidPayloadError with `name`."""
-    try:
-        body: Any = json.loads(value)
-    except (ValueError, RecursionError) as error:  # json recurses into "[[[[..."
-        raise InvalidPayloadError(f"{name}: not JSON: {value[:SHOWN_BYTES]!r}") from error
-    if not isinstance(body, dict) or not _has_versions(body):
-        raise InvalidPayloadError(f"{name}: no JSON object with a version: {value[:SHOWN_BYTES]!r}")
-    version = body["v"]
-    required: Any = body.get("min_reader_version", version)
-    if required > CONTROL_VALUE_VERSION:
-        raise InvalidPayloadError(
-            f"{name}: format version {version} needs a reader of version {required}, this process "
-            f"reads up to {CONTROL_VALUE_VERSION}; upgrade this process: {value[:SHOWN_BYTES]!r}"
-        )
+def list_fields(value: Any) -> dict[str, Any]:
+    """Return a dataclass as plain values, ten times as fast as `asdict`."""
+    value_class: Any = type(value)  # mypy takes the type of a dataclass for unhashable
+    body: dict[str, Any] = get_adapter(value_class).dump_python(value, mode="json", warnings=False)
     return body
 
 
-def build_dataclass(value_class: type[ValueT], body: Mapping[str, Any]) -> ValueT:
-    """Build a dataclass from the fields of `body` that it has. Raises TypeError, AttributeError."""
-    known = _list_field_names(cast("Hashable", value_class))
-    return value_class(**{name: value for name, value in body.items() if name in known})
+def decode_control_value(value_class: type[ValueT], value: bytes, name: str) -> ValueT:
+    """Read a dataclass, version checked. Raises InvalidPayloadError with `name`."""
+    header = validate_json(_Header, value, name)
+    required = header.v if header.min_reader_version is None else header.min_reader_version
+    if required > CONTROL_VALUE_VERSION:
+        raise InvalidPayloadError(
+            f"{name}: format version {_shorten(header.v)} needs a reader of version {_shorten(required)}, "
+            f"this process reads up to {CONTROL_VALUE_VERSION}; upgrade this process: {value[:SHOWN_BYTES]!r}"
+        )
+    owner = ", ".join(_shorten(part) for part in (header.group, header.topic) if part)
+    return validate_json(value_class, value, f"{name} of {owner}")
 
 
-def check_non_negative(name: str, value: Any) -> None:
-    """Raise InvalidPayloadError unless `value` is a finite number >= 0."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and 0 <= value < math.inf):  # json reads NaN and Infinity
-        raise InvalidPayloadError(f"{name} is {value!r}; it must be a finite number from 0 on")
+@cache
+def get_adapter(value_class: Any) -> "TypeAdapter[Any]":
+    """Return the validator of a dataclass."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - --help does without
+
+    return TypeAdapter(value_class)
 
 
-def check_text(name: str, *values: Any) -> None:
-    """Raise InvalidPayloadError unless all `values` are strings."""
-    for value in values:
-        if not isinstance(value, str):
-            raise InvalidPayloadError(f"{name} is {value!r}; it must be text")
+def validate_json(value_class: type[ValueT], value: bytes, name: str) -> ValueT:
+    """Read a dataclass of any version. Raises InvalidPayloadError with `name`."""
+    from pydantic import ValidationError  # noqa: PLC0415 - --help does without
+
+    try:
+        # strict: true is no number, "1" is no figure
+        validated: ValueT = get_adapter(cast("Hashable", value_class)).validate_json(value, strict=True)
+    except ValidationError as error:
+        raise InvalidPayloadError(f"{name}: {_describe(error)}: {value[:SHOWN_BYTES]!r}") from None
+    return validated
 
 
-def _has_versions(body: Mapping[str, Any]) -> bool:
-    # bool is an int to isinstance, and true is no version
-    return type(body.get("v")) is int and type(body.get("min_reader_version", 1)) is int
+def _describe(error: "ValidationError") -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    if not first["loc"]:
+        return first["msg"]
+    field = ".".join(map(_shorten, first["loc"]))
+    return f"{field} is {_shorten(first['input'])}: {first['msg']}"
 
 
-@cache  # a topic of 10,000 partitions has as many values of one class
-def _list_field_names(value_class: Any) -> frozenset[str]:
-    return frozenset(field.name for field in fields(value_class))
+def _shorten(value: object) -> str:
+    # its own repr may be megabytes, or recurse without an end
+    return value if isinstance(value, str) and len(value) <= SHOWN_BYTES else reprlib.repr(value)

@@ -2,23 +2,23 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Self
 
 from trimtab.common.control_topics import versioned_json
-from trimtab.common.errors import InvalidPayloadError
+from trimtab.common.control_topics.number_ranges import Count, Figure, Int32, Timestamp
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoad:
     """Measurement of one partition; None where unknown."""
 
-    bytes_per_s: float | None = None
-    records_per_s: float | None = None
-    backlog_bytes: float | None = None
-    backlog_records: int | None = None
-    required_bytes_per_s: float | None = None  # write rate plus the partition's share of catching up
-    stddev_bytes_per_s: float | None = None  # of the write rate between decisions
+    bytes_per_s: Figure | None = None
+    records_per_s: Figure | None = None
+    backlog_bytes: Figure | None = None
+    backlog_records: Count | None = None
+    required_bytes_per_s: Figure | None = None  # write rate plus the partition's share of catching up
+    stddev_bytes_per_s: Figure | None = None  # of the write rate between decisions
 
     @property
     def weight(self) -> float | None:
@@ -32,10 +32,10 @@ class TopicWriteRates:
 
     group: str
     topic: str
-    time: float  # seconds since the epoch
-    window: float
+    time: Timestamp  # seconds since the epoch
+    window: Figure
     source: str
-    partitions: Mapping[int, PartitionLoad]
+    partitions: Mapping[Int32, PartitionLoad]
 
     @property
     def key(self) -> str:
@@ -44,28 +44,9 @@ class TopicWriteRates:
 
     def encode(self) -> bytes:
         """Return the record value; equal values give equal bytes."""
-        body = asdict(self)
-        body["partitions"] = {str(p): asdict(s) for p, s in sorted(self.partitions.items())}
-        return versioned_json.encode_control_value(body)
+        return versioned_json.encode_control_value(versioned_json.list_fields(self))
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Read a record value. Raises InvalidPayloadError."""
-        body = versioned_json.decode_control_value(value, "write rates")
-        try:
-            loads = body["partitions"].items()
-            body["partitions"] = {int(p): versioned_json.build_dataclass(PartitionLoad, s) for p, s in loads}
-            rates = versioned_json.build_dataclass(cls, body)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise InvalidPayloadError(f"write rates are malformed: {error}") from error
-        _check_write_rates(rates)
-        return rates
-
-
-def _check_write_rates(rates: TopicWriteRates) -> None:
-    versioned_json.check_text("group, topic or source of write rates", rates.group, rates.topic, rates.source)
-    for number, load in rates.partitions.items():
-        for name, figure in asdict(load).items():
-            if figure is not None:
-                versioned_json.check_non_negative(f"{name} of {rates.topic}-{number}", figure)
-    versioned_json.check_non_negative(f"time of {rates.topic}", rates.time)
+        return versioned_json.decode_control_value(cls, value, "write rates")

@@ -16,22 +16,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.versioned_json import (
-    build_dataclass,
-    check_non_negative,
-    check_text,
-    decode_control_value,
-    encode_control_value,
-)
-from trimtab.common.errors import InvalidPayloadError
+from trimtab.common.control_topics.number_ranges import Count, Figure, Timestamp
+from trimtab.common.control_topics.versioned_json import decode_control_value, encode_control_value
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
 RECORD_SLOTS: Final = 128  # keys of a group: the compacted topic stays bounded
 FIGURE_PATTERN: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
 MAX_RECORDED_ERRORS: Final = 3
-CHECKED_FIGURES: Final = ("number", "time", "until", "iterations", "interval", "epoch")
-"""Fields that readers compute with; a record with any other value in them is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +33,7 @@ class SidecarIdentity:
     id: str  # shared by sidecars that a lease or a state directory lock excludes from each other
     host: str
     pid: int
-    started_at: float
+    started_at: Timestamp
     ownership_term: int = 0  # increases with each takeover of the group; 0: inactive
 
     def __str__(self) -> str:
@@ -67,12 +59,12 @@ class DecisionRecord:
     """A decision repeated by `iterations` iterations, from `time` until `until` (epoch seconds)."""
 
     group: str
-    number: int
-    time: float
-    until: float
-    iterations: int
-    interval: float  # readers derive the author's silence timeout from it
-    epoch: int
+    number: Count
+    time: Timestamp
+    until: Timestamp
+    iterations: Count
+    interval: Figure  # readers derive the author's silence timeout from it
+    epoch: Count
     action: ScalingAction
     reasons: tuple[str, ...]
     metrics: DecisionMetrics
@@ -114,23 +106,7 @@ class DecisionRecord:
     @classmethod
     def decode(cls, value: bytes) -> "DecisionRecord":
         """Read a record's value. Raises InvalidPayloadError."""
-        body = decode_control_value(value, "decision")
-        try:
-            body["action"] = ScalingAction(body["action"])
-            body["metrics"] = build_dataclass(DecisionMetrics, body["metrics"])
-            author = body.get("author")
-            body["author"] = build_dataclass(SidecarIdentity, author) if author else None
-            for name in ("expected_moves", "observed_moves"):
-                body[name] = tuple(build_dataclass(RecordedMove, move) for move in body[name])
-            for name in ("reasons", "draining", "replicas_to_stop", "errors"):
-                body[name] = tuple(body[name])
-            record = build_dataclass(cls, body)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise InvalidPayloadError(f"decision is malformed: {error!r}") from error
-        check_text("group of a decision", record.group)
-        for name in CHECKED_FIGURES:
-            check_non_negative(f"{name} of a decision for {record.group}", getattr(record, name))
-        return record
+        return decode_control_value(cls, value, "decision")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +150,7 @@ def build_decision_record(
         expected_moves=tuple(expected),
         observed_moves=tuple(observed[:MAX_LISTED_MOVES]),
         observed_move_count=len(observed),
-        observed_move_bytes_per_s=sum(move.load_bytes_per_s or 0.0 for move in observed),
+        observed_move_bytes_per_s=sum((move.load_bytes_per_s or 0.0 for move in observed), 0.0),
         partitions_by_instance={m.instance or m.id: len(m.owned_partitions) for m in report.members},
         errors=report.errors[:MAX_RECORDED_ERRORS],
         author=author,

@@ -31,7 +31,9 @@ def test_values_round_trip() -> None:
 def test_invalid_rates_are_refused(field: str, rate: object) -> None:
     """Negative, NaN, infinite or non-numeric values are named with topic, partition and field."""
     body = changed(RATES.encode(), partitions={"7": {field: rate}})
-    with pytest.raises(InvalidPayloadError, match=f"{field} of t-7 is .*; it must be a finite number"):
+    with pytest.raises(
+        InvalidPayloadError, match=rf"write rates of g, t: partitions\.7\.{field} is .*: Input should be"
+    ):
         TopicWriteRates.decode(body)
 
 
@@ -39,14 +41,14 @@ def test_invalid_rates_are_refused(field: str, rate: object) -> None:
 @pytest.mark.parametrize("field", ["capacity", "headroom", "replicas", "epoch"])
 def test_invalid_plan_figures_are_refused(field: str, number: object) -> None:
     """A plan with an invalid figure is not applied."""
-    with pytest.raises(InvalidPayloadError, match=f"{field} of the plan for g is"):
+    with pytest.raises(InvalidPayloadError, match=f"plan of g: {field} is"):
         GroupPlan.decode(changed(PLAN.encode(), **{field: number}))
 
 
 @pytest.mark.parametrize("fields", [{"capacity": 0.0}, {"headroom": 0.0}, {"headroom": 1.5}])
 def test_a_plan_without_capacity_is_refused(fields: dict[str, float]) -> None:
     """Capacity and headroom must be above 0, the headroom at most 1."""
-    with pytest.raises(InvalidPayloadError, match="headroom at most 1"):
+    with pytest.raises(InvalidPayloadError, match=r"plan of g: (capacity|headroom) is .*: Input should be"):
         GroupPlan.decode(changed(PLAN.encode(), **fields))
 
 
@@ -62,7 +64,7 @@ def test_batch_max_age_is_encoded_only_if_set() -> None:
     assert "batch_max_age_s" not in json.loads(PLAN.encode())
     limited = replace(PLAN, batch_max_age_s=4.5)
     assert GroupPlan.decode(limited.encode()) == limited
-    with pytest.raises(InvalidPayloadError, match="batch_max_age_s, plan of"):
+    with pytest.raises(InvalidPayloadError, match="plan of g: batch_max_age_s is"):
         GroupPlan.decode(replace(PLAN, batch_max_age_s=-1.0).encode())
 
 
@@ -101,7 +103,7 @@ def test_readers_of_two_versions_read_each_other(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("fields", [{"v": None}, {"v": "1"}, {"v": True}, {"min_reader_version": "x"}])
 def test_a_value_without_a_version_is_refused(fields: dict[str, Any]) -> None:
     """The error says that the version is missing."""
-    with pytest.raises(InvalidPayloadError, match="no JSON object with a version"):
+    with pytest.raises(InvalidPayloadError, match=r"plan: (v|min_reader_version) is .* a valid integer"):
         GroupPlan.decode(changed(PLAN.encode(), **fields))
 
 
@@ -116,12 +118,12 @@ def test_other_bytes_are_refused(value: bytes) -> None:
 @pytest.mark.parametrize("field", ["group", "topic", "source"])
 def test_names_of_write_rates_are_text(field: str) -> None:
     """A name of another type would fail later, at the look-up, and take further records with it."""
-    with pytest.raises(InvalidPayloadError, match="must be text"):
+    with pytest.raises(InvalidPayloadError, match="Input should be a valid string"):
         TopicWriteRates.decode(changed(RATES.encode(), **{field: ["t"]}))
 
 
 @pytest.mark.parametrize("fields", [{"group": 1}, {"heuristic": None}, {"draining": [[]]}])
 def test_names_of_a_plan_are_text(fields: dict[str, Any]) -> None:
     """A group, a heuristic or an instance of another type is refused."""
-    with pytest.raises(InvalidPayloadError, match="must be text"):
+    with pytest.raises(InvalidPayloadError, match="Input should be a valid string"):
         GroupPlan.decode(changed(PLAN.encode(), **fields))

@@ -1,0 +1,34 @@
+"""Ranges of the figures in control topics: a figure outside spoils its record, not a reader."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+MAX_FIGURE: Final = 10**18  # sums over all partitions stay finite, and a count fits in 64 bits
+MAX_INT32: Final = 2**31 - 1
+MAX_TIMESTAMP_S: Final = 253_402_300_799  # the end of the year 9999, the last of datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """Annotation of a number from 0, or above 0, to `le`; NaN is in no range."""
+
+    le: int = MAX_FIGURE
+    above_zero: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
+        """Return the number's schema with the limits."""
+        schema: Any = handler(source)
+        limited: Any = {**schema, "gt" if self.above_zero else "ge": 0, "le": self.le}
+        return cast("CoreSchema", limited)
+
+
+Figure = Annotated[float, NumberRange()]
+PositiveFigure = Annotated[float, NumberRange(above_zero=True)]
+Fraction = Annotated[float, NumberRange(le=1, above_zero=True)]
+Timestamp = Annotated[float, NumberRange(le=MAX_TIMESTAMP_S)]  # seconds since the epoch
+Count = Annotated[int, NumberRange()]
+Int32 = Annotated[int, NumberRange(le=MAX_INT32)]
