@@ -3,20 +3,21 @@
 import atexit
 import logging
 import os
+import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security.secrets import is_secret
 from trimtab.consumer_sdk.errors import SparkSessionError
 from trimtab.consumer_sdk.java.java_runtime import require_java
 from trimtab.consumer_sdk.lake.formats import table_format
@@ -24,6 +25,7 @@ from trimtab.consumer_sdk.lake.settings import SessionConfig
 from trimtab.consumer_sdk.lake.spark.jvm_stderr import JvmStderr
 
 JAVA_OPTIONS_SETTING: Final = "spark.driver.extraJavaOptions"
+_JVM_OPTION_SETTINGS: Final = frozenset({JAVA_OPTIONS_SETTING, "spark.driver.defaultJavaOptions"})
 SUBMIT_ARGS_VARIABLE: Final = "PYSPARK_SUBMIT_ARGS"  # arguments of spark-submit, which starts the JVM
 _SESSION_DEFAULTS: Final = {
     "spark.master": "local[*]",
@@ -66,7 +68,8 @@ def start_session(config: SessionConfig, progress: Callable[[str], None] | None 
     """Start a session and its callback server.
 
     Raises JavaNotFoundError, UnsupportedJavaError, SparkSessionError if the JVM does not start or a
-    running session lacks the table format, SettingError if the warehouse folder cannot be created.
+    running session lacks the table format, SettingError if the warehouse folder cannot be created or
+    options of the JVM cannot be read.
     """
     require_java()
     _create_warehouse_folder(config)
@@ -88,22 +91,18 @@ def start_session(config: SessionConfig, progress: Callable[[str], None] | None 
 
 
 def _create_session(settings: Mapping[str, str]) -> SparkSession:
-    running = _private_attribute(SparkContext, "_gateway") is not None
+    builder = SparkSession.builder.config(map={**settings})
+    if _private_attribute(SparkContext, "_gateway") is not None:
+        return builder.getOrCreate()
     # pyspark passes settings as arguments of spark-submit, which any user can list
-    secret = {} if running else {n: v for n, v in settings.items() if is_secret(n)}
-    public = {n: v for n, v in settings.items() if n not in secret}
-    builder = SparkSession.builder.config(map={**public})
-    if running:
-        return builder.getOrCreate()
-    with _pass_secrets_by_file(secret), _hold_startup_output() as write_fd:
-        _launch_jvm(public, write_fd)
+    with _pass_settings_by_file(settings), _hold_startup_output() as write_fd:
+        _launch_jvm(write_fd)
         return builder.getOrCreate()
 
 
-def _launch_jvm(settings: Mapping[str, str], stderr: int) -> None:
+def _launch_jvm(stderr: int) -> None:
     # as SparkContext starts it, which leaves standard error with this process
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    gateway = _private_attribute(java_gateway, "launch_gateway")(conf, {"stderr": stderr})
+    gateway = _private_attribute(java_gateway, "launch_gateway")(None, {"stderr": stderr})
     _private_attribute(SparkContext, "_ensure_initialized")(gateway=gateway)
 
 
@@ -123,17 +122,17 @@ def _hold_startup_output() -> Generator[int]:
 
 
 @contextmanager
-def _pass_secrets_by_file(secrets: Mapping[str, str]) -> Generator[None]:
-    if not secrets:
-        yield
-        return
+def _pass_settings_by_file(settings: Mapping[str, str]) -> Generator[None]:
     before = os.environ.get(SUBMIT_ARGS_VARIABLE)
-    # readable by this user only, and deleted once the JVM has read it
-    with tempfile.NamedTemporaryFile("w", prefix="trimtab-", suffix=".properties") as file:
-        file.writelines(f"{name}={_escape_property(value)}\n" for name, value in secrets.items())
-        file.flush()
+    with ExitStack() as files:
+        by_file = dict(settings)
+        for name in sorted(_JVM_OPTION_SETTINGS & settings.keys()):  # java reads them from a file, too
+            options = _render_argument_file(name, settings[name])
+            by_file[name] = f"@{files.enter_context(_write_private_file(options))}"
+        lines = (f"{_escape_property(n)}={_escape_property(v)}\n" for n, v in by_file.items())
+        path = files.enter_context(_write_private_file("".join(lines)))
         # spark-submit would read the file instead of the user's spark-defaults.conf
-        arguments = f"--properties-file {file.name} --load-spark-defaults"
+        arguments = f"--properties-file {shlex.quote(path)} --load-spark-defaults"
         os.environ[SUBMIT_ARGS_VARIABLE] = f"{arguments} {before or 'pyspark-shell'}"
         try:
             yield
@@ -144,8 +143,32 @@ def _pass_secrets_by_file(secrets: Mapping[str, str]) -> Generator[None]:
                 os.environ[SUBMIT_ARGS_VARIABLE] = before
 
 
-def _escape_property(value: str) -> str:
-    return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+@contextmanager
+def _write_private_file(text: str) -> Generator[str]:
+    # readable by this user only, and deleted once the JVM has read it
+    with tempfile.NamedTemporaryFile("w", prefix="trimtab-", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        yield file.name
+
+
+def _render_argument_file(name: str, options: str) -> str:
+    """Return JVM options in the format of `java @file`. Raises SettingError."""
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
+    try:
+        return "\n".join(f'"{option.translate(escapes)}"' for option in shlex.split(options))
+    except ValueError as error:
+        raise SettingError(f"{name}: {error}; write options as in a shell") from error
+
+
+def _escape_property(text: str) -> str:
+    # blanks, "=", ":" and others have a meaning in a key or at the start of a value
+    return re.sub(r"[^A-Za-z0-9._/-]", lambda found: _escape_character(found[0]), text)
+
+
+def _escape_character(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def py4j_gateway(spark: SparkSession) -> Any:
@@ -197,11 +220,11 @@ def _check_probe_class(spark: SparkSession, requirements: table_format.SessionRe
     try:
         java_packages(spark).py4j.reflection.ReflectionUtil.classForName(requirements.probe_class)
     except Py4JError as error:
-        settings = " ".join(f"{n}={'…' if is_secret(n) else v}" for n, v in requirements.settings.items())
         raise SparkSessionError(
             f"the Spark session of this process does not have {requirements.probe_class}: stop it "
             "before the sink starts, or start it with "
-            f"spark.jars.packages={','.join(requirements.coordinates)} and with {settings}"
+            f"spark.jars.packages={','.join(requirements.coordinates)} and with "
+            f"{', '.join(requirements.settings)}"  # names only: no list knows which values are secret
         ) from error
 
 
@@ -211,9 +234,3 @@ def stop_session(spark: SparkSession) -> None:
         spark.stop()
     except (Py4JError, OSError) as error:
         sys.stderr.write(f"the Spark session did not stop cleanly: {error}\n")
-
-
-def describe_catalog(config: Mapping[str, str]) -> str:
-    """Return the catalog's public settings for a log line."""
-    plain = {k: v for k, v in config.items() if k in ("type", "uri", "warehouse", "catalog-impl")}
-    return ", ".join(f"{k}={v}" for k, v in sorted(plain.items()))
