@@ -3,7 +3,9 @@
 1. An endpoint binds to loopback by default.
 2. With a token, every path but the public ones requires `Authorization: Bearer TOKEN`.
 3. Health and readiness are public.
-4. Each request runs in its own thread, within a timeout.
+4. Each connection has one request, a thread and a timeout for all of it. Beyond `MAX_CONNECTIONS` the
+   oldest is closed: slow clients keep no probe from its answer.
+5. A request has at most `MAX_REQUEST_BYTES`; bodies are not read.
 """
 
 import hmac
@@ -11,13 +13,16 @@ import json
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
+from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.tls import create_server_context
 
@@ -27,7 +32,9 @@ HTTP_OK: Final = 200
 HTTP_UNAUTHORIZED: Final = 401
 HTTP_NOT_FOUND: Final = 404
 HTTP_SERVICE_UNAVAILABLE: Final = 503
-HTTP_REQUEST_TIMEOUT_S: Final = 10.0  # bounds a silent client's thread, TLS handshake included
+HTTP_REQUEST_TIMEOUT_S: Final = 10.0  # bounds a slow client's thread, TLS handshake included
+MAX_CONNECTIONS: Final = 32  # at once; probes and scrapes need a few
+MAX_REQUEST_BYTES: Final = 16384  # request line and headers; Python's own limits add up to 6.5 MB
 
 METRICS_PATH: Final = "/metrics"
 HEALTH_PATH: Final = "/healthz"
@@ -128,6 +135,8 @@ def build_json_response(body: Any) -> HttpResponse:
 class EndpointServer(ThreadingHTTPServer):
     """A bound server; `respond` maps a path to its response. Raises OSError."""
 
+    request_queue_size = 128  # of connections not yet accepted; of Python's 5 the sixth waits a second
+
     def __init__(
         self, address: tuple[str, int], respond: Callable[[str], HttpResponse], access_policy: AccessPolicy
     ) -> None:
@@ -135,6 +144,8 @@ class EndpointServer(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.respond = respond
         self.access_policy = access_policy
+        self._clock = SystemClock()
+        self._opened_at: dict[socket.socket, float] = {}  # the oldest first
         super().__init__(address, _RequestHandler)
         if access_policy.tls_context is not None:
             # The handshake runs in the request's thread: a silent client must not block accept().
@@ -142,13 +153,59 @@ class EndpointServer(ThreadingHTTPServer):
                 self.socket, server_side=True, do_handshake_on_connect=False
             )
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own; beyond the limit close the oldest one."""
+        for oldest in list(self._opened_at)[: len(self._opened_at) + 1 - MAX_CONNECTIONS]:
+            self._abort_connection(oldest)
+        self._opened_at[request] = self._clock.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Close connections at the end of their time; called twice a second."""
+        # A socket's own timeout starts again with each byte.
+        overdue = self._clock.monotonic() - HTTP_REQUEST_TIMEOUT_S
+        for request in [r for r, opened_at in list(self._opened_at.items()) if opened_at < overdue]:
+            self._abort_connection(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection that has been served."""
+        self._opened_at.pop(request, None)
+        super().shutdown_request(request)
+
+    def _abort_connection(self, request: socket.socket) -> None:
+        self._opened_at.pop(request, None)
+        with suppress(OSError):  # closed meanwhile
+            # Not TLS's own shutdown: another thread is in the handshake. This one ends its read.
+            socket.socket.shutdown(request, socket.SHUT_RDWR)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing: a failed handshake or a closed connection is the client's error."""
+
+
+class _LimitedReader:
+    """Lines of a request, up to `MAX_REQUEST_BYTES`."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._left = MAX_REQUEST_BYTES
+        self.close = file.close
+
+    def readline(self, size: int) -> bytes:
+        """Return the next line. Raises LineTooLong, which http.server answers with 431."""
+        if self._left <= 0:
+            raise LineTooLong("request")
+        line = self._file.readline(min(size, self._left))
+        self._left -= len(line)
+        return line
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
     server: EndpointServer  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = HTTP_REQUEST_TIMEOUT_S
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile: Any = _LimitedReader(self.rfile)
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]

@@ -23,6 +23,7 @@ from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
 from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
 from trimtab.sidecar.targets.keda.scaler_responses import KEDA_METRIC_NAME, StalenessLimits
 from trimtab.sidecar.targets.keda.scaler_service import (
+    MAX_CONCURRENT_CALLS,
     MAX_OPEN_STREAMS,
     ExternalScalerService,
     KeepaliveSettings,
@@ -303,3 +304,26 @@ def test_a_port_in_use_is_named(
     with pytest.raises(StartupError, match="choose another grpc-port"):
         second.start(HOST, service[1])
     second.stop()
+
+
+def test_calls_beyond_the_limit_are_refused(
+    client: Any, replica_count: KedaReplicaCount, eventually: Eventually
+) -> None:
+    """A flood of calls takes neither threads nor memory without bound; the next call is served."""
+    replica_count.set_replicas(1)
+    replica_count(report())
+    with replica_count._changed:  # no call can be answered meanwhile
+        calls = [client.IsActive.future(scaled_object(), timeout=60) for _ in range(200)]
+        eventually(lambda: sum(call.done() for call in calls) == 200 - MAX_CONCURRENT_CALLS)
+    refused = [call for call in calls if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED]
+    assert len(refused) == 200 - MAX_CONCURRENT_CALLS
+    assert client.IsActive(scaled_object(), timeout=20).result
+
+
+def test_a_large_message_is_refused(client: Any, replica_count: KedaReplicaCount) -> None:
+    """A trigger's metadata are small; a megabyte of them is not read."""
+    replica_count.set_replicas(1)
+    replica_count(report())
+    with pytest.raises(grpc.RpcError) as caught:
+        client.IsActive(scaled_object(topic="orders" + " " * 2**20), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

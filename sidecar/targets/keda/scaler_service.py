@@ -31,6 +31,8 @@ SCALER_SERVICE_NAME: Final = "externalscaler.ExternalScaler"
 # KEDA opens two streams per ScaledObject and replaces lost ones; each occupies a thread for as long
 # as KEDA listens, and as many threads serve unary calls.
 MAX_OPEN_STREAMS: Final = 16
+MAX_CONCURRENT_CALLS: Final = 2 * MAX_OPEN_STREAMS  # further ones are refused instead of queued
+MAX_MESSAGE_BYTES: Final = 65536  # a trigger's metadata have some hundred bytes; gRPC's default is 4 MB
 STOP_GRACE_PERIOD_S: Final = 1.0  # seconds that open calls may take to end when the service stops
 
 
@@ -45,6 +47,7 @@ class KeepaliveSettings:
     # age: KEDA would reopen the stream.
     ping_interval: float = 30.0
     ping_timeout: float = 10.0
+    idle_timeout: float = 300.0  # of a connection without a call; KEDA's have streams
 
     @property
     def grpc_options(self) -> tuple[tuple[str, int], ...]:
@@ -55,6 +58,7 @@ class KeepaliveSettings:
             ("grpc.keepalive_timeout_ms", int(self.ping_timeout * 1000)),
             ("grpc.http2.ping_timeout_ms", int(self.ping_timeout * 1000)),  # the longer wins
             ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.max_connection_idle_ms", int(self.idle_timeout * 1000)),
             ("grpc.http2.max_pings_without_data", 0),  # no limit on own pings
         )
 
@@ -72,10 +76,11 @@ class ExternalScalerService:
         self._scaled_group = scaled_group
         self._stream_slots = BoundedSemaphore(MAX_OPEN_STREAMS)
         self._stopped = Event()
-        threads = ThreadPoolExecutor(2 * MAX_OPEN_STREAMS, thread_name_prefix="trimtab-keda")
+        threads = ThreadPoolExecutor(MAX_CONCURRENT_CALLS, thread_name_prefix="trimtab-keda")
         exclusive = ("grpc.so_reuseport", 0)  # fail if another process listens on the port
-        options = (exclusive, *(keepalive or KeepaliveSettings()).grpc_options)
-        self._server = grpc.server(threads, options=options)
+        small = ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
+        options = (exclusive, small, *(keepalive or KeepaliveSettings()).grpc_options)
+        self._server = grpc.server(threads, options=options, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
         service = grpc.method_handlers_generic_handler(SCALER_SERVICE_NAME, self._build_handlers())
         self._server.add_generic_rpc_handlers((service,))
 

@@ -3,11 +3,14 @@
 import json
 import os
 import re
+import socket
 import ssl
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from threading import Thread
@@ -17,9 +20,10 @@ import grpc
 import pytest
 
 from cluster import keys
+from trimtab.common import http_server
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
-from trimtab.common.http_server import EndpointServer, load_access_policy
+from trimtab.common.http_server import MAX_CONNECTIONS, EndpointServer, load_access_policy
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
@@ -181,6 +185,81 @@ def test_ipv6_is_served() -> None:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def silent_connections(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Open connections that begin a request and do not end it."""
+    with ExitStack() as opened:
+        slow = [opened.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(count)]
+        for connection in slow:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        yield slow
+
+
+def count_request_threads() -> int:
+    """Return the number of threads that serve a request."""
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_slow_clients_take_no_more_than_their_threads(pem: Path, *, encrypted: bool) -> None:
+    """With 200 connections that never end their request, probes are answered and threads stay bounded."""
+    files = (pem / "server.crt", pem / "server.key") if encrypted else (None, None)
+    before = count_request_threads()
+    server = SidecarWebServer("g", SystemClock(), 30.0)
+    port = server.start("127.0.0.1", 0, load_access_policy(*files, None))
+    try:
+        with silent_connections(port, 200):
+            for _ in range(5):
+                assert get(port, "/healthz", authority=pem / "ca.crt" if encrypted else None) == 200
+            eventually = time.monotonic() + 10
+            while count_request_threads() - before > MAX_CONNECTIONS and time.monotonic() < eventually:
+                time.sleep(0.05)
+            assert count_request_threads() - before <= MAX_CONNECTIONS
+    finally:
+        server.stop()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Send a byte; return whether the server has closed the connection within the socket's timeout."""
+    try:
+        connection.sendall(b"x")
+        return not connection.recv(1)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_a_request_in_small_pieces_ends_at_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends a byte from time to time holds a thread no longer than a silent one."""
+    monkeypatch.setattr(http_server, "HTTP_REQUEST_TIMEOUT_S", 1.0)
+    server = SidecarWebServer("g", SystemClock(), 30.0)
+    port = server.start("127.0.0.1", 0)
+    try:
+        with silent_connections(port, 1) as (slow,):
+            slow.settimeout(0.1)
+            ends_at = time.monotonic() + 20
+            while not is_closed(slow):
+                assert time.monotonic() < ends_at
+    finally:
+        server.stop()
+
+
+def test_a_large_header_is_refused() -> None:
+    """A connection takes no more memory than the limit."""
+    server = SidecarWebServer("g", SystemClock(), 30.0)
+    port = server.start("127.0.0.1", 0)
+    try:
+        with socket.create_connection(("127.0.0.1", port), 10) as large:
+            large.sendall(
+                b"GET /healthz HTTP/1.1\r\n" + b"X: " + b"y" * 9000 + b"\r\n" + b"X: " + b"y" * 9000 + b"\r\n"
+            )
+            assert large.recv(100).startswith(b"HTTP/1.0 431 ")
+        assert get(port, "/healthz") == 200
+    finally:
+        server.stop()
 
 
 @contextmanager
