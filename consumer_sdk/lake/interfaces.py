@@ -53,6 +53,7 @@ class StagedFiles:
     files: tuple[Any, ...] = ()  # handles of the table format
     rows: int = 0
     bytes: int = 0
+    begun_at: float = 0.0  # seconds of the flush's clock, before the first file was written
 
 
 def new_attempt_id() -> str:

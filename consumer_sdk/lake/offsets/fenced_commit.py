@@ -4,22 +4,26 @@ Each iteration:
 
 1. Read the table's offsets. If one is not as expected, the attempt is either in the table's history
    (an earlier try succeeded) or refused (`table_offsets`, rule 1).
-2. Commit the files with all offsets carried forward.
+2. Commit the files with all offsets carried forward; files as old as MAX_STAGED_AGE_S have to be
+   staged again, since removal of orphan files may have deleted them.
 3. Repeat after a lost race against a writer of other partitions, and after an outage.
 
 The history decides whether a try succeeded, whatever its answer was: an unanswered try may land
 during a later one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
 from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetConflict, OffsetSpan, gaps_before
 from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff, log
+
+# A quarter of the least age of deleted orphan files (`maintenance`): time for a commit call to land.
+MAX_STAGED_AGE_S: Final = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,14 @@ class CommitFenced:
     unanswered: bool = False
 
 
-FencedCommitOutcome: TypeAlias = CommitSucceeded | CommitFenced
+@dataclass(frozen=True, slots=True)
+class FilesOutdated:
+    """Nothing was committed: the files are too old."""
+
+    unanswered: bool = False  # as in CommitFenced
+
+
+FencedCommitOutcome: TypeAlias = CommitSucceeded | CommitFenced | FilesOutdated
 
 
 def commit_fenced(
@@ -48,12 +59,13 @@ def commit_fenced(
     group: str,
     spans: Mapping[TopicPartition, OffsetSpan],
     backoff: RetryBackoff,
+    now: Callable[[], float],
 ) -> FencedCommitOutcome:
-    """Commit a staged attempt, or refuse it.
+    """Commit a staged attempt, or refuse it; `now` returns seconds of the clock of `staged.begun_at`.
 
-    Raises FlushAbandonedError when cancelled, with `outcome_unknown` if a try had no answer.
+    Raises FlushAbandonedError when cancelled, with `outcome_unknown` if a commit was tried.
     """
-    return _FencedCommit(table, staged, group, spans, backoff).run()
+    return _FencedCommit(table, staged, group, spans, backoff, now).run()
 
 
 @dataclass(slots=True)
@@ -63,8 +75,10 @@ class _FencedCommit:
     group: str
     spans: Mapping[TopicPartition, OffsetSpan]
     backoff: RetryBackoff
+    now: Callable[[], float]
     lost_races: int = 0
     outages: int = 0
+    tried: bool = False
     unanswered: bool = False
 
     def run(self) -> FencedCommitOutcome:
@@ -81,7 +95,8 @@ class _FencedCommit:
                     self.outages += 1
                     self.backoff.wait_after_outage(self.outages)
         except FlushAbandonedError as error:
-            error.outcome_unknown = self.unanswered
+            # a client that repeats an unanswered request may lose the race against itself
+            error.outcome_unknown = self.tried
             raise
 
     def _attempt(self) -> FencedCommitOutcome:
@@ -91,9 +106,12 @@ class _FencedCommit:
         if conflicts:
             committed = self.table.has_committed(self.staged.attempt)
             return CommitSucceeded(self.lost_races) if committed else CommitFenced(conflicts, self.unanswered)
+        if self.staged.files and self.now() - self.staged.begun_at > MAX_STAGED_AGE_S:
+            return FilesOutdated(self.unanswered)
         new_gaps = gaps_before(self.spans)
         gaps = self.table.read_gaps().with_group_gaps(self.group, new_gaps) if new_gaps else None
         offsets = current.offsets.advanced_by(self.group, self.spans)
+        self.tried = True
         try:
             self.table.commit(self.staged, offsets, current, gaps)
         except LakeUnavailableError:

@@ -20,6 +20,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.lake.interfaces import Frame, Lake, LakeTable, Records, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitFenced, CommitSucceeded, commit_fenced
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
@@ -86,6 +87,7 @@ class BatchFlusher:
     on_step: Callable[[str], None]
     partitioning: PartitioningRules = field(default_factory=PartitioningRules)
     evolves_schema: bool = False
+    now: Callable[[], float] = SystemClock.monotonic
 
     def flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
         """Write a batch, retrying retryable errors until cancelled.
@@ -134,7 +136,7 @@ class _BatchFlush:
         except BaseException:  # not yet committed: no snapshot references the files
             topic_table.delete_staged_files(staged)
             raise
-        answer = self._commit_or_delete(topic_table, staged, spans or self.batch.spans)
+        answer = self._commit_or_delete(topic_table, staged, spans or self.batch.spans, projected.topic_table)
         if not isinstance(answer, CommitSucceeded):
             return self.refuse(answer.conflicts)
         self.flusher.on_step("committed")
@@ -166,22 +168,29 @@ class _BatchFlush:
             staged = self._stage_rows(table, rows, evolves_schema=evolves_schema)
             if staged.rows == 0 and not gaps_before(spans):
                 return None
-            if isinstance(self._commit_or_delete(table, staged, spans), CommitSucceeded):
+            if isinstance(self._commit_or_delete(table, staged, spans, rows), CommitSucceeded):
                 return TableWrite(name, staged.rows, staged.bytes)
 
     def _commit_or_delete(
-        self, table: LakeTable, staged: StagedFiles, spans: SpanByPartition
+        self, table: LakeTable, staged: StagedFiles, spans: SpanByPartition, frame: Frame | None = None
     ) -> CommitSucceeded | CommitFenced:
-        # A commit without an answer may still succeed: its snapshot would reference these files.
-        try:
-            answer = commit_fenced(table, staged, self.flusher.group, spans, self.backoff)
-        except FlushAbandonedError as error:
-            if not error.outcome_unknown:
+        """Commit files, staged from `frame` again when they are outdated; delete them if they are free."""
+        flusher = self.flusher
+        while True:
+            # A commit without an answer may still succeed: its snapshot would reference these files.
+            try:
+                answer = commit_fenced(table, staged, flusher.group, spans, self.backoff, flusher.now)
+            except FlushAbandonedError as error:
+                if not error.outcome_unknown:
+                    table.delete_staged_files(staged)
+                raise
+            if isinstance(answer, CommitSucceeded):
+                return answer
+            if not answer.unanswered:
                 table.delete_staged_files(staged)
-            raise
-        if isinstance(answer, CommitFenced) and not answer.unanswered:
-            table.delete_staged_files(staged)
-        return answer
+            if isinstance(answer, CommitFenced):
+                return answer
+            staged = self._stage_rows(table, frame, evolves_schema=False)
 
     def _trim_frame(self, name: str, frame: Frame, spans: SpanByPartition) -> Frame | None:
         firsts = {p: span.first for p, span in spans.items()}
@@ -220,10 +229,13 @@ class _BatchFlush:
             self.backoff.retry_until_cancelled(
                 f"adding columns to {table.name}", lambda: table.evolve_schema(frame)
             )
-        # A new id for each try: files of a failed one may be left behind under its id.
-        return self.backoff.retry_until_cancelled(
-            f"staging for {table.name}", lambda: table.stage_rows(frame, self.flusher.new_attempt_id())
-        )
+
+        def stage() -> StagedFiles:
+            begun_at = self.flusher.now()
+            # A new id for each try: files of a failed one may be left behind under its id.
+            return replace(table.stage_rows(frame, self.flusher.new_attempt_id()), begun_at=begun_at)
+
+        return self.backoff.retry_until_cancelled(f"staging for {table.name}", stage)
 
     def refuse(self, conflicts: tuple[OffsetConflict, ...] = ()) -> BatchRefused:
         offsets = {p: span.expected for p, span in self.batch.spans.items()}

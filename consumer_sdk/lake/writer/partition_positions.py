@@ -13,12 +13,12 @@ Rules:
 2. A submitted span expects the previous `submitted` as the table's offset. Batches form a chain: a
    refused batch makes all later ones of the chain refused.
 3. After a refusal, the partition is rewound to the table's offset; records beyond it are dropped.
-4. Records fetched before a partition was revoked and reassigned may still arrive. The first record
-   after an assignment must be the requested one; if it is not, or if the offsets of a run do not
+4. Records fetched before a partition was reassigned or rewound may still arrive. The first record
+   after that must be the requested one; if it is not, or if the offsets of a run do not
    ascend, the run is dropped and requested once more. The second answer is accepted: the hole is
    the log's own (compaction, transaction markers).
-5. A first record below the table's offset means that the topic was deleted and recreated; going on
-   would lose its records silently: OffsetRegressionError.
+5. A first record of an assignment below the table's offset means that the topic was deleted and
+   recreated; going on would lose its records silently: OffsetRegressionError.
 6. Offsets deleted by retention before they were read are a gap (`pending_gaps`). It is committed
    with the span of the first records behind it, and again if that span is refused.
 7. A partition unknown to its table starts at the group's offset. A warning says so if that is not
@@ -50,6 +50,7 @@ class PartitionPosition:
     start: int | None  # the first offset read
     awaits_first_record: bool = True
     reread_requested: bool = False
+    is_rewound: bool = False
     pending_gaps: tuple[OffsetGap, ...] = ()  # not yet in the table
     began_without_offset: bool = False  # the group had no committed offset
 
@@ -118,13 +119,13 @@ class PositionTracker:
             if offsets[0] and not position.began_without_offset:
                 log.warning(_NEW_PARTITION_WARNING, partition, offsets[0])
         skip = _count_below(offsets, position.next)
-        if skip and position.awaits_first_record:
+        if skip and position.awaits_first_record and not position.is_rewound:
             raise OffsetRegressionError(
                 f"{partition} returned offset {offsets[0]}, but its table holds it up to {position.next}: "
                 f"the topic was deleted and created again, or its log was truncated. {_NEW_TOPIC_ADVICE}"
             )
-        position.awaits_first_record = False
         if skip < len(offsets):
+            position.awaits_first_record = False
             position.next = offsets[-1] + 1
         return skip
 
@@ -162,6 +163,8 @@ class PositionTracker:
             committed = offsets.get(partition)
             position.committed = position.submitted = committed
             first = _first_not_none(committed, position.start, spans[partition].first)
+            position.awaits_first_record = position.is_rewound = True
+            position.reread_requested = False
             restarts[partition] = position.next = _first_not_none(skip_gaps(position.pending_gaps, first))
         return restarts
 

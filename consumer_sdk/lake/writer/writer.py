@@ -101,6 +101,7 @@ class LakeWriter:
             self._reach_step,
             self._config.partitioning,
             self._config.evolves_schema,
+            self._clock.monotonic,
         )
         flush = with_flush_metrics(flusher.flush_batch, metrics or LakeMetrics(), self._clock)
         self._flush_thread = FlushThread(flush, random.Random())  # noqa: S311 - jitter

@@ -10,7 +10,14 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles, VersionedOffsets
-from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitFenced, CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.maintenance import MIN_ORPHAN_AGE_S
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import (
+    MAX_STAGED_AGE_S,
+    CommitFenced,
+    CommitSucceeded,
+    FilesOutdated,
+    commit_fenced,
+)
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import MissingOffsets, OffsetGap, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff
@@ -19,12 +26,17 @@ P, Q = TopicPartition("a", 0), TopicPartition("a", 1)
 SPANS = {P: OffsetSpan(10, 10, 20)}
 
 
+def NOW() -> float:  # noqa: N802 - a constant time
+    return 0.0
+
+
 @dataclass
 class Table:
     """A table in memory; `script` has the outcome of each commit.
 
     "ok", "race", "lost answer" (committed), "away" (no answer yet), or "late": the commit that was
-    away lands now, and this one loses the race against it.
+    away lands now, and this one loses the race against it; "landed race": committed, and a retry
+    inside the catalog's client loses the race against itself.
     """
 
     script: list[str]
@@ -59,7 +71,7 @@ class Table:
     ) -> None:
         assert expected.version == self.offsets.encode()
         step = self.script.pop(0)
-        if step in ("ok", "lost answer"):
+        if step in ("ok", "lost answer", "landed race"):
             self.offsets = offsets
             self.gaps_recorded = gaps or self.gaps_recorded
             self.attempts.append(staged.attempt)
@@ -71,7 +83,7 @@ class Table:
             self.attempts.append(attempt)
         if self.after is not None:
             self.after()
-        if step in ("race", "late"):
+        if step in ("race", "late", "landed race"):
             raise CommitConflictError("raced")
         if step in ("lost answer", "away"):
             raise LakeUnavailableError("no answer")
@@ -102,7 +114,7 @@ def test_lost_race_on_other_partitions_is_retried(backoff: RetryBackoff) -> None
         table.after = None
 
     table.after = other
-    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff) == CommitSucceeded(lost_races=1)
+    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW) == CommitSucceeded(lost_races=1)
     assert table.offsets == CommittedOffsets({"g": {P: 20, Q: 7}})
 
 
@@ -114,7 +126,7 @@ def test_lost_race_on_the_same_partition_is_refused(backoff: RetryBackoff) -> No
         table.offsets = CommittedOffsets({"g": {P: 15}})
 
     table.after = other
-    outcome = commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff)
+    outcome = commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
     assert isinstance(outcome, CommitFenced)
     assert outcome.conflicts[0].actual == 15
     assert not outcome.unanswered
@@ -124,7 +136,7 @@ def test_lost_race_on_the_same_partition_is_refused(backoff: RetryBackoff) -> No
 def test_unanswered_commit_is_not_repeated(backoff: RetryBackoff) -> None:
     """After an unanswered try the table's history decides."""
     table = Table(["away", "lost answer"])
-    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff) == CommitSucceeded()
+    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW) == CommitSucceeded()
     assert table.attempts == ["x"]
 
 
@@ -137,7 +149,7 @@ def test_unanswered_try_with_expired_history_keeps_its_files(backoff: RetryBacko
         table.after = None
 
     table.after = expire
-    outcome = commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff)
+    outcome = commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
     assert isinstance(outcome, CommitFenced)
     assert outcome.unanswered
     assert table.offsets == CommittedOffsets({"g": {P: 20}})
@@ -146,7 +158,7 @@ def test_unanswered_try_with_expired_history_keeps_its_files(backoff: RetryBacko
 def test_late_commit_counts_as_committed(backoff: RetryBackoff) -> None:
     """An unanswered try that lands during the next one counts as committed."""
     table = Table(["away", "late"])
-    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff) == CommitSucceeded(lost_races=1)
+    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW) == CommitSucceeded(lost_races=1)
     assert table.attempts == ["x"]
     assert table.offsets == CommittedOffsets({"g": {P: 20}})
 
@@ -161,8 +173,43 @@ def test_cancel_after_unanswered_try_and_race_is_unknown(backoff: RetryBackoff) 
 
     table.after = cancel_at_the_race
     with pytest.raises(FlushAbandonedError) as caught:
-        commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff)
+        commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
     assert caught.value.outcome_unknown
+
+
+def test_cancel_after_a_race_against_itself_is_unknown(backoff: RetryBackoff) -> None:
+    """A client that repeats a request may answer "raced" although the commit landed: the files stay."""
+    table = Table(["landed race"], after=backoff.cancelled.set)
+    with pytest.raises(FlushAbandonedError) as caught:
+        commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
+    assert table.attempts == ["x"]
+    assert caught.value.outcome_unknown
+
+
+def test_a_race_against_itself_counts_as_committed(backoff: RetryBackoff) -> None:
+    """The history has the attempt."""
+    table = Table(["landed race"])
+    assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW) == CommitSucceeded(lost_races=1)
+
+
+@pytest.mark.parametrize(
+    ("script", "unanswered"), [(["race"], False), (["away"], True)], ids=["known", "unknown"]
+)
+def test_outdated_files_are_not_committed(
+    backoff: RetryBackoff, script: list[str], *, unanswered: bool
+) -> None:
+    """After hours of retries, removal of orphan files may have deleted them."""
+    staged = StagedFiles("x", ("file",), begun_at=100.0)
+    times = iter([100.0 + MAX_STAGED_AGE_S, 101.0 + MAX_STAGED_AGE_S])
+    table = Table([*script, "ok"])
+    outcome = commit_fenced(table, staged, "g", SPANS, backoff, lambda: next(times))
+    assert outcome == FilesOutdated(unanswered=unanswered)
+    assert table.script == ["ok"]
+
+
+def test_staged_files_outdate_long_before_they_may_be_deleted() -> None:
+    """A commit call that begins in time has three quarters of the age to land."""
+    assert MAX_STAGED_AGE_S * 4 <= MIN_ORPHAN_AGE_S
 
 
 def test_gaps_are_added_once(backoff: RetryBackoff) -> None:
@@ -171,7 +218,7 @@ def test_gaps_are_added_once(backoff: RetryBackoff) -> None:
         ["race", "lost answer"], gaps_recorded=TableGaps().with_group_gaps("h", {P: [OffsetGap(0, 3)]})
     )
     spans = {P: OffsetSpan(10, 14, 20, (OffsetGap(10, 14),)), Q: OffsetSpan(None, 0, 2)}
-    assert commit_fenced(table, StagedFiles("x"), "g", spans, backoff) == CommitSucceeded(lost_races=1)
+    assert commit_fenced(table, StagedFiles("x"), "g", spans, backoff, NOW) == CommitSucceeded(lost_races=1)
     assert table.gaps_recorded.groups == {
         "g": {P: MissingOffsets((OffsetGap(10, 14),))},
         "h": {P: MissingOffsets((OffsetGap(0, 3),))},
@@ -182,8 +229,8 @@ def test_cancel_tells_whether_the_outcome_is_known(backoff: RetryBackoff) -> Non
     """A cancelled commit has an unknown outcome only after an unanswered try."""
     table = Table(["lost answer"], after=backoff.cancelled.set)
     with pytest.raises(FlushAbandonedError) as caught:
-        commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff)
+        commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
     assert caught.value.outcome_unknown
     with pytest.raises(FlushAbandonedError) as caught:
-        commit_fenced(Table([]), StagedFiles("y"), "g", SPANS, backoff)
+        commit_fenced(Table([]), StagedFiles("y"), "g", SPANS, backoff, NOW)
     assert not caught.value.outcome_unknown

@@ -14,6 +14,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import DecodedFrames
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import MAX_STAGED_AGE_S
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
@@ -169,3 +170,32 @@ def test_two_owners_that_begin_a_partition_elsewhere_do_not_both_write_side_tabl
     assert isinstance(outcome, BatchRefused)
     assert outcome.offsets == {P: 3}
     assert {table.offsets.next_offset("g", P) for table in lake.tables.values()} == {3}
+
+
+def test_files_as_old_as_orphans_are_staged_again() -> None:
+    """A lake that refuses commits for hours: the files that are committed at last are fresh."""
+    times, names = iter(range(0, 10**6, int(MAX_STAGED_AGE_S * 0.6))), iter("abcdef")
+    committed: list[str] = []
+
+    @dataclass
+    class Refusing(Table):
+        def commit(
+            self,
+            staged: StagedFiles,
+            offsets: CommittedOffsets,
+            expected: VersionedOffsets,
+            gaps: TableGaps | None = None,
+        ) -> None:
+            del offsets, expected, gaps
+            committed.append(staged.attempt)
+            if committed == ["a"]:
+                raise CommitConflictError("raced")
+
+    table = Refusing(RuntimeError)
+    shaping = TableProjection("lake.a", lambda records, _: DecodedFrames(records, None))
+    flush = BatchFlusher(
+        Lake(table), "g", lambda _: shaping, lambda: next(names), print, now=lambda: next(times)
+    )
+    outcome = flush.flush_batch(BATCH, NoWait(random.Random(1)))  # noqa: S311 - jitter
+    assert isinstance(outcome, BatchCommitted)
+    assert (committed, table.deleted) == (["a", "b"], ["a"])

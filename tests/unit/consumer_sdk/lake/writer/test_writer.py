@@ -19,7 +19,7 @@ from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer import writer as writer_module
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONFIG: dict[str, Any] = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "lake"}
@@ -239,6 +239,56 @@ def test_a_batch_that_landed_is_not_given_up(
     writer.__exit__(KeyError)
     assert [(p.topic, p.partition, p.offset) for offsets in commits for p in offsets] == [("a", 1, 1)]
     assert not any("given up" in line for line in caplog.messages)
+
+
+class LogConsumer(EmptyConsumer):
+    """A consumer of a-1 with the offsets 0 to 5, from the position of its assignment."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.committed: list[int] = []
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:  # noqa: ARG002 - the interface
+        first, self.next = self.next, min(6, self.next + num_messages)
+        return [Record(offset) for offset in range(first, self.next)]
+
+    def incremental_assign(self, partitions: Any) -> None:
+        (partition,) = partitions
+        self.next = partition.offset
+
+    def commit(self, *, offsets: Any, asynchronous: bool = True) -> None:  # noqa: ARG002 - the interface
+        self.committed += [partition.offset for partition in offsets]
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_records_fetched_before_a_flush_are_written_after_it(
+    monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    """`flush` between `consume` and `write`: no offset of an unwritten record is committed, and none lost.
+
+    A refused batch moves the consumer back, but only once the records in the application's hands are in.
+    """
+    flushed: list[range] = []
+    refusals = iter([True] * refused)
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted | BatchRefused:
+        if next(refusals, False):
+            return BatchRefused(batch, {p: span.expected for p, span in batch.spans.items()})
+        flushed.extend(range(span.first, span.next) for span in batch.spans.values())
+        return BatchCommitted(batch, ())
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    consumer = LogConsumer()
+    writer = LakeWriter(consumer, CONFIG | {"batch.max.age": "1 h"}, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1)])
+    for _ in range(9):
+        fetched = consumer.consume(2)
+        writer.flush()
+        assert max(consumer.committed, default=0) == max((batch.stop for batch in flushed), default=0)
+        writer.write(fetched)
+    writer.close()
+    assert [offset for batch in flushed for offset in batch] == list(range(6))
+    assert consumer.committed[-1] == 6
 
 
 def test_the_example_in_the_docstring_is_code() -> None:
