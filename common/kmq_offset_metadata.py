@@ -7,6 +7,9 @@ messages, so that one OffsetFetch gives the sidecar progress and queue depth as 
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import Final
+
+MAX_COUNT: Final = 2**63  # offsets are below it, and numbers of messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ def decode_open_messages(metadata: str) -> OpenMessages | None:
     # any client may commit in this group, with any metadata
     with suppress(ValueError, TypeError, RecursionError):
         counts = OpenMessages(**json.loads(metadata.rstrip("\0")))  # confluent-kafka needs the NUL
-        if all(type(number) is int and number >= 0 for number in asdict(counts).values()):
+        if all(type(number) is int and 0 <= number < MAX_COUNT for number in asdict(counts).values()):
             return counts
     return None
 

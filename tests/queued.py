@@ -1,4 +1,4 @@
-"""Fixtures for tests that scale a queue's workers, as processes or pods."""
+"""Helpers of tests that work with queues, or scale their workers as processes or pods."""
 
 import signal
 import subprocess
@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 from typing import Any, Final
 
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 
+from trimtab.consumer_sdk.queues import MessageQueue, QueueMessage
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
@@ -31,6 +33,18 @@ def write_messages(bootstrap: str, topic: str, count: int, partitions: int) -> s
 def handled_messages(text: str) -> set[str]:
     """Return the messages that workers have printed."""
     return {line.strip() for line in text.splitlines() if line.startswith("order ")}
+
+
+def receive_messages(queue: MessageQueue, count: int, seconds: float = 40) -> list[QueueMessage]:
+    """Receive `count` messages, or those that arrive within `seconds`."""
+    messages, deadline = list[QueueMessage](), monotonic() + seconds
+    while len(messages) < count and monotonic() < deadline:
+        messages += queue.receive(count - len(messages), 0.2)
+    return messages
+
+
+def decode_headers(message: Message) -> Mapping[str, str]:
+    return {name: value.decode() for name, value in message.headers() or []}
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Fetches messages for queues: without delay, and only from partitions still assigned."""
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -10,8 +10,12 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
+from trimtab.consumer_sdk.log_rate_limit import RateLimitFilter
+from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 
 log = logging.getLogger("trimtab.queues")
+record_log = logging.getLogger("trimtab.queues.records")  # one line per bad record, so limited
+record_log.addFilter(RateLimitFilter())
 
 
 class Closable(Protocol):
@@ -89,16 +93,34 @@ def fetch_messages(consumer: Consumer, max_messages: int, wait: float) -> list[M
     before = _assigned_partitions(consumer)
     # `consume(n)` waits until it has n messages: wait for one, then take the buffered ones.
     raws = consumer.consume(1, wait)
-    if raws and max_messages > 1:
-        raws += consumer.consume(max_messages - 1, 0)
-        now = _assigned_partitions(consumer)
-        if now != before:  # a rebalance in between: the new owner reads the rest
-            raws = [raw for raw in raws if raw.partition() in now]
-    errors = [error for raw in raws if (error := raw.error()) is not None]
-    if errors:
-        rewind_messages(consumer, raws)
-        raise KafkaException(errors[0])
+    with rewind_on_error(consumer, raws):
+        if raws and max_messages > 1:
+            raws += consumer.consume(max_messages - 1, 0)
+            now = _assigned_partitions(consumer)
+            if now != before:  # a rebalance in between: the new owner reads the rest
+                raws = [raw for raw in raws if raw.partition() in now]
+        errors = [error for raw in raws if (error := raw.error()) is not None]
+        if errors:
+            raise KafkaException(errors[0])
+        repair_headers(raws)
     return raws
+
+
+def repair_headers(raw_messages: Sequence[Message]) -> None:
+    """Remove the headers that confluent-kafka cannot decode, and log it."""
+    for raw in keep_readable_headers(raw_messages):
+        name = f"{raw.topic()}-{raw.partition()}, offset {raw.offset()}"
+        record_log.warning("%s: left out the headers whose names are not UTF-8", name)
+
+
+@contextmanager
+def rewind_on_error(consumer: Consumer, raw_messages: Sequence[Message]) -> Generator[None]:
+    """Rewind messages that are in no batch yet if the body raises, whatever it raises."""
+    try:
+        yield
+    except BaseException:  # Ctrl-C, too: the application may catch it and go on
+        rewind_messages(consumer, raw_messages)
+        raise
 
 
 def rewind_messages(consumer: Consumer, raw_messages: Iterable[Message]) -> None:

@@ -9,11 +9,18 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import Message, Producer
+from confluent_kafka import TopicPartition as RawPartition
 
 from secured import Secured, secured
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import Clock
 from trimtab.consumer_sdk import Consumer
+from trimtab.consumer_sdk.queues import MessageQueue
+from trimtab.consumer_sdk.queues import open_queue as open_queue_of_kind
+from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 NAMES = {"enable_auto_commit": "enable.auto.commit"}
 
@@ -175,3 +182,71 @@ class Feed:
 def feed(bootstrap: str) -> Feed:
     """A producer of numbered records."""
     return Feed(bootstrap)
+
+
+@pytest.fixture
+def write(bootstrap: str) -> Callable[..., None]:
+    """Write values to a partition of a topic."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def write(topic: str, *values: str, partition: int = 0, key: str | None = None) -> None:
+        for value in values:
+            producer.produce(topic, value.encode(), key, partition)
+        producer.flush()
+
+    return write
+
+
+@pytest.fixture
+def open_queue(config: dict[str, Any]) -> Iterator[Callable[..., MessageQueue]]:
+    """Open queues; all are closed after the test."""
+    queues: list[MessageQueue] = []
+
+    def open_with_settings(kind: str, topic: str, **settings: Any) -> MessageQueue:
+        options = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in settings.items()}
+        queues.append(open_queue_of_kind(kind, topic, {**config, **options}))
+        return queues[-1]
+
+    yield open_with_settings
+    for queue in queues:
+        queue.close()
+
+
+@pytest.fixture
+def start_tracker(config: dict[str, Any]) -> Iterator[Callable[..., RedeliveryTracker]]:
+    """Run redelivery trackers in threads until the test ends."""
+    stop, threads = Event(), list[Thread]()
+
+    def start(topic: str, clock: Clock | None = None, **settings: Any) -> RedeliveryTracker:
+        options = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in settings.items()}
+        tracker = RedeliveryTracker(parse_queue_settings(topic, {**config, **options}), clock=clock)
+        threads.append(Thread(target=tracker.run, args=(stop,)))
+        threads[-1].start()
+        return tracker
+
+    yield start
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def read_records(bootstrap: str) -> Callable[[str], list[Message]]:
+    """Read all current records of a topic."""
+
+    def read(topic: str) -> list[Message]:
+        consumer = ConfluentConsumer({"bootstrap.servers": bootstrap, "group.id": "looks-only"})
+        messages: list[Message] = []
+        for number in consumer.list_topics(topic, 10).topics[topic].partitions:
+            partition = RawPartition(topic, number, 0)
+            low, high = consumer.get_watermark_offsets(partition, 10)
+            consumer.assign([RawPartition(topic, number, low)])
+            while low < high:
+                for message in consumer.consume(100, 0.2):
+                    low = message.offset() + 1
+                    messages.append(message)
+        consumer.close()
+        return messages
+
+    return read

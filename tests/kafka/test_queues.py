@@ -1,7 +1,6 @@
 """The three queue kinds on a real broker: settlement, redelivery and dead letters."""
 
-from collections.abc import Callable, Iterator, Mapping
-from threading import Event, Thread
+from collections.abc import Callable
 from time import monotonic, time
 from typing import Any
 
@@ -11,15 +10,15 @@ from confluent_kafka import Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from queued import decode_headers, receive_messages
 
-from trimtab.common.clock import Clock, SystemClock
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import QueueTopicMismatchError, UnsupportedQueueOperationError
 from trimtab.consumer_sdk.queues import KmqQueue, MessageQueue, OrderedQueue, QueueMessage, SettlementResult
 from trimtab.consumer_sdk.queues import open_queue as open_queue_of_kind
 from trimtab.consumer_sdk.queues.kmq import marker_retention
 from trimtab.consumer_sdk.queues.kmq.marker_writer import MARKER_LINGER_S
 from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind
-from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
 pytestmark = pytest.mark.broker
@@ -28,88 +27,8 @@ Eventually = Callable[..., None]
 Open = Callable[..., MessageQueue]
 
 
-@pytest.fixture
-def write(bootstrap: str) -> Callable[..., None]:
-    """Write values to a partition of a topic."""
-    producer = Producer({"bootstrap.servers": bootstrap})
-
-    def write(topic: str, *values: str, partition: int = 0, key: str | None = None) -> None:
-        for value in values:
-            producer.produce(topic, value.encode(), key, partition)
-        producer.flush()
-
-    return write
-
-
-@pytest.fixture
-def open_queue(config: dict[str, Any]) -> Iterator[Open]:
-    """Open queues; all are closed after the test."""
-    queues: list[MessageQueue] = []
-
-    def open_with_settings(kind: str, topic: str, **settings: Any) -> MessageQueue:
-        options = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in settings.items()}
-        queues.append(open_queue_of_kind(kind, topic, {**config, **options}))
-        return queues[-1]
-
-    yield open_with_settings
-    for queue in queues:
-        queue.close()
-
-
-@pytest.fixture
-def start_tracker(config: dict[str, Any]) -> Iterator[Callable[..., RedeliveryTracker]]:
-    """Run redelivery trackers in threads until the test ends."""
-    stop, threads = Event(), list[Thread]()
-
-    def start(topic: str, clock: Clock | None = None, **settings: Any) -> RedeliveryTracker:
-        options = {f"trimtab.queue.{key.replace('_', '.')}": value for key, value in settings.items()}
-        tracker = RedeliveryTracker(parse_queue_settings(topic, {**config, **options}), clock=clock)
-        threads.append(Thread(target=tracker.run, args=(stop,)))
-        threads[-1].start()
-        return tracker
-
-    yield start
-    stop.set()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-
-
-@pytest.fixture
-def read_records(bootstrap: str) -> Callable[[str], list[Message]]:
-    """Read all current records of a topic."""
-
-    def read(topic: str) -> list[Message]:
-        consumer = ConfluentConsumer({"bootstrap.servers": bootstrap, "group.id": "looks-only"})
-        messages: list[Message] = []
-        for number in consumer.list_topics(topic, 10).topics[topic].partitions:
-            partition = RawPartition(topic, number, 0)
-            low, high = consumer.get_watermark_offsets(partition, 10)
-            consumer.assign([RawPartition(topic, number, low)])
-            while low < high:
-                for message in consumer.consume(100, 0.2):
-                    low = message.offset() + 1
-                    messages.append(message)
-        consumer.close()
-        return messages
-
-    return read
-
-
-def receive_messages(queue: MessageQueue, count: int, seconds: float = 40) -> list[QueueMessage]:
-    """Receive `count` messages, or those that arrive within `seconds`."""
-    messages, deadline = list[QueueMessage](), monotonic() + seconds
-    while len(messages) < count and monotonic() < deadline:
-        messages += queue.receive(count - len(messages), 0.2)
-    return messages
-
-
 def sorted_values(messages: list[QueueMessage]) -> list[str]:
     return sorted((m.value or b"").decode() for m in messages)
-
-
-def decode_headers(message: Message) -> Mapping[str, str]:
-    return {name: value.decode() for name, value in message.headers() or []}
 
 
 def test_unacknowledged_messages_are_redelivered(

@@ -28,7 +28,7 @@ from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.durable_producer import DurableProducer, ProducerRecord
 from trimtab.consumer_sdk.queues.kmq.delivered_batch import DeliveredBatch
 from trimtab.consumer_sdk.queues.kmq.marker_writer import MARKER_LINGER_S, MarkerWriter
-from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind
+from trimtab.consumer_sdk.queues.kmq.markers import MAX_STARTED_MESSAGES, Marker, MarkerKind, split_ranges
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.message_fetch import (
     close_on_error,
@@ -36,11 +36,12 @@ from trimtab.consumer_sdk.queues.message_fetch import (
     convert_transient_errors,
     fetch_messages,
     rewind_messages,
+    rewind_on_error,
 )
 from trimtab.consumer_sdk.queues.message_headers import (
     GROUP_HEADER,
     parse_delivery_count,
-    read_trimtab_headers,
+    read_redelivery_headers,
 )
 from trimtab.consumer_sdk.queues.message_queue import MessageQueue
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
@@ -99,31 +100,29 @@ class KmqQueue(MessageQueue):
         if not any([raw.headers() for raw in raws]):  # noqa: C419 - faster; mostly no headers
             return [1] * len(raws)
         group = self._settings.group
-        headers = map(read_trimtab_headers, raws)
+        headers = map(read_redelivery_headers, raws)
         # 0: a redelivery to another group on the topic, which this one skips.
         return [parse_delivery_count(h) if h.get(GROUP_HEADER, group) == group else 0 for h in headers]
 
     def _deliver_messages(self, raws: Sequence[Message]) -> Sequence[QueueMessage]:
-        deliveries = self._count_deliveries(raws)
-        own = raws if all(deliveries) else list(compress(raws, deliveries))
-        deadline = self._clock.monotonic() + self._settings.timeout
-        batch = DeliveredBatch(own, list(filter(None, deliveries)), deadline, self._marker_writer)
-        try:
+        with rewind_on_error(self._consumer, raws):
+            deliveries = self._count_deliveries(raws)
+            own = raws if all(deliveries) else list(compress(raws, deliveries))
+            deadline = self._clock.monotonic() + self._settings.timeout
+            batch = DeliveredBatch(own, list(filter(None, deliveries)), deadline, self._marker_writer)
             self._write_start_markers(batch)
-            if not self._commit_offsets({raw.partition() or 0: raw.offset() or 0 for raw in raws}):
-                rewind_messages(self._consumer, raws)
-                return []
-        except Exception:
+            if self._commit_offsets({raw.partition() or 0: raw.offset() or 0 for raw in raws}):
+                return batch
             rewind_messages(self._consumer, raws)
-            raise
-        return batch
+            return []
 
     def _write_start_markers(self, batch: DeliveredBatch) -> None:
         topic = self._settings.markers_topic
         delay_ms = round((self._settings.timeout + MARKER_LINGER_S) * 1000)  # rule 3
         records = [
             ProducerRecord(topic, partition, Marker(MarkerKind.START, ranges, delay_ms, delivery).encode())
-            for (partition, delivery), ranges in batch.group_offsets().items()
+            for (partition, delivery), offsets in batch.group_offsets().items()
+            for ranges in split_ranges(offsets, MAX_STARTED_MESSAGES)
         ]
         if failed := self._producer.write_and_wait(records, KMQ_WRITE_TIMEOUT_S):
             raise MarkerWriteError(

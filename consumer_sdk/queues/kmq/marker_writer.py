@@ -13,7 +13,14 @@ from typing import Final, TypeAlias, TypeVar
 from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.queues.durable_producer import DurableProducer, ProducerRecord, log_unwritten_marker
 from trimtab.consumer_sdk.queues.kmq.delivered_batch import DeliveredBatch
-from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, OffsetRanges, merge_ranges, to_ranges
+from trimtab.consumer_sdk.queues.kmq.markers import (
+    MAX_REASON_CHARS,
+    Marker,
+    MarkerKind,
+    OffsetRanges,
+    merge_ranges,
+    to_ranges,
+)
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.settlement import ACK_REQUEST, SettlementAction, SettlementRequest
 
@@ -22,7 +29,6 @@ ItemT = TypeVar("ItemT")
 log = logging.getLogger("trimtab.queues")
 
 MARKER_LINGER_S: Final = 0.1  # settlements share a marker: each costs worker, broker and tracker CPU
-MAX_REASON_CHARS: Final = 1000
 RecordedSettlement: TypeAlias = tuple[QueueMessage, SettlementRequest, bool]  # the bool: after the deadline
 
 

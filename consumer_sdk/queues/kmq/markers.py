@@ -2,11 +2,12 @@
 
 A marker covers offsets of one partition, and is in the partition of the markers topic with the same
 number. Its times are durations from the broker's append time, so that no clocks are compared.
-Decoding ignores unknown fields and refuses other versions.
+Decoding ignores unknown fields and refuses other versions, and whatever no worker or tracker writes.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -14,6 +15,10 @@ from typing import Any, Final, TypeAlias
 from trimtab.common.errors import InvalidPayloadError
 
 MARKER_VERSION: Final = 1
+MAX_STARTED_MESSAGES: Final = 1_000_000  # of a start marker: a tracker keeps each until its end marker
+MAX_OFFSET: Final = 2**63 - 1
+MAX_DELAY_MS: Final = 10**15  # 30,000 years: `retry` takes any finite time
+MAX_REASON_CHARS: Final = 1000  # a longer reason may make each dead letter too large for its topic
 
 OffsetRanges: TypeAlias = tuple[tuple[int, int], ...]  # first and last offset; disjoint and ascending
 
@@ -54,25 +59,41 @@ def decode_marker(value: bytes) -> Marker:
     try:
         body = json.loads(value)
         if body["v"] != MARKER_VERSION:
-            raise InvalidPayloadError(
-                f"marker of version {body['v']}; this program supports {MARKER_VERSION}"
-            )
+            version = str(body["v"])[:80]
+            raise InvalidPayloadError(f"marker of version {version}; this program supports {MARKER_VERSION}")
+        kind = MarkerKind(body["k"])
         return Marker(
-            MarkerKind(body["k"]),
-            merge_ranges([_check_range(int(first), int(last)) for first, last in body["r"]]),
-            int(body.get("ms", 0)),
-            int(body.get("n", 0)),
-            str(body.get("why", "")),
-            str(body.get("by", "")),
+            kind,
+            _check_ranges(kind, body["r"]),
+            min(_check_number(body.get("ms", 0)), MAX_DELAY_MS),
+            _check_number(body.get("n", 0), MAX_OFFSET),
+            _check_text(body.get("why", "")),
+            _check_text(body.get("by", "")),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:  # json recurses into "[[[[..."
         raise InvalidPayloadError(f"not a marker: {value[:80]!r}") from error
 
 
-def _check_range(first: int, last: int) -> tuple[int, int]:
-    if not 0 <= first <= last:
-        raise ValueError((first, last))
-    return first, last
+def _check_ranges(kind: MarkerKind, pairs: Iterable[tuple[Any, Any]]) -> OffsetRanges:
+    checked = [(_check_number(first), _check_number(last, MAX_OFFSET)) for first, last in pairs]
+    ranges = merge_ranges(checked)
+    # The other kinds change open messages only, so their ranges may be of any size.
+    too_many = kind is MarkerKind.START and count_offsets(ranges) > MAX_STARTED_MESSAGES
+    if too_many or any(first > last for first, last in checked):
+        raise ValueError(pairs)
+    return ranges
+
+
+def _check_number(value: Any, largest: float = math.inf) -> int:
+    if type(value) is not int or not 0 <= value <= largest:  # bool is an int to isinstance
+        raise ValueError(value)
+    return value
+
+
+def _check_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value[:MAX_REASON_CHARS].encode(errors="replace").decode()  # JSON can hold lone surrogates
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> OffsetRanges:
@@ -93,6 +114,24 @@ def to_ranges(offsets: Iterable[int]) -> OffsetRanges:
     if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:
         return ((ordered[0], ordered[-1]),)
     return merge_ranges((offset, offset) for offset in ordered)
+
+
+def split_ranges(ranges: OffsetRanges, max_offsets: int) -> Iterator[OffsetRanges]:
+    """Yield ranges in parts of `max_offsets` offsets; the last part has the rest."""
+    part: list[tuple[int, int]] = []
+    missing = max_offsets
+    for begin, end in ranges:
+        first = begin
+        while first <= end:
+            last = min(end, first + missing - 1)
+            part.append((first, last))
+            missing -= last - first + 1
+            first = last + 1
+            if not missing:
+                yield tuple(part)
+                part, missing = [], max_offsets
+    if part:
+        yield tuple(part)
 
 
 def count_offsets(ranges: Sequence[tuple[int, int]]) -> int:

@@ -22,10 +22,17 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
-from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, OffsetRanges, count_offsets
+from trimtab.consumer_sdk.queues.kmq.markers import (
+    Marker,
+    MarkerKind,
+    OffsetRanges,
+    count_offsets,
+    split_ranges,
+)
 from trimtab.consumer_sdk.queues.kmq.offset_ranges import OffsetRangeMap
 
 TIMEOUT_REASON: Final = "timeout"  # not settled before the deadline
+MAX_GROUP_MESSAGES: Final = 1000  # bounds what `pop_due` returns more than it was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class DueMessage:
 
 @dataclass(slots=True, eq=False)
 class _OpenMessages:
-    """Messages with the same start marker, deadline and kind."""
+    """Messages with the same start marker, deadline and kind, `MAX_GROUP_MESSAGES` at most."""
 
     start_marker_offset: int
     deadline_ms: int
@@ -96,8 +103,9 @@ class RedeliveryState:
                 self._close(ranges)
                 if ranges:
                     self._open_by_start_marker[offset] = count_offsets(ranges)
-                kind = MarkerKind.START
-                self._open(_OpenMessages(offset, deadline, marker.delivery, kind, TIMEOUT_REASON, ranges))
+                for part in split_ranges(ranges, MAX_GROUP_MESSAGES):
+                    kind, reason = MarkerKind.START, TIMEOUT_REASON
+                    self._open(_OpenMessages(offset, deadline, marker.delivery, kind, reason, part))
             case MarkerKind.EXTEND:
                 self._move(ranges, deadline, MarkerKind.START, TIMEOUT_REASON)
             case MarkerKind.RETRY | MarkerKind.REJECT:

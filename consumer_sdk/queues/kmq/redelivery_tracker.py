@@ -46,7 +46,7 @@ from trimtab.consumer_sdk.queues.kmq.redelivery_decision import (
     too_large_reason,
 )
 from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage, RedeliveryState
-from trimtab.consumer_sdk.queues.message_fetch import LOST_MEMBERSHIP_ERRORS
+from trimtab.consumer_sdk.queues.message_fetch import LOST_MEMBERSHIP_ERRORS, record_log, repair_headers
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 
 log = logging.getLogger("trimtab.queues")
@@ -212,7 +212,7 @@ class RedeliveryTracker:
         try:
             marker = decode_marker(raw.value() or b"")
         except InvalidPayloadError as error:
-            log.warning("%s, partition %s, offset %s: %s", raw.topic(), raw.partition(), offset, error)
+            record_log.warning("%s-%s, offset %s: %s", raw.topic(), raw.partition(), offset, error)
             marker = Marker(MarkerKind.TICK)  # its append time is valid all the same
         tracked.redelivery.apply_marker(offset, appended_ms, marker)
         tracked.read_at = self._clock.monotonic()
@@ -250,6 +250,7 @@ class RedeliveryTracker:
             log.warning("%s-%d: %s; retrying", self._settings.topic, partition, error)
             state.postpone_due(due, REDELIVERY_RETRY_MS)
             return
+        repair_headers([*result.messages.values()])
         readable = [m for m in due if m.offset in result.messages]
         found = result.messages
         settings = self._settings

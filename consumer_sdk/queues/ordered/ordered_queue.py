@@ -179,7 +179,7 @@ class OrderedQueue(MessageQueue):
             return True
         try:
             committed = self._commit_sync()
-        except KafkaException:
+        except BaseException:  # Ctrl-C, too
             self._undo_delivery(messages)
             raise
         if not committed:  # out of the group

@@ -17,11 +17,14 @@ The rules:
    second as a whole (`Invalid request`, librdkafka 2.16), and its messages are redelivered.
 5. A message still unsettled when its lock expires is released and blocks no further delivery. Its
    later settlement is dropped: the message may be in flight in another worker by then.
+6. A lock begins after the start of the poll that returns its message. But after an empty poll
+   librdkafka (2.16) waits on for messages and keeps them, locked, for the next poll: then it begins
+   after the end of the empty one. So call `receive` more often than locks expire.
 """
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import confluent_kafka
@@ -32,7 +35,7 @@ from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.message import QueueMessage
-from trimtab.consumer_sdk.queues.message_fetch import close_on_error, convert_transient_errors
+from trimtab.consumer_sdk.queues.message_fetch import close_on_error, convert_transient_errors, repair_headers
 from trimtab.consumer_sdk.queues.message_queue import MessageQueue, QueuedSettlement
 from trimtab.consumer_sdk.queues.settings import QueueSettings, parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
@@ -47,6 +50,7 @@ log = logging.getLogger("trimtab.queues")
 
 MAX_POLL_RECORDS: Final = 500  # librdkafka's own default
 SHARE_COMMIT_TIMEOUT_S: Final = 5.0  # delays `receive`, which commits first (rule 4)
+LOCK_POLL_SHARE: Final = 0.02  # of a lock's duration: the longest poll, which a deadline is too early by
 LOCK_POLL_SLICE_S: Final = 0.005  # while messages in flight block the next batch (rule 2)
 
 
@@ -71,7 +75,8 @@ class ShareQueue(MessageQueue):
         self._consumer: Any = None  # created by the first `receive`, which sets the batch size
         self._undelivered: deque[Message] = deque()  # fetched, not delivered yet
         self._errors: deque[KafkaError] = deque()
-        self._locked_at = 0.0
+        self._locked_at = 0.0  # at the earliest
+        self._empty_poll_ended_at: float | None = None  # of the last poll; None if it had messages
         self._in_flight: set[QueueMessage] = set()
         self._settlements: deque[QueuedSettlement] = deque()
         self._closed = False
@@ -203,16 +208,27 @@ class ShareQueue(MessageQueue):
             log.warning("%s-%s@%s: %s", raw.topic(), raw.partition(), raw.offset(), error)
 
     def _fetch_batch(self, wait: float) -> None:
-        polled_at = self._clock.monotonic()  # a lock starts at the broker, after this
-        for raw in self._consumer.poll(max(wait, 0.0)):
+        for raw in self._poll_until(self._clock.monotonic() + wait):
             error = raw.error()
             if error is None:
                 self._undelivered.append(raw)
             else:
                 self._errors.append(error)  # raised when the messages beside it are delivered
-        self._locked_at = polled_at
+        repair_headers(self._undelivered)
         if self._errors and not self._undelivered:
             raise KafkaException(self._errors.popleft())
+
+    def _poll_until(self, deadline: float) -> Sequence[Message]:
+        while True:
+            now = self._clock.monotonic()
+            self._locked_at = now if self._empty_poll_ended_at is None else self._empty_poll_ended_at
+            left = max(deadline - now, 0.0)
+            # Short beside a lock: counted from the start of a long poll, it would have expired already.
+            slice_s = min(left, self._lock_duration_s * LOCK_POLL_SHARE)
+            polled: Sequence[Message] = self._consumer.poll(slice_s)
+            self._empty_poll_ended_at = None if polled else self._clock.monotonic()
+            if polled or slice_s == left:
+                return polled
 
     def _deliver_next(self) -> QueueMessage:
         raw = self._undelivered.popleft()

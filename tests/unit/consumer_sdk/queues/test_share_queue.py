@@ -121,6 +121,38 @@ def test_an_expired_lock_releases_the_batch(client_: Client, caplog: pytest.LogC
     assert len(acknowledged) == 2  # not the new delivery of the same offset
 
 
+def test_a_wait_beyond_the_lock_costs_a_message_no_time(client_: Client) -> None:
+    """A lock begins when the message arrives, not when `receive` began to wait for it."""
+    clock = ManualClock()
+
+    def poll(timeout: float) -> list[Mock]:
+        clock.sleep(max(timeout, 0.01))
+        return [raw(1)] if clock.at > 45 else []
+
+    client_.mock.poll.side_effect = poll
+    queue = ShareQueue("t", CONFIG, clock=clock)
+    (message,) = queue.receive(1, 60)
+    assert 29 < (message.deadline or 0) - clock.at <= 30
+    queue.receive(0, 0)
+    assert not client_.mock.acknowledge.called
+    assert message.ack() is SettlementResult.DONE
+
+
+def test_a_lock_may_begin_when_an_empty_poll_ends(client_: Client) -> None:
+    """librdkafka locks messages between polls, unless the last poll had a batch."""
+    clock = ManualClock()
+    client_.polled.extend([[], [raw(1)], [raw(2)]])
+    queue = ShareQueue("t", CONFIG, clock=clock)
+    assert queue.receive(1, 0) == []
+    clock.at = 20.0
+    (message,) = queue.receive(1, 0)
+    assert message.deadline == 30.0
+    message.ack()
+    clock.at = 25.0
+    (message,) = queue.receive(1, 0)
+    assert message.deadline == 55.0
+
+
 def test_only_one_commit_is_in_flight(client_: Client) -> None:
     """Of two concurrent commits the broker refuses the second, so each waits for its answer."""
     client_.polled.append([raw(1), raw(2)])

@@ -1,0 +1,146 @@
+"""Records that a producer should not have written stop no queue, on a real broker."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Message, Producer
+from kafka import KafkaProducer
+from queued import decode_headers, receive_messages
+
+from trimtab.consumer_sdk.queues import MessageQueue, SettlementResult
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
+from trimtab.consumer_sdk.readable_headers import keep_readable_headers
+
+pytestmark = pytest.mark.broker
+
+Open = Callable[..., MessageQueue]
+KINDS = ["kmq", "ordered", "share"]
+BAD_MARKERS = [
+    None,
+    b"\xff",
+    b"[" * 100_000,
+    b'{"v":2,"k":"start","r":[[0,0]]}',
+    b'{"v":1,"k":"start","r":[[0,1e400]]}',
+    b'{"v":1,"k":"start","r":[[-5,0]],"ms":-1}',
+    b'{"v":1,"k":"start","r":[[0,1000000000000000000]],"n":1}',
+    b'{"v":1,"k":"end","r":[[-1,1000]]}',
+    b'{"v":1,"k":"tick","r":[],"ms":1%b}' % (b"0" * 5000),
+]
+
+
+class BinaryName(str):
+    """The name of a header in bytes that are not UTF-8, as producers in Go, C and Rust can write it."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object, **__: object) -> bytes:
+        return b"\xff" + super().encode()
+
+
+@pytest.fixture
+def write_headers(bootstrap: str) -> Callable[..., None]:
+    """Write a message with headers to partition 0."""
+
+    def write(topic: str, value: bytes, *headers: tuple[str, bytes]) -> None:
+        producer: Any = KafkaProducer(bootstrap_servers=bootstrap)
+        producer.send(topic, value, headers=list(headers), partition=0).get(20)
+        producer.close()
+
+    return write
+
+
+@pytest.fixture
+def write_markers(bootstrap: str, config: dict[str, Any]) -> Callable[..., None]:
+    """Write values to a partition of a queue's markers topic."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def write(topic: str, partition: int, *values: bytes | None) -> None:
+        for value in values:
+            producer.produce(parse_queue_settings(topic, config).markers_topic, value, partition=partition)
+        producer.flush()
+
+    return write
+
+
+@pytest.fixture
+def read_letter(read_records: Any, config: dict[str, Any], eventually: Any) -> Callable[[str], Message]:
+    """Wait for a queue's first dead letter."""
+
+    def read(topic: str) -> Message:
+        letters: list[Message] = []
+        name = parse_queue_settings(topic, config).dead_letter_topic
+        eventually(lambda: letters.extend(read_records(name)) or letters)
+        return letters[0]
+
+    return read
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_header_name_that_is_not_utf8_is_left_out(
+    open_queue: Open, topic: Any, write: Any, write_headers: Any, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """The message and its neighbours are delivered, with the headers that can be read."""
+    for _ in range(1000):  # the interpreter specializes a call that is made often
+        keep_readable_headers([Message()])
+    name = topic(partitions=1)
+    write(name, "before")
+    write_headers(name, b"odd", ("a", b"1"), (BinaryName("x"), b"2"), ("b", b"3"))
+    write(name, "after")
+    messages = receive_messages(open_queue(kind, name), 3)
+    assert [message.value for message in messages] == [b"before", b"odd", b"after"]
+    assert [message.raw.headers() for message in messages] == [None, [("a", b"1"), ("b", b"3")], None]
+    assert f"{name}-0, offset 1" in caplog.text
+    for message in messages:
+        message.ack()
+
+
+def test_a_message_with_an_unreadable_header_is_redelivered_and_dead_lettered(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any, write_headers: Any, read_letter: Any
+) -> None:
+    """The tracker reads it from its topic again; its copies keep the readable headers."""
+    name = topic(partitions=1)
+    write_headers(name, b"odd", ("a", b"1"), (BinaryName("x"), b"2"))
+    write(name, "neighbour")
+    start_tracker(name, timeout="0.5 s")
+    queue = open_queue("kmq", name, timeout="0.5 s")
+    receive_messages(queue, 2)
+    by_value = {m.value: m for m in receive_messages(queue, 2)}
+    assert [by_value[value].delivery for value in (b"odd", b"neighbour")] == [2, 2]
+    by_value[b"neighbour"].ack()
+    by_value[b"odd"].reject("odd")
+    letter = read_letter(name)
+    assert (letter.value(), decode_headers(letter)["a"]) == (b"odd", "1")
+
+
+def test_bad_markers_stop_no_tracker(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any, write_markers: Any, eventually: Any
+) -> None:
+    """They are skipped; a marker of messages that do not exist, or a reason of any size, delays no other."""
+    name = topic(partitions=2)
+    write(name, "held", "refused")
+    queue = open_queue("kmq", name, timeout="2 s")
+    messages = {message.value: message for message in receive_messages(queue, 2)}
+    missing = b'{"v":1,"k":"start","r":[[5,99000]],"n":1}'
+    reason = b'{"v":1,"k":"reject","r":[[1,1]],"why":"%b\\ud800"}' % (b"x" * 900_000)
+    write_markers(name, 0, *BAD_MARKERS, missing, reason)
+    write_markers(name, 1, *BAD_MARKERS, missing)
+    tracker = start_tracker(name, timeout="2 s")
+    (redelivered,) = receive_messages(queue, 1)
+    assert (redelivered.value, redelivered.delivery) == (b"held", 2)
+    redelivered.ack()
+    eventually(lambda: (tracker.counts.redelivered, tracker.counts.dead_lettered) == (1, 1))
+    assert messages[b"refused"].ack() is SettlementResult.LATE
+
+
+def test_ordered_dead_letters_a_message_with_an_unreadable_header(
+    open_queue: Open, topic: Any, write: Any, write_headers: Any, read_letter: Any
+) -> None:
+    """Its rejection does not end the worker, and the next message is delivered."""
+    name = topic(partitions=1)
+    write_headers(name, b"odd", (BinaryName("x"), b"2"))
+    write(name, "after")
+    queue = open_queue("ordered", name)
+    receive_messages(queue, 2)[0].reject("odd")
+    assert queue.flush()
+    assert read_letter(name).value() == b"odd"
