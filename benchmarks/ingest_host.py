@@ -174,9 +174,9 @@ class StructuredStreaming(Case):
     def __init__(self, bootstrap: str, folder: Path) -> None:
         super().__init__(bootstrap, folder)
         others = (*IN_SPARK, "org.apache.spark:spark-token-provider-kafka-0-10_2.13")
-        jar_files = jars.fetch_jars("spark-kafka", [CONNECTOR], excludes=others)
+        jar_files = jars.fetch_jars("spark-kafka", [CONNECTOR], excludes=others, is_pinned=False)
         others = (*IN_SPARK, "org.apache.kafka:*", "org.apache.spark:spark-tags_2.13")
-        tokens = jars.fetch_jars("spark-kafka-tokens", [TOKENS], excludes=others)
+        tokens = jars.fetch_jars("spark-kafka-tokens", [TOKENS], excludes=others, is_pinned=False)
         spark_settings = {"spark.jars": ",".join(map(str, (*jar_files, *tokens)))}
         self.lake = open_lake(SessionConfig(warehouse=str(folder), spark=spark_settings))
 

@@ -3,11 +3,13 @@
 Rules of the cache:
 
 1. A folder is named after its request and appears by one rename, when it is complete.
-2. Its marker file lists each JAR with its size. It is checked at each use; an incomplete or damaged
-   folder is downloaded again.
+2. Its marker file lists each JAR with its size. Sizes and pinned hashes are checked at each use; an
+   incomplete, damaged or changed folder is downloaded again.
 3. One process downloads while others wait for a file lock. Ivy inherits the lock, which thus stays
    held while an orphaned Ivy is writing.
 4. A complete folder needs no network, Java or pyspark.
+5. `jars.sha256` pins the JARs of Trimtab's own requests, dependencies included: whatever a server or
+   the network delivers, no other JAR runs. `sha256sum --check` reads the file, too.
 """
 
 import fcntl
@@ -19,9 +21,11 @@ import select
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 from xml.sax.saxutils import quoteattr
@@ -46,6 +50,7 @@ class _JarRequest:
     name: str
     coordinates: tuple[str, ...]
     excludes: tuple[str, ...]
+    hashes: Mapping[str, str] | None  # SHA-256 by file name; None: any
     jars_folder: Path  # parent of the folders of all requests
     progress: ProgressCallback | None
 
@@ -60,19 +65,21 @@ def fetch_jars(
     coordinates: Sequence[str],
     *,
     excludes: Sequence[str] = (),
-    cache: Path | None = None,
+    is_pinned: bool = True,
     progress: ProgressCallback | None = None,
 ) -> tuple[Path, ...]:
     """Return the JARs of `coordinates` and their dependencies, sorted; download them if needed.
 
-    `coordinates` are "organisation:module:version", `excludes` "organisation:module". `progress` gets
-    a line per JAR; by default a bar is shown on standard error. Raises JarsUnavailableError,
-    JavaNotFoundError, UnsupportedJavaError, and MissingExtraError without pyspark.
+    `coordinates` are "organisation:module:version", `excludes` "organisation:module". Pinned JARs must
+    have the hashes of `jars.sha256`. `progress` gets a line per JAR; by default a bar is shown on
+    standard error. Raises JarsUnavailableError, JavaNotFoundError, UnsupportedJavaError, and
+    MissingExtraError without pyspark.
     """
-    home = (cache or cache_folder()) / "jars"
-    request = _JarRequest(name, tuple(coordinates), tuple(excludes), home, progress)
+    home = cache_folder() / "jars"
+    hashes = load_pinned_hashes() if is_pinned else None
+    request = _JarRequest(name, tuple(coordinates), tuple(excludes), hashes, home, progress)
     try:
-        return _find_complete(request.target_folder) or _fetch_missing(request)
+        return _find_complete(request) or _fetch_missing(request)
     except OSError as error:
         raise JarsUnavailableError(
             f"the JARs of {name} cannot be stored in {home}: {error}; "
@@ -86,24 +93,45 @@ def cache_folder() -> Path:
     return Path(folder) if folder else platformdirs.user_cache_path("trimtab")
 
 
-def _find_complete(folder: Path) -> tuple[Path, ...]:
+@cache
+def load_pinned_hashes() -> dict[str, str]:
+    """Return the pinned SHA-256 of each JAR by its file name."""
+    lines = resources.files("trimtab.consumer_sdk.java").joinpath("jars.sha256").read_text().splitlines()
+    return {name: digest for digest, name in map(str.split, lines)}
+
+
+def _find_complete(request: _JarRequest) -> tuple[Path, ...]:
+    folder = request.target_folder
     try:
         sizes: dict[str, int] = json.loads((folder / COMPLETION_MARKER).read_text())
-        # By size: a hash would read all of them at each start.
-        complete = all((folder / jar).stat().st_size == size for jar, size in sizes.items())
+        jars = [folder / jar for jar in sorted(sizes)]
+        # By size first: that is free, while hashes read 60 MB, which takes some 0.1 s.
+        is_complete = all(jar.stat().st_size == sizes[jar.name] for jar in jars)
+        return tuple(jars) if is_complete and not _list_changed(request, jars) else ()
     except (OSError, ValueError):
         return ()
-    return tuple(folder / jar for jar in sorted(sizes)) if complete else ()
+
+
+def _list_changed(request: _JarRequest, jars: Iterable[Path]) -> list[str]:
+    """Return the names of JARs without their pinned hash."""
+    if request.hashes is None:
+        return []
+    return [jar.name for jar in jars if _hash_file(jar) != request.hashes.get(jar.name)]
+
+
+def _hash_file(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _fetch_missing(request: _JarRequest) -> tuple[Path, ...]:
     request.jars_folder.mkdir(parents=True, exist_ok=True)
     with _lock_folder(request) as lock:
         # Another process may have downloaded them during the wait for the lock.
-        jars = _find_complete(request.target_folder)
+        jars = _find_complete(request)
         if not jars:
             _download(request, lock)
-            jars = _find_complete(request.target_folder)
+            jars = _find_complete(request)
     if not jars:
         raise JarsUnavailableError(f"{request.target_folder} was changed during the download; try again")
     return jars
@@ -129,13 +157,24 @@ def _download(request: _JarRequest, lock: IO[bytes]) -> None:
     try:
         _retrieve(request, work, lock)
         downloaded = work / "lib"
-        sizes = {jar.name: jar.stat().st_size for jar in sorted(downloaded.glob("*.jar"))}
+        jars = sorted(downloaded.glob("*.jar"))
+        _reject_changed(request, jars)
+        sizes = {jar.name: jar.stat().st_size for jar in jars}
         # Written before the rename: a folder without it never appears (rule 1).
         (downloaded / COMPLETION_MARKER).write_text(json.dumps(sizes, indent=1))
         shutil.rmtree(request.target_folder, ignore_errors=True)
         downloaded.rename(request.target_folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _reject_changed(request: _JarRequest, jars: Iterable[Path]) -> None:
+    changed = _list_changed(request, jars)
+    if changed:
+        raise JarsUnavailableError(
+            f"{request.name}: {', '.join(changed)}: not the JARs that this version of Trimtab was released "
+            "with (SHA-256); a mirror or proxy may have replaced them: download from another one"
+        )
 
 
 def _retrieve(request: _JarRequest, work: Path, lock: IO[bytes]) -> None:

@@ -2,16 +2,21 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from trimtab.cli.broker.broker_config import KAFKA_COORDINATES
 from trimtab.consumer_sdk.errors import JarsUnavailableError, MissingExtraError
 from trimtab.consumer_sdk.java import jars
+from trimtab.consumer_sdk.lake.formats.table_format import DELTA_JAR, ICEBERG_JAR, SQLITE_JAR
 
 COORDINATES = ("org.example:one:1.0",)
+CONTENT = b"jar" * 100
 
 IVY = """#!{python}
 import os, pathlib, sys, time
@@ -65,6 +70,7 @@ def ivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ivy:
     made = Ivy(tmp_path / "ivy")
     monkeypatch.setenv("JAVA_HOME", str(made.folder))
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(jars.load_pinned_hashes(), "one-1.0.jar", sha256(CONTENT).hexdigest())
     return made
 
 
@@ -98,7 +104,7 @@ def test_ivy_resolves_runtime_dependencies_without_the_excluded(ivy: Ivy) -> Non
     assert '<exclude org="org.example" module="bad&amp;ugly"/>' in ivy.requests
 
 
-@pytest.mark.parametrize("damage", ["short jar", "no jar", "no marker", "torn marker", "empty"])
+@pytest.mark.parametrize("damage", ["short jar", "other jar", "no jar", "no marker", "torn marker", "empty"])
 def test_damaged_cache_is_downloaded_again(ivy: Ivy, damage: str) -> None:
     """An incomplete folder is never used."""
     (jar,) = jars.fetch_jars("example", COORDINATES)
@@ -106,6 +112,8 @@ def test_damaged_cache_is_downloaded_again(ivy: Ivy, damage: str) -> None:
     match damage:
         case "short jar":
             jar.write_bytes(b"ja")
+        case "other jar":
+            jar.write_bytes(b"bad" * 100)
         case "no jar":
             jar.unlink()
         case "no marker":
@@ -115,8 +123,31 @@ def test_damaged_cache_is_downloaded_again(ivy: Ivy, damage: str) -> None:
         case _:
             marker.write_text(json.dumps({}))
     assert jars.fetch_jars("example", COORDINATES) == (jar,)
-    assert jar.read_bytes() == b"jar" * 100
+    assert jar.read_bytes() == CONTENT
     assert ivy.calls == 2
+
+
+@pytest.mark.parametrize("pinned", ["0" * 64, None])
+def test_a_jar_without_its_pinned_hash_is_refused(
+    ivy: Ivy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pinned: str | None
+) -> None:
+    """Another content, and a dependency that Trimtab was not released with, never reach the cache."""
+    hashes = jars.load_pinned_hashes()
+    monkeypatch.delitem(hashes, "one-1.0.jar")
+    if pinned is not None:
+        monkeypatch.setitem(hashes, "one-1.0.jar", pinned)
+    with pytest.raises(JarsUnavailableError, match=r"example: one-1\.0\.jar: not the JARs that this version"):
+        jars.fetch_jars("example", COORDINATES)
+    assert (list_folders(tmp_path / "cache"), ivy.calls) == ([], 1)
+    assert jars.fetch_jars("example", COORDINATES, is_pinned=False)
+
+
+def test_every_released_jar_is_pinned() -> None:
+    """The pins name the JARs of both table formats and of the embedded broker, by hash and file name."""
+    hashes = jars.load_pinned_hashes()
+    named = [ICEBERG_JAR, SQLITE_JAR, DELTA_JAR, *KAFKA_COORDINATES]
+    assert {f"{module}-{version}.jar" for _, module, version in (n.split(":") for n in named)} <= set(hashes)
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in hashes.values())
 
 
 def test_a_failed_download_leaves_no_folder(ivy: Ivy, tmp_path: Path) -> None:
@@ -173,7 +204,7 @@ CHILD = """
 from trimtab.consumer_sdk.java import jars
 def show(text):
     print(text, flush=True)
-print(*jars.fetch_jars("example", ("org.example:one:1.0",), progress=show))
+print(*jars.fetch_jars("example", ("org.example:one:1.0",), is_pinned=False, progress=show))
 """
 
 
