@@ -18,6 +18,7 @@ from trimtab.assignor.model import Load, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.record_parts import PartAssembler
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.kafka_security import client_config
@@ -29,7 +30,9 @@ log = logging.getLogger("trimtab.consumer_sdk")
 
 LAG_AWARE_HEURISTIC: Final = "lag-aware"
 # Their callbacks must run on the application's thread.
-APPLICATION_CALLBACK_SETTINGS: Final = {"stats_cb", "error_cb", "throttle_cb", "statistics.interval.ms"}
+APPLICATION_CALLBACK_SETTINGS: Final = {
+    "stats_cb", "error_cb", "on_commit", "throttle_cb", "statistics.interval.ms",
+}  # fmt: skip
 
 CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0  # of a missing control topic, and between measurements of lag
 CONTROL_TOPIC_POLL_S: Final = 0.1  # also the delay of a new plan
@@ -43,6 +46,7 @@ class ControlTopicReader:
     def __init__(self, settings: ConsumerSettings, clock: Clock) -> None:
         self.plan: GroupPlan | None = None
         self._write_rates: dict[str, _TopicMeasurement] = {}
+        self._part_assemblers: dict[str | None, PartAssembler] = {}  # by control topic
         self._settings = settings
         self._clock = clock
         self._closing = Event()
@@ -53,6 +57,7 @@ class ControlTopicReader:
         self._unread_partitions: set[tuple[str | None, int | None]] = set()
         self._initial_read_done = Event()  # also set if there is nothing to read
         self._denied_topics: set[str] = set()
+        self._consumer: DataConsumer | None = None  # of the thread
         self._thread = Thread(target=self._read_topics, name="trimtab-control-topics", daemon=True)
 
     def start(self, topics: Sequence[str] = ()) -> None:
@@ -66,6 +71,11 @@ class ControlTopicReader:
     def wait_until_read(self, timeout: float) -> bool:
         """Wait until the records that existed at the start are read; return whether they are."""
         return self._initial_read_done.wait(timeout)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these at the next login of each connection."""
+        if self._consumer is not None:  # else the settings have them
+            self._consumer.set_sasl_credentials(username, password)
 
     def stop(self) -> None:
         """End the thread; abandon it if its client does not close in time."""
@@ -87,13 +97,14 @@ class ControlTopicReader:
 
     def apply_record(self, message: Message) -> None:
         """Apply one record of a control topic."""
-        value = message.value()
-        if value is None:  # a tombstone: the previous value stays in force
-            return
+        topic = message.topic()
+        assembler = self._part_assemblers.setdefault(topic, PartAssembler(self._settings.group))
         try:
-            self._apply_value(message.topic(), value)
+            # empty: a tombstone or the part of a value; the previous value stays in force
+            if value := assembler.add_record(message.value() or b""):
+                self._apply_value(topic, value)
         except InvalidPayloadError as error:
-            log.warning("%s, offset %s: skipped: %s", message.topic(), message.offset(), error)
+            log.warning("%s, offset %s: skipped: %s", topic, message.offset(), error)
 
     def _apply_value(self, topic: str | None, value: bytes) -> None:
         # One topic holds the values of all groups.
@@ -110,6 +121,7 @@ class ControlTopicReader:
         config = self._settings.librdkafka_config
         own = {name: value for name, value in config.items() if name not in APPLICATION_CALLBACK_SETTINGS}
         consumer = DataConsumer({**own, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True})
+        self._consumer = consumer
         try:
             while not self._closing.is_set():
                 try:

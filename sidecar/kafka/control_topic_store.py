@@ -14,12 +14,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.record_parts import MAX_RECORD_BYTES, PartAssembler, split_value
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.errors import BrokerTimeoutError, NoBrokersAvailableError
 from trimtab.sidecar.kafka.broker_client import (
     explain_unreachable_brokers,
     format_error_with_grant,
+    format_kafka_error,
     is_authorization_error,
 )
 from trimtab.sidecar.reporting.decision_record import RECORD_SLOTS, DecisionRecord
@@ -39,6 +41,7 @@ CONTROL_TOPIC_PARTITIONS: Final = 1
 CONTROL_READER_GROUP_ID: Final = "trimtab-sidecar-control-topics"  # never joined, so it needs no ACL
 READ_BATCH_RECORDS: Final = 500
 READ_BATCH_TIMEOUT_S: Final = 0.1
+MIN_MESSAGE_LIMIT_BYTES: Final = MAX_RECORD_BYTES + 50_000  # for key and batch
 FLUSH_GRACE_S: Final = 1.0  # librdkafka reports its own timeout first
 
 
@@ -65,7 +68,9 @@ class ControlTopicStore:
         self._admin = admin
         self._created_topics: set[str] = set()
         self._next_decision_offsets: dict[int, int] = {}  # by partition
+        self._decision_parts = PartAssembler(settings.group)
         self._decisions_denied = False
+        self._skipped_records: set[tuple[str | None, int | None, int | None]] = set()
 
     def read_plan(self) -> GroupPlan | None:
         """Return the group's newest plan; None without one. Raises BrokerTimeoutError."""
@@ -104,7 +109,7 @@ class ControlTopicStore:
             # a missing right is not an outage: the sidecar works on, without peer detection
             self._decisions_denied = True
             log.warning("other sidecars of this group cannot be detected: %s", error)
-        return tuple(self._decode_own(DecisionRecord.decode, messages))
+        return tuple(self._decode_own(DecisionRecord.decode, messages, self._decision_parts))
 
     def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
         """Write and wait for the acknowledgements. Raises BrokerTimeoutError."""
@@ -112,29 +117,31 @@ class ControlTopicStore:
         self._create_missing_topics(s.plan_topic, s.write_rate_topic)
         # after a timeout the values may have been written: the caller reads the plan back
         self._produce(
-            (s.plan_topic if isinstance(v, GroupPlan) else s.write_rate_topic, v.key, v.encode())
+            (s.plan_topic if isinstance(v, GroupPlan) else s.write_rate_topic, *record)
             for v in values
+            for record in split_value(v.group, v.key, v.encode())
         )
 
     def write_decision(self, record: DecisionRecord) -> None:
         """Write a decision and wait for the acknowledgement. Raises BrokerTimeoutError."""
         self._create_missing_topics(self._settings.decision_topic)
-        self._produce([(self._settings.decision_topic, record.key, record.encode())])
+        records = split_value(record.group, record.key, record.encode())
+        self._produce((self._settings.decision_topic, *r) for r in records)
 
     def _produce(self, records: Iterable[tuple[str, str, bytes]]) -> None:
         failures: list[str] = []
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                topic = message.topic()
-                text = format_error_with_grant(KafkaException(error), f"Write on topic {topic}")
-                failures.append(f"{topic}: {text}")
+                failures.append(_explain_write_failure(KafkaException(error), str(message.topic())))
 
         for topic, key, value in records:
             try:
                 self._producer.produce(topic, value, key, on_delivery=on_delivery)
             except BufferError as error:
                 raise BrokerTimeoutError(f"control topic {topic}: {error}") from error
+            except KafkaException as error:
+                failures.append(_explain_write_failure(error, topic))
         unacknowledged = self._producer.flush(self._settings.timeout + FLUSH_GRACE_S)
         if failures or unacknowledged:
             reason = failures[0] if failures else f"{unacknowledged} records not acknowledged"
@@ -177,19 +184,28 @@ class ControlTopicStore:
         return dict(DECISION_TOPIC_CONFIG if is_decision_topic else COMPACTED_TOPIC_CONFIG)
 
     def _decode_own(
-        self, decode: Callable[[bytes], ControlValueT], messages: Iterable[Message]
+        self,
+        decode: Callable[[bytes], ControlValueT],
+        messages: Iterable[Message],
+        assembler: PartAssembler | None = None,
     ) -> Iterator[ControlValueT]:
+        assembler = assembler or PartAssembler(self._settings.group)
         for message in messages:
-            value = message.value()
-            if value is None:  # compaction keeps the tombstone of a deleted key for a while
-                continue
             try:
-                decoded = decode(value)
+                # compaction keeps the tombstone of a deleted key for a while
+                value = assembler.add_record(message.value() or b"")
+                decoded = decode(value) if value else None
             except InvalidPayloadError as error:
-                log.warning("skipped a value of topic %s: %s", message.topic(), error)
+                self._log_skipped(message, error)
                 continue
-            if decoded.group == self._settings.group:
+            if decoded is not None and decoded.group == self._settings.group:
                 yield decoded
+
+    def _log_skipped(self, message: Message, error: InvalidPayloadError) -> None:
+        record = (message.topic(), message.partition(), message.offset())
+        if record not in self._skipped_records:  # a topic is read more than once
+            log.warning("control topic %s-%s, offset %s: skipped: %s", *record, error)
+        self._skipped_records.add(record)
 
     def _read_messages(self, topic: str, offsets: Mapping[int, int]) -> Iterator[Message]:
         """Yield the messages from these offsets (else all) up to the end; none without the topic."""
@@ -249,6 +265,15 @@ def _is_partition_end(message: Message) -> bool:
 def _is_topic_exists_error(error: Any) -> bool:
     inner: Any = error.args[0] if error.args else None
     return bool(hasattr(inner, "code") and inner.code() == KafkaError.TOPIC_ALREADY_EXISTS)
+
+
+def _explain_write_failure(error: KafkaException, topic: str) -> str:
+    if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return (
+            f"{topic}: {format_kafka_error(error)}; set max.message.bytes of topic {topic}, and "
+            f"message.max.bytes of the sidecar's client, to at least {MIN_MESSAGE_LIMIT_BYTES}"
+        )
+    return f"{topic}: {format_error_with_grant(error, f'Write on topic {topic}')}"
 
 
 def _explain_create_failure(error: Exception, topic: str) -> str:
