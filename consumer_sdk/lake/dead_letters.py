@@ -25,7 +25,11 @@ from trimtab.consumer_sdk.lake import connection
 from trimtab.consumer_sdk.lake.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.maintenance import RaceRetry, recommit_offsets
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER_SUFFIX, dead_letter_table
+from trimtab.consumer_sdk.lake.schema.table_names import (
+    DEAD_LETTER_PROPERTY,
+    dead_letter_table,
+    is_dead_letter_table,
+)
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
@@ -102,15 +106,27 @@ def build_producer_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_dead_letter_tables(lake: SparkLake, name: str | None = None) -> list[str]:
-    """Return all dead-letter tables, or that of one (topic) table. Raises SettingError."""
-    tables = [table for table in lake.list_tables() if table.endswith(DEAD_LETTER_SUFFIX)]
+    """Return all dead-letter tables of the sink, or that of one (topic) table. Raises SettingError."""
+    named = [table for table in lake.list_tables() if is_dead_letter_table(table)]
+    tables = [table for table in named if _is_made_by_sink(lake, table)]
     if name is None:
         return tables
-    table = name if name.endswith(DEAD_LETTER_SUFFIX) else dead_letter_table(name)
-    if table not in tables:
-        existing = ", ".join(tables) or "none"
-        raise SettingError(f"there is no dead-letter table {table!r}; there are: {existing}")
-    return [table]
+    table = name if is_dead_letter_table(name) else dead_letter_table(name)
+    if table in tables:
+        return [table]
+    if table in named:
+        raise SettingError(
+            f"table {table!r} was not made by the sink for dead letters: its rows may be all that is left "
+            "of their records. If they are dead letters: "
+            f"ALTER TABLE {table} SET TBLPROPERTIES ('{DEAD_LETTER_PROPERTY}' = 'true')"
+        )
+    existing = ", ".join(tables) or "none"
+    raise SettingError(f"there is no dead-letter table {table!r}; there are: {existing}")
+
+
+def _is_made_by_sink(lake: SparkLake, name: str) -> bool:
+    table = lake.open_table(name)
+    return table is not None and table.read_property(DEAD_LETTER_PROPERTY) == "true"
 
 
 def summarize_dead_letters(

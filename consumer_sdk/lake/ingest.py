@@ -110,6 +110,7 @@ def parse_ingest_settings(config: Mapping[str, Any]) -> IngestSettings:
     options = validate_settings(IngestOptions, own)
     lake = parse_lake_config(settings)
     parse_consumer_settings(consumer)
+    lake.table_names.check_collisions(t for t in options.topics if not t.startswith("^"))  # no pattern
     port = options.trimtab_metrics_port
     return IngestSettings(
         topics=options.topics,

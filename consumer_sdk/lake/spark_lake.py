@@ -20,6 +20,9 @@ log = logging.getLogger("trimtab.lake")
 class StoredTable(LakeTable, Protocol):
     """A table with the totals that the inventory shows."""
 
+    # None: the table does not have it.
+    def read_property(self, name: str) -> str | None: ...  # noqa: D102
+
     # Of readable versions.
     def count_snapshots(self) -> int: ...  # noqa: D102
 

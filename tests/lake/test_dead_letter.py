@@ -179,6 +179,18 @@ def test_a_replay_runs_beside_a_writer(
     assert [r.offset for r in spark.table(table).collect()] == [99]
 
 
+@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+def test_only_tables_that_the_sink_made_are_replayed(letters: Any, lake: IcebergLake) -> None:
+    """A table of another origin may have the name: replaying it would delete its rows."""
+    table = letters("orders")
+    lake.spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('trimtab.dead-letter')")
+    assert table not in list_dead_letter_tables(lake)
+    with pytest.raises(SettingError, match=f"{table}.*not made by the sink") as refused:
+        list_dead_letter_tables(lake, table)
+    lake.spark.sql("ALTER TABLE" + str(refused.value).partition("ALTER TABLE")[2])
+    assert list_dead_letter_tables(lake, table) == [table]
+
+
 def test_a_missing_table_or_topic_is_a_setting_error(
     letters: Any, lake: IcebergLake, namespace: str, bootstrap: str
 ) -> None:

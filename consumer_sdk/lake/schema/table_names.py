@@ -9,7 +9,8 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableNameCollisionError
 
 DEFAULT_TABLE_TEMPLATE: Final = "lake.{topic}"
-DEAD_LETTER_SUFFIX: Final = "_dead_letter"
+DEAD_LETTER_SUFFIX: Final = "_dead_letter"  # of tables that the sink alone makes
+DEAD_LETTER_PROPERTY: Final = "trimtab.dead-letter"  # of the tables that it made; only they are replayed
 _PLAIN_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -24,6 +25,16 @@ def dead_letter_table(table: str) -> str:
     return table + DEAD_LETTER_SUFFIX
 
 
+def is_dead_letter_table(table: str) -> bool:
+    """Return whether a name is that of a dead-letter table; some catalogs ignore case."""
+    return table.lower().endswith(DEAD_LETTER_SUFFIX)
+
+
+def initial_properties(table: str) -> dict[str, str]:
+    """Return the properties that the sink gives a table by its name."""
+    return {DEAD_LETTER_PROPERTY: "true"} if is_dead_letter_table(table) else {}
+
+
 def check_table_name(name: str, setting: str) -> str:
     """Return a name of the form namespace.name. Raises SettingError for any other."""
     parts = name.split(".")
@@ -31,6 +42,16 @@ def check_table_name(name: str, setting: str) -> str:
         raise SettingError(
             f"{setting}: {name!r} is not a table name; write namespace.name with letters, "
             "digits and '_', like \"lake.orders\""
+        )
+    return name
+
+
+def check_row_table_name(name: str, setting: str) -> str:
+    """Return the name of a table of rows. Raises SettingError also for that of a dead-letter table."""
+    if is_dead_letter_table(check_table_name(name, setting)):
+        raise SettingError(
+            f"{setting}: {name!r} ends in {DEAD_LETTER_SUFFIX!r}, as the dead-letter tables that the sink "
+            "makes: choose another name"
         )
     return name
 
@@ -48,20 +69,28 @@ class TableNames:
                 f'lake.table: {self.template!r} lacks "{{topic}}"; to write several topics to one '
                 "table, list them in lake.tables"
             )
-        check_table_name(self.template.replace("{topic}", "t"), "lake.table")
+        check_row_table_name(self.template.replace("{topic}", "t"), "lake.table")
         for topic, table in self.mapping.items():
-            check_table_name(table, f"lake.tables[{topic}]")
+            check_row_table_name(table, f"lake.tables[{topic}]")
 
     def table_for(self, topic: str) -> str:
         """Return a topic's table."""
         return self.mapping.get(topic) or self.template.replace("{topic}", to_sql_identifier(topic))
 
     def check_collisions(self, topics: Iterable[str]) -> None:
-        """Raise TableNameCollisionError for topics that share a table outside lake.tables."""
+        """Raise TableNameCollisionError for topics that share a table outside lake.tables.
+
+        Also for a topic whose table has the name of another table's dead letters.
+        """
         # their rows would mix: "a.b" and "a-b" both become a_b
         taken: dict[str, str] = {}
         for topic in sorted(set(topics)):
             table = self.table_for(topic)
+            if is_dead_letter_table(table):
+                raise TableNameCollisionError(
+                    f"the topic {topic!r} maps to table {table!r}, which may hold the dead letters of "
+                    f"table {table[: -len(DEAD_LETTER_SUFFIX)]!r}: give it another one in lake.tables"
+                )
             other = taken.setdefault(table.lower(), topic)  # some catalogs ignore case
             if other != topic and not {topic, other} <= self.mapping.keys():
                 raise TableNameCollisionError(

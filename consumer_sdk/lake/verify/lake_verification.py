@@ -9,7 +9,7 @@ from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake import settings as lake_config
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.table_names import DEAD_LETTER_SUFFIX, TableNames, dead_letter_table
+from trimtab.consumer_sdk.lake.schema.table_names import TableNames, dead_letter_table, is_dead_letter_table
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake, StoredTable
 from trimtab.consumer_sdk.lake.verify import table_verification as checks
 from trimtab.consumer_sdk.lake.verify.table_rows import SparkTableRows, find_missing_coordinates
@@ -35,7 +35,7 @@ class TableKindRules:
     def classify_table(self, table: str, offsets: CommittedOffsets) -> checks.TableKind:
         """Return the kind of a table."""
         topics = {topic for group in offsets.groups for topic in offsets.topics_of(group)}
-        if table.endswith(DEAD_LETTER_SUFFIX):
+        if is_dead_letter_table(table):
             return checks.DEAD_LETTER_TABLE
         own = any(self.table_names.table_for(topic) == table for topic in topics)
         return checks.TOPIC_TABLE if own and not self.transformed else checks.DERIVED_TABLE

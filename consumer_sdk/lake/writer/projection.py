@@ -16,7 +16,7 @@ from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TransformError
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
 from trimtab.consumer_sdk.lake.interfaces import Records
-from trimtab.consumer_sdk.lake.schema.table_names import check_table_name, dead_letter_table
+from trimtab.consumer_sdk.lake.schema.table_names import check_row_table_name, dead_letter_table
 from trimtab.consumer_sdk.lake.settings import Transform
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 
@@ -86,4 +86,4 @@ class TableProjection:
 
     def _qualify_name(self, name: str) -> str:
         namespace = self.table.rpartition(".")[0]
-        return check_table_name(name if "." in name else f"{namespace}.{name}", "lake.transform")
+        return check_row_table_name(name if "." in name else f"{namespace}.{name}", "lake.transform")

@@ -36,6 +36,7 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.column_mapping import explain_mismatch, spark_schema_of
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_changes
+from trimtab.consumer_sdk.lake.schema.table_names import initial_properties
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.session import java_frame, java_session
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
@@ -44,7 +45,7 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 log = logging.getLogger("trimtab.lake")
 
 # Writers commit every few seconds: a checkpoint takes as long as several commits and saves readers little.
-DELTA_TABLE_DEFAULTS: Final = {"delta.checkpointInterval": "50"}
+DELTA_TABLE_DEFAULTS: Final[dict[str, str]] = {"delta.checkpointInterval": "50"}
 TXN_RETENTION_PROPERTY: Final = "delta.setTransactionRetentionDuration"  # drops offsets of idle partitions
 
 AddActions: TypeAlias = tuple[str, ...]  # of the staged files, in JSON
@@ -77,7 +78,7 @@ class DeltaLake(SparkLake):
             return table
 
     def _create_table(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None:
-        self._create_at_path(self._table_path(name), rows, partition_spec)
+        self._create_at_path(self._table_path(name), rows, partition_spec, initial_properties(name))
 
     def _is_creation_race(self, name: str, error: BaseException) -> bool:
         if isinstance(jvm_errors.to_trimtab_error(error, name), CommitConflictError):
@@ -89,7 +90,7 @@ class DeltaLake(SparkLake):
     def create_scratch_table(self, folder: str, frame: Frame) -> "DeltaTable":
         """Return a table with the frame's columns in a local folder, without a name in SQL."""
         with jvm_errors.translate_errors(f"table {folder}"):
-            self._create_at_path(folder, spark_schema_of(frame), ())
+            self._create_at_path(folder, spark_schema_of(frame), (), {})
             return DeltaTable(folder, self.spark, folder)
 
     def list_tables(self) -> list[str]:
@@ -122,12 +123,14 @@ class DeltaLake(SparkLake):
             entries = {str(status.getPath().getName()) for status in files.listStatus(path)}
         return entries <= {"_delta_log"} or self.open_table(name) is not None
 
-    def _create_at_path(self, path: str, rows: StructType, partition_spec: PartitionSpec) -> None:
+    def _create_at_path(
+        self, path: str, rows: StructType, partition_spec: PartitionSpec, properties: dict[str, str]
+    ) -> None:
         columns, partition_columns = delta_columns.build_columns(rows, partition_spec)
         parsed = java(self.spark).org.apache.spark.sql.types.DataType.fromJson(columns.json())
         builder = java(self.spark).io.delta.tables.DeltaTable.createIfNotExists(java_session(self.spark))
         builder = builder.location(path).addColumns(parsed)
-        for key, value in DELTA_TABLE_DEFAULTS.items():
+        for key, value in (DELTA_TABLE_DEFAULTS | properties).items():
             builder = builder.property(key, value)
         if partition_columns:
             builder = builder.partitionedBy(_to_scala_seq(self.spark, partition_columns))
@@ -172,9 +175,7 @@ class DeltaTable:
 
     def read_gaps(self) -> TableGaps:
         """Return the gaps of the newest version."""
-        with jvm_errors.translate_errors(f"table {self.name}"):
-            gaps = self._update_snapshot().metadata().configuration().get(GAPS_PROPERTY)
-            return TableGaps.decode(str(gaps.get()) if gaps.isDefined() else None, self.name)
+        return TableGaps.decode(self.read_property(GAPS_PROPERTY), self.name)
 
     def has_committed(self, attempt: str) -> bool:
         """Return whether an attempt's commit is in the log."""
@@ -241,6 +242,12 @@ class DeltaTable:
             where = f"table {self.name}: files of an abandoned attempt are left behind"
             problem = jvm_errors.to_trimtab_error(error, where)
             log.warning("%s; trimtab tables expire removes them", problem)
+
+    def read_property(self, name: str) -> str | None:
+        """Return a table property of the newest version."""
+        with jvm_errors.translate_errors(f"table {self.name}"):
+            value = self._update_snapshot().metadata().configuration().get(name)
+            return str(value.get()) if value.isDefined() else None
 
     def count_snapshots(self) -> int:
         """Return the number of commits that the log keeps."""

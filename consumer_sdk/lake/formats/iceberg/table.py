@@ -39,6 +39,7 @@ from trimtab.consumer_sdk.lake.schema.column_mapping import (
 )
 from trimtab.consumer_sdk.lake.schema.partition_spec import PARTITION_SETTING, PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange, find_column_changes
+from trimtab.consumer_sdk.lake.schema.table_names import initial_properties
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
 from trimtab.consumer_sdk.lake.spark.session import java_session, py4j_gateway
@@ -103,7 +104,8 @@ class IcebergLake(SparkLake):
         spec = self._build_partition_spec(name, schema, partition_spec)
         namespace = name.rpartition(".")[0]
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog_name}.{namespace}")
-        self._catalog.createTable(self._table_identifier(name), schema, spec, ICEBERG_TABLE_DEFAULTS)
+        properties = ICEBERG_TABLE_DEFAULTS | initial_properties(name)
+        self._catalog.createTable(self._table_identifier(name), schema, spec, properties)
 
     def _build_partition_spec(self, name: str, schema: Any, partition_spec: PartitionSpec) -> Any:
         spec = java(self.spark).org.apache.iceberg.PartitionSpec.builderFor(schema)
@@ -155,8 +157,7 @@ class IcebergTable:
 
     def read_gaps(self) -> TableGaps:
         """Return the gaps as of the last refresh."""
-        with jvm_errors.translate_errors(f"table {self.name}"):
-            return TableGaps.decode(self.java_table.properties().get(GAPS_PROPERTY), self.name)
+        return TableGaps.decode(self.read_property(GAPS_PROPERTY), self.name)
 
     def has_committed(self, attempt: str) -> bool:
         """Return whether an attempt's commit is among the snapshots."""
@@ -218,6 +219,12 @@ class IcebergTable:
             where = f"table {self.name}: files of an abandoned attempt are left behind"
             problem = jvm_errors.to_trimtab_error(error, where)
             log.warning("%s; trimtab tables expire removes them", problem)
+
+    def read_property(self, name: str) -> str | None:
+        """Return a table property as of the last refresh."""
+        with jvm_errors.translate_errors(f"table {self.name}"):
+            value: str | None = self.java_table.properties().get(name)
+            return value
 
     def count_snapshots(self) -> int:
         """Return the number of snapshots."""
