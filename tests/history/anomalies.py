@@ -8,8 +8,8 @@ Readers are the consumers together, and each table. Rules:
 3. *Inconsistent offsets*: two writes at one offset, whoever says so.
 4. *Aborted read* (G1a): a reader of committed records has an aborted one.
 5. A consumer reads from a start on in ascending order. *Non-monotonic poll*: a record at or below the
-   one before, or below its start. *Poll skip*: a record passed over that another reader has (one that
-   no consumer has is a lost write).
+   one before, or below its start. *Poll skip*: a record passed over that retention has left and another
+   consumer was handed (one that none was handed is a lost write).
 6. A start may go back, also across a handover, to the offset committed at that time: polls are
    at-least-once. Committed offsets themselves never go back: a start at an older one makes the
    records read again a non-monotonic poll. A start beyond the committed offset skips what lies between.
@@ -166,7 +166,7 @@ def _disorder(history: History) -> Iterator[Anomaly]:
         events[event.partition].append(event)
     for partition in sorted(events):
         seen = {o for e in events[partition] if isinstance(e, Poll) for o, _ in e.records}
-        course = _Course(partition, sorted(seen.difference(history.gaps.get(partition, ()))))
+        course = _Course(partition, sorted(seen))
         for event in sorted(events[partition], key=lambda event: (event.time, isinstance(event, Poll))):
             yield from course.follow(event)
 
@@ -176,7 +176,7 @@ class _Course:
     """Where the consumers of one partition stand; keys are consumer and epoch."""
 
     partition: str
-    seen: list[int]  # offsets that consumers were handed and the log kept
+    seen: list[int]  # offsets that consumers were handed
     committed: int = 0
     starts: dict[tuple[str, int], Start] = field(default_factory=dict[tuple[str, int], Start])
     least: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
@@ -195,7 +195,7 @@ class _Course:
                 yield Anomaly(Kind.NONMONOTONIC_POLL, event.consumer, self.partition, offset)
                 self.following[key] = max(offset + 1, self.following.get(key, 0))
                 continue
-            for skipped in self._between(self.following.get(key, offset), offset):
+            for skipped in self._between(max(event.log_begin, self.following.get(key, offset)), offset):
                 yield Anomaly(Kind.POLL_SKIP, event.consumer, self.partition, skipped)
             self.least[key] = self.following[key] = offset + 1
 

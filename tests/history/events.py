@@ -48,6 +48,7 @@ class Poll(NamedTuple):
     partition: str
     time: float
     records: tuple[tuple[int, int], ...]
+    log_begin: int = 0  # first offset that retention had left
 
 
 class Row(NamedTuple):

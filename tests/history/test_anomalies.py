@@ -163,7 +163,10 @@ NEIGHBOURS = {
         4, rows=rows(0, 1, 2, 3, 5), gaps={P: range(4, 5)}
     ),
     "retention deletes a record that only an earlier owner read": replace(
-        GOOD, polls=(*GOOD.polls[:2], poll("b", 4.0, 4, 5)), rows=rows(0, 1, 4, 5), gaps={P: range(2, 4)}
+        GOOD,
+        polls=(*GOOD.polls[:2], poll("b", 4.0, 4, 5)._replace(log_begin=4)),
+        rows=rows(0, 1, 4, 5),
+        gaps={P: range(2, 4)},
     ),
     "an aborted record is handed out to nobody": with_aborted(read_committed=True, handed_out=False),
     "readers of uncommitted records get an aborted one": with_aborted(read_committed=False, handed_out=True),

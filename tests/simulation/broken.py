@@ -10,6 +10,9 @@ from unittest import mock
 import numpy as np
 from confluent_kafka import OFFSET_INVALID
 
+from simulation import fetching
+from simulation.broker import Log
+from simulation.fetching import Fetcher
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray
 from trimtab.assignor.rebalance import leader
 from trimtab.assignor.rebalance.cooperative import Ownership
@@ -122,6 +125,43 @@ def read_on_after_leaving() -> AbstractContextManager[Any]:
     return mock.patch.object(member.GroupMember, "holds_lease", may_read)
 
 
+def aborted_records_handed_out() -> AbstractContextManager[Any]:
+    """Give aborted records to readers of committed ones."""
+    usual = Log._add
+
+    def add(self: Log, partition: Any, value: bytes, *, readable: bool) -> None:
+        del readable
+        usual(self, partition, value, readable=True)
+
+    return mock.patch.object(Log, "_add", add)
+
+
+def records_fetched_again() -> AbstractContextManager[Any]:
+    """Fetch the last record of an answer once more, which the writer drops: the tables are right."""
+    usual = Fetcher._read
+
+    def read(self: Any, partition: Any, most: int) -> Any:
+        messages = usual(self, partition, most)
+        if len(messages) > 1:
+            self._positions[partition] = messages[-1].number
+        return messages
+
+    return mock.patch.object(Fetcher, "_read", read)
+
+
+def first_record_passed_over() -> AbstractContextManager[Any]:
+    """Begin one offset later than asked for."""
+    usual = Fetcher.incremental_assign
+
+    def assign(self: Any, partitions: Any) -> None:
+        usual(self, partitions)
+        for raw in partitions:
+            if raw.offset >= 0:
+                self._positions[fetching._key(raw)] += 1
+
+    return mock.patch.object(Fetcher, "incremental_assign", assign)
+
+
 BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     broken.__name__: broken
     for broken in (
@@ -134,5 +174,8 @@ BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         losses_reported_before_a_join_only,
         gaps_not_recorded,
         read_on_after_leaving,
+        aborted_records_handed_out,
+        records_fetched_again,
+        first_record_passed_over,
     )
 }

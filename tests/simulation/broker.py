@@ -37,13 +37,16 @@ class Answer:
 
 
 class Log:
-    """Records of all partitions; the offset of a transaction marker has no record.
+    """Records of all partitions; an aborted one has the next one's number, negative.
 
-    Retention deletes the records below `lows` for readers; the checks still see them.
+    Readers of committed records get no aborted ones. Retention deletes the records below `lows` for
+    readers; the checks still see them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_committed: bool = True) -> None:
+        self.read_committed = read_committed
         self.records: dict[TopicPartition, dict[int, bytes]] = {}
+        self.aborted: dict[TopicPartition, dict[int, bytes]] = {}
         self.ends: dict[TopicPartition, int] = {}
         self.lows: dict[TopicPartition, int] = {}
         self.sorted: dict[TopicPartition, list[int]] = {}
@@ -54,6 +57,7 @@ class Log:
         for number in range(partitions):
             partition = TopicPartition(topic, number)
             self.records.setdefault(partition, {})
+            self.aborted.setdefault(partition, {})
             self.sorted.setdefault(partition, [])
             self.ends.setdefault(partition, 0)
             self.lows.setdefault(partition, 0)
@@ -66,12 +70,20 @@ class Log:
         """Delete the records below an offset, as retention does."""
         self.lows[partition] = max(self.lows[partition], min(before, self.ends[partition]))
 
-    def append(self, partition: TopicPartition, *, skip: int = 0) -> None:
-        """Add a record with a unique value, after `skip` unreadable offsets."""
-        offset = self.ends[partition] + skip
+    def append(self, partition: TopicPartition, *, after_aborted: bool = False) -> None:
+        """Add a record with a unique value, after an aborted one or none."""
         self.count += 1
-        self.records[partition][offset] = b"%d" % self.count
-        self.sorted[partition].append(offset)
+        if after_aborted:
+            self._add(partition, b"-%d" % self.count, readable=not self.read_committed)
+        self._add(partition, b"%d" % self.count, readable=True)
+
+    def _add(self, partition: TopicPartition, value: bytes, *, readable: bool) -> None:
+        offset = self.ends[partition]
+        if readable:
+            self.records[partition][offset] = value
+            self.sorted[partition].append(offset)
+        else:
+            self.aborted[partition][offset] = value
         self.ends[partition] = offset + 1
 
 

@@ -11,7 +11,8 @@
    beyond the table's.
 7. *Sidecar*: no replica that owns a partition is stopped; no plan exceeds the limits, and no
    more replicas are started than they allow.
-8. *At rest*: after the faults, every remaining record is in the tables, every partition has an
+8. *History*: what consumers and tables got has none of the anomalies of `history.anomalies`.
+9. *At rest*: after the faults, every remaining record is in the tables, every partition has an
    owner, and the group is stable and stays so.
 """
 
@@ -23,8 +24,10 @@ from typing import Any
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
+from history.anomalies import Anomaly, find_anomalies
 from simulation.broker import Group, Log
 from simulation.lake import Content, Row, Snapshot
+from simulation.recording import Recorder
 from simulation.worker import Worker
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
@@ -59,6 +62,7 @@ class Checks:
     handovers: int = 0
     commits: int = 0
     gaps: int = 0
+    recorder: Recorder = field(kw_only=True)
 
     # -- the lake ---------------------------------------------------------------------------------
 
@@ -180,16 +184,27 @@ class Checks:
     def handed(self, worker: Worker, messages: Sequence[Any]) -> None:
         """Check records handed to a worker's application."""
         self.handed_out += len(messages)
-        for partition in {message.at for message in messages}:
+        for partition in dict.fromkeys(message.at for message in messages):
             if partition not in worker.owned():
                 self.fail(f"{worker.name} was handed {partition}, which is not its own")
-            stint = (worker.name, self.stints.get((partition, worker.name), 0))
+            stint = self._stint(worker, partition)
+            records = [m for m in messages if m.at == partition and m.error() is None]
+            self.recorder.handed(*stint, partition, records)
             if (partition, *stint) in self.past:
                 self.fail(f"{worker.name} was handed {partition} after {self.reader[partition][0]}")
             before = self.reader.get(partition)
             if before is not None and before != stint:
                 self.past.add((partition, *before))
             self.reader[partition] = stint
+
+    def started(
+        self, worker: Worker, partition: TopicPartition, committed: int | None, offset: int | None
+    ) -> None:
+        """Record that a worker begins to read a partition, or goes back."""
+        self.recorder.started(*self._stint(worker, partition), partition, committed, offset)
+
+    def _stint(self, worker: Worker, partition: TopicPartition) -> tuple[str, int]:
+        return worker.name, self.stints.get((partition, worker.name), 0)
 
     # -- at rest ----------------------------------------------------------------------------------
 
@@ -209,6 +224,15 @@ class Checks:
                 for partition in worker.owned():
                     owners[partition].append(worker.name)
         return [f"{p} has {o or 'no owner'}" for p, o in sorted(owners.items()) if len(o) != 1]
+
+    def find_anomalies(self, tables: Iterable[Content], *, settled: bool) -> list[Anomaly]:
+        """Return the anomalies of everything that consumers and tables got."""
+        reached: dict[TopicPartition, tuple[int, int]] = {}
+        for partition, low in self.log.lows.items():
+            begin = self.begins.get(partition, low)
+            reached[partition] = begin, max(begin, self.marks(partition) or 0)
+        history = self.recorder.build([*tables], self.group, reached, settled=settled)
+        return find_anomalies(history)
 
     def incomplete(self, tables: Iterable[Content]) -> None:
         """Check again for records that no table has."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
+from history.anomalies import Anomaly
 from simulation import green
 from simulation import sidecar as sidecars
 from simulation.broker import Group, Log, Watchers
@@ -19,6 +20,7 @@ from simulation.faults import FAULTS
 from simulation.lake import Lake
 from simulation.membership import Cluster
 from simulation.network import Network
+from simulation.recording import Recorder
 from simulation.worker import Host, Worker
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
@@ -93,6 +95,7 @@ class Result:
 
     seed: int
     wrong: str | None
+    anomalies: tuple[Anomaly, ...]
     trace: tuple[str, ...]
     faults: int
     records: int
@@ -125,7 +128,7 @@ class History:
     hub: green.Hub = field(init=False)
     rng: random.Random = field(init=False)
     shape: Shape = field(init=False)
-    log: Log = field(default_factory=Log)
+    log: Log = field(init=False)
     network: Network = field(init=False)
     group: Group = field(init=False)
     cluster: Cluster = field(init=False)
@@ -151,9 +154,11 @@ class History:
         self.rate = self.shape.rate
         self.network = Network(self.hub)
         self.lake = Lake(self.hub)
+        self.log = Log(read_committed=self.seed % 4 != 0)
         self.log.grow(TOPIC, self.shape.partitions)
         self.checks = Checks(
-            GROUP, f"lake.{TOPIC}", self.log, self.workers, self._wanted, self.fail, self._mark
+            *(GROUP, f"lake.{TOPIC}", self.log, self.workers, self._wanted, self.fail, self._mark),
+            recorder=Recorder(self.hub, self.log),
         )
         self.lake.on_commit, self.lake.on_missing = self.checks.added, self.checks.missing
         watchers = Watchers(self.checks.assigned, self.checks.committed, self._trace_group)
@@ -236,9 +241,13 @@ class History:
         return found
 
     def _result(self) -> Result:
+        found = self.checks.find_anomalies(self.lake.tables.values(), settled=self.wrong is None)
+        if found:
+            self.fail(str(found[0]))
         return Result(
             self.seed,
             self.wrong,
+            tuple(found),
             tuple(self.trace),
             self.broken,
             self.log.count,
@@ -285,7 +294,7 @@ class History:
             self._weights.setdefault(partition, self.rng.uniform(0.2, 2.0))
         weights = [self._weights[p] for p in partitions]
         for partition in self.rng.choices(partitions, weights, k=round(self.rate * pause)):
-            self.log.append(partition, skip=self.rng.random() < 0.05)
+            self.log.append(partition, after_aborted=self.rng.random() < 0.05)
         self.hub.at(pause, self._produce)
 
     def write_rates(self) -> Mapping[TopicPartition, PartitionLoad]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from history.anomalies import Kind
 from simulation.broken import BROKEN
 from simulation.history import run
 
@@ -23,6 +24,9 @@ FOUND_WITHIN = {
     "losses_reported_before_a_join_only": 120,
     "gaps_not_recorded": 60,
     "read_on_after_leaving": 60,
+    "aborted_records_handed_out": 20,
+    "records_fetched_again": 20,
+    "first_record_passed_over": 60,
 }
 """Seeds that it may take to find each broken rule."""
 
@@ -40,6 +44,23 @@ def test_a_broken_rule_is_found(rule: str) -> None:
     with BROKEN[rule]():
         seeds = range(FIRST, FIRST + FOUND_WITHIN[rule])
         assert any(run(seed).wrong for seed in seeds)
+
+
+SHOWN_AS = {
+    "aborted_records_handed_out": Kind.ABORTED_READ,
+    "records_fetched_again": Kind.NONMONOTONIC_POLL,
+    "first_record_passed_over": Kind.POLL_SKIP,
+    "table_offsets_not_compared": Kind.DUPLICATE,
+    "gaps_not_recorded": Kind.LOST_WRITE,
+}
+
+
+@pytest.mark.parametrize("rule", sorted(SHOWN_AS))
+def test_a_broken_rule_shows_as_its_anomaly(rule: str) -> None:
+    """The history of what consumers and tables got has the class of the violation."""
+    with BROKEN[rule]():
+        seeds = range(FIRST, FIRST + FOUND_WITHIN[rule])
+        assert any(SHOWN_AS[rule] in {anomaly.kind for anomaly in run(seed).anomalies} for seed in seeds)
 
 
 def test_a_seed_gives_one_history() -> None:

@@ -26,6 +26,9 @@ class Observer(Protocol):
 
     def took(self, worker: "Worker", partitions: frozenset[TopicPartition]) -> None: ...
     def handed(self, worker: "Worker", messages: Sequence[Any]) -> None: ...
+    def started(
+        self, worker: "Worker", partition: TopicPartition, committed: int | None, offset: int | None
+    ) -> None: ...
 
 
 @dataclass(slots=True)
@@ -108,7 +111,22 @@ class Watched(Consumer):
 
 
 class Stepped(LakeWriter):
-    """The lake writer, which may die at each of its steps."""
+    """The lake writer, which may die at each of its steps, and says where it begins to read."""
+
+    def on_assign(self, _consumer: Any, partitions: Sequence[Any]) -> None:
+        super().on_assign(_consumer, partitions)
+        for raw in partitions:
+            self._started(TopicPartition(raw.topic, raw.partition), None)
+
+    def _restart_partition(self, partition: TopicPartition, offset: int) -> None:
+        super()._restart_partition(partition, offset)
+        self._started(partition, offset)
+
+    def _started(self, partition: TopicPartition, offset: int | None) -> None:
+        worker = green.process().host.worker
+        worker.observer.started(
+            worker, partition, self._positions.committed_offsets([partition]).get(partition), offset
+        )
 
     def _reach_step(self, step: str) -> None:
         green.process().host.worker.crash(step)
