@@ -43,6 +43,10 @@ def receive_messages(queue: MessageQueue, count: int, seconds: float = 40) -> li
     return messages
 
 
+def sorted_values(messages: list[QueueMessage]) -> list[str]:
+    return sorted((m.value or b"").decode() for m in messages)
+
+
 def decode_headers(message: Message) -> Mapping[str, str]:
     return {name: value.decode() for name, value in message.headers() or []}
 

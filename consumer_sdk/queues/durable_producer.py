@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -15,6 +16,8 @@ log = logging.getLogger("trimtab.queues")
 QUIET_LOG_LEVEL: Final = 2  # hides connection attempts, which Trimtab logs once itself
 RECEIPT_POLL_S: Final = 0.002  # short, since a start marker's report gates the delivery of its messages
 BUFFER_FULL_WAIT_S: Final = 0.1  # polls make room in the client's queue
+METADATA_REFRESH_INTERVAL_S: Final = 1.0  # of a topic that lacks a partition; librdkafka's is 5 minutes
+METADATA_TIMEOUT_S: Final = 5.0
 MAX_MESSAGE_BYTES: Final = 1_000_000_000  # librdkafka's maximum, so that only the broker limits the size
 # The failure of every record in the batch, even if only one of them is too large.
 TOO_LARGE_REASON: Final = "larger than the topic's max.message.bytes"
@@ -41,6 +44,7 @@ class DurableProducer:
     def __init__(self, client_config: Mapping[str, Any], clock: Clock) -> None:
         self._clock = clock
         fixed = {"enable.idempotence": True, "linger.ms": 1, "log_level": QUIET_LOG_LEVEL}
+        self._refreshed_at: dict[str, float] = {}
         self._producer = Producer({**client_config, **fixed, "message.max.bytes": MAX_MESSAGE_BYTES})
 
     def send_async(self, record: ProducerRecord, on_delivery: DeliveryCallback) -> None:
@@ -79,10 +83,22 @@ class DurableProducer:
             except BufferError:
                 self._producer.poll(BUFFER_FULL_WAIT_S)
             except KafkaException as error:
-                on_result(_describe(error.args[0]))
-                return
+                is_unknown = error.args[0].code() == KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - public
+                if not (is_unknown and self._refresh_metadata(record.topic)):
+                    on_result(_describe(error.args[0]))
+                    return
             else:
                 return
+
+    def _refresh_metadata(self, topic: str) -> bool:
+        """Learn the partitions added to a topic; return False if that was done just before."""
+        now = self._clock.monotonic()
+        if now < self._refreshed_at.get(topic, -METADATA_REFRESH_INTERVAL_S) + METADATA_REFRESH_INTERVAL_S:
+            return False
+        self._refreshed_at[topic] = now
+        with suppress(KafkaException):  # no broker answers: the record fails
+            self._producer.list_topics(topic, METADATA_TIMEOUT_S)
+        return True
 
 
 def _report(on_result: Callable[[str], None], error: KafkaError | None, _: Message) -> None:

@@ -3,8 +3,10 @@
 Workers and redelivery trackers of a queue use the same settings.
 """
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
 
 from trimtab.common.errors import SettingError
@@ -12,6 +14,9 @@ from trimtab.common.kafka_security import client_config
 from trimtab.common.kmq_offset_metadata import markers_topic, tracker_group
 from trimtab.common.settings_model import Duration, Parsed, SettingsModel, setting, validate_settings
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
+
+log = logging.getLogger("trimtab.queues")
 
 QUEUE_PREFIX: Final = "trimtab.queue."
 
@@ -32,7 +37,7 @@ class QueueOptions(SettingsModel, owner="a queue", prefix=QUEUE_PREFIX, separato
 
     timeout: Duration = setting(
         "Time after which a message that is not settled is redelivered. `share`: if given, set as "
-        "the group's `share.record.lock.duration.ms`.",
+        "the group's `share.record.lock.duration.ms`. Not used by `ordered`.",
         default=30.0,
     )
     max_deliveries: int = setting(
@@ -47,7 +52,7 @@ class QueueOptions(SettingsModel, owner="a queue", prefix=QUEUE_PREFIX, separato
         "Dead-letter topic. `share`: see [there](#share).", default=None, default_text="`TOPIC.GROUP.dead`"
     )
     guarantee: Literal["at-least-once", "at-most-once"] = setting(
-        "Delivery guarantee of `ordered`: or `at-most-once`.",
+        "Delivery guarantee; `ordered` also has `at-most-once`, which the other kinds refuse.",
         default="at-least-once",
         example="at-least-once or at-most-once",
     )
@@ -65,6 +70,11 @@ TIMEOUT_SETTING: Final = QueueOptions.get_setting_name("timeout")
 MAX_DELIVERIES_SETTING: Final = QueueOptions.get_setting_name("max_deliveries")
 MARKERS_SETTING: Final = QueueOptions.get_setting_name("markers")
 DEAD_LETTER_SETTING: Final = QueueOptions.get_setting_name("dead_letter")
+GUARANTEE_SETTING: Final = QueueOptions.get_setting_name("guarantee")
+UNUSED_SETTINGS: Final[Mapping[str, frozenset[str]]] = MappingProxyType({
+    "ordered": frozenset({TIMEOUT_SETTING, MARKERS_SETTING}),
+    "share": frozenset({MARKERS_SETTING}),
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +118,7 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
     checked = parse_consumer_settings(consumer)
     group = checked.group
     markers = options.markers or markers_topic(topic, group)
-    dead_letter = f"{topic}.{group}.dead" if options.dead_letter is None else options.dead_letter
+    dead_letter = dead_letter_topic(topic, group) if options.dead_letter is None else options.dead_letter
     _check_topics(topic, group, markers, dead_letter)
     return QueueSettings(
         topic=topic,
@@ -121,6 +131,25 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
         consumer_config=consumer,
         client_config=client_config.extract_connection_settings(checked.librdkafka_config),
     )
+
+
+def dead_letter_topic(topic: str, group: str) -> str:
+    """Return the default name of the dead-letter topic."""
+    return f"{topic}.{group}.dead"
+
+
+def check_kind(kind: str, settings: QueueSettings, given: Collection[str] = ()) -> None:
+    """Refuse a guarantee that a kind of queue lacks, and log the given settings that it does not use.
+
+    Raises UnsupportedQueueOperationError.
+    """
+    if settings.at_most_once and kind != "ordered":
+        raise UnsupportedQueueOperationError(
+            f"{GUARANTEE_SETTING}=at-most-once: a queue of kind {kind!r} redelivers messages, which is "
+            "at-least-once; use 'ordered' or omit the setting"
+        )
+    for name in sorted(UNUSED_SETTINGS.get(kind, frozenset()).intersection(given)):
+        log.warning("%s has no effect on a queue of kind %r", name, kind)
 
 
 def _check_topics(topic: str, group: str, markers: str, dead_letter: str) -> None:

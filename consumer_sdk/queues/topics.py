@@ -1,8 +1,10 @@
 """Creates a queue's markers and dead-letter topics, or checks existing ones.
 
-The markers topic has as many partitions as the messages' topic, timestamps of the broker
+The markers topic has at least as many partitions as the messages' topic, timestamps of the broker
 (`redelivery_state`, rule 1) and no retention (`redelivery_tracker`, rule 4). A dead letter goes to
-the partition number of its message, so its topic has at least as many partitions.
+the partition number of its message, so its topic has at least as many partitions. If partitions are
+added to the messages, the other two get them, too: at the start, and when they are assigned. A
+dead-letter topic that the user named may serve others as well, so it stays as it is.
 """
 
 import logging
@@ -11,13 +13,14 @@ from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, admin
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from trimtab.common.clock import Clock
+from trimtab.common.errors import TrimtabError
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError, QueueTopicMismatchError
 from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
-from trimtab.consumer_sdk.queues.settings import DEAD_LETTER_SETTING, QueueSettings
+from trimtab.consumer_sdk.queues.settings import DEAD_LETTER_SETTING, QueueSettings, dead_letter_topic
 
 log = logging.getLogger("trimtab.queues")
 
@@ -60,14 +63,27 @@ def prepare_queue_topics(
             "dead-letter topic or omit the setting"
         )
     _create_if_missing(client, settings, NewTopic(settings.dead_letter_topic, partitions, replicas))
-    _check_dead_letters(client, settings, partitions)
+    _check_dead_letters(client, settings, partitions, clock)
     if with_markers:
         config = dict(MARKERS_TOPIC_CONFIG)
         markers = NewTopic(settings.markers_topic, partitions, replicas, config=config)
         _create_if_missing(client, settings, markers)
-        _wait_for_markers(client, settings, clock)
-        _check_markers(client, settings, partitions)
+        _wait_for_partitions(client, settings, settings.markers_topic, 1, clock)
+        _check_markers(client, settings, partitions, clock)
     return partitions
+
+
+def add_missing_partitions(settings: QueueSettings, clock: Clock, *, with_markers: bool) -> int:
+    """Do what the start does after partitions were added to the messages; log what prevents it.
+
+    Returns the number of partitions that all topics have, 0 after a failure.
+    """
+    try:
+        client = create_admin_client(settings)
+        return prepare_queue_topics(client, settings, clock, with_markers=with_markers)
+    except (TrimtabError, KafkaException) as error:
+        log.warning("topic %r has new partitions: %s", settings.topic, error)
+        return 0
 
 
 def is_unknown_group(client: AdminClient, group: str) -> bool:
@@ -95,44 +111,68 @@ def require_topic(client: AdminClient, settings: QueueSettings) -> tuple[int, in
     return partitions, replicas
 
 
-def _wait_for_markers(client: AdminClient, settings: QueueSettings, clock: Clock) -> None:
-    # A created topic reaches the metadata of all brokers later than the answer.
-    topic = settings.markers_topic
+def _wait_for_partitions(
+    client: AdminClient, settings: QueueSettings, topic: str, count: int, clock: Clock
+) -> None:
+    # A created topic or partition reaches the metadata of all brokers later than the answer.
     deadline = clock.monotonic() + TOPIC_ADMIN_TIMEOUT_S
-    while not _read_shape(client, settings, topic)[0] and clock.monotonic() < deadline:
+    while _read_shape(client, settings, topic)[0] < count and clock.monotonic() < deadline:
         _check_visible(client, settings, topic, "Write")
         clock.sleep(TOPIC_POLL_INTERVAL_S)
 
 
-def _check_markers(client: AdminClient, settings: QueueSettings, partitions: int) -> None:
-    actual, _ = _read_shape(client, settings, settings.markers_topic)
-    if actual != partitions:
-        raise QueueTopicMismatchError(
-            f"markers topic {settings.markers_topic!r} has {actual} partitions and "
-            f"{settings.topic!r} has {partitions}; the numbers must be equal. After adding "
-            "partitions to the messages add them to the markers "
-            f"(kafka-topics.sh --alter --partitions {partitions})"
-        )
+def _check_markers(client: AdminClient, settings: QueueSettings, partitions: int, clock: Clock) -> None:
+    name = settings.markers_topic
     resource = _TOPIC_CONFIG_API.ConfigResource
-    topic = resource(resource.Type.TOPIC, settings.markers_topic)
+    topic = resource(resource.Type.TOPIC, name)
     (answer,) = client.describe_configs([topic], request_timeout=TOPIC_ADMIN_TIMEOUT_S).values()
     timestamp_type = answer.result(TOPIC_ADMIN_TIMEOUT_S)[TIMESTAMP_TYPE_CONFIG].value
-    if timestamp_type != LOG_APPEND_TIME:
+    # Another topic, named by mistake, must not get partitions: its keys would move.
+    is_ours = timestamp_type == LOG_APPEND_TIME
+    actual = _count_partitions(client, settings, name, partitions if is_ours else 0, clock)
+    if actual < partitions:
         raise QueueTopicMismatchError(
-            f"markers topic {settings.markers_topic!r} has "
-            f"{TIMESTAMP_TYPE_CONFIG}={timestamp_type}; set it to {LOG_APPEND_TIME}: "
-            "otherwise the workers' clocks decide when a message is redelivered"
+            f"markers topic {name!r} has {actual} partitions and {settings.topic!r} has {partitions}; "
+            "it must have at least as many: add partitions "
+            f"(kafka-topics.sh --alter --partitions {partitions})"
+        )
+    if not is_ours:
+        raise QueueTopicMismatchError(
+            f"markers topic {name!r} has {TIMESTAMP_TYPE_CONFIG}={timestamp_type}; set it to "
+            f"{LOG_APPEND_TIME}: otherwise the workers' clocks decide when a message is redelivered"
         )
 
 
-def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions: int) -> None:
-    actual, _ = _read_shape(client, settings, settings.dead_letter_topic)
+def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions: int, clock: Clock) -> None:
+    name = settings.dead_letter_topic
+    is_ours = name.endswith(dead_letter_topic(settings.topic, settings.group))  # `share` prefixes it
+    actual = _count_partitions(client, settings, name, partitions if is_ours else 0, clock)
     if 0 < actual < partitions:  # 0: just created, not yet in the brokers' metadata
         raise QueueTopicMismatchError(
-            f"dead-letter topic {settings.dead_letter_topic!r} has {actual} partitions and "
+            f"dead-letter topic {name!r} has {actual} partitions and "
             f"{settings.topic!r} has {partitions}; it must have at least as many: add partitions "
             f"(kafka-topics.sh --alter --partitions {partitions})"
         )
+
+
+def _count_partitions(
+    client: AdminClient, settings: QueueSettings, topic: str, desired: int, clock: Clock
+) -> int:
+    """Return a topic's number of partitions after adding those that it lacks to `desired`."""
+    actual, _ = _read_shape(client, settings, topic)
+    if not 0 < actual < desired:
+        return actual
+    added = NewPartitions(topic, desired)
+    (answer,) = client.create_partitions([added], request_timeout=TOPIC_ADMIN_TIMEOUT_S).values()
+    try:
+        answer.result(TOPIC_ADMIN_TIMEOUT_S)
+        log.info("%s: %d partitions, as many as %s", topic, desired, settings.topic)
+    except KafkaException as error:
+        # Another worker has added them, perhaps. If not, the caller says what is missing.
+        log.info("%s: partitions were not added: %s", topic, error.args[0].str())
+    else:
+        _wait_for_partitions(client, settings, topic, desired, clock)
+    return _read_shape(client, settings, topic)[0]
 
 
 def _check_visible(client: AdminClient, settings: QueueSettings, topic: str, right: str) -> None:

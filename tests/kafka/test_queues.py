@@ -10,7 +10,7 @@ from confluent_kafka import Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from queued import decode_headers, receive_messages
+from queued import decode_headers, receive_messages, sorted_values
 
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import QueueTopicMismatchError, UnsupportedQueueOperationError
@@ -25,10 +25,6 @@ pytestmark = pytest.mark.broker
 
 Eventually = Callable[..., None]
 Open = Callable[..., MessageQueue]
-
-
-def sorted_values(messages: list[QueueMessage]) -> list[str]:
-    return sorted((m.value or b"").decode() for m in messages)
 
 
 def test_unacknowledged_messages_are_redelivered(

@@ -11,10 +11,12 @@ The rules of a worker:
    `MARKER_LINGER_S`. So a message is late for its worker before it is due for the tracker.
 4. A revocation does not wait: delivered messages are in the markers and are settled there, no
    matter which consumer owns the partition.
+5. Messages of a partition that the markers topic lacks wait, and delay no others. Trimtab adds the
+   partition; if it may not, the log says so every `TOPIC_CHECK_INTERVAL_S` until another has done it.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any, Final
 
@@ -44,11 +46,12 @@ from trimtab.consumer_sdk.queues.message_headers import (
     read_redelivery_headers,
 )
 from trimtab.consumer_sdk.queues.message_queue import MessageQueue
-from trimtab.consumer_sdk.queues.settings import parse_queue_settings
+from trimtab.consumer_sdk.queues.settings import check_kind, parse_queue_settings
 
 log = logging.getLogger("trimtab.queues")
 
 KMQ_WRITE_TIMEOUT_S: Final = 10.0  # for the broker to store start markers
+TOPIC_CHECK_INTERVAL_S: Final = 10.0  # while a partition has no markers
 
 
 class KmqQueue(MessageQueue):
@@ -60,8 +63,13 @@ class KmqQueue(MessageQueue):
     def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
+        check_kind("kmq", self._settings, config)
         client = topics.create_admin_client(self._settings)
-        topics.prepare_queue_topics(client, self._settings, self._clock, with_markers=True)
+        self._marked_partitions = topics.prepare_queue_topics(
+            client, self._settings, self._clock, with_markers=True
+        )
+        self._held_partitions: set[int] = set()  # paused (rule 5)
+        self._next_topic_check_at = 0.0
         self._consumer = Consumer(self._settings.consumer_config, clock=self._clock)
         self._producer = DurableProducer(self._settings.client_config, self._clock)
         self._marker_writer = MarkerWriter(self._settings.markers_topic, self._producer, self._clock)
@@ -76,7 +84,8 @@ class KmqQueue(MessageQueue):
         `Consumer`; none of them loses a message.
         """
         with convert_transient_errors(self._settings.bootstrap):
-            raws = fetch_messages(self._consumer, max, wait)
+            self._release_held()
+            raws = self._hold_unmarked(fetch_messages(self._consumer, max, wait))
             return self._deliver_messages(raws) if raws else []
 
     def flush(self, timeout: float = 30.0) -> bool:
@@ -95,6 +104,38 @@ class KmqQueue(MessageQueue):
             if not self._marker_writer.flush(KMQ_WRITE_TIMEOUT_S):
                 topic = self._settings.topic
                 log.warning("%s: the last markers are not stored; their messages are redelivered", topic)
+
+    def _hold_unmarked(self, raws: Sequence[Message]) -> Sequence[Message]:
+        if all([(raw.partition() or 0) < self._marked_partitions for raw in raws]):  # noqa: C419 - faster
+            return raws
+        with rewind_on_error(self._consumer, raws):
+            self._add_missing_partitions()
+            marked = [raw for raw in raws if (raw.partition() or 0) < self._marked_partitions]
+            held = [raw for raw in raws if (raw.partition() or 0) >= self._marked_partitions]
+            numbers = {raw.partition() or 0 for raw in held}
+            self._held_partitions |= numbers
+            self._consumer.pause(self._to_raw(numbers))
+            rewind_messages(self._consumer, held)
+        return marked
+
+    def _release_held(self) -> None:
+        if self._held_partitions and self._add_missing_partitions():
+            assigned = self._held_partitions & {p.partition for p in self._consumer.assignment()}
+            released = {p for p in assigned if p < self._marked_partitions}
+            self._consumer.resume(self._to_raw(released))
+            self._held_partitions = assigned - released
+
+    def _to_raw(self, partitions: Iterable[int]) -> list[RawPartition]:
+        return [RawPartition(self._settings.topic, partition) for partition in sorted(partitions)]
+
+    def _add_missing_partitions(self) -> bool:
+        now = self._clock.monotonic()
+        if now < self._next_topic_check_at:
+            return False
+        self._next_topic_check_at = now + TOPIC_CHECK_INTERVAL_S
+        count = topics.add_missing_partitions(self._settings, self._clock, with_markers=True)
+        self._marked_partitions = max(self._marked_partitions, count)
+        return bool(count)
 
     def _count_deliveries(self, raws: Sequence[Message]) -> list[int]:
         if not any([raw.headers() for raw in raws]):  # noqa: C419 - faster; mostly no headers

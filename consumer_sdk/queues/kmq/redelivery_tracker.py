@@ -47,7 +47,7 @@ from trimtab.consumer_sdk.queues.kmq.redelivery_decision import (
 )
 from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage, RedeliveryState
 from trimtab.consumer_sdk.queues.message_fetch import LOST_MEMBERSHIP_ERRORS, record_log, repair_headers
-from trimtab.consumer_sdk.queues.settings import QueueSettings
+from trimtab.consumer_sdk.queues.settings import QueueSettings, check_kind
 
 log = logging.getLogger("trimtab.queues")
 
@@ -95,17 +95,19 @@ class _TrackedPartition:
 class RedeliveryTracker:
     """A redelivery tracker; applications call `run`. Not thread-safe.
 
-    Raises QueueTopicMismatchError, MissingAclError, BrokerUnreachableError.
+    Raises UnsupportedQueueOperationError, QueueTopicMismatchError, MissingAclError,
+    BrokerUnreachableError.
     """
 
     def __init__(self, settings: QueueSettings, *, clock: Clock | None = None) -> None:
+        check_kind("kmq", settings)
         self.counts = RedeliveryCounts()
         self._clock = clock or SystemClock()
         self._settings = settings
         self._tracked: dict[int, _TrackedPartition] = {}
         self._next_commit_at = 0.0
         client = topics.create_admin_client(settings)
-        topics.prepare_queue_topics(client, settings, self._clock, with_markers=True)
+        self._partition_count = topics.prepare_queue_topics(client, settings, self._clock, with_markers=True)
         if topics.is_unknown_group(client, settings.group):
             advice = "if workers run, their group.id is another one and their messages are not redelivered"
             log.warning("group %r does not exist yet; %s", settings.group, advice)
@@ -160,6 +162,9 @@ class RedeliveryTracker:
     # -- the group --------------------------------------------------------------------------------
 
     def _on_assign(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
+        if any(p.partition >= self._partition_count for p in partitions):  # dead letters, too
+            count = topics.add_missing_partitions(self._settings, self._clock, with_markers=True)
+            self._partition_count = max(self._partition_count, count)
         for partition in partitions:
             self._tracked[partition.partition] = _TrackedPartition(secrets.token_hex(8))
 
@@ -247,7 +252,7 @@ class RedeliveryTracker:
         try:
             result = self._message_lookup.read_messages(partition, [message.offset for message in due])
         except KafkaException as error:
-            log.warning("%s-%d: %s; retrying", self._settings.topic, partition, error)
+            record_log.warning("%s-%d: %s; retrying", self._settings.topic, partition, error)
             state.postpone_due(due, REDELIVERY_RETRY_MS)
             return
         repair_headers([*result.messages.values()])

@@ -49,7 +49,7 @@ from trimtab.consumer_sdk.queues.message_headers import (
 )
 from trimtab.consumer_sdk.queues.message_queue import MessageQueue, QueuedSettlement
 from trimtab.consumer_sdk.queues.ordered.key_ordering import KeyOrdering
-from trimtab.consumer_sdk.queues.settings import parse_queue_settings
+from trimtab.consumer_sdk.queues.settings import check_kind, parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import ACK_REQUEST, SettlementAction, SettlementRequest
 
 log = logging.getLogger("trimtab.queues")
@@ -72,8 +72,11 @@ class OrderedQueue(MessageQueue):
     def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
+        check_kind("ordered", self._settings, config)
         client = topics.create_admin_client(self._settings)
-        topics.prepare_queue_topics(client, self._settings, self._clock, with_markers=False)
+        self._partition_count = topics.prepare_queue_topics(
+            client, self._settings, self._clock, with_markers=False
+        )
         self._producer = DurableProducer(self._settings.client_config, self._clock)
         self._orderings: dict[int, KeyOrdering[Message]] = {}
         self._in_flight: dict[QueueMessage, KeyOrdering[Message]] = {}
@@ -269,6 +272,9 @@ class OrderedQueue(MessageQueue):
     # -- the group --------------------------------------------------------------------------------
 
     def _on_assign(self, _: Consumer, partitions: Sequence[RawPartition]) -> None:
+        if any(p.partition >= self._partition_count for p in partitions):  # for their dead letters
+            count = topics.add_missing_partitions(self._settings, self._clock, with_markers=False)
+            self._partition_count = max(self._partition_count, count)
         for partition in partitions:
             self._orderings[partition.partition] = KeyOrdering(strict=self._settings.at_most_once)
 

@@ -37,7 +37,7 @@ from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.message_fetch import close_on_error, convert_transient_errors, repair_headers
 from trimtab.consumer_sdk.queues.message_queue import MessageQueue, QueuedSettlement
-from trimtab.consumer_sdk.queues.settings import QueueSettings, parse_queue_settings
+from trimtab.consumer_sdk.queues.settings import QueueSettings, check_kind, parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
 from trimtab.consumer_sdk.queues.share.broker_features import require_share_groups
 from trimtab.consumer_sdk.queues.share.group_settings import (
@@ -67,6 +67,7 @@ class ShareQueue(MessageQueue):
     def __init__(self, topic: str, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
+        check_kind("share", self._settings, config)
         client = topics.create_admin_client(self._settings)
         topics.require_topic(client, self._settings)
         require_group_access(client, self._settings)

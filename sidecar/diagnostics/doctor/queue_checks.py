@@ -17,11 +17,11 @@ def check_markers_topic(
     if partitions is None:
         return noted(check, "missing; the first worker creates it")
     # a message's markers are in the partition of the same number
-    if messages is not None and partitions != messages:
+    if messages is not None and partitions < messages:
         return failed(
             check,
-            f"{partitions} partitions, but the messages have {messages}: workers refuse to start",
-            f"kafka-topics --alter --topic {topic} --partitions {messages}, or extend the messages",
+            f"{partitions} partitions, but the messages have {messages}: those of the others wait",
+            f"grant the workers Alter on it, or kafka-topics --alter --topic {topic} --partitions {messages}",
         )
     # with CreateTime the workers' clocks would decide when a message is redelivered
     timestamp_type = config.get(TIMESTAMP_TYPE_CONFIG)

@@ -135,7 +135,7 @@ def open_queue(
 ) -> OpenQueue:
     """Return a function that opens a queue on these fakes."""
     for name in ("create_admin_client", "prepare_queue_topics"):
-        monkeypatch.setattr(ordered_queue.topics, name, Mock())
+        monkeypatch.setattr(ordered_queue.topics, name, Mock(return_value=1))
     monkeypatch.setattr(ordered_queue, "Consumer", group)
     monkeypatch.setattr(ordered_queue, "DurableProducer", letters)
     return lambda more: OrderedQueue("t", {**CONFIG, **more}, clock=clock)

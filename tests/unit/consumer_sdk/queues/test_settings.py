@@ -6,9 +6,10 @@ import pytest
 
 from trimtab.cli.main import main
 from trimtab.common.errors import InvalidPayloadError, SettingError, ShareGroupsUnsupportedError
-from trimtab.consumer_sdk.queues import open_queue
+from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
+from trimtab.consumer_sdk.queues import RedeliveryTracker, open_queue
 from trimtab.consumer_sdk.queues.kmq.markers import decode_marker
-from trimtab.consumer_sdk.queues.settings import parse_queue_settings
+from trimtab.consumer_sdk.queues.settings import check_kind, parse_queue_settings
 from trimtab.consumer_sdk.queues.share.broker_features import require_share_version
 
 PLAIN = {"bootstrap.servers": "localhost:1", "group.id": "g"}
@@ -41,6 +42,29 @@ def test_an_invalid_setting_is_named(config: dict[str, Any], message: str) -> No
     """The error names the setting and a remedy."""
     with pytest.raises(SettingError, match=message):
         parse_queue_settings("orders", {**PLAIN, **config})
+
+
+AT_MOST_ONCE = {**PLAIN, "trimtab.queue.guarantee": "at-most-once"}
+
+
+@pytest.mark.parametrize("kind", ["kmq", "share"])
+def test_a_guarantee_that_a_kind_lacks_is_refused(kind: str) -> None:
+    """The error names the setting and the kind that has it, before any connection is made."""
+    with pytest.raises(UnsupportedQueueOperationError, match=r"queue\.guarantee=at-most-once.*'ordered'"):
+        open_queue(kind, "orders", AT_MOST_ONCE)
+    with pytest.raises(UnsupportedQueueOperationError, match="guarantee"):
+        RedeliveryTracker(parse_queue_settings("orders", AT_MOST_ONCE))
+
+
+def test_a_setting_without_effect_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """`ordered` has no deadline, and only `kmq` has markers."""
+    given = {**PLAIN, "trimtab.queue.timeout": "3 s", "trimtab.queue.markers": "m"}
+    for kind, names in (("kmq", set()), ("share", {"markers"}), ("ordered", {"markers", "timeout"})):
+        caplog.clear()
+        check_kind(kind, parse_queue_settings("orders", given), given)
+        assert {
+            name for name in ("markers", "timeout") if f"queue.{name} has no effect" in caplog.text
+        } == names
 
 
 def test_a_markers_topic_is_no_queue() -> None:

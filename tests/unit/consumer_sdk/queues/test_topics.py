@@ -1,10 +1,12 @@
 """A queue's topics are checked at the start."""
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import QueueTopicMismatchError
@@ -23,11 +25,16 @@ def cluster(**partitions: int) -> AdminClient:
         shape = {number: SimpleNamespace(replicas=[1]) for number in range(count)}
         return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=shape)})
 
-    return cast("AdminClient", SimpleNamespace(list_topics=list_topics))
+    def create_partitions(new: list[NewPartitions], **_: Any) -> Any:
+        answer: Future[None] = Future()
+        answer.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+        return {new[0].topic: answer}
+
+    return cast("AdminClient", SimpleNamespace(list_topics=list_topics, create_partitions=create_partitions))
 
 
 def test_dead_letters_with_fewer_partitions_are_named() -> None:
-    """Dead letters of the missing partitions could never be stored."""
+    """If they cannot be added, the error says how: dead letters of these partitions could never be stored."""
     with pytest.raises(QueueTopicMismatchError, match=r"'orders.g.dead' has 1 partitions .* has 2.*--alter"):
         prepare_queue_topics(cluster(messages=2, dead=1), QUEUE, SystemClock(), with_markers=False)
 
