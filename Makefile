@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults fuzz docs proto clean help
+.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults fuzz docs constraints proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -11,21 +11,24 @@ help: ## list the targets
 EXTRAS := lake,plot,aiokafka,certify,registry,kubernetes,keda,racks
 
 # uv installs in a third of pip's time and shows sizes and progress; pip is the fallback, for example
-# where only pip is configured with the address of a mirror.
+# where only pip is configured with the address of a mirror. Both check the hashes of constraints.txt;
+# pip takes none in constraints, so it installs everything listed, also the tools for tests.
 UV := $(BIN)/uv pip install --system-certs --python $(BIN)/python -c constraints.txt
+PIP_INSTALL := $(PIP) install --progress-bar on
 
 .venv/.run: pyproject.toml constraints.txt setup.py $(wildcard assignor/heuristics/steady/*.p[yx][xd] consumer_sdk/queues/*.p[yx][xd])
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@command -v cc >/dev/null || { echo 'trimtab compiles its innermost steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing Trimtab and its packages into .venv: 1.3 GB, of which Spark is 460 MB. Once, 1 to 4 minutes; then the Cython modules compile for about a minute."
-	@$(PIP) -q install uv || echo "uv is not available; installing with pip"
-	@$(UV) -e '.[$(EXTRAS)]' || $(PIP) install --progress-bar on -c constraints.txt -e '.[$(EXTRAS)]'
+	@mkdir -p build && awk '/^[^ ]/ { uv = /^uv==/ } uv' constraints.txt >build/uv.txt
+	@$(PIP) -q install --require-hashes -r build/uv.txt || echo "uv is not available; installing with pip"
+	@$(UV) -e '.[$(EXTRAS)]' || { $(PIP_INSTALL) --require-hashes -r constraints.txt && $(PIP_INSTALL) --no-deps -e .; }
 	@touch $@
 
 .venv/.dev: .venv/.run
 	@echo "Installing the tools for tests and checks into .venv: 0.4 GB, once."
-	@$(UV) -r pyproject.toml --extra dev || $(PIP) install --progress-bar on -c constraints.txt -e '.[$(EXTRAS),dev]'
+	@$(UV) -r pyproject.toml --extra dev || $(PIP_INSTALL) --require-hashes -r constraints.txt
 	@touch $@
 
 demo: .venv/.run ## run the whole path on an embedded broker: producers, autoscaled consumers, lake tables, verification
@@ -54,6 +57,10 @@ check: .venv/.dev ## check format, lint, types and import contracts
 
 docs: .venv/.dev ## write the settings tables of the docs from the settings models
 	@PYTHONPATH=tests $(BIN)/python -m settings_docs
+
+constraints: .venv/.dev ## write constraints.txt, with the hashes of all platforms; UPGRADE=--upgrade takes newer versions
+	@$(BIN)/uv pip compile -q --system-certs --universal --all-extras --generate-hashes --no-annotate $(UPGRADE) \
+		--python-version 3.11 --custom-compile-command 'make constraints' -o constraints.txt pyproject.toml
 
 proto: .venv/.dev ## generate the committed Python code of KEDA's gRPC protocol
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \

@@ -1,6 +1,7 @@
 """The wheel and `trimtab/` hold what the folders hold."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,3 +56,13 @@ def test_source_tree_shows_the_installed_names() -> None:
     assert links == {part: ROOT / part for part in PARTS}
     assert all(path.is_symlink() for path in (ROOT / "trimtab").iterdir())
     assert not (ROOT / "__init__.py").exists()
+
+
+def test_every_package_is_pinned_by_hash() -> None:
+    """`make constraints` writes a version and hashes for each package, uv included, which checks them."""
+    text = (ROOT / "constraints.txt").read_text()
+    pinned = re.findall(
+        r"^(\S+)==\S+[^\n]*\\\n((?: {4}--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
+    )
+    assert {"uv", "cython", "setuptools", "numpy", "confluent-kafka"} <= {name for name, _ in pinned}
+    assert len(pinned) == len(re.findall(r"^[^ #\n]", text, re.MULTILINE))
