@@ -63,10 +63,17 @@ class EmbeddedBroker:
         self._clock = clock or SystemClock()
         self._process: SupervisedProcess | None = None
 
-    def create_peer(self, properties: Mapping[str, str]) -> "EmbeddedBroker":
+    def create_peer(
+        self,
+        properties: Mapping[str, str],
+        port: int = 0,
+        *,
+        data: Path | None = None,
+        listeners: Mapping[str, str] = NO_SETTINGS,
+    ) -> "EmbeddedBroker":
         """Return another broker of this cluster, whose `properties` set a node.id above 1."""
         # this one is the only controller: start the other one later, and stop it earlier
-        other = EmbeddedBroker(properties=properties, clock=self._clock)
+        other = EmbeddedBroker(port, data=data, listeners=listeners, properties=properties, clock=self._clock)
         other._cluster_id = self._cluster_id
         other._joined_broker = self
         return other

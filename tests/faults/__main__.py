@@ -51,6 +51,13 @@ def _arguments() -> Namespace:
     parser.add_argument("--first", type=int, default=0, help="number of the first round, to replay it")
     parser.add_argument("--format", choices=["iceberg", "delta"], default="iceberg")
     parser.add_argument("--stage", choices=["spark", "arrow"], default="spark")
+    parser.add_argument(
+        "--isolation", choices=["read_committed", "read_uncommitted"], default="read_committed"
+    )
+    parser.add_argument(
+        "--catalog", choices=["embedded", "rest"], default="embedded", help="of Iceberg tables"
+    )
+    parser.add_argument("--brokers", type=int, choices=[1, 3], default=1)
     parser.add_argument("--only", action="append", help="kinds of fault; default: all")
     parser.add_argument("--keep", action="store_true", help="keep logs and tables")
     return parser.parse_args()
@@ -65,6 +72,9 @@ def _options(arguments: Namespace) -> RunOptions:
         size,
         arguments.format,
         arguments.stage,
+        arguments.isolation,
+        arguments.catalog,
+        arguments.brokers,
         only,
         keep=arguments.keep,
         first=arguments.first,

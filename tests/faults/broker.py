@@ -1,16 +1,32 @@
-"""A broker that can be killed; it restarts on the same ports with the same data."""
+"""Brokers that can be killed; they restart on the same ports with the same data.
+
+With three, the first one is the only controller and is never killed; topics have three replicas, of which
+two must be in sync. Clients of a link log in as `USER`, who has the rights of `RIGHTS`, the administrator
+and everything else on the plain listener has all.
+"""
 
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock
-from typing import Final
+from typing import Any, Final
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from faults.proxy import HOST, Network
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
@@ -18,41 +34,73 @@ from trimtab.cli.errors import BrokerDataInUseError, EmbeddedBrokerError, PortIn
 
 TRIES: Final = 5
 PARTITIONS: Final = 6
+USER: Final = "ingest"
+PASSWORD: Final = "a-password"  # noqa: S105 - a test value
+PLAIN_LOGIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+RIGHTS: Final = (
+    (ResourceType.TOPIC, AclOperation.READ),
+    (ResourceType.TOPIC, AclOperation.DESCRIBE),
+    (ResourceType.GROUP, AclOperation.READ),
+)
+THREE_REPLICAS: Final = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "broker.session.timeout.ms": "3000",  # until a killed broker's partitions get other leaders
+}
 
 
 class Broker:
-    """An embedded broker with a listener for each link of the network."""
+    """Embedded brokers with a listener for each link of the network."""
 
-    def __init__(self, data: Path, links: int) -> None:
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            self._port = probe.getsockname()[1]
-        self.bootstrap = f"{HOST}:{self._port}"
-        self.network = Network(links)
+    def __init__(self, data: Path, links: int, count: int = 1) -> None:
+        self._ports = _free_ports(count)
+        self.bootstrap = ",".join(f"{HOST}:{port}" for port in self._ports)
+        self.network = Network(links * count)
+        self.links = links
         self._names = [f"LINK{number}" for number in range(links)]
         self._data = data
         self._pause = Event()
         self._lock = Lock()
-        self._broker = self._start()
+        self._brokers: list[EmbeddedBroker] = []
+        for number in range(count):
+            self._brokers.append(self._start(number))
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self._grant(RIGHTS)
+
+    @property
+    def link_addresses(self) -> list[str]:
+        """The addresses of all brokers behind each link."""
+        ports = self.network.ports
+        return [",".join(f"{HOST}:{port}" for port in ports[n :: self.links]) for n in range(self.links)]
+
+    def link_numbers(self, link: int) -> range:
+        """Return the numbers in the network of a link to each broker."""
+        return range(link, self.links * len(self._brokers), self.links)
 
     def kill(self, seconds: float) -> None:
-        """Kill the broker (SIGKILL) and restart it after some seconds."""
+        """Kill the broker, or of three the two that are no controller, and restart after some seconds."""
+        numbers = range(1, len(self._brokers)) if len(self._brokers) > 1 else range(1)
         with self._lock:
-            with suppress(ProcessLookupError):
-                os.kill(self._broker.pid, signal.SIGKILL)
-            self._broker.stop()
+            for number in numbers:
+                with suppress(ProcessLookupError):
+                    os.kill(self._brokers[number].pid, signal.SIGKILL)
+                self._brokers[number].stop()
             self._pause.wait(seconds)
-            self._broker = self._start()
+            for number in numbers:
+                self._brokers[number] = self._start(number)
 
     def close(self) -> None:
         with self._lock:
-            self._broker.stop()
+            for broker in reversed(self._brokers):  # the controller last
+                broker.stop()
             self.network.close()
 
-    def make(self, topic: str) -> None:
+    def make(self, topic: str, partitions: int = PARTITIONS) -> None:
         """Create a topic."""
-        for future in self.admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+        for future in self.admin.create_topics([NewTopic(topic, partitions, -1)]).values():
             future.result(60)
 
     def drop(self, topic: str) -> None:
@@ -60,20 +108,66 @@ class Broker:
         for future in self.admin.delete_topics([topic]).values():
             future.result(60)
 
-    def ends(self, topic: str) -> dict[int, int]:
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic this number of partitions."""
+        for future in self.admin.create_partitions([NewPartitions(topic, partitions)]).values():
+            future.result(60)
+
+    def take_right(self, number: int, seconds: float, prefix: str) -> None:
+        """Take one of the rights on resources of a prefix away, and give it back after some seconds."""
+        kind, operation = RIGHTS[number % len(RIGHTS)]
+        same = AclBindingFilter(
+            kind,
+            prefix,
+            ResourcePatternType.PREFIXED,
+            f"User:{USER}",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for future in self.admin.delete_acls([same]).values():
+            future.result(60)
+        self._pause.wait(seconds)
+        self._grant([(kind, operation)])
+
+    def ends(self, topic: str, partitions: int) -> dict[int, int]:
         """Return the end offset of each partition."""
-        specs = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+        specs = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
         futures = self.admin.list_offsets(specs)
         return {p.partition: int(future.result(60).offset) for p, future in futures.items()}
 
-    def _start(self) -> EmbeddedBroker:
-        for attempt in range(1, TRIES + 1):
-            broker = EmbeddedBroker(
-                self._port,
-                data=self._data,
-                listeners=dict.fromkeys(self._names, "PLAINTEXT"),
-                properties={"advertised.listeners": ",".join(self._advertised())},
+    def read(self, topic: str, partitions: int, isolation: str) -> set[tuple[int, int]]:
+        """Return partition and offset of each record that a plain consumer gets."""
+        config = {"bootstrap.servers": self.bootstrap, "group.id": "checker", "isolation.level": isolation}
+        more = {"enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
+        consumer = Consumer(config | more)
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+        found: set[tuple[int, int]] = set()
+        left = set(range(partitions))
+        while left:
+            for message in consumer.consume(5000, 1.0):
+                if message.error() is None:
+                    found.add((message.partition(), message.offset()))
+                else:
+                    left.discard(message.partition())
+        consumer.close()
+        return found
+
+    def _grant(self, rights: Sequence[tuple[Any, Any]]) -> None:
+        bindings = [
+            AclBinding(
+                *(kind, prefix, ResourcePatternType.PREFIXED, f"User:{USER}", "*"),
+                *(operation, AclPermissionType.ALLOW),
             )
+            for kind, operation in rights
+            for prefix in ("fire", "trimtab")
+        ]
+        for future in self.admin.create_acls(bindings).values():
+            future.result(60)
+
+    def _start(self, number: int) -> EmbeddedBroker:
+        for attempt in range(1, TRIES + 1):
+            broker = self._create(number)
             try:
                 broker.start()
             except (EmbeddedBrokerError, BrokerDataInUseError, PortInUseError):
@@ -81,10 +175,39 @@ class Broker:
                     raise
                 self._pause.wait(1.0)
             else:
-                self.network.lead_to([broker.ports[name] for name in self._names])
+                first = number * self.links
+                self.network.lead_to(first, [broker.ports[name] for name in self._names])
                 return broker
         raise AssertionError
 
-    def _advertised(self) -> Sequence[str]:
-        links = zip(self._names, self.network.ports, strict=True)
-        return [f"PLAINTEXT://{self.bootstrap}", *(f"{name}://{HOST}:{port}" for name, port in links)]
+    def _create(self, number: int) -> EmbeddedBroker:
+        listeners = dict.fromkeys(self._names, "SASL_PLAINTEXT")
+        data, port = self._data / str(number + 1), self._ports[number]
+        properties = self._properties(number)
+        if number:
+            return self._brokers[0].create_peer(properties, port, data=data, listeners=listeners)
+        return EmbeddedBroker(port, data=data, listeners=listeners, properties=properties)
+
+    def _properties(self, number: int) -> Mapping[str, str]:
+        ports = self.network.ports[number * self.links :]
+        links = [f"{name}://{HOST}:{port}" for name, port in zip(self._names, ports, strict=False)]
+        login = f'{PLAIN_LOGIN} required user_{USER}="{PASSWORD}";'
+        return {
+            "node.id": str(number + 1),
+            "advertised.listeners": ",".join([f"PLAINTEXT://{HOST}:{self._ports[number]}", *links]),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "sasl.enabled.mechanisms": "PLAIN",
+            **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": login for name in self._names},
+            **(THREE_REPLICAS if len(self._ports) > 1 else {}),
+        }
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind((HOST, 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports

@@ -10,9 +10,11 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
+
+from history.events import Outcome, Write
 
 Acknowledged: TypeAlias = Mapping[int, Mapping[int, int]]
 """Partition → offset → sequence number."""
@@ -56,6 +58,12 @@ class Findings:
 MAX_DESCRIPTIONS = 5  # of each kind
 
 
+def record_number(key: bytes | None) -> int:
+    """Return the number in a record's key, -1 if it has none."""
+    name = (key or b"").rpartition(b"/")[2]
+    return int(name) if name.isdigit() else -1
+
+
 def record(topic: str, partition: int, number: int) -> tuple[bytes, bytes]:
     """Return key and value of a partition's record; values have 40 to 295 bytes."""
     key = f"{partition}/{number}".encode()
@@ -63,28 +71,36 @@ def record(topic: str, partition: int, number: int) -> tuple[bytes, bytes]:
     return key, digest[:40] + digest[:1] * int(digest[:2], 16)
 
 
+def acknowledge(idempotent: Acknowledged, transactional: Iterable[Write]) -> Acknowledged:
+    """Return the acknowledgements of both producers; of transactions, the committed ones."""
+    found = defaultdict(dict, {partition: dict(offsets) for partition, offsets in idempotent.items()})
+    for write in transactional:
+        if write.outcome is Outcome.COMMITTED and write.offset is not None:
+            found[int(write.partition)][write.offset] = write.number
+    return found
+
+
 def check(
     topic: str,
     acknowledged: Acknowledged,
-    ends: Mapping[int, int],
+    held: Collection[tuple[int, int]],
     rows: Iterable[Row],
     handed: Iterable[Handed],
 ) -> Findings:
-    """Compare the broker's records up to its end offsets with the rows, and check the owners."""
+    """Compare the records that the broker holds with the rows, and check the owners."""
     counts: Counter[tuple[int, int]] = Counter()
     wrong: list[str] = []
     for row in rows:
         counts[row.partition, row.offset] += 1
         number = acknowledged.get(row.partition, {}).get(row.offset)
-        if row.offset >= ends.get(row.partition, 0) or not _as_written(topic, row, number):
+        if (row.partition, row.offset) not in held or not _as_written(topic, row, number):
             wrong.append(f"wrong: partition {row.partition} offset {row.offset}: {row.key!r}")
-    held = {(p, offset) for p, end in ends.items() for offset in range(end)}
-    held |= {(p, offset) for p, offsets in acknowledged.items() for offset in offsets}
-    lost = [f"lost: partition {p} offset {o}" for p, o in sorted(held - counts.keys())]
+    due = {*held, *((p, offset) for p, offsets in acknowledged.items() for offset in offsets)}
+    lost = [f"lost: partition {p} offset {o}" for p, o in sorted(due - counts.keys())]
     twice = [f"twice: partition {p} offset {o}" for (p, o), n in sorted(counts.items()) if n > 1]
     owners = overlaps(handed)
     return Findings(
-        records=len(held),
+        records=len(due),
         lost=len(lost),
         duplicated=sum(n - 1 for n in counts.values()),
         wrong=len(wrong),
@@ -102,8 +118,7 @@ def _as_written(topic: str, row: Row, number: int | None) -> bool:
     """Return whether a row is the record that was written."""
     # the broker may die between append and acknowledgement: then only the key has the number
     if number is None:
-        name = row.key.rpartition(b"/")[2]
-        number = int(name) if name.isdigit() else -1
+        number = record_number(row.key)
     return (row.key, row.value) == record(topic, row.partition, number)
 
 

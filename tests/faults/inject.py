@@ -1,6 +1,7 @@
 """Injects each kind of fault. A fault waits for a target."""
 
 import os
+import random
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -13,9 +14,13 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
-from faults.broker import Broker
+from faults import suspended_clock
+from faults.broker import PARTITIONS, Broker
+from faults.rest_catalog import RestCatalog
 from faults.schedule import END, FLUSH, MEMBER, Fault
 from faults.supervisor import Worker, WorkerSupervisor
+from faults.traffic import Traffic
+from faults.transactions import Transactions
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
@@ -23,6 +28,7 @@ TARGET_SECONDS: Final = 60.0  # until a target exists
 CRASH_SECONDS: Final = 12.0  # within which an armed crash point must be reached
 TICK: Final = 0.05
 FILLER: Final = "filler"
+MOST_PARTITIONS: Final = PARTITIONS + 3
 VISITOR: Final = {"trimtab.instance": "visitor", "log_level": 0}
 DEADLY: Final = frozenset({"kill", "jvm", "stop", FLUSH, MEMBER, END})
 """Kinds that cost a consumer for a while: they wait until there are two."""
@@ -30,14 +36,24 @@ DEADLY: Final = frozenset({"kill", "jvm", "stop", FLUSH, MEMBER, END})
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Targets of faults; `disk` is None if the warehouse has no file system of its own."""
+    """Targets of faults; file systems that may be filled have none else's files."""
 
     broker: Broker
     supervisor: WorkerSupervisor
     warehouse: Path
-    disk: Path | None
+    broker_data: Path
     consumer: dict[str, Any]
     topics: str
+    catalog: RestCatalog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The topic of a round and its producers."""
+
+    topic: str
+    traffic: Traffic
+    transactions: Transactions
 
 
 class Injector:
@@ -47,13 +63,23 @@ class Injector:
         self._world = world
         self._pause = Event()
         self._disk = Lock()
+        self._partitions = Lock()
+        self._rights = Lock()
+        self.load: Load | None = None
         self._visit = Lock()
         self._kinds: dict[str, Callable[[Fault], str]] = {
             "freeze": self._freeze,
             "freeze-jvm": self._freeze_jvm,
+            "suspend": self._suspend,
             "cut": self._cut,
             "reset": self._reset,
             "catalog": self._lock_catalog,
+            "catalog-answer": self._lose_answers,
+            "broker-disk": self._fill_broker_disk,
+            "producer": self._kill_producer,
+            "partitions": self._add_partitions,
+            "topic": self._delete_topic,
+            "acl": self._take_right,
             "disk": self._fill_disk,
             "clock": self._jump,
             "visitor": self._visitor,
@@ -61,6 +87,7 @@ class Injector:
             "jvm": self._kill_jvm,
             "stop": self._stop,
             "broker": self._kill_broker,
+            "brokers": self._kill_broker,
             "sidecar": self._kill_sidecar,
             FLUSH: self._crash,
             MEMBER: self._crash_in_rebalance,
@@ -81,6 +108,18 @@ class Injector:
         hit = worker.signal(signal.SIGSTOP, whole=whole)
         self._pause.wait(fault.seconds)
         worker.signal(signal.SIGCONT, whole=whole)
+        return worker.name if hit else ""
+
+    def _suspend(self, fault: Fault) -> str:
+        """Stop all processes of a consumer, and its CLOCK_MONOTONIC."""
+        worker = self._target(fault)
+        if worker is None:
+            return ""
+        hit = worker.signal(signal.SIGSTOP, whole=True)
+        since = monotonic()
+        self._pause.wait(fault.seconds)
+        suspended_clock.add(worker.suspended, monotonic() - since)
+        worker.signal(signal.SIGCONT, whole=True)
         return worker.name if hit else ""
 
     def _freeze_jvm(self, fault: Fault) -> str:
@@ -155,25 +194,69 @@ class Injector:
         worker, network = self._target(fault), self._world.broker.network
         if worker is None:
             return ""
-        link = self._link(worker)
-        network.cut(link)
+        for link in self._links(worker):
+            network.cut(link)
         self._pause.wait(fault.seconds)
-        network.restore(link)
+        for link in self._links(worker):
+            network.restore(link)
         return worker.name
 
     def _reset(self, fault: Fault) -> str:
         worker = self._target(fault)
         if worker is None:
             return ""
-        self._world.broker.network.reset(self._link(worker))
+        for link in self._links(worker):
+            self._world.broker.network.reset(link)
         return worker.name
 
-    def _link(self, worker: Worker) -> int:
-        return int(worker.name.rpartition("-")[2]) % len(self._world.broker.network.ports)
+    def _links(self, worker: Worker) -> range:
+        broker = self._world.broker
+        return broker.link_numbers(int(worker.name.rpartition("-")[2]) % broker.links)
 
     def _kill_broker(self, fault: Fault) -> str:
         self._world.broker.kill(fault.seconds)
         return "broker"
+
+    def _take_right(self, fault: Fault) -> str:
+        with self._rights:
+            self._world.broker.take_right(fault.target, fault.seconds, "fire")
+        return "acl"
+
+    def _kill_producer(self, fault: Fault) -> str:
+        """Kill the transactional producer: its open transaction is aborted."""
+        del fault
+        return "producer" if self.load and self.load.transactions.kill() else ""
+
+    def _add_partitions(self, fault: Fault) -> str:
+        del fault
+        load = self.load
+        with self._partitions:
+            if load is None or load.traffic.partitions >= MOST_PARTITIONS:
+                return ""
+            self._world.broker.grow(load.topic, load.traffic.partitions + 1)
+            load.traffic.partitions += 1
+        return load.topic
+
+    def _delete_topic(self, fault: Fault) -> str:
+        """Make a further topic of the group, and delete it while it is written and read."""
+        if self.load is None:
+            return ""
+        topic = f"{self.load.topic}-{fault.target}-{int(fault.at * 1000)}"
+        self._world.broker.make(topic, 2)
+        traffic = Traffic(self._world.broker.bootstrap, topic, 2, random.Random(fault.target))  # noqa: S311 - it must replay
+        self._pause.wait(fault.seconds)
+        self._world.broker.drop(topic)
+        traffic.abandon()
+        return topic
+
+    def _lose_answers(self, fault: Fault) -> str:
+        """Let the catalog answer 503 to commits that it has made."""
+        if self._world.catalog is None:
+            return ""
+        before = self._world.catalog.lost
+        with self._world.catalog.losing_answers():
+            self._pause.wait(fault.seconds)
+        return "catalog" if self._world.catalog.lost > before else ""
 
     def _kill_sidecar(self, fault: Fault) -> str:
         del fault
@@ -194,16 +277,24 @@ class Injector:
         return "catalog"
 
     def _fill_disk(self, fault: Fault) -> str:
-        if self._world.disk is None:
-            return ""
-        file = self._world.disk / FILLER
         with self._disk:
-            try:
-                with file.open("wb", buffering=0) as filler:
-                    self._fill(filler.fileno(), fault.seconds)
-            finally:
-                file.unlink(missing_ok=True)
+            self._fill_folder(self._world.warehouse, fault.seconds)
         return "disk"
+
+    def _fill_broker_disk(self, fault: Fault) -> str:
+        """Fill the brokers' disk: a broker that cannot write its log ends, and is restarted."""
+        with self._disk:
+            self._fill_folder(self._world.broker_data, fault.seconds)
+            self._world.broker.kill(0.0)
+        return "broker"
+
+    def _fill_folder(self, folder: Path, seconds: float) -> None:
+        file = folder / FILLER
+        try:
+            with file.open("wb", buffering=0) as filler:
+                self._fill(filler.fileno(), seconds)
+        finally:
+            file.unlink(missing_ok=True)
 
     def _fill(self, file: int, seconds: float) -> None:
         """Fill the free space repeatedly: other processes free some meanwhile."""

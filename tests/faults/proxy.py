@@ -82,10 +82,10 @@ class Network:
         """The port of each link."""
         return [link.port for link in self._links]
 
-    def lead_to(self, targets: Sequence[int]) -> None:
-        """Set the target port of each link's new connections."""
-        for link, target in zip(self._links, targets, strict=True):
-            link.target = target
+    def lead_to(self, first: int, targets: Sequence[int]) -> None:
+        """Set the target port of new connections, of one link after the other."""
+        for number, target in enumerate(targets, first):
+            self._links[number].target = target
 
     def cut(self, number: int) -> None:
         """Stop the bytes of a link."""

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -24,14 +24,21 @@ from typing import Any, Final, Self
 
 from faults import settings
 from faults.broker import PARTITIONS, Broker
-from faults.check import Findings, Handed, check
-from faults.inject import Injector, World
+from faults.check import MAX_DESCRIPTIONS, Findings, Handed, acknowledge, check, record_number
+from faults.handed_log import read_logs
+from faults.inject import Injector, Load, World
+from faults.rest_catalog import RestCatalog
 from faults.schedule import KINDS, Fault, Kind, draw
 from faults.supervisor import LEAST, WorkerSupervisor
 from faults.tables import Tables, reader
 from faults.traffic import Traffic
+from faults.transactions import Transactions
+from history import events
+from history.anomalies import count_kinds, find_anomalies, longest_lag
+from history.events import History, Write
 
 LINKS: Final = 5
+BROKER_DISK: Final = "1g"
 REST_SECONDS: Final = 180.0
 GIVE_UP: Final = 3  # stuck rounds
 DISK: Final = "512m"
@@ -51,6 +58,9 @@ class RunOptions:
     round: int
     format: str
     stage: str = "spark"
+    isolation: str = "read_committed"
+    catalog: str = "embedded"
+    brokers: int = 1
     only: tuple[str, ...] = ()
     keep: bool = False
     first: int = 0  # number of the first round
@@ -67,15 +77,18 @@ class Tally:
     duplicated: int = 0
     wrong: int = 0
     double_owners: int = 0
+    anomalies: int = 0
     stuck: int = 0
     rounds: int = 0
     seconds: float = 0.0
+    lag_seconds: float = 0.0  # longest, from an acknowledgement to the first poll
     kinds: Counter[str] = field(default_factory=Counter)
+    classes: Counter[str] = field(default_factory=Counter)  # of anomalies
 
     @property
     def good(self) -> bool:
         """Whether there is no violation, but at least one fault and one record."""
-        bad = (self.lost, self.duplicated, self.wrong, self.double_owners, self.stuck)
+        bad = (self.lost, self.duplicated, self.wrong, self.double_owners, self.anomalies, self.stuck)
         return not any(bad) and self.faults > 0 and self.records > 0
 
     def add(self, found: Findings) -> None:
@@ -85,6 +98,14 @@ class Tally:
         self.wrong += found.wrong
         self.double_owners += found.double_owners
 
+    def add_history(self, history: History) -> list[str]:
+        """Count a round's anomalies; return the first ones."""
+        found = find_anomalies(history)
+        self.anomalies += len(found)
+        self.classes.update(count_kinds(found))
+        self.lag_seconds = max(self.lag_seconds, longest_lag(history))
+        return [str(anomaly) for anomaly in found[:MAX_DESCRIPTIONS]]
+
     def note(self, fault: Fault, *, hit: bool) -> None:
         if not hit:
             self.missed += 1
@@ -93,9 +114,13 @@ class Tally:
         self.kinds[f"{fault.kind}:{fault.step}" if fault.step else fault.kind] += 1
 
     def figures(self) -> dict[str, Any]:
-        names = [n for n in self.__slots__ if n not in ("kinds", "seconds")]
-        figures = {name: getattr(self, name) for name in names}
-        return figures | {"seconds": round(self.seconds), "kinds": dict(sorted(self.kinds.items()))}
+        counts = {name: value for name in self.__slots__ if isinstance(value := getattr(self, name), int)}
+        return counts | {
+            "seconds": round(self.seconds),
+            "lag_seconds": round(self.lag_seconds, 1),
+            "classes": dict(self.classes),
+            "kinds": dict(sorted(self.kinds.items())),
+        }
 
 
 class Run:
@@ -111,7 +136,7 @@ class Run:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            for name in ("orders", "handed", "lake", "tmp"):
+            for name in ("orders", "handed", "suspended", "lake", "kafka", "tmp"):
                 (self.folder / name).mkdir()
             logging.basicConfig(
                 filename=self.folder / "faults.log",
@@ -119,25 +144,30 @@ class Run:
                 format="%(asctime)s %(name)s %(message)s",
             )
             log.setLevel(logging.INFO)
-            disk = mounted(self.folder / "lake", stack)
+            disk = mounted(self.folder / "lake", DISK, stack)
+            disk = mounted(self.folder / "kafka", BROKER_DISK, stack) and disk
             os.environ["TMPDIR"] = str(self.folder / "tmp")
             paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
             os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-            self._broker = Broker(self.folder / "kafka", LINKS)
+            self._broker = Broker(self.folder / "kafka", LINKS, self._options.brokers)
             stack.callback(self._broker.close)
-            (self.folder / "links.json").write_text(json.dumps(self._broker.network.ports))
+            (self.folder / "links.json").write_text(json.dumps(self._broker.link_addresses))
+            self._catalog = RestCatalog(self.folder / "lake") if self._options.catalog == "rest" else None
+            if self._catalog is not None:
+                stack.callback(self._catalog.close)
             self._supervisor = self._create_supervisor()
             stack.callback(self._supervisor.close)
             world = World(
                 self._broker,
                 self._supervisor,
                 self.folder / "lake",
-                disk,
+                self.folder / "kafka",
                 settings.consumer(),
                 settings.TOPICS,
+                self._catalog,
             )
             self._injector = Injector(world)
-            self._tables: Tables = reader(self._options.format, self.folder / "lake")
+            self._tables: Tables = reader(self._options.format, self.folder / "lake", self._catalog)
             self._kinds = self._possible(with_disk=disk is not None)
             self._stack = stack.pop_all()
         return self
@@ -177,21 +207,49 @@ class Run:
         kinds = {k: v for k, v in self._kinds.items() if steered or not v.steered}
         rng = random.Random(f"{self._options.seed}/{number}/traffic")  # noqa: S311 - it must replay
         traffic = Traffic(self._broker.bootstrap, topic, PARTITIONS, rng)
+        seed, file = f"{self._options.seed}/{number}", self.folder / f"{topic}.transactions"
+        transactions = Transactions(self._broker.bootstrap, topic, PARTITIONS, seed, file)
+        self._injector.load = Load(topic, traffic, transactions)
         try:
             self._inject(draw(self._options.seed, number, count, kinds), show_progress)
         finally:
+            self._injector.load = None
             traffic.end()
-        ends = self._broker.ends(topic)
-        show_progress(self._tally.faults, f"round {number}: {sum(ends.values())} records, coming to rest")
-        stuck = self._rest(topic, sum(ends.values()))
-        rows = self._tables.rows(settings.table(topic))
-        found = check(topic, traffic.acknowledged, ends, rows, self._handed(topic))
-        log.info("round %d: %s", number, found)
+            transactions.end()
+        held = self._broker.read(topic, traffic.partitions, self._options.isolation)
+        show_progress(self._tally.faults, f"round {number}: {len(held)} records, coming to rest")
+        stuck = self._rest(topic, len(held))
+        return self._check(topic, traffic, transactions.writes(), held, stuck)
+
+    def _check(
+        self,
+        topic: str,
+        traffic: Traffic,
+        transactional: list[Write],
+        held: set[tuple[int, int]],
+        stuck: list[str],
+    ) -> tuple[Findings, list[str]]:
+        rows = list(self._tables.rows(settings.table(topic)))
+        starts, polls = read_logs(self.folder / "handed", topic)
+        handed = [Handed(p.consumer, p.epoch, int(p.partition), p.time) for p in polls]
+        acknowledged = acknowledge(traffic.acknowledged, transactional)
+        found = check(topic, acknowledged, held, rows, handed)
+        history = History(
+            (*traffic.writes, *transactional),
+            tuple(starts),
+            tuple(polls),
+            tuple(events.Row("table", str(r.partition), r.offset, record_number(r.key)) for r in rows),
+            read_committed=self._options.isolation == "read_committed",
+            tables=("table",),
+            settled=not stuck,
+        )
         errors = [*traffic.faults, *stuck]
+        anomalies = self._tally.add_history(history)
         self._tally.stuck += len(errors)
-        if found.good and not errors:
+        log.info("%s: %s, %d anomalies", topic, found, len(anomalies))
+        if found.good and not errors and not anomalies:
             self._tidy(topic)
-        return found, errors
+        return found, [*anomalies, *errors]
 
     def _wait_for_consumers(self) -> None:
         """Wait for consumers: Spark starts slowly."""
@@ -233,40 +291,37 @@ class Run:
         except OSError:  # the metadata file was just replaced
             return 0
 
-    def _handed(self, topic: str) -> Iterator[Handed]:
-        for file in sorted((self.folder / "handed").iterdir()):
-            for line in file.read_text().splitlines():
-                where, partition, tenure, time = line.split()
-                if where == topic:
-                    yield Handed(file.name, int(tenure), int(partition), float(time))
-
     def _tidy(self, topic: str) -> None:
         """Delete a finished round's topic and files: the disk is small."""
         self._broker.drop(topic)
-        table = settings.table(topic)
-        shutil.rmtree(self.folder / "lake" / settings.NAMESPACE / table, ignore_errors=True)
+        for folder in (self.folder / "lake" / settings.NAMESPACE).glob(f"{settings.table(topic)}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     # -- the setup --------------------------------------------------------------------------------
 
     def _create_supervisor(self) -> WorkerSupervisor:
         bootstrap = self._broker.bootstrap
         options = self._options
-        ingest = settings.ingest(bootstrap, self.folder, options.format, options.stage)
+        uri = "" if self._catalog is None else self._catalog.uri
+        ingest = settings.ingest(
+            bootstrap, self.folder, options.format, options.stage, options.isolation, uri
+        )
         return WorkerSupervisor(self.folder, ingest, settings.sidecar(bootstrap))
 
     def _possible(self, *, with_disk: bool) -> dict[str, Kind]:
-        impossible = set() if with_disk else {"disk"}
-        if self._options.format != "iceberg":
-            impossible.add("catalog")
-        only = self._options.only or tuple(KINDS)
-        return {k: v for k, v in KINDS.items() if k in only and k not in impossible}
+        options = self._options
+        world = {"", "disk" if with_disk else "", "three brokers" if options.brokers > 1 else "one broker"}
+        if options.format == "iceberg":
+            world.add("rest" if options.catalog == "rest" else "sqlite")
+        only = options.only or tuple(KINDS)
+        return {k: v for k, v in KINDS.items() if k in only and v.needs in world}
 
 
-def mounted(folder: Path, stack: ExitStack) -> Path | None:
+def mounted(folder: Path, size: str, stack: ExitStack) -> Path | None:
     """Mount a small file system at a folder; return the folder, None if not permitted."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
-        log.warning("no file system of its own for the tables (needs root): no full disk")
+        log.warning("%s is no file system of its own (needs root): no full disk", folder)
         return None
     stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
     return folder

@@ -38,6 +38,7 @@ class Kind:
     shortest: float = 0.0
     longest: float = 0.0
     steered: bool = False  # needs a sidecar
+    needs: str = ""  # of a world: "disk", "sqlite", "rest", "one broker", "three brokers"
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -45,14 +46,22 @@ KINDS: Final[Mapping[str, Kind]] = {
     "freeze-jvm": Kind(3, 0.3, 6.0),
     "cut": Kind(5, 0.3, 2.0 * SESSION),
     "reset": Kind(4),
-    "catalog": Kind(3, 0.5, 18.0),
-    "disk": Kind(2, 0.5, 6.0),
+    "suspend": Kind(4, 0.3, 2.0 * SESSION),
+    "catalog": Kind(3, 0.5, 18.0, needs="sqlite"),
+    "catalog-answer": Kind(6, 0.5, 6.0, needs="rest"),
+    "disk": Kind(2, 0.5, 6.0, needs="disk"),
     "clock": Kind(3, 1.0, 86_400.0),
     "visitor": Kind(4, 0.5, 4.0),
     "kill": Kind(1),
     "jvm": Kind(1),
     "stop": Kind(1),
-    "broker": Kind(1, 0.0, 3.0),
+    "broker": Kind(1, 0.0, 3.0, needs="one broker"),
+    "brokers": Kind(2, 0.5, 2.0 * SESSION, needs="three brokers"),
+    "broker-disk": Kind(1, 0.5, 3.0, needs="disk"),
+    "producer": Kind(3),
+    "partitions": Kind(1),
+    "topic": Kind(1, 0.5, 4.0),
+    "acl": Kind(2, 0.5, 2.0 * SESSION),
     FLUSH: Kind(2),
     MEMBER: Kind(2),
     END: Kind(1),

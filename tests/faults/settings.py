@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+from faults.broker import PASSWORD, USER
 from faults.schedule import SESSION
 from faults.supervisor import LEAST, MOST
 
@@ -27,14 +28,23 @@ def consumer() -> dict[str, Any]:
     }
 
 
-def ingest(bootstrap: str, folder: Path, table_format: str, stage: str) -> dict[str, Any]:
-    """Return the configuration of the consumers."""
+def ingest(
+    bootstrap: str, folder: Path, table_format: str, stage: str, isolation: str, catalog_uri: str
+) -> dict[str, Any]:
+    """Return the configuration of the consumers; without a catalog's URI the embedded one."""
     java = f'-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Djava.io.tmpdir={folder / "tmp"}"'
+    rest = {"lake.catalog.type": "rest", "lake.catalog.uri": catalog_uri} if catalog_uri else {}
     return {
         **consumer(),
+        **rest,
         "lake.format": table_format,
         "lake.file.writer": stage,
         "bootstrap.servers": bootstrap,  # replaced by each worker's link
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+        "isolation.level": isolation,
         "topics": TOPICS,
         "trimtab.capacity": CAPACITY,
         "lake.warehouse": str(folder / "lake"),

@@ -39,6 +39,11 @@ class Worker:
         return OrderSocket(self.folder / "orders" / self.name)
 
     @property
+    def suspended(self) -> Path:
+        """File with the seconds that it was suspended for (`suspended_clock`)."""
+        return self.folder / "suspended" / self.name
+
+    @property
     def ready(self) -> bool:
         """Whether its Spark is up and it is joining or has joined the group."""
         return (self.folder / "handed" / f"{self.name}.{self.pid}").exists()

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from faults.check import Row
+from faults.rest_catalog import RestCatalog
 from faults.settings import NAMESPACE
 
 COLUMNS = ("partition", "offset", "key", "value")
@@ -30,10 +31,11 @@ class Tables(Protocol):
 
 
 class Iceberg:
-    """Tables of the embedded catalog, an SQLite file in the warehouse folder."""
+    """Tables of the embedded catalog, an SQLite file in the warehouse folder, or of a REST catalog."""
 
-    def __init__(self, warehouse: Path) -> None:
+    def __init__(self, warehouse: Path, rest: RestCatalog | None = None) -> None:
         self._catalog = warehouse / "catalog.db"
+        self._rest = rest
 
     def count(self, name: str) -> int:
         table = self._open(name)
@@ -52,6 +54,8 @@ class Iceberg:
         return None if location is None else StaticTable.from_metadata(location)
 
     def _location(self, name: str) -> str | None:
+        if self._rest is not None:
+            return self._rest.location(NAMESPACE, name)
         if not self._catalog.exists():
             return None
         query = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
@@ -94,6 +98,6 @@ def _rows(table: pa.Table) -> Iterator[Row]:
     return map(Row, *(table.column(name).to_pylist() for name in COLUMNS))
 
 
-def reader(table_format: str, warehouse: Path) -> Tables:
+def reader(table_format: str, warehouse: Path, catalog: RestCatalog | None = None) -> Tables:
     """Return the reader of a table format."""
-    return Delta(warehouse) if table_format == "delta" else Iceberg(warehouse)
+    return Delta(warehouse) if table_format == "delta" else Iceberg(warehouse, catalog)

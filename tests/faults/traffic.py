@@ -6,9 +6,10 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from faults.check import record
+from history.events import Write
 
 RATE_CHANGE_S: Final = 15.0  # seconds between two changes of the rate
 RATES: Final = (100.0, 200.0, 400.0)  # records/s
@@ -20,10 +21,11 @@ class Traffic:
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, rng: random.Random) -> None:
         self.acknowledged: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self.writes: list[Write] = []
+        self.partitions = partitions  # may grow
         self.faults: list[str] = []
         self.rate: float | None = None  # records/s; None: changes at random
         self._topic = topic
-        self._partitions = partitions
         self._rng = rng
         self._next: Counter[int] = Counter()
         self._stop = Event()
@@ -33,6 +35,7 @@ class Traffic:
                 "enable.idempotence": True,  # a retry after a broken connection must not duplicate
                 "delivery.timeout.ms": 600_000,
                 "linger.ms": 20,
+                "topic.metadata.refresh.interval.ms": 1000,
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
             }
@@ -48,6 +51,13 @@ class Traffic:
         if left:
             self.faults.append(f"{left} records were not acknowledged")
 
+    def abandon(self) -> None:
+        """Stop without waiting for acknowledgements: the topic is gone."""
+        self._stop.set()
+        self._thread.join()
+        self._producer.purge()
+        self._producer.flush(10)
+
     def _run(self) -> None:
         rate, changed, last, owed = RATES[0], monotonic(), monotonic(), 0.0
         while not self._stop.wait(TICK):
@@ -59,7 +69,7 @@ class Traffic:
             owed, last = min(owed + (now - last) * rate, 2 * rate), now
             while owed >= 1:
                 owed -= 1
-                self._write(self._rng.randrange(self._partitions))
+                self._write(self._rng.randrange(self.partitions))
             self._producer.poll(0)
 
     def _write(self, partition: int) -> None:
@@ -69,6 +79,7 @@ class Traffic:
         def delivered(error: Any, message: Any) -> None:
             if error is None:
                 self.acknowledged[partition][message.offset()] = number
+                self.writes.append(Write(str(partition), number, message.offset(), time=monotonic()))
             else:
                 self.faults.append(f"partition {partition} number {number}: {error}")
 
@@ -77,6 +88,8 @@ class Traffic:
         except BufferError:  # a long outage filled the queue; the number is used again
             return
         except KafkaException as error:
-            self.faults.append(str(error))
+            # partitions that were just added are not known yet
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                self.faults.append(str(error))
             return
         self._next[partition] += 1

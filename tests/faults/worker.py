@@ -3,14 +3,16 @@
 `python -m faults.worker FOLDER NAME CONFIG` runs the product's command: the sidecar if NAME is
 "sidecar", else a consumer of that name behind the link of its number. It adds:
 
+- a *clock* that a suspended machine's may be (`suspended_clock`);
+
 - an *order socket*, the datagram socket `orders/NAME`, for the orders "crash STEP" (SIGKILL at the next such
   step; "crash" alone disarms), "clock SECONDS" (the wall clock jumps) and "drain" (drain the consumer);
-- a *log* of the records handed out, `handed/NAME.PID`, one line per batch and partition: topic,
-  partition, tenure, seconds of the machine's monotonic clock. The time is taken just before the last
-  check of the lease: a process frozen after that check was still entitled to hand out its records.
+- a *log* of where it began to read and of the records handed out, `handed/NAME.PID` (`handed_log`). The
+  time is taken just before the last check of the lease: a process frozen after that check was still
+  entitled to hand out its records.
 
-The jump changes `time.time` for all Python code of the process: SDK, sidecar, kafka-python, the
-log; not librdkafka and not the JVM.
+The jump of the wall clock changes `time.time` for all Python code of the process: SDK, sidecar,
+kafka-python, the log; not librdkafka and not the JVM.
 """
 
 import json
@@ -19,12 +21,18 @@ import signal
 import socket
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from faults import suspended_clock
+from faults.check import record_number
+from faults.handed_log import format_poll, format_start
+from history.events import Poll, Start
+from trimtab.assignor.model import TopicPartition
 from trimtab.cli import main as command
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.lake import ingest
@@ -39,7 +47,7 @@ class OrderListener:
     def __init__(self, path: Path) -> None:
         self.crash_at = ""
         self.ahead = 0.0  # seconds by which the wall clock is wrong
-        self.consumer: Consumer | None = None
+        self.consumer: Watched | None = None
         self._true_time = time.time
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -85,31 +93,66 @@ class Watched(Consumer):
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> Any:
         messages = super().consume(num_messages, timeout)
-        where = {(m.topic(), m.partition()) for m in messages if m.error() is None}
-        lines = (f"{t} {p} {self._tenures[t, p]} {self._looked:.6f}\n" for t, p in sorted(where))
-        self._log.write("".join(lines))
+        records: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        for m in messages:
+            if m.error() is None:
+                records[m.topic(), m.partition()].append((m.offset(), record_number(m.key())))
+        for where, found in sorted(records.items()):
+            poll = Poll("", self._tenures[where], str(where[1]), self._looked, tuple(found))
+            self._log.write(format_poll(where[0], poll))
         return messages
 
+    def log_start(self, topic: str, partition: int, committed: int | None, offset: int | None) -> None:
+        """Log that reading begins."""
+        now = suspended_clock.TRUE_MONOTONIC()
+        start = Start("", self._tenures[topic, partition], str(partition), now, committed, offset)
+        self._log.write(format_start(topic, start))
+
     def _recheck_lease(self) -> bool:
-        self._looked = time.monotonic()
+        self._looked = suspended_clock.TRUE_MONOTONIC()
         return super()._recheck_lease()
+
+
+class Stepped(LakeWriter):
+    """The product's writer, which dies at armed steps and logs where its consumer begins to read."""
+
+    orders: OrderListener
+
+    def on_assign(self, _consumer: Any, partitions: Sequence[Any]) -> None:
+        super().on_assign(_consumer, partitions)
+        for raw in partitions:
+            self._log_start(TopicPartition(raw.topic, raw.partition), None)
+
+    def _restart_partition(self, partition: TopicPartition, offset: int) -> None:
+        super()._restart_partition(partition, offset)
+        self._log_start(partition, offset)
+
+    def _log_start(self, partition: TopicPartition, offset: int | None) -> None:
+        committed = self._positions.committed_offsets([partition]).get(partition)
+        watched = self.orders.consumer
+        assert watched is not None
+        watched.log_start(partition.topic, partition.partition, committed, offset)
+
+    def _reach_step(self, step: str) -> None:
+        self.orders.pass_by(step)
 
 
 def arguments(folder: Path, name: str, config: str) -> list[str]:
     """Return the product's command line."""
     if name == SIDECAR:
         return ["sidecar", "--config", config]
-    ports = json.loads((folder / "links.json").read_text())
-    port = ports[int(name.rpartition("-")[2]) % len(ports)]
-    address = f"bootstrap.servers=127.0.0.1:{port}"
-    return ["ingest", "--config", config, "--instance", name, "--set", address]
+    links = json.loads((folder / "links.json").read_text())
+    address = links[int(name.rpartition("-")[2]) % len(links)]
+    return ["ingest", "--config", config, "--instance", name, "--set", f"bootstrap.servers={address}"]
 
 
 def main(folder: Path, name: str, config: str) -> None:
+    suspended_clock.install(folder / "suspended" / name)
     orders = OrderListener(folder / "orders" / name)
     time.time = orders.wall
     log = folder / "handed" / f"{name}.{os.getpid()}"
-    LakeWriter._reach_step = staticmethod(orders.pass_by)  # type: ignore[method-assign]
+    Stepped.orders = orders
+    ingest.LakeWriter = Stepped  # type: ignore[misc]
     ingest.Consumer = partial(Watched, orders, log)  # type: ignore[assignment, misc]
     sys.exit(command.main(arguments(folder, name, config)))
 
