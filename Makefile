@@ -81,8 +81,12 @@ N ?= 1000
 SEED ?= 1
 FORMAT ?= iceberg
 STAGE ?= spark
-faults: .venv/.dev ## inject N faults drawn from SEED into real processes; check every record and owner. FORMAT: lake.format, STAGE: lake.file.writer
-	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT) --stage $(STAGE)
+ISOLATION ?= read_committed
+CATALOG ?= embedded
+BROKERS ?= 1
+faults: .venv/.dev ## inject N faults drawn from SEED into real processes; check every record, poll and owner. FORMAT: lake.format, STAGE: lake.file.writer, ISOLATION: isolation.level, CATALOG: embedded or rest, BROKERS: 1 or 3, KINDS: only these
+	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT) --stage $(STAGE) \
+		--isolation $(ISOLATION) --catalog $(CATALOG) --brokers $(BROKERS) $(foreach kind,$(KINDS),--only $(kind))
 
 KILLS ?= 200
 faults-queues: .venv/.dev ## kill a queue's workers and trackers KILLS times under load; account for every message
