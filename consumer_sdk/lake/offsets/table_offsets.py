@@ -117,11 +117,6 @@ def gaps_before(spans: SpanByPartition) -> dict[TopicPartition, tuple[OffsetGap,
     return {partition: span.gaps for partition, span in spans.items() if span.gaps}
 
 
-def next_offsets(spans: SpanByPartition) -> dict[TopicPartition, int]:
-    """Return a table's offsets after these spans."""
-    return {partition: span.next for partition, span in spans.items()}
-
-
 def describe_conflicts(conflicts: Iterable[OffsetConflict]) -> str:
     """Return conflicts as text for a log line."""
     return "; ".join(map(str, conflicts))

@@ -15,6 +15,13 @@ def test_an_answered_heartbeat_renews_the_lease_from_when_it_was_sent() -> None:
     assert not lease.is_valid(14.1)
 
 
+def test_a_lease_ends_a_tenth_before_the_session() -> None:
+    """At that moment it has ended."""
+    lease = Lease(timeout=10.0, last_contact=0.0)
+    assert lease.is_valid(8.999)
+    assert not lease.is_valid(9.0)
+
+
 def test_an_unanswered_heartbeat_renews_nothing() -> None:
     """A sent request alone proves nothing."""
     lease = Lease(timeout=10.0, last_contact=0.0)

@@ -118,6 +118,23 @@ def test_lost_race_on_other_partitions_is_retried(backoff: RetryBackoff) -> None
     assert table.offsets == CommittedOffsets({"g": {P: 20, Q: 7}})
 
 
+def test_each_race_and_each_outage_waits_longer() -> None:
+    """The waits are counted separately, from one."""
+    waits: list[tuple[str, int]] = []
+
+    class Counting(ImmediateBackoff):
+        def wait_after_race(self, attempt: int) -> None:
+            waits.append(("race", attempt))
+
+        def wait_after_outage(self, attempt: int) -> float:
+            waits.append(("outage", attempt))
+            return 0.0
+
+    table = Table(["race", "away", "race", "away", "ok"])
+    commit_fenced(table, StagedFiles("x"), "g", SPANS, Counting(random.Random(1)), NOW)  # noqa: S311 - jitter
+    assert waits == [("race", 1), ("outage", 1), ("race", 2), ("outage", 2)]
+
+
 def test_lost_race_on_the_same_partition_is_refused(backoff: RetryBackoff) -> None:
     """An unexpected offset refuses the commit."""
     table = Table(["race"])

@@ -45,6 +45,30 @@ def test_clip_and_skip(found: list[OffsetGap], committed: int) -> None:
     assert following not in offsets(tuple(found))
 
 
+@given(st.lists(gaps), st.lists(gaps))
+def test_later_gaps_add_to_earlier_ones(first: list[OffsetGap], second: list[OffsetGap]) -> None:
+    """A table forgets no gap when another one is recorded."""
+    known = TableGaps().with_group_gaps("lake", {P: first}).with_group_gaps("lake", {P: second})
+    assert offsets(known.missing_offsets("lake", P).ranges) == offsets((*first, *second))
+
+
+def test_a_gap_ends_before_its_next_offset() -> None:
+    """The offset behind a gap is in the table, and adjacent gaps are one."""
+    before, after = OffsetGap(3, 7), OffsetGap(7, 9)
+    assert clip_gaps((before, after), 7) == (after,)
+    assert merge_gaps((after, before)) == (OffsetGap(3, 9),)
+    assert (skip_gaps((before,), 2), skip_gaps((before,), 6), skip_gaps((before,), 7)) == (2, 7, 7)
+    assert skip_gaps((before,), None) is None
+
+
+@pytest.mark.parametrize("ranges", ["[[5,5]]", "[[5,4]]", "[[1,4],[4,6]]", "[[7,8],[1,2]]", "[[1,5],[3,6]]"])
+def test_ranges_that_no_writer_records_are_an_error(ranges: str) -> None:
+    """Empty, adjacent, overlapping or descending ranges were changed by hand."""
+    text = f'{{"v":1,"groups":{{"g":{{"t":{{"0":{{"ranges":{ranges},"older":0}}}}}}}}}}'
+    with pytest.raises(CommittedOffsetsLostError):
+        TableGaps.decode(text, "lake.orders")
+
+
 def test_newest_ranges_are_kept_and_older_ones_counted() -> None:
     """The number of ranges is limited, and the offset count stays exact."""
     known = MissingOffsets()

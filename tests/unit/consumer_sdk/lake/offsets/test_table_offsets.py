@@ -24,6 +24,14 @@ def test_codec_round_trip(before: CommittedOffsets) -> None:
     assert CommittedOffsets.decode(before.encode(), "t") == before
 
 
+def test_the_largest_offset_is_kafkas() -> None:
+    """An int64; a larger one was written by hand."""
+    text = CommittedOffsets({"g": {A: 2**63 - 1}}).encode()
+    assert CommittedOffsets.decode(text, "t").next_offset("g", A) == 2**63 - 1
+    with pytest.raises(CommittedOffsetsLostError):
+        CommittedOffsets.decode(text.replace(str(2**63 - 1), str(2**63)), "t")
+
+
 @given(committed_offsets, st.dictionaries(partitions, st.tuples(offsets, st.integers(1, 1000))))
 def test_offsets_only_advance_and_none_is_dropped(
     before: CommittedOffsets, spans_by_partition: dict[TopicPartition, tuple[int, int]]
