@@ -53,7 +53,9 @@ ICEBERG_TABLE_DEFAULTS: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
     # zstd's level 3, Parquet's default, takes three times the CPU of level 1 and gains little on
-    # JSON; compaction may compress further
+    # JSON; compaction may compress further. Both: a REST catalog need not add Iceberg's default codec,
+    # and writers would take gzip, which refuses the level
+    "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
 }
 
