@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 from typing import Final
 
 import numpy as np
@@ -30,6 +30,11 @@ class OwnedPartitions:
             tuple(len(numbers) for _, numbers in entries),
             np.array(list(numbers), dtype=np.int32),
         )
+
+    def list_partitions(self) -> list[TopicPartition]:
+        """Return the partitions by name, in the member's order; slow for many partitions."""
+        names = chain.from_iterable(map(repeat, self.topics, self.counts))
+        return list(map(TopicPartition, names, self.number.tolist()))
 
     def numbers_of_topic(self, topic: str) -> IntArray:
         """Return the partition numbers of one topic, in the member's order."""

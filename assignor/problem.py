@@ -5,15 +5,17 @@ matter. A draining member is not numbered. If all members drain and none may be 
 not draining.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
 from trimtab.assignor.load_arrays import align_deviations, align_lags, align_write_rates
 from trimtab.assignor.model import (
+    GREATEST_CAPACITY,
+    LEAST_CAPACITY,
     UNASSIGNED,
     BoolArray,
     ConsumerGroup,
@@ -25,10 +27,13 @@ from trimtab.assignor.model import (
     PlacementPolicy,
     RateForecast,
     TopicPartition,
+    is_valid_capacity,
 )
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.racks.replica_racks import ReplicaRacks, build_rack_topology
 from trimtab.common.errors import InvalidProblemError
+
+LEAST_HEADROOM: Final = 1e-6  # as for the least capacity, which it multiplies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,15 +138,17 @@ def _check_inputs(members: Sequence[Member], policy: PlacementPolicy) -> None:
         raise InvalidProblemError(f"member {twice!r} is there twice; member ids must differ")
     for member in members:
         if member.capacity is not None:
-            _check_positive(f"capacity of member {member.id!r}", member.capacity)
-    _check_positive("capacity of the policy", policy.capacity)
-    if not 0 < policy.headroom <= 1:
+            _check_capacity(f"capacity of member {member.id!r}", member.capacity)
+    _check_capacity("capacity of the policy", policy.capacity)
+    if not LEAST_HEADROOM <= policy.headroom <= 1:
         raise InvalidProblemError(f"headroom {policy.headroom} must be above 0 and at most 1")
 
 
-def _check_positive(label: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidProblemError(f"{label} is {value} bytes/s; it must be a finite number above 0")
+def _check_capacity(label: str, value: float) -> None:
+    if not is_valid_capacity(value):
+        raise InvalidProblemError(
+            f"{label} is {value} bytes/s; it must be from {LEAST_CAPACITY:g} to {GREATEST_CAPACITY:g}"
+        )
 
 
 def _select_eligible(members: Sequence[Member], *, open_mode: bool) -> IntArray:

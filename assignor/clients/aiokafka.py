@@ -27,6 +27,8 @@ from trimtab.assignor.clients.leader_plugin import (
     lead_group,
     log_round,
     parse_own_policy,
+    read_view,
+    report_round,
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
@@ -89,9 +91,11 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
         """Lead a rebalance and return each member's encoded assignment, the whole target."""
         subscriptions = {m: _convert_subscription(m, metadata) for m, metadata in members.items()}
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(subscriptions)}
-        view = replace(cls._view_provider[0](), load_replica_racks=partial(_load_replica_racks, cluster))
+        view = replace(
+            read_view(cls._view_provider[0]), load_replica_racks=partial(_load_replica_racks, cluster)
+        )
         outcome = lead_group(subscriptions, counts, frozenset(counts), view, cls._policy)
-        log_round(outcome)
+        report_round(log_round, outcome)
         return outcome.encode(eager=True)
 
 

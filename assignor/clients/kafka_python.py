@@ -30,6 +30,8 @@ from trimtab.assignor.clients.leader_plugin import (
     lead_group,
     log_round,
     parse_own_policy,
+    read_view,
+    report_round,
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, TopicPartition
@@ -91,6 +93,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         # The SDK, which owns its consumer, sets a function that needs no search of the call stack.
         self.read_subscription: Callable[[], ConsumerSubscription | None] = _read_calling_consumer
         self._last_assigned = ConsumerSubscription()
+        self.fault = ""  # why the leader did not follow its plan, or its heuristic, in the last round
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Return the cooperative protocol only (KIP-429)."""
@@ -121,6 +124,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         owned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in assignment.partitions())
         self._last_assigned = ConsumerSubscription(owned, generation)
         placement = decode_assignment_data(assignment.user_data)
+        self.fault = placement.fault
         self._data = replace(
             self._data, decision_fingerprint=placement.decision_fingerprint, promised=placement.promised
         )
@@ -134,9 +138,9 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         counts = {t: cluster.partitions_for_topic(t) for t in subscribed_topics(members)}
         subscription = self.read_subscription()
         own_topics = frozenset(counts) if subscription is None else subscription.topics
-        view = replace(self._view(), load_replica_racks=partial(_load_replica_racks, cluster))
+        view = replace(read_view(self._view), load_replica_racks=partial(_load_replica_racks, cluster))
         outcome = lead_group(members, counts, own_topics, view, self._policy)
-        self._on_round(outcome)
+        report_round(self._on_round, outcome)
         return outcome.encode()
 
 
@@ -144,7 +148,9 @@ def _convert_subscription(metadata: Any) -> MemberSubscription:
     return MemberSubscription(
         topics=tuple(metadata.topics),
         user_data=metadata.user_data,
-        owned=OwnedPartitions.from_grouped((e.topic, e.partitions) for e in metadata.owned_partitions or ()),
+        owned=OwnedPartitions.from_grouped(
+            (e.topic, e.partitions or ()) for e in metadata.owned_partitions or ()
+        ),
         generation=metadata.generation_id,
         rack=metadata.rack_id,
     )

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from trimtab.assignor.heuristics import registry
-from trimtab.assignor.model import PlacementPolicy
+from trimtab.assignor.model import GREATEST_CAPACITY, LEAST_CAPACITY, Load, PlacementPolicy, is_valid_capacity
 from trimtab.assignor.move_reasons import DecidedMoves, list_plan_notes
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
@@ -33,8 +33,10 @@ def parse_own_policy(heuristic: str, capacity: str | float | None) -> tuple[Plac
     if capacity is None:
         return PlacementPolicy(heuristic=heuristic), None
     rate = parse_rate(capacity, "capacity")
-    if rate <= 0:
-        raise SettingError(f"capacity: {capacity!r} must be above 0")
+    if not is_valid_capacity(rate):
+        raise SettingError(
+            f"capacity: {capacity!r} must be above 0: from {LEAST_CAPACITY:g} to {GREATEST_CAPACITY:g} B/s"
+        )
     return PlacementPolicy(heuristic=heuristic, capacity=rate), rate
 
 
@@ -54,6 +56,23 @@ def decode_subscriptions(raw: Mapping[str, bytes]) -> dict[str, MemberSubscripti
 def subscribed_topics(subscriptions: Mapping[str, MemberSubscription]) -> frozenset[str]:
     """Return the topics of all subscriptions."""
     return frozenset(chain.from_iterable({s.topics for s in subscriptions.values()}))
+
+
+def read_view(view: Callable[[], LeaderView]) -> LeaderView:
+    """Return the leader's view; without load and plan if the application's function fails."""
+    try:
+        return view()
+    except Exception:  # an error would end one leader after the other
+        log.exception("the leader's view failed; deciding without load and plan")
+        return LeaderView(Load())
+
+
+def report_round(on_round: Callable[[RebalanceRound], None], outcome: RebalanceRound) -> None:
+    """Call the application's function; log its error."""
+    try:
+        on_round(outcome)
+    except Exception:  # as in `read_view`
+        log.exception("reporting decision %s failed", outcome.decision_fingerprint)
 
 
 def lead_group(
@@ -91,7 +110,8 @@ def index_partitions(
     # The leader requests metadata of all subscribed topics; their arrival starts a rebalance.
     pending = {t for t, numbers in partition_numbers.items() if numbers is None and t not in own_topics}
     for topic in pending:
-        known[topic] = np.concatenate([s.owned.numbers_of_topic(topic) for s in subscriptions.values()])
+        claimed = np.concatenate([s.owned.numbers_of_topic(topic) for s in subscriptions.values()])
+        known[topic] = claimed[claimed >= 0]
     return PartitionIndex.from_numbers(known)
 
 
@@ -131,6 +151,8 @@ def decode_assignment_data(user_data: bytes | None) -> AssignmentUserData:
 def log_round(outcome: RebalanceRound) -> None:
     """Log a new decision: its notes and its largest moves with reasons (at DEBUG all moves)."""
     decision = outcome.placement_decision
+    if outcome.fault and (decision or not outcome.decision_fingerprint):  # once, not when it is completed
+        log.warning("decision failed: %s", outcome.fault)
     if decision is None:
         return
     moves = DecidedMoves(decision)

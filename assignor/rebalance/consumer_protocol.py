@@ -42,13 +42,26 @@ class MemberSubscription:
     rack: str | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReceivedAssignment:
+    """The assignment in a member's SyncGroup response."""
+
+    owned: OwnedPartitions
+    user_data: bytes | None
+
+
 def decode_subscription(data: bytes) -> MemberSubscription:
     """Decode a ConsumerProtocolSubscription of any version. Raises InvalidPayloadError."""
     return SubscriptionDecoder().decode(data)
 
 
+def decode_assignment(data: bytes) -> ReceivedAssignment:
+    """Decode a ConsumerProtocolAssignment of any version. Raises InvalidPayloadError."""
+    return SubscriptionDecoder().decode_assignment(data)
+
+
 class SubscriptionDecoder:
-    """Decodes the subscriptions of one group; a truncated value is an error."""
+    """Decodes the subscriptions and assignments of one group; a truncated value is an error."""
 
     # Members of a group mostly subscribe to the same topics: their names are decoded once.
     def __init__(self) -> None:
@@ -62,6 +75,14 @@ class SubscriptionDecoder:
             return self._decode_fields(data)
         except (error, ValueError) as fault:
             raise InvalidPayloadError(f"subscription is malformed: {fault}: {data[:80]!r}") from fault
+
+    def decode_assignment(self, data: bytes) -> ReceivedAssignment:
+        """Decode a ConsumerProtocolAssignment of any version. Raises InvalidPayloadError."""
+        try:
+            owned, at = self._read_owned(data, 2)
+            return ReceivedAssignment(owned, _read_bytes(data, at)[0])
+        except (error, ValueError) as fault:
+            raise InvalidPayloadError(f"assignment is malformed: {fault}: {data[:80]!r}") from fault
 
     def _decode_fields(self, data: bytes) -> MemberSubscription:
         (version,) = _INT16.unpack_from(data)

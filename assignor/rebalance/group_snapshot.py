@@ -45,9 +45,12 @@ class GroupSnapshot:
             for name, topics, data in zip(self.member_ids, self.topics, self.user_data, strict=True)
         )
 
-    def index_promised(self) -> IntArray:
-        """Return the member that each partition is promised to (P,), or UNASSIGNED."""
-        promised = [OwnedPartitions.from_grouped(data.promised) for data in self.user_data]
+    def index_promised(self, fingerprint: str) -> IntArray:
+        """Return the member that a decision has promised each partition to (P,), or UNASSIGNED."""
+        promised = [
+            OwnedPartitions.from_grouped(data.promised if data.decision_fingerprint == fingerprint else ())
+            for data in self.user_data
+        ]
         member, partition = self.partition_index.locate_owned(promised)
         return index_owners(member, partition, len(self.partition_index))
 

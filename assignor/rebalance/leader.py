@@ -4,14 +4,19 @@
    partitions and the policy. Changed write rates are no cause; neither is the leave of a drained
    member.
 2. One cause has one decision. Further rounds with the same cause, such as the second round of a
-   cooperative move or a forced rejoin, complete the decision and move nothing else.
+   cooperative move or a forced rejoin, complete the decision and move nothing else. A member that
+   repeats no decision, or another one, does not prevent that.
+3. A round never fails: an error would end the leader, then its successor, and so the group. If the
+   plan cannot be carried out the leader's own heuristic decides in its stead; if that fails the owners
+   keep their partitions and the others are spread by count. Each round tries the plan again.
 
 From the claims to the encoded assignments all steps work on arrays: only logged moves have names.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -36,6 +41,8 @@ from trimtab.assignor.rebalance.group_snapshot import GroupSnapshot, compute_dec
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, group_by_topic
 from trimtab.common.control_topics.plan import GroupPlan
 
+MAX_FAULT_CHARACTERS: Final = 300  # of each text in every member's user data
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderView:
@@ -55,7 +62,9 @@ class RebalanceRound:
     target: IntArray  # (P,) member of each partition, or UNASSIGNED
     assigned_now: BoolArray  # (P,) assigned in this round; the rest of the target is promised
     decision_fingerprint: str
-    placement_decision: PlacementDecision | None = None  # None: completes an earlier decision
+    # None: completes an earlier decision, or keeps the owners
+    placement_decision: PlacementDecision | None = None
+    fault: str = ""  # why the plan, or the leader's own heuristic, could not decide
 
     @property
     def is_new_decision(self) -> bool:
@@ -80,7 +89,7 @@ class RebalanceRound:
         """
         promised = {} if eager else self._promised_by_member()
         # Most members are promised nothing: encode their user data once.
-        plain = AssignmentUserData(self.decision_fingerprint, round_follows=bool(promised))
+        plain = AssignmentUserData(self.decision_fingerprint, (), bool(promised), self.fault)
         user_data = [plain.encode()] * len(self.snapshot.member_ids)
         for member, partitions in promised.items():
             user_data[member] = replace(plain, promised=group_by_topic(partitions)).encode()
@@ -100,32 +109,89 @@ def assign_round(
 ) -> RebalanceRound:
     """Decide, or complete the decision in force, and withhold moving partitions (KIP-429).
 
-    `default_policy` applies without a plan. Raises InvalidProblemError, UnknownHeuristicError,
-    BrokenHeuristicError.
+    `default_policy` applies without a plan. Raises nothing (rule 3).
     """
-    members = snapshot.resolve_members(view.plan)
-    plan = view.plan
-    policy = default_policy
+    ownership = resolve_ownership(snapshot.claims, len(snapshot.partition_index))
+    faults: list[str] = []
+    for attempt in _list_attempts(view.plan, default_policy):
+        try:
+            outcome = _assign_by_policy(snapshot, ownership, view, attempt)
+        except Exception as error:  # noqa: BLE001 - a heuristic, or a value in the plan, may raise anything
+            faults.append(f"{attempt.name}: {error}")
+        else:
+            return replace(outcome, fault=_describe_faults(faults, attempt.name))
+    target = keep_owners(snapshot, ownership)
+    now = withhold_moving_partitions(target, ownership)
+    return RebalanceRound(snapshot, target, now, "", fault=_describe_faults(faults, "keeping owners"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A way to decide a round."""
+
+    name: str
+    plan: GroupPlan | None
+    policy: PlacementPolicy
+
+
+def _list_attempts(plan: GroupPlan | None, default_policy: PlacementPolicy) -> Iterator[_Attempt]:
+    own = default_policy.heuristic
     if plan is not None:
         policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
-    decision = compute_decision_fingerprint(members, snapshot.partition_index, view.plan, policy)
-    ownership = resolve_ownership(snapshot.claims, len(snapshot.partition_index))
-    # A leader keeps no memory, since another member may lead the next round: members repeat the digest.
-    if all(data.decision_fingerprint == decision for data in snapshot.user_data):
-        target = _complete_decision(snapshot, ownership)
-        if target is not None:
-            return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision)
-    group = IndexedGroup(members, snapshot.partition_index, ownership.owner)
+        yield _Attempt(f"plan {plan.epoch}", plan, policy)
+        if plan.heuristic != own:
+            yield _Attempt(f"plan {plan.epoch} with {own}", plan, replace(policy, heuristic=own))
+    yield _Attempt(f"{own} without a plan", None, default_policy)
+
+
+def _describe_faults(faults: Sequence[str], instead: str) -> str:
+    """Return what failed and what decided instead; empty if nothing failed."""
+    if not faults:
+        return ""
+    shown = "; ".join(fault[:MAX_FAULT_CHARACTERS] for fault in faults)
+    text = f"{shown}; decided instead by {instead}"
+    return text.encode(errors="replace").decode()  # a plan may hold "\ud800", which no member reads
+
+
+def _assign_by_policy(
+    snapshot: GroupSnapshot, ownership: Ownership, view: LeaderView, attempt: _Attempt
+) -> RebalanceRound:
+    members = snapshot.resolve_members(attempt.plan)
+    index, policy = snapshot.partition_index, attempt.policy
+    decision = compute_decision_fingerprint(members, index, attempt.plan, policy)
+    target = _complete_decision(snapshot, ownership, decision)
+    if target is not None:
+        return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision)
+    group = IndexedGroup(members, index, ownership.owner)
     decided = decide_placement(group, view.load, policy, view.load_replica_racks)
-    target = np.full(len(snapshot.partition_index), UNASSIGNED, dtype=np.int32)
+    target = np.full(len(index), UNASSIGNED, dtype=np.int32)
     target[decided.indexed.item] = decided.target
     return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision, decided)
 
 
-def _complete_decision(snapshot: GroupSnapshot, ownership: Ownership) -> IntArray | None:
-    promised_to = snapshot.index_promised()
+def _complete_decision(snapshot: GroupSnapshot, ownership: Ownership, decision: str) -> IntArray | None:
+    # A leader keeps no memory, since another member may lead the next round: members repeat the digest.
+    if all(data.decision_fingerprint != decision for data in snapshot.user_data):
+        return None
+    promised_to = snapshot.index_promised(decision)
     target = np.where(promised_to != UNASSIGNED, promised_to, ownership.owner)
     if (target == UNASSIGNED).any():
         return None  # a member that was promised something has lost its user data: decide again
     reads = snapshot.index_subscriptions()[snapshot.partition_index.topic, target]
     return target if reads.all() else None
+
+
+def keep_owners(snapshot: GroupSnapshot, ownership: Ownership) -> IntArray:
+    """Return each partition's owner (P,) if it subscribes, else the subscriber with the fewest."""
+    topic, reads = snapshot.partition_index.topic, snapshot.index_subscriptions()
+    target = ownership.owner.copy()
+    owned = np.flatnonzero(target != UNASSIGNED)
+    target[owned[~reads[topic[owned], target[owned]]]] = UNASSIGNED
+    count = np.bincount(target[target != UNASSIGNED], minlength=len(snapshot.member_ids))
+    readers = [np.flatnonzero(row) for row in reads]
+    for item in np.flatnonzero(target == UNASSIGNED).tolist():
+        candidates = readers[topic[item]]
+        if candidates.size:
+            target[item] = candidates[count[candidates].argmin()]
+            count[target[item]] += 1
+    return target

@@ -1,20 +1,26 @@
 """User data of the group protocol, as versioned JSON.
 
 A member sends `MemberUserData` with each JoinGroup, the leader `AssignmentUserData` with each
-assignment. Unknown fields of a newer version are ignored.
+assignment. Unknown fields of a newer version are ignored. Anything else raises `InvalidPayloadError`:
+a member, which needs no more than Read on the group, must not end its leader, nor a leader the members.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.model import TopicPartition, is_valid_capacity
 from trimtab.common.errors import InvalidPayloadError
 
 USER_DATA_VERSION: Final = 1
-_INT32_RANGE: Final = range(-(2**31), 2**31)
+MAX_USER_DATA_BYTES: Final = 4 * 2**20  # five times what a member of 100,000 partitions needs
+MAX_TEXT_BYTES: Final = 2**15 - 1  # of any string in Kafka's protocol
+_PARTITION_NUMBERS: Final = range(2**31)
+_GENERATIONS: Final = range(-(2**31), 2**31)
+_SHOWN_CHARACTERS: Final = 80  # of a value in an error
 
 # Partitions as ((topic, (number, …)), …), sorted and without repeats.
 PartitionsByTopic: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
@@ -37,10 +43,10 @@ class MemberUserData:
         """Return the encoded user data."""
         return _dump_versioned(
             capacity=self.capacity,
-            instance=self.instance,
+            instance=self.instance or None,
             draining=self.draining,
             rack=self.rack,
-            decision=self.decision_fingerprint,
+            decision=self.decision_fingerprint or None,
             promised=dict(self.promised),
             owned=dict(self.owned),
             generation=self.generation,
@@ -50,19 +56,16 @@ class MemberUserData:
     def decode(cls, data: bytes | None) -> "MemberUserData":
         """Decode a subscription's user data, if any. Raises InvalidPayloadError."""
         body = _load_versioned(data)  # of another assignor, in a rolling upgrade: none, so the defaults
-        try:
-            return cls(
-                capacity=None if body.get("capacity") is None else float(body["capacity"]),
-                instance=str(body.get("instance", "")),
-                draining=bool(body.get("draining", False)),
-                rack=None if body.get("rack") is None else str(body["rack"]),
-                decision_fingerprint=str(body.get("decision", "")),
-                promised=_parse_partitions(body.get("promised", {})),
-                owned=_parse_partitions(body.get("owned", {})),
-                generation=int(body.get("generation", -1)),
-            )
-        except (TypeError, ValueError, AttributeError) as error:
-            raise InvalidPayloadError(f"member user data is malformed: {error}") from error
+        return cls(
+            capacity=_parse_capacity(body),
+            instance=_parse_text(body, "instance") or "",
+            draining=_parse_flag(body, "draining"),
+            rack=_parse_text(body, "rack"),
+            decision_fingerprint=_parse_text(body, "decision") or "",
+            promised=_parse_partitions(body, "promised"),
+            owned=_parse_partitions(body, "owned"),
+            generation=_parse_integer("generation", body.get("generation", -1), _GENERATIONS),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +75,25 @@ class AssignmentUserData:
     decision_fingerprint: str = ""
     promised: PartitionsByTopic = ()
     round_follows: bool = False  # some member has promised partitions: heartbeat more often until then
+    fault: str = ""  # why the leader could not carry out the plan, or its own heuristic
 
     def encode(self) -> bytes:
         """Return the encoded user data."""
+        fault = {"fault": self.fault} if self.fault else {}
         return _dump_versioned(
-            decision=self.decision_fingerprint, promised=dict(self.promised), more=self.round_follows
+            decision=self.decision_fingerprint, promised=dict(self.promised), more=self.round_follows, **fault
         )
 
     @classmethod
     def decode(cls, data: bytes | None) -> "AssignmentUserData":
         """Decode an assignment's user data. Raises InvalidPayloadError."""
         body = _load_versioned(data)
-        try:
-            return cls(
-                decision_fingerprint=str(body.get("decision", "")),
-                promised=_parse_partitions(body.get("promised", {})),
-                round_follows=bool(body.get("more", False)),
-            )
-        except (TypeError, ValueError, AttributeError) as error:
-            raise InvalidPayloadError(f"assignment user data is malformed: {error}") from error
+        return cls(
+            decision_fingerprint=_parse_text(body, "decision") or "",
+            promised=_parse_partitions(body, "promised"),
+            round_follows=_parse_flag(body, "more"),
+            fault=_parse_text(body, "fault") or "",
+        )
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> PartitionsByTopic:
@@ -101,17 +104,52 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> PartitionsByTopic:
     return tuple((topic, tuple(numbers)) for topic, numbers in grouped.items())
 
 
-def _parse_partitions(grouped: Mapping[str, Sequence[int]]) -> PartitionsByTopic:
+def _parse_capacity(body: Mapping[str, Any]) -> float | None:
+    value = body.get("capacity")
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not is_valid_capacity(value):
+        raise _refuse("capacity", value)
+    return float(value)
+
+
+def _parse_text(body: Mapping[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    with suppress(UnicodeEncodeError):  # "\ud800" is JSON, but no log and no request can write it
+        if isinstance(value, str) and len(value.encode()) <= MAX_TEXT_BYTES:
+            return value
+    raise _refuse(name, value)
+
+
+def _parse_flag(body: Mapping[str, Any], name: str) -> bool:
+    value = body.get(name, False)
+    if not isinstance(value, bool):
+        raise _refuse(name, value)
+    return value
+
+
+def _parse_partitions(body: Mapping[str, Any], name: str) -> PartitionsByTopic:
+    grouped = body.get(name, {})
+    if not isinstance(grouped, dict) or not all(isinstance(numbers, list) for numbers in grouped.values()):
+        raise _refuse(name, grouped)
     return tuple(
-        (topic, tuple(sorted(set(map(_parse_number, numbers))))) for topic, numbers in sorted(grouped.items())
+        (topic, tuple(sorted({_parse_integer(name, n, _PARTITION_NUMBERS) for n in numbers})))
+        for topic, numbers in sorted(grouped.items())
     )
 
 
-def _parse_number(value: Any) -> int:
-    number = int(value)
-    if number not in _INT32_RANGE:  # numpy would raise an OverflowError in the leader's thread
-        raise ValueError(f"{number} is not a partition number")
-    return number
+def _parse_integer(name: str, value: Any, allowed: range) -> int:
+    if type(value) is not int or value not in allowed:  # True is an int, too; numpy takes 32 bits
+        raise _refuse(name, value)
+    return value
+
+
+def _refuse(name: str, value: Any) -> InvalidPayloadError:
+    # the repr of a deep list could exceed the recursion limit that the list did not
+    shown = type(value).__name__ if isinstance(value, dict | list) else repr(value)[:_SHOWN_CHARACTERS]
+    return InvalidPayloadError(f"user data is malformed: {name} is {shown}")
 
 
 def _dump_versioned(**body: Any) -> bytes:
@@ -121,10 +159,12 @@ def _dump_versioned(**body: Any) -> bytes:
 def _load_versioned(data: bytes | None) -> dict[str, Any]:
     if not data:
         return {}
+    if len(data) > MAX_USER_DATA_BYTES:
+        raise InvalidPayloadError(f"user data has {len(data)} bytes; {MAX_USER_DATA_BYTES} are read")
     try:
         body = json.loads(data)
-    except ValueError as error:
-        raise InvalidPayloadError(f"user data is not JSON: {data[:80]!r}") from error
-    if not isinstance(body, dict) or not isinstance(body.get("v"), int):
-        raise InvalidPayloadError(f"user data has no version: {data[:80]!r}")
+    except (ValueError, RecursionError) as error:  # json recurses into "[[[[…"
+        raise InvalidPayloadError(f"user data is not JSON: {data[:_SHOWN_CHARACTERS]!r}") from error
+    if not isinstance(body, dict) or type(body.get("v")) is not int:
+        raise InvalidPayloadError(f"user data has no version: {data[:_SHOWN_CHARACTERS]!r}")
     return body

@@ -55,6 +55,10 @@ class ClusterQueries:
         plan = self._member.plan if self._member else None
         return plan.batch_max_age_s if plan else None
 
+    def decision_fault(self) -> str:
+        """Return why the plan or the leader's heuristic could not decide the last rebalance; else ""."""
+        return self._member.decision_fault if self._member else ""
+
     def offsets_for_times(
         self, partitions: Sequence[RawPartition], timeout: float = 10
     ) -> list[RawPartition]:

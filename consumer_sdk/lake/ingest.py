@@ -142,6 +142,7 @@ def run_ingest(
         # Closed before the consumer, which keeps its partitions until the last flush is committed.
         LakeWriter(consumer, config.lake, lake=lake, clock=clock, metrics=metrics) as writer,
     ):
+        metrics.watch_leader(consumer.decision_fault)
         if config.metrics_address is not None:
             access = config.metrics_access
             host, port = config.metrics_address

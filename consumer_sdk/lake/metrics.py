@@ -4,14 +4,14 @@
 without a timestamp does not count. All methods are thread-safe.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -93,6 +93,15 @@ class LakeMetrics:
             FRESHNESS_BUCKETS_S,
         )
         self.registry.register(self._freshness)
+        self._leader_fallback = Gauge(
+            "trimtab_leader_fallback",
+            "1 if the last rebalance could not be decided by the plan, or by the leader's heuristic",
+            registry=self.registry,
+        )
+
+    def watch_leader(self, read_fault: Callable[[], str]) -> None:
+        """Export whether `read_fault` returns the fault of the last rebalance."""
+        self._leader_fallback.set_function(lambda: float(bool(read_fault())))
 
     def count_written(self, table: str, rows: int, size: int) -> None:
         """Count rows and bytes added to a table."""

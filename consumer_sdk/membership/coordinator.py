@@ -2,11 +2,13 @@
 
 kafka-python's public interface cannot start a rebalance, join without fetching, report when the
 coordinator last answered, hand the leader the raw subscriptions, shorten the heartbeat interval
-before the second round of a move, or report a fenced `group.instance.id`.
+before the second round of a move, or report a fenced `group.instance.id`. Another member's odd topics
+end its leader, and a leader's odd assignment ends its members.
 """
 
 # ruff: noqa: SLF001 - the reason is the module's docstring
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
@@ -25,12 +27,13 @@ from kafka.errors import (
     KafkaError,
     TopicAuthorizationFailedError,
 )
-from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 from kafka.util import (
     Timer,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
     WeakMethod,
+    ensure_valid_topic_name,
 )
 
 from trimtab.assignor.clients.kafka_python import ConsumerSubscription, read_consumer_subscription
@@ -40,9 +43,14 @@ from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
+log = logging.getLogger("trimtab.consumer_sdk")
+
 COORDINATOR_LOOKUP_TIMEOUT_MS: Final = 5_000  # of a commit that has to find the group's coordinator first
 FIRST_HEARTBEAT_MS: Final = 10  # after a join: the shortest time that a revocation takes
 HEARTBEAT_INTERVAL_GROWTH: Final = 1.3  # per heartbeat, until heartbeat.interval.ms is reached
+EMPTY_ASSIGNMENT: Final = ConsumerProtocolAssignment(
+    version=0, assigned_partitions=[], user_data=b""
+).encode()
 LEAVE_TIMEOUT_MS: Final = 2_000  # without an answer the session timeout removes the member
 
 # Heartbeats by the clock of the lease: by time.monotonic, one sent before a suspension of the machine
@@ -152,10 +160,46 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         if protocol != self._raw_protocol:
             return super()._perform_assignment(leader_id, protocol, members)  # pyright: ignore[reportAttributeAccessIssue]
         subscriptions = decode_subscriptions({m.member_id: bytes(m.metadata) for m in members})
-        topics = sorted(subscribed_topics(subscriptions))
+        topics = sorted(filter(_is_topic_name, subscribed_topics(subscriptions)))
         metadata = ConsumerProtocolSubscription(version=0, topics=topics, user_data=b"").encode()
         everyone = [RawSubscriptions(subscriptions, metadata)]
         return super()._perform_assignment(leader_id, protocol, everyone)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _handle_metadata_update(self, cluster: Any) -> None:
+        # kafka-python ignores an update with a denied topic, so that new partitions remain unknown. A
+        # leader asks for the topics of all members: another member's must not do that.
+        denied, cluster.unauthorized_topics = cluster.unauthorized_topics, set()
+        try:
+            super()._handle_metadata_update(cluster)  # pyright: ignore[reportAttributeAccessIssue]
+        finally:
+            cluster.unauthorized_topics = denied  # `find_missing_topics` reports this member's own
+
+    async def _on_join_complete_async(
+        self, generation: int, member_id: str, protocol: str, assignment: bytes
+    ) -> None:
+        # kafka-python ends with a decoding error; a hostile leader would end all members.
+        if not is_readable_assignment(assignment):
+            text = "the leader's assignment is unreadable: %r; reading nothing until the next rebalance"
+            log.warning(text, bytes(assignment[:80]))
+            assignment = EMPTY_ASSIGNMENT
+        await super()._on_join_complete_async(generation, member_id, protocol, assignment)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _is_topic_name(name: str) -> bool:
+    try:
+        ensure_valid_topic_name(name)
+    except ValueError:  # kafka-python raises it in the leader if any member subscribes to such a name
+        return False
+    return True
+
+
+def is_readable_assignment(data: bytes) -> bool:
+    """Return whether kafka-python can decode the bytes of an assignment."""
+    try:
+        ConsumerProtocolAssignment.decode(data).partitions()
+    except Exception:  # noqa: BLE001 - struct.error, TypeError, ValueError and more, by what is wrong
+        return False
+    return True
 
 
 def create_member_client(

@@ -251,6 +251,11 @@ class GroupMember:
         """The plan in force; None without one, or before it has been read."""
         return self._control_topics.plan
 
+    @property
+    def decision_fault(self) -> str:
+        """Why the plan or the leader's heuristic could not decide the last rebalance; empty if it did."""
+        return self._assignor.fault
+
     def _follow_plan(self) -> None:
         plan = self._control_topics.plan
         if plan is None:

@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, KafkaException, admin
 from confluent_kafka import KafkaError as KafkaErrors
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
@@ -338,10 +337,15 @@ def _get_error_code(error: KafkaException) -> int | None:
 
 
 def _parse_member(member: Any, decoder: SubscriptionDecoder) -> ObservedMember:
-    assigned = ConsumerProtocolAssignment.decode(member.assignment) if member.assignment else None
-    topics = () if assigned is None else assigned.assigned_partitions
-    owned = frozenset(TopicPartition(t.topic, p) for t in topics for p in t.partitions)
+    owned = _parse_owned(member.assignment, decoder)
     return ObservedMember(member.id, member.client_id, owned, _parse_member_rack(member.metadata, decoder))
+
+
+def _parse_owned(assignment: bytes | None, decoder: SubscriptionDecoder) -> frozenset[TopicPartition]:
+    try:
+        return frozenset(decoder.decode_assignment(assignment or b"").owned.list_partitions())
+    except InvalidPayloadError:
+        return frozenset()  # the group is rebalancing, or its leader uses another protocol
 
 
 def _parse_member_rack(metadata: bytes | None, decoder: SubscriptionDecoder) -> str | None:

@@ -257,6 +257,7 @@ class BrokerChecks:
             protocol, members = self._fetch_members()
         except KafkaException:
             return  # reported by the check of the group
+        yield from checks.check_members(protocol, members)
         leaders = self._brokers.fetch_cluster_metadata().leaders
         yield checks.check_plan_followed(plan, protocol, members, leaders, now)
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-
-from trimtab.assignor.clients.leader_plugin import decode_subscriptions, subscribed_topics
+from trimtab.assignor.clients.leader_plugin import decode_member_data, decode_subscriptions, subscribed_topics
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder, decode_assignment
 from trimtab.assignor.rebalance.group_snapshot import (
     compute_decision_fingerprint,
     snapshot_from_subscriptions,
@@ -177,15 +176,11 @@ def check_plan_followed(
 ) -> Finding:
     """Check whether the members' assignment was computed from the current plan."""
     check = PLAN_FOLLOWED_CHECK
-    finding = _check_prerequisites(plan, protocol, members)
+    finding = _check_prerequisites(plan, protocol, members) or _check_faults(members)
     if finding is not None or plan is None:
         return finding or noted(check, "no plan exists")
-    try:
-        decisions = _decode_fingerprints(members)
-        expected = _compute_fingerprint(plan, members, partitions)
-    except InvalidPayloadError as error:
-        return failed(check, f"unreadable member metadata: {error}", "upgrade trimtab on this machine")
-    if decisions == {expected}:
+    decisions = {decision.decision_fingerprint for decision in _decode_decisions(members)}
+    if decisions == {_compute_fingerprint(plan, members, partitions)}:
         return passed(check, f"all {len(members)} members have the assignment of epoch {plan.epoch}")
     if now - plan.time < PLAN_PROPAGATION_S:
         return noted(check, f"epoch {plan.epoch} is new; run the doctor again in {PLAN_PROPAGATION_S:.0f} s")
@@ -195,6 +190,19 @@ def check_plan_followed(
         "set the consumers' trimtab.plan.topic to the sidecar's plan-topic and grant them Read on it; "
         "if the group is rebalancing, run the doctor again",
     )
+
+
+def check_members(protocol: str, members: Mapping[str, MemberMetadata]) -> Iterable[Finding]:
+    """Check whether a leader can read each member's subscription and user data."""
+    if protocol != ASSIGNOR_NAME:
+        return
+    decoder = SubscriptionDecoder()
+    for name, member in sorted(members.items()):
+        try:
+            MemberUserData.decode(decoder.decode(member.subscription).user_data)
+        except InvalidPayloadError as error:
+            remedy = "stop or upgrade that client; its rights are those of the group (Read)"
+            yield failed(f"member {name}", f"{error}; it counts as a member without user data", remedy)
 
 
 def _check_prerequisites(
@@ -247,9 +255,18 @@ def check_access(verb: str, resource: str, *, allowed: bool) -> Finding:
     return failed(check, f"{verb} {resource} not allowed", remedy)
 
 
-def _decode_fingerprints(members: Mapping[str, MemberMetadata]) -> set[str]:
-    assignments = (ConsumerProtocolAssignment.decode(m.assignment) for m in members.values())
-    return {AssignmentUserData.decode(a.user_data).decision_fingerprint for a in assignments}
+def _check_faults(members: Mapping[str, MemberMetadata]) -> Finding | None:
+    check = PLAN_FOLLOWED_CHECK
+    try:
+        faults = sorted({decision.fault for decision in _decode_decisions(members)} - {""})
+    except InvalidPayloadError as error:
+        return failed(check, f"unreadable member metadata: {error}", "upgrade trimtab on this machine")
+    remedy = "install what is missing in every consumer, or choose another heuristic for the sidecar"
+    return failed(check, f"the leader's decision failed: {'; '.join(faults)}", remedy) if faults else None
+
+
+def _decode_decisions(members: Mapping[str, MemberMetadata]) -> list[AssignmentUserData]:
+    return [AssignmentUserData.decode(decode_assignment(m.assignment).user_data) for m in members.values()]
 
 
 def _compute_fingerprint(
@@ -259,7 +276,7 @@ def _compute_fingerprint(
     subscriptions = decode_subscriptions({name: m.subscription for name, m in members.items()})
     topics = subscribed_topics(subscriptions)
     index = PartitionIndex.from_partitions(p for p in partitions if p.topic in topics)
-    data = {name: MemberUserData.decode(s.user_data) for name, s in subscriptions.items()}
+    data = {name: decode_member_data(name, s.user_data) for name, s in subscriptions.items()}
     group = snapshot_from_subscriptions(subscriptions, data, index)
     policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom)
     return compute_decision_fingerprint(group.resolve_members(plan), index, plan, policy)

@@ -1,17 +1,33 @@
-"""The plugins' shared leader code: the partition index of a round, and its log."""
+"""The plugins' shared leader code: the partition index of a round, hostile members, and its log."""
 
 import logging
+import re
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
+from hostile import UNREADABLE_USER_DATA, encode_subscription
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from named_rounds import assignments
 
-from trimtab.assignor.clients.leader_plugin import MAX_LOGGED_MOVES, index_partitions, lead_group, log_round
+from trimtab.assignor.clients import kafka_python
+from trimtab.assignor.clients.aiokafka import EagerTrimtabAssignor
+from trimtab.assignor.clients.kafka_python import TrimtabAssignor
+from trimtab.assignor.clients.leader_plugin import (
+    MAX_LOGGED_MOVES,
+    index_partitions,
+    lead_group,
+    log_round,
+    parse_own_policy,
+)
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.partition_index import OwnedPartitions
-from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
+from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, decode_assignment
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
+from trimtab.common.errors import SettingError
 
 COUNT = 50
 WRITE_RATES = {TopicPartition("t", n): float(n + 1) for n in range(COUNT)}
@@ -66,3 +82,71 @@ def test_malformed_user_data_is_ignored(data: bytes, caplog: pytest.LogCaptureFi
     outcome = led(data=data)
     assert sorted(map(len, (s.assigned for s in assignments(outcome).values()))) == [25, 25]
     assert "member a: " in caplog.text
+
+
+@pytest.mark.parametrize("capacity", ["0 B/s", 1e-9, 1e30])
+def test_an_unusable_capacity_is_refused_at_once(capacity: str | float) -> None:
+    """Not by the leader, which would ignore all user data of the member."""
+    with pytest.raises(SettingError, match="must be above 0"):
+        parse_own_policy("steady", capacity)
+
+
+def test_a_topic_missing_in_the_metadata_has_no_negative_partitions() -> None:
+    """Claims are a member's words."""
+    owned = OwnedPartitions.from_grouped([("new", [4, -1, -(2**31)])])
+    index = index_partitions({"a": MemberSubscription(("new",), owned=owned)}, {"new": None}, ())
+    assert index.list_partitions() == [TopicPartition("new", 4)]
+
+
+def raise_error(*_: object) -> Any:
+    raise ZeroDivisionError
+
+
+def test_an_applications_functions_cannot_end_the_leader(caplog: pytest.LogCaptureFixture) -> None:
+    """The view and the report may fail: the round is led without load and plan, the errors are logged."""
+    assignor = TrimtabAssignor(view=raise_error, on_round=raise_error)
+    cluster = SimpleNamespace(partitions_for_topic=lambda _: {0, 1})
+    sent = assignor.assign_decoded(
+        cluster, {"a": MemberSubscription(("t",)), "b": MemberSubscription(("t",))}
+    )
+    assert sorted(len(decode_assignment(data).owned.number) for data in sent.values()) == [1, 1]
+    logged = [r.getMessage() for r in caplog.records if r.exc_info]
+    assert logged[0] == "the leader's view failed; deciding without load and plan"
+    assert re.fullmatch("reporting decision [0-9a-f]+ failed", logged[1])
+
+
+@pytest.mark.parametrize("data", UNREADABLE_USER_DATA.values(), ids=UNREADABLE_USER_DATA)
+def test_the_plugins_lead_beside_unreadable_user_data(data: bytes) -> None:
+    """Both plugins count its member as one that says nothing, and give it partitions as any other."""
+    cluster = SimpleNamespace(partitions_for_topic=lambda _: {0, 1})
+    theirs = [encode_subscription(None, ("t",)), encode_subscription(data, ("t",))]
+    members = [
+        SimpleNamespace(member_id=str(n), metadata=ConsumerProtocolSubscription.decode(raw))
+        for n, raw in enumerate(theirs)
+    ]
+    eager = {str(n): ConsumerProtocolMemberMetadata(0, ["t"], sent) for n, sent in enumerate((b"", data))}
+    for sent in (TrimtabAssignor().assign(cluster, members), EagerTrimtabAssignor.assign(cluster, eager)):  # type: ignore[arg-type]
+        assert [len(decode_assignment(one).owned.number) for one in sent.values()] == [1, 1]
+
+
+def test_an_owned_topic_without_partitions_is_no_claim() -> None:
+    """A missing array in a subscription is None in kafka-python."""
+    entry = SimpleNamespace(topic="t", partitions=None)
+    metadata = SimpleNamespace(
+        topics=["t"], user_data=None, owned_partitions=[entry], generation_id=1, rack_id=None
+    )
+    assert kafka_python._convert_subscription(metadata).owned.list_partitions() == []
+
+
+@pytest.mark.parametrize("data", [UNREADABLE_USER_DATA["deep"], UNREADABLE_USER_DATA["promised Infinity"]])
+def test_unreadable_data_of_the_leader_does_not_end_a_member(data: bytes) -> None:
+    """Its assignment counts; promises and decision are those of a leader that says nothing."""
+    assignor = TrimtabAssignor()
+    partition = SimpleNamespace(topic="t", partition=0)
+    assignment = SimpleNamespace(partitions=lambda: [partition], user_data=data)
+    assignor.on_assignment(assignment, 3)
+    assert assignor._last_assigned.owned == {TopicPartition("t", 0)}
+    assert not assignor.fault
+    eager = EagerTrimtabAssignor.with_settings()
+    eager.on_assignment(assignment)  # type: ignore[arg-type]
+    assert eager._data.owned == (("t", (0,)),)

@@ -1,6 +1,9 @@
 """Encoding of the user data of the group protocol; malformed bytes are refused."""
 
+import json
+
 import pytest
+from hostile import UNREADABLE_USER_DATA
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +34,7 @@ def test_member_data_round_trips(data: MemberUserData) -> None:
     assert MemberUserData.decode(data.encode()).encode() == data.encode()
 
 
-@given(st.builds(AssignmentUserData, st.text(max_size=8), grouped, st.booleans()))
+@given(st.builds(AssignmentUserData, *[st.text(max_size=8), grouped, st.booleans(), st.text(max_size=8)]))
 def test_assignment_data_round_trips(data: AssignmentUserData) -> None:
     """Decoding an encoded value gives an equal value."""
     assert AssignmentUserData.decode(data.encode()) == data
@@ -48,21 +51,37 @@ def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
     assert MemberUserData.decode(newer) == MemberUserData(capacity=5.0)
 
 
+@pytest.mark.parametrize("data", UNREADABLE_USER_DATA.values(), ids=UNREADABLE_USER_DATA)
+def test_unreadable_user_data_is_refused(data: bytes) -> None:
+    """It raises InvalidPayloadError with a short text, and no other error."""
+    with pytest.raises(InvalidPayloadError) as refused:
+        MemberUserData.decode(data)
+    assert len(str(refused.value)) < 500
+
+
 @pytest.mark.parametrize(
     "data",
     [
-        b"\xff\x00",
-        b"[]",
-        b"{}",
-        b'{"v": 1, "promised": 3}',
-        b'{"v": 1, "promised": {"t": [4294967296]}}',
-        b'{"v": 1, "capacity": "x"}',
+        UNREADABLE_USER_DATA["deep"],
+        UNREADABLE_USER_DATA["promised Infinity"],
+        UNREADABLE_USER_DATA["decision number"],
+        UNREADABLE_USER_DATA["megabytes"],
+        b'{"v":1,"more":1}',
+        b'{"v":1,"fault":[]}',
     ],
+    ids=lambda data: data[:20],
 )
-def test_malformed_user_data_is_refused(data: bytes) -> None:
-    """It raises InvalidPayloadError and no other error."""
+def test_unreadable_data_of_an_assignment_is_refused(data: bytes) -> None:
+    """A leader cannot end the members by it."""
     with pytest.raises(InvalidPayloadError):
-        MemberUserData.decode(data)
+        AssignmentUserData.decode(data)
+
+
+def test_a_nearly_too_deep_document_is_refused_at_any_depth_of_the_stack() -> None:
+    """Neither the document nor its description in the error exceeds the recursion limit."""
+    for depth in range(900, 1000, 7):
+        with pytest.raises(InvalidPayloadError):
+            MemberUserData.decode(b'{"v":1,"capacity":' + b"[" * depth + b"]" * depth + b"}")
 
 
 @given(partitions)
@@ -80,4 +99,6 @@ def test_user_data_of_an_earlier_release_is_read() -> None:
     )
     decoded = MemberUserData.decode(member)
     assert decoded == MemberUserData(2.5, "i", decision_fingerprint="d", promised=(("t", (0, 1)),))
-    assert decoded.encode() == member.replace(b"[1,0]", b"[0,1]")
+    earlier = json.loads(member.replace(b"[1,0]", b"[0,1]"))
+    defaults = {"draining": False, "generation": -1, "owned": {}, "rack": None}
+    assert {**defaults, **json.loads(decoded.encode())} == earlier

@@ -75,6 +75,15 @@ def test_a_committed_batch_is_counted_for_its_tables(*, lands: bool, counted: in
     assert value("trimtab_flush_seconds_count", "lake.orders") == (1 if lands else None)
 
 
+def test_a_failed_decision_of_the_leader_is_exported() -> None:
+    """As long as the last rebalance has a fault."""
+    metrics, fault = LakeMetrics(), [""]
+    metrics.watch_leader(lambda: fault[0])
+    assert metrics.registry.get_sample_value("trimtab_leader_fallback") == 0
+    fault[0] = "plan 3: …"
+    assert metrics.registry.get_sample_value("trimtab_leader_fallback") == 1
+
+
 def test_metrics_are_served_while_the_block_runs() -> None:
     """On a free port of the loopback; a port in use is a setting error."""
     metrics = LakeMetrics()

@@ -1,12 +1,16 @@
-"""Order of the membership callbacks, on which the lease depends."""
+"""Order of the membership callbacks, on which the lease depends; odd bytes of other members."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hostile import encode_subscription
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
 from kafka.errors import RebalanceInProgressError
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.util import ensure_valid_topic_name
 
 from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator, MembershipListener
 
@@ -27,6 +31,22 @@ class RecordingCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-p
     async def maybe_leave_group_async(self, reason: str = "") -> None:
         self.calls.append(f"leave: {reason}")
         self.reset_generation()
+
+    async def _on_join_complete_async(
+        self, generation: int, member_id: str, protocol: str, assignment: bytes
+    ) -> None:
+        assert (generation, member_id, protocol) == (1, "m", "trimtab")
+        self.calls.append(f"assigned {ConsumerProtocolAssignment.decode(assignment).partitions()}")
+
+    def _handle_metadata_update(self, cluster: Any) -> None:
+        self.calls.append(f"denied {cluster.unauthorized_topics}")
+
+    def _perform_assignment(self, leader_id: str, protocol: str, members: Any) -> Any:
+        assert (leader_id, protocol) == ("good", "trimtab")
+        (everyone,) = members
+        for topic in ConsumerProtocolSubscription.decode(everyone.metadata).topics:
+            ensure_valid_topic_name(topic)  # as its cluster does
+        return sorted(everyone.subscriptions)
 
     def reset_generation(self, member_id: str = "") -> None:
         self.calls.append(f"reset {member_id}".rstrip())
@@ -72,3 +92,50 @@ def test_only_a_heartbeat_without_a_rebalance_is_stable(watched: Any) -> None:
     with pytest.raises(RebalanceInProgressError):
         asyncio.run(watched._send_heartbeat_request())
     assert watched.calls == ["stable 7.0"]
+
+
+@pytest.mark.parametrize("topic", ["", ".", "a/b", "ü", "x" * 300])
+def test_an_impossible_topic_of_one_member_does_not_end_the_leader(watched: Any, topic: str) -> None:
+    """kafka-python refuses such a name in its leader; the others are assigned."""
+    members = [
+        SimpleNamespace(member_id=name, metadata=encode_subscription(None, topics))
+        for name, topics in (("good", ("t",)), ("odd", ("t", topic)))
+    ]
+    assert watched._perform_assignment("good", "trimtab", members) == ["good", "odd"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"\0",
+        b"\xff\xff\0\0\0\0",
+        b"\0\0" + b"\xff" * 8,
+        b"\0\0\x7f\xff\xff\xff",
+        b"\0\0\0\0\0\1\0\1\xff",
+    ],
+)
+def test_an_unreadable_assignment_assigns_nothing(
+    watched: Any, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The member stays in the group, for the next leader; the log shows the bytes."""
+    asyncio.run(watched._on_join_complete_async(1, "m", "trimtab", sent))
+    assert watched.calls == ["assigned []"]
+    assert f"assignment is unreadable: {sent!r}" in caplog.text
+
+
+def test_a_readable_assignment_is_passed_on(watched: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Unchanged."""
+    entry = ConsumerProtocolAssignment.TopicPartition(topic="t", partitions=[3])
+    sent = ConsumerProtocolAssignment(version=0, assigned_partitions=[entry], user_data=b"").encode()
+    asyncio.run(watched._on_join_complete_async(1, "m", "trimtab", sent))
+    assert watched.calls == ["assigned [TopicPartition(topic='t', partition=3)]"]
+    assert not caplog.records
+
+
+def test_a_denied_topic_does_not_hide_new_partitions(watched: Any) -> None:
+    """kafka-python ignores the whole update; the own topics are checked by `find_missing_topics`."""
+    cluster = SimpleNamespace(unauthorized_topics={"secret"})
+    watched._handle_metadata_update(cluster)
+    assert watched.calls == ["denied set()"]
+    assert cluster.unauthorized_topics == {"secret"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hostile import encode_subscription
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from named_rounds import JoinedMember, assign_by_name
 
@@ -34,6 +35,7 @@ from trimtab.sidecar.diagnostics.doctor.checks import (
     check_clock,
     check_control_topic,
     check_last_decision,
+    check_members,
     check_pause,
     check_plan_followed,
     check_replica_count,
@@ -151,6 +153,32 @@ def test_assignment_of_another_plan_fails() -> None:
         check_plan_followed(new, ASSIGNOR_NAME, member_metadata(None), PARTITIONS, NOW).level
         is FindingLevel.NOTE
     )
+
+
+def test_a_failed_decision_of_the_leader_is_reported() -> None:
+    """The finding has the leader's words; the members cannot carry out this plan."""
+    unknown = replace(PLAN, heuristic="nope")
+    finding = check_plan_followed(unknown, ASSIGNOR_NAME, member_metadata(unknown), PARTITIONS, NOW)
+    assert finding.level is FindingLevel.FAILED
+    assert "plan 4: heuristic 'nope' is not known" in finding.message
+    assert "choose another heuristic" in finding.remedy
+
+
+def test_a_member_with_unreadable_data_is_reported() -> None:
+    """Each by its id; the others' assignment is still compared with the plan."""
+    members = member_metadata(PLAN)
+    assert list(check_members(ASSIGNOR_NAME, members)) == []
+    odd = replace(members["id0"], subscription=encode_subscription(b"\0", ("t",)))
+    cut = replace(members["id0"], subscription=b"\0")
+    found = list(check_members(ASSIGNOR_NAME, {**members, "odd": odd, "cut": cut}))
+    assert [(f.check, f.level) for f in found] == [
+        ("member cut", FindingLevel.FAILED),
+        ("member odd", FindingLevel.FAILED),
+    ]
+    assert "counts as a member without user data" in found[1].message
+    assert list(check_members("range", {"odd": odd})) == []
+    finding = check_plan_followed(PLAN, ASSIGNOR_NAME, {**members, "odd": odd}, PARTITIONS, NOW)
+    assert "not computed from epoch 4" in finding.message  # it has joined since
 
 
 def test_unfollowable_plan_is_reported() -> None:
