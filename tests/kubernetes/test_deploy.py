@@ -40,7 +40,7 @@ from trimtab.sidecar.errors import KubernetesRejectedError, ScalingPostponedErro
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef
 from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
-from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
+from trimtab.sidecar.targets.kubernetes.workload import DELETION_COST_ANNOTATION, WorkloadKind
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -328,6 +328,57 @@ def test_the_role_allows_nothing_else(own: Path, deployed: list[Object]) -> None
     statuses = {what: _status(call) for what, call in tried.items()}
     cluster.close()
     assert statuses == dict.fromkeys(tried, FORBIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": {"app.kubernetes.io/name": None}}, "the annotations of the pod deletion cost only"),
+        (
+            {"annotations": {"sidecar.istio.io/inject": "false"}},
+            "the annotations of the pod deletion cost only",
+        ),
+        ({"finalizers": ["example.com/x"]}, "the annotations of the pod deletion cost only"),
+        ({"ownerReferences": None}, "the annotations of the pod deletion cost only"),
+    ],
+)
+def test_the_sidecar_may_change_the_deletion_cost_only(
+    cluster: Cluster, own: Path, eventually: Eventually, change: Object, message: str
+) -> None:
+    """The admission policy leaves of `patch` on pods two annotations of the workload's own pods."""
+    eventually(lambda: ready(cluster, "consumer"), 60)
+    eventually(lambda: refuse_patch(own, ready(cluster, "consumer")[0], {"metadata": change}) == message, 30)
+
+
+def test_the_sidecar_may_change_no_image(cluster: Cluster, own: Path, eventually: Eventually) -> None:
+    """Neither of its workload's pods nor, with any change, pods of others."""
+    eventually(lambda: ready(cluster, "consumer"), 60)
+    eventually(lambda: ready(cluster, "sidecar"), 60)
+    image = {"spec": {"containers": [{"name": "consumer", "image": "evil"}]}}
+    cost = {"metadata": {"annotations": {DELETION_COST_ANNOTATION: "-5"}}}
+    only = "the annotations of the pod deletion cost only"
+    eventually(lambda: refuse_patch(own, ready(cluster, "consumer")[0], image) == only, 30)
+    others = f"only pods of deployment {CONSUMER}"
+    eventually(lambda: refuse_patch(own, ready(cluster, "sidecar")[0], cost) == others, 30)
+    assert refuse_patch(own, ready(cluster, "consumer")[0], cost) == ""
+
+
+def refuse_patch(config: Path, pod: str, body: Object) -> str:
+    """Return the policy's message to a patch by the account of `config`; empty if it is allowed."""
+    cluster = Cluster(config)
+    try:
+        cluster.core.patch_namespaced_pod(pod, NAMESPACE, body, dry_run="All")
+    except ApiException as error:
+        return next(m for m in POLICY_MESSAGES if error.status == FORBIDDEN and m in str(error.body))
+    finally:
+        cluster.close()
+    return ""
+
+
+POLICY_MESSAGES: Final = (
+    "the annotations of the pod deletion cost only",
+    f"only pods of deployment {CONSUMER}",
+)
 
 
 def _status(call: Callable[[], object]) -> int:
