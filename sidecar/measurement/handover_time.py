@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from trimtab.assignor.model import TopicPartition
@@ -57,7 +58,10 @@ class HandoverTracker:
 
 
 def _parse_handover(metadata: str) -> tuple[float | None, float]:
-    with suppress(ValueError, TypeError, KeyError):  # other clients write their own metadata
+    # other clients write their own metadata
+    with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
         body: Any = json.loads(metadata)
-        return float(body["handover"]), float(body["at"])
+        seconds, at = float(body["handover"]), float(body["at"])
+        if 0 <= seconds < inf and at < inf:  # JSON has NaN and Infinity, after which no handover is newer
+            return seconds, at
     return None, 0.0

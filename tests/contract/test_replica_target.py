@@ -32,12 +32,16 @@ class Eventually(Protocol):
 
 
 class Clock(SystemClock):
-    """Real time plus `ahead` seconds."""
+    """Real time plus `ahead` seconds; `set_back` are those by which someone set the machine's clock back."""
 
     ahead = 0.0
+    set_back = 0.0
+
+    def monotonic(self) -> float:  # type: ignore[override] # a partial in the base class
+        return SystemClock.monotonic() + self.ahead
 
     def wall(self) -> float:
-        return super().wall() + self.ahead
+        return super().wall() + self.ahead - self.set_back
 
 
 def command(program: str = COOPERATIVE) -> list[str]:
@@ -223,18 +227,44 @@ def test_a_worker_without_a_start_time_is_dead(
 def test_a_worker_that_ignores_sigterm_is_killed(
     open_target: Callable[..., ProcessTarget], clock: Clock, tmp_path: Path, eventually: Eventually
 ) -> None:
-    """It is killed after the stop timeout, not before."""
+    """It is killed after the stop timeout, not before, wherever the machine's clock is set meanwhile."""
     target = open_target(STUBBORN, stop_timeout=60)
     (name,) = target.add_replicas(1)
     log = tmp_path / "state" / "logs" / f"{name}.log"
     eventually(lambda: "deaf" in log.read_text())
-    target.stop_replica(name)
-    target.stop_replica(name)
-    Event().wait(0.2)
-    assert alive(target) == [name]
+    for set_back in (0.0, -3600.0, 7200.0):
+        clock.set_back = set_back
+        target.stop_replica(name)
+        Event().wait(0.2)
+        assert alive(target) == [name]
     clock.ahead = 61
     target.stop_replica(name)
     eventually(lambda: not alive(target))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"name": "worker-1", "star',
+        "[" * 3000,
+        '{"name": "../../evil", "started": 1}',
+        '{"name": "worker-1", "started": 1, "pid": "1"}',
+        '{"name": "worker-1", "started": 1, "pid": -1, "ticks": 1}',
+        '{"name": "worker-1", "started": Infinity, "pid": 1, "ticks": 1}',
+    ],
+)
+def test_an_unreadable_state_file_is_a_worker_that_is_gone(
+    open_target: Callable[..., ProcessTarget], tmp_path: Path, text: str
+) -> None:
+    """Whatever a state file holds, it ends no sidecar and names no other file or process."""
+    target = open_target()
+    file = tmp_path / "state" / "workers" / "worker-1.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    target.stop_replica("worker-1")
+    assert target.list_replicas() == ()
+    assert not file.exists()
 
 
 def test_two_sidecars_cannot_share_a_state_folder(open_target: Callable[..., ProcessTarget]) -> None:

@@ -7,7 +7,8 @@ worker number. The file is the worker's state, so a restarted sidecar resumes in
    next sidecar finds the process by the mark in its environment, else the worker is gone.
 2. Running: pid and start time, by which a sidecar tells the process from a later one of that pid.
 3. Stopping: `stopping_since` is written after SIGTERM, so that a crash repeats the signal but never
-   skips it. Once that is longer ago than the stop timeout, each further stop sends SIGKILL.
+   skips it. Once that is longer ago than the stop timeout, each further stop sends SIGKILL. It counts
+   from the machine's boot, as the process's start time does: a clock that is set changes nothing.
 4. Gone: no such process. The file is deleted; the exit of a worker that was not stopping is
    reported for `EXIT_REPORT_PERIOD_S` seconds.
 """
@@ -15,6 +16,7 @@ worker number. The file is the worker's state, so a restarted sidecar resumes in
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -25,6 +27,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from trimtab.common.clock import Clock
+from trimtab.common.control_topics.number_ranges import Count, Figure, Int32, Timestamp
+from trimtab.common.control_topics.versioned_json import validate_json
+from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.errors import StartupError, StateDirError, StateDirInUseError
 from trimtab.sidecar.measurement.observation import ReplicaInstance, TargetStatus
 from trimtab.sidecar.targets.process.linux_process import find_marked_process, read_start_ticks
@@ -37,13 +42,13 @@ EXIT_REPORT_PERIOD_S: Final = 300.0  # for which an unexpected worker exit is re
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """State file of a worker; times are seconds since the epoch."""
+    """State file of a worker."""
 
     name: str
-    started: float
-    pid: int | None = None
-    ticks: int | None = None  # since boot; None with a pid: it exited before its start time could be read
-    stopping_since: float | None = None
+    started: Timestamp
+    pid: Int32 | None = None
+    ticks: Count | None = None  # since boot; None with a pid: it exited before its start time could be read
+    stopping_since: Figure | None = None  # seconds since boot
 
     @property
     def is_alive(self) -> bool:
@@ -51,6 +56,14 @@ class WorkerRecord:
         if self.pid is None or self.ticks is None:
             return False  # None would equal the None that read_start_ticks returns for no process
         return read_start_ticks(self.pid) == self.ticks
+
+
+def parse_worker(data: bytes, name: str) -> WorkerRecord | None:
+    """Return the worker `name` of a state file; None if it was truncated by a crash, or changed."""
+    with suppress(InvalidPayloadError):
+        worker = validate_json(WorkerRecord, data, name)
+        return worker if worker.name == name else None
+    return None
 
 
 class ProcessTarget:
@@ -108,8 +121,8 @@ class ProcessTarget:
         worker = next((w for w in self._load_workers() if w.name == name), None)
         if worker is None or worker.pid is None or not worker.is_alive:
             return
-        now = self._clock.wall()
-        if worker.stopping_since is None:
+        now = self._clock.monotonic()
+        if worker.stopping_since is None or worker.stopping_since > now:  # above: an earlier boot's file
             with suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGTERM)
             # saved after the signal: a crash in between repeats SIGTERM, but never skips it
@@ -148,7 +161,7 @@ class ProcessTarget:
     def read_target_status(self) -> TargetStatus:
         """Report the last unexpected worker exit for `EXIT_REPORT_PERIOD_S` seconds."""
         at, exited = self._last_unexpected_exit or (-inf, "")
-        recent = self._clock.wall() - at <= EXIT_REPORT_PERIOD_S
+        recent = self._clock.monotonic() - at <= EXIT_REPORT_PERIOD_S
         return TargetStatus(errors=(exited,) if recent else ())
 
     def _reap_children(self) -> None:
@@ -165,17 +178,14 @@ class ProcessTarget:
         how = "" if code is None else _format_exit_code(code)  # None: started by an earlier sidecar
         log = self._ensure_subfolder("logs") / f"{worker.name}.log"
         text = f"{worker.name} exited unexpectedly{how}; see its log {log}"
-        self._last_unexpected_exit = self._clock.wall(), text
+        self._last_unexpected_exit = self._clock.monotonic(), text
 
     def _load_workers(self) -> list[WorkerRecord]:
         files = sorted(self._ensure_subfolder("workers").glob("*.json"))
         return [worker for file in files if (worker := self._load_worker(file)) is not None]
 
     def _load_worker(self, file: Path) -> WorkerRecord | None:
-        try:
-            worker = WorkerRecord(**json.loads(file.read_text()))
-        except (ValueError, TypeError):  # truncated by a crash; the file name has the worker's name
-            worker = WorkerRecord(file.stem, self._clock.wall())
+        worker = parse_worker(file.read_bytes(), file.stem) or WorkerRecord(file.stem, self._clock.wall())
         if worker.pid is None:
             pid = find_marked_process(f"{WORKER_ENV_VARIABLE}={self._format_worker_mark(worker.name)}")
             if pid is not None:
@@ -188,15 +198,15 @@ class ProcessTarget:
 
     def _allocate_worker_name(self) -> str:
         last = self._state_dir / "last"
-        try:
-            number = int(last.read_text()) if last.exists() else 0
-        except ValueError:
+        text = last.read_text(errors="replace").strip() if last.exists() else "0"
+        if not re.fullmatch(r"[0-9]{1,9}", text):
             raise StateDirError(
                 f"{last} does not contain a number; write the number of the newest worker in "
                 f"{self._state_dir / 'logs'} into it"
-            ) from None
-        _write_atomically(last, str(number + 1))
-        return f"worker-{number + 1}"
+            )
+        number = int(text) + 1
+        _write_atomically(last, str(number))
+        return f"worker-{number}"
 
     def _format_worker_mark(self, name: str) -> str:
         return f"{self._state_dir}/{name}"

@@ -38,7 +38,7 @@ def list_pending_restarts(state_dir: Path | None, alive: Iterable[str]) -> tuple
             return ()
         try:
             pending = tuple(name for name in map(str, json.loads(request.read_text())) if name in running)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             pending = ()  # an unreadable request is dropped: the operator can repeat it
         if not pending:
             request.unlink(missing_ok=True)

@@ -25,7 +25,10 @@ def test_a_handover_counts_once() -> None:
     assert tracker.collect_handovers({A: note(0.9, 110)})[0] == (0.9,)
 
 
-@pytest.mark.parametrize("text", ["", "x", "{}", '{"released": 5}', "[1]", '{"handover": null}'])
+HOSTILE = ["[" * 3000, note(10**400, 1), note(float("nan"), 1), note(-1, 1), note(1, float("inf"))]
+
+
+@pytest.mark.parametrize("text", ["", "x", "{}", '{"released": 5}', "[1]", '{"handover": null}', *HOSTILE])
 def test_other_commit_metadata_is_ignored(text: str) -> None:
     """Metadata of other clients or releases is no handover and no error."""
     assert HandoverTracker(0.0).collect_handovers({A: text})[0] == ()
