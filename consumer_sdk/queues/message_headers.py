@@ -57,5 +57,6 @@ def build_forwarded_headers(raw: Message, more: Mapping[str, str | int]) -> Mess
     _, timestamp_ms = raw.timestamp()
     first = read_redelivery_headers(raw)
     origin = first.get(ORIGIN_HEADER) or f"{raw.topic()}/{raw.partition()}/{raw.offset()}"
-    own = {ORIGIN_HEADER: origin, WRITTEN_AT_HEADER: first.get(WRITTEN_AT_HEADER) or timestamp_ms, **more}
+    written_at = _parse_number(first.get(WRITTEN_AT_HEADER, "")) or timestamp_ms
+    own = {ORIGIN_HEADER: origin, WRITTEN_AT_HEADER: written_at, **more}
     return [*application_headers(raw), *((name, str(value).encode()) for name, value in own.items())]
