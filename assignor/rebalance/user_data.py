@@ -49,7 +49,7 @@ class MemberUserData:
             decision=self.decision_fingerprint or None,
             promised=dict(self.promised),
             owned=dict(self.owned),
-            generation=self.generation,
+            generation=None if self.generation < 0 else self.generation,
         )
 
     @classmethod
@@ -79,9 +79,11 @@ class AssignmentUserData:
 
     def encode(self) -> bytes:
         """Return the encoded user data."""
-        fault = {"fault": self.fault} if self.fault else {}
         return _dump_versioned(
-            decision=self.decision_fingerprint, promised=dict(self.promised), more=self.round_follows, **fault
+            decision=self.decision_fingerprint or None,
+            promised=dict(self.promised),
+            more=self.round_follows,
+            fault=self.fault or None,
         )
 
     @classmethod
@@ -153,7 +155,9 @@ def _refuse(name: str, value: Any) -> InvalidPayloadError:
 
 
 def _dump_versioned(**body: Any) -> bytes:
-    return json.dumps({"v": USER_DATA_VERSION, **body}, sort_keys=True, separators=(",", ":")).encode()
+    # The broker stores the user data of all members in one record: unset fields take no room.
+    fields = {name: value for name, value in body.items() if value not in (None, {}) and value is not False}
+    return json.dumps({"v": USER_DATA_VERSION, **fields}, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _load_versioned(data: bytes | None) -> dict[str, Any]:

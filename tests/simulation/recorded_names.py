@@ -4,6 +4,8 @@ A rename touches this file only, from "The project's names" on. Its inputs and t
 it returns must not change: the recorded digests are made of them.
 """
 
+import json
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -18,6 +20,7 @@ from trimtab.assignor.decisions import place_partitions, size_group
 from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
 from trimtab.assignor.model import ConsumerGroup, Load, Member, Move, PlacementPolicy, TopicPartition
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.rebalance.consumer_protocol import decode_assignment
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
@@ -228,13 +231,37 @@ def placed(case: Case, heuristic: str, *, counts: bool, packs: bool) -> list[Any
     ]
 
 
+MEMBER_DEFAULTS: Final[Mapping[str, Any]] = {
+    "capacity": None,
+    "decision": "",
+    "draining": False,
+    "generation": -1,
+    "instance": "",
+    "owned": {},
+    "promised": {},
+    "rack": None,
+}
+PLACEMENT_DEFAULTS: Final[Mapping[str, Any]] = {"decision": "", "more": False, "promised": {}}
+
+
 def encode_user_data(member: SimulatedMember, decision: str, promised: Mapping[str, list[int]]) -> bytes:
     """Return a member's user data in bytes."""
     grouped = tuple((topic, tuple(numbers)) for topic, numbers in sorted(promised.items()))
     data = MemberUserData(
         member.takes, member.lasting, draining=member.leaves, decision_fingerprint=decision, promised=grouped
     )
-    return data.encode()
+    return with_unset_fields(data.encode(), MEMBER_DEFAULTS)
+
+
+def with_unset_fields(data: bytes, defaults: Mapping[str, Any]) -> bytes:
+    """Return user data as it was recorded: with the fields that are not set."""
+    return json.dumps({**defaults, **json.loads(data)}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def with_unset_placement_fields(assignment: bytes) -> bytes:
+    data = decode_assignment(assignment).user_data or b""
+    longer = with_unset_fields(data, PLACEMENT_DEFAULTS)
+    return assignment[: -len(data) - 4] + struct.pack(">i", len(longer)) + longer
 
 
 def lead_round(raw: Mapping[str, bytes], inputs: LeaderInputs) -> tuple[dict[str, bytes], list[Any]]:
@@ -250,11 +277,12 @@ def lead_round(raw: Mapping[str, bytes], inputs: LeaderInputs) -> tuple[dict[str
     topics = {topic: range(count) for topic, count in inputs.topics.items()}
     own = PlacementPolicy(inputs.heuristic, 100.0)
     round_ = lead_group(decode_subscriptions(raw), topics, tuple(topics), view, own)
-    eager = [[name, data.hex()] for name, data in sorted(round_.encode(eager=True).items())]
+    eager_data = sorted(round_.encode(eager=True).items())
+    eager = [[name, with_unset_placement_fields(data).hex()] for name, data in eager_data]
     made = round_.placement_decision
     r, crossing = (0.0, None) if made is None else (made.r_score, made.cross_rack_load)
     rest = [round_.decision_fingerprint, made is not None, moves_of(round_.moves), r, crossing, eager]
-    return round_.encode(), rest
+    return {name: with_unset_placement_fields(data) for name, data in round_.encode().items()}, rest
 
 
 def replayed(
@@ -273,11 +301,12 @@ def written() -> dict[str, str]:
         plan, headroom=0.9, draining=("a",), reasons=("why",), capacities={"b": 5.0}, batch_max_age_s=7.5
     )
     speeds = {1: PartitionLoad(1.0, 2.0, 3.0, 4, 5.0, 6.0), 0: PartitionLoad()}
+    member = MemberUserData(5.0, "a", True, "r", "d", (("t", (1, 2)),), (), 4)  # noqa: FBT003 - by position
     values = {
         "plan": plan.encode(),
         "plan, all of it": full.encode(),
         "speeds": TopicWriteRates("g", "t", 1e9, 30.0, "offsets", speeds).encode(),
-        "member": MemberUserData(5.0, "a", True, "r", "d", (("t", (1, 2)),), (), 4).encode(),  # noqa: FBT003 - by position
+        "member": with_unset_fields(member.encode(), MEMBER_DEFAULTS),
     }
     return {name: value.decode() for name, value in values.items()}
 

@@ -45,6 +45,14 @@ def test_a_member_without_user_data_gets_the_defaults() -> None:
     assert MemberUserData.decode(b"") == MemberUserData.decode(None) == MemberUserData()
 
 
+def test_fields_that_are_not_set_take_no_room() -> None:
+    """The broker stores all members' user data in one record; readers of any version know the defaults."""
+    assert MemberUserData().encode() == AssignmentUserData().encode() == b'{"v":1}'
+    assert MemberUserData(generation=0).encode() == b'{"generation":0,"v":1}'
+    member = MemberUserData(2.3e6, "orders-consumer-1999", decision_fingerprint="0123456789abcdef")
+    assert len(member.encode()) < 100
+
+
 def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
     """The known fields are decoded."""
     newer = b'{"v": 7, "capacity": 5.0, "mood": "good"}'
