@@ -5,8 +5,11 @@ of librdkafka 2.16 (rdkafka_offset.c); tests/kafka/test_offset_resets.py has tho
 """
 
 import logging
+import tomllib
+from pathlib import Path
 from typing import Any, cast
 
+import confluent_kafka
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
@@ -15,6 +18,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.client_adapters import to_partition
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset, OffsetResetHandler
 
+ROOT = Path(__file__).parents[4]
 P = TopicPartition("orders", 0)
 CUT = (
     "Partition log truncation detected at offset 100 (leader epoch 3): broker end offset is 90 "
@@ -160,3 +164,22 @@ def test_a_shorter_log_does_not_suggest_a_longer_retention(
     assert words in line
     assert "offset 100 is gone, the log ends at 90" in line
     assert "retention" not in line
+
+
+def test_the_text_of_a_truncation_is_the_librarys() -> None:
+    """Its event has the code of every reset: only the text tells it, so versions not looked at are excluded."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    # Before the bound is raised, read rdkafka_offset.c of the new version.
+    assert "confluent-kafka>=2.16,<2.17" in project["dependencies"]
+    folder = Path(confluent_kafka.__file__).parents[1]
+    bundled = [
+        *folder.glob("confluent_kafka.libs/librdkafka*"),
+        *folder.glob("confluent_kafka/.dylibs/librdkafka*"),
+    ]
+    if not bundled:
+        pytest.skip("librdkafka is not in the wheel")
+    library = bundled[0].read_bytes()
+    for text in (CUT, NO_EPOCH):
+        assert text.partition("offset 100")[0].encode() + b"%s: broker end offset is %" in library
+        assert str(KafkaError(KafkaError._LOG_TRUNCATION).str()) in text
+    assert b"\0Local: Partition log truncation detected\0" in library
