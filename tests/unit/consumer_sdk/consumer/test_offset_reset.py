@@ -167,7 +167,7 @@ def test_a_shorter_log_does_not_suggest_a_longer_retention(
 
 
 def test_the_text_of_a_truncation_is_the_librarys() -> None:
-    """Its event has the code of every reset: only the text tells it, so versions not looked at are excluded."""
+    """Its event has the code of every reset: only the text tells it, so later versions are excluded."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     # Before the bound is raised, read rdkafka_offset.c of the new version.
     assert "confluent-kafka>=2.16,<2.17" in project["dependencies"]
