@@ -251,12 +251,14 @@ class Injector:
 
     def _lose_answers(self, fault: Fault) -> str:
         """Let the catalog answer 503 to commits that it has made."""
-        if self._world.catalog is None:
+        catalog = self._world.catalog
+        if catalog is None:
             return ""
-        before = self._world.catalog.lost
-        with self._world.catalog.losing_answers():
+        before = catalog.lost
+        with catalog.losing_answers():
+            hit = self._await(lambda: catalog.lost > before, TARGET_SECONDS)
             self._pause.wait(fault.seconds)
-        return "catalog" if self._world.catalog.lost > before else ""
+        return "catalog" if hit else ""
 
     def _kill_sidecar(self, fault: Fault) -> str:
         del fault

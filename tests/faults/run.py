@@ -309,12 +309,17 @@ class Run:
         return WorkerSupervisor(self.folder, ingest, settings.sidecar(bootstrap))
 
     def _possible(self, *, with_disk: bool) -> dict[str, Kind]:
+        only, world = self._options.only or tuple(KINDS), self._world(with_disk=with_disk)
+        return {k: v for k, v in KINDS.items() if k in only and v.needs in world}
+
+    def _world(self, *, with_disk: bool) -> set[str]:
+        """Return what faults of this run may need."""
         options = self._options
-        world = {"", "disk" if with_disk else "", "three brokers" if options.brokers > 1 else "one broker"}
+        brokers = "three brokers" if options.brokers > 1 else "one broker"
+        world = {"", brokers, *(("disk", f"{brokers}'s disk") if with_disk else ())}
         if options.format == "iceberg":
             world.add("rest" if options.catalog == "rest" else "sqlite")
-        only = options.only or tuple(KINDS)
-        return {k: v for k, v in KINDS.items() if k in only and v.needs in world}
+        return world
 
 
 def mounted(folder: Path, size: str, stack: ExitStack) -> Path | None:

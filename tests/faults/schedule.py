@@ -38,7 +38,7 @@ class Kind:
     shortest: float = 0.0
     longest: float = 0.0
     steered: bool = False  # needs a sidecar
-    needs: str = ""  # of a world: "disk", "sqlite", "rest", "one broker", "three brokers"
+    needs: str = ""  # a name of `run.Run._world`
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -57,7 +57,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "stop": Kind(1),
     "broker": Kind(1, 0.0, 3.0, needs="one broker"),
     "brokers": Kind(2, 0.5, 2.0 * SESSION, needs="three brokers"),
-    "broker-disk": Kind(1, 0.5, 3.0, needs="disk"),
+    "broker-disk": Kind(1, 0.5, 3.0, needs="one broker's disk"),
     "producer": Kind(3),
     "partitions": Kind(1),
     "topic": Kind(1, 0.5, 4.0),
