@@ -105,6 +105,11 @@ class QueueSettings:
         """Consumer group of the queue's redelivery trackers."""
         return tracker_group(self.group)
 
+    @property
+    def marker_key(self) -> bytes:
+        """Key of the queue's markers; the names of topics have no slash."""
+        return f"{self.topic}/{self.group}".encode()
+
 
 def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings:
     """Validate a queue's configuration. Raises SettingError."""

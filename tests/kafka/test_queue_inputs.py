@@ -8,7 +8,7 @@ from confluent_kafka import Message, Producer
 from kafka import KafkaProducer
 from queued import decode_headers, receive_messages
 
-from trimtab.consumer_sdk.queues import MessageQueue, SettlementResult
+from trimtab.consumer_sdk.queues import KmqQueue, MessageQueue, SettlementResult
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 
@@ -131,6 +131,30 @@ def test_bad_markers_stop_no_tracker(
     redelivered.ack()
     eventually(lambda: (tracker.counts.redelivered, tracker.counts.dead_lettered) == (1, 1))
     assert messages[b"refused"].ack() is SettlementResult.LATE
+
+
+def test_markers_of_another_queue_settle_nothing(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any, config: dict[str, Any]
+) -> None:
+    """Of two queues with one markers topic, by mistake, neither loses a message."""
+    name = topic(partitions=1)
+    write(name, "one")
+    markers = f"{name}.markers"
+    shared = {"timeout": "1.5 s", "markers": markers}
+    start_tracker(name, **shared)
+    queue = open_queue("kmq", name, **shared)
+    (held,) = receive_messages(queue, 1)
+    other_config = {
+        **config,
+        "group.id": f"{config['group.id']}-2",
+        "trimtab.queue.markers": f"{name}.markers",
+    }
+    with KmqQueue(name, other_config) as other:
+        receive_messages(other, 1)[0].ack()
+        assert other.flush()
+    (redelivered,) = receive_messages(queue, 1)
+    assert (redelivered.value, redelivered.delivery, held.settled) == (b"one", 2, False)
+    redelivered.ack()
 
 
 def test_ordered_dead_letters_a_message_with_an_unreadable_header(

@@ -27,10 +27,16 @@ from trimtab.common.clock import Clock, SystemClock
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.errors import MarkerWriteError
 from trimtab.consumer_sdk.queues import topics
-from trimtab.consumer_sdk.queues.durable_producer import DurableProducer, ProducerRecord
+from trimtab.consumer_sdk.queues.durable_producer import DurableProducer
 from trimtab.consumer_sdk.queues.kmq.delivered_batch import DeliveredBatch
 from trimtab.consumer_sdk.queues.kmq.marker_writer import MARKER_LINGER_S, MarkerWriter
-from trimtab.consumer_sdk.queues.kmq.markers import MAX_STARTED_MESSAGES, Marker, MarkerKind, split_ranges
+from trimtab.consumer_sdk.queues.kmq.markers import (
+    MAX_STARTED_MESSAGES,
+    Marker,
+    MarkerKind,
+    build_marker_record,
+    split_ranges,
+)
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.message_fetch import (
     close_on_error,
@@ -72,7 +78,7 @@ class KmqQueue(MessageQueue):
         self._next_topic_check_at = 0.0
         self._consumer = Consumer(self._settings.consumer_config, clock=self._clock)
         self._producer = DurableProducer(self._settings.client_config, self._clock)
-        self._marker_writer = MarkerWriter(self._settings.markers_topic, self._producer, self._clock)
+        self._marker_writer = MarkerWriter(self._settings, self._producer, self._clock)
         self._closed = False
         with close_on_error(self):
             self._consumer.subscribe([topic])
@@ -158,16 +164,16 @@ class KmqQueue(MessageQueue):
             return []
 
     def _write_start_markers(self, batch: DeliveredBatch) -> None:
-        topic = self._settings.markers_topic
-        delay_ms = round((self._settings.timeout + MARKER_LINGER_S) * 1000)  # rule 3
+        settings = self._settings
+        delay_ms = round((settings.timeout + MARKER_LINGER_S) * 1000)  # rule 3
         records = [
-            ProducerRecord(topic, partition, Marker(MarkerKind.START, ranges, delay_ms, delivery).encode())
+            build_marker_record(settings, partition, Marker(MarkerKind.START, ranges, delay_ms, delivery))
             for (partition, delivery), offsets in batch.group_offsets().items()
             for ranges in split_ranges(offsets, MAX_STARTED_MESSAGES)
         ]
         if failed := self._producer.write_and_wait(records, KMQ_WRITE_TIMEOUT_S):
             raise MarkerWriteError(
-                f"{len(failed)} start markers were not stored in {topic!r}: "
+                f"{len(failed)} start markers were not stored in {settings.markers_topic!r}: "
                 f"{next(iter(failed.values()))}; no message was delivered, call receive() again"
             )
 

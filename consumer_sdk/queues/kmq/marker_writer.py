@@ -18,10 +18,12 @@ from trimtab.consumer_sdk.queues.kmq.markers import (
     Marker,
     MarkerKind,
     OffsetRanges,
+    build_marker_record,
     merge_ranges,
     to_ranges,
 )
 from trimtab.consumer_sdk.queues.message import QueueMessage
+from trimtab.consumer_sdk.queues.settings import QueueSettings
 from trimtab.consumer_sdk.queues.settlement import ACK_REQUEST, SettlementAction, SettlementRequest
 
 ItemT = TypeVar("ItemT")
@@ -35,9 +37,9 @@ RecordedSettlement: TypeAlias = tuple[QueueMessage, SettlementRequest, bool]  # 
 class MarkerWriter:
     """Background thread that writes markers. Thread-safe."""
 
-    def __init__(self, markers_topic: str, producer: DurableProducer, clock: Clock) -> None:
+    def __init__(self, settings: QueueSettings, producer: DurableProducer, clock: Clock) -> None:
         self.now = clock.monotonic
-        self._markers_topic = markers_topic
+        self._settings = settings
         self._producer = producer
         self._acknowledged_batches: deque[DeliveredBatch] = deque()
         self._settlements: deque[RecordedSettlement] = deque()
@@ -94,10 +96,11 @@ class MarkerWriter:
 
     def _send_marker(self, partition: int, marker: Marker) -> None:
         try:
-            record = ProducerRecord(self._markers_topic, partition, marker.encode())
+            record = build_marker_record(self._settings, partition, marker)
             self._producer.send_async(record, self._on_written)
         except Exception:  # redelivers one marker's messages; a dead thread would redeliver all
-            log.exception("a marker for partition %d of %s is lost", partition, self._markers_topic)
+            name = self._settings.markers_topic
+            log.exception("a marker for partition %d of %s is lost", partition, name)
 
 
 def _pop_all(items: deque[ItemT]) -> list[ItemT]:

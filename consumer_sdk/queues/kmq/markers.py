@@ -1,8 +1,9 @@
 """Markers: records of workers and trackers about the state of messages, as versioned JSON.
 
 A marker covers offsets of one partition, and is in the partition of the markers topic with the same
-number. Its times are durations from the broker's append time, so that no clocks are compared.
-Decoding ignores unknown fields and refuses other versions, and whatever no worker or tracker writes.
+number. Its times are durations from the broker's append time, so that no clocks are compared. Its
+key names its queue, since two queues may have one markers topic by mistake. Decoding ignores unknown
+fields and refuses other versions, and whatever no worker or tracker writes.
 """
 
 import json
@@ -13,6 +14,8 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from trimtab.common.errors import InvalidPayloadError
+from trimtab.consumer_sdk.queues.durable_producer import ProducerRecord
+from trimtab.consumer_sdk.queues.settings import QueueSettings
 
 MARKER_VERSION: Final = 1
 MAX_STARTED_MESSAGES: Final = 1_000_000  # of a start marker: a tracker keeps each until its end marker
@@ -52,6 +55,11 @@ class Marker:
         optional = {"ms": self.delay_ms, "n": self.delivery, "why": self.reason, "by": self.tracker_token}
         body.update({name: value for name, value in optional.items() if value})
         return json.dumps(body, separators=(",", ":")).encode()
+
+
+def build_marker_record(settings: QueueSettings, partition: int, marker: Marker) -> ProducerRecord:
+    """Return the record of a queue's marker."""
+    return ProducerRecord(settings.markers_topic, partition, marker.encode(), settings.marker_key)
 
 
 def decode_marker(value: bytes) -> Marker:

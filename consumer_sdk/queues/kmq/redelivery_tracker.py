@@ -37,7 +37,13 @@ from trimtab.consumer_sdk.queues.durable_producer import (
     write_or_shorten,
 )
 from trimtab.consumer_sdk.queues.kmq.marker_retention import MarkerRetention
-from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, decode_marker, to_ranges
+from trimtab.consumer_sdk.queues.kmq.markers import (
+    Marker,
+    MarkerKind,
+    build_marker_record,
+    decode_marker,
+    to_ranges,
+)
 from trimtab.consumer_sdk.queues.kmq.message_lookup import MessageLookup
 from trimtab.consumer_sdk.queues.kmq.redelivery_decision import (
     EXPIRED_REASON,
@@ -47,7 +53,7 @@ from trimtab.consumer_sdk.queues.kmq.redelivery_decision import (
 )
 from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage, RedeliveryState
 from trimtab.consumer_sdk.queues.message_fetch import LOST_MEMBERSHIP_ERRORS, record_log, repair_headers
-from trimtab.consumer_sdk.queues.settings import QueueSettings, check_kind
+from trimtab.consumer_sdk.queues.settings import MARKERS_SETTING, QueueSettings, check_kind
 
 log = logging.getLogger("trimtab.queues")
 
@@ -215,7 +221,7 @@ class RedeliveryTracker:
         offset = int(raw.offset() or 0)
         _, appended_ms = raw.timestamp()
         try:
-            marker = decode_marker(raw.value() or b"")
+            marker = self._decode_marker(raw)
         except InvalidPayloadError as error:
             record_log.warning("%s-%s, offset %s: %s", raw.topic(), raw.partition(), offset, error)
             marker = Marker(MarkerKind.TICK)  # its append time is valid all the same
@@ -223,6 +229,15 @@ class RedeliveryTracker:
         tracked.read_at = self._clock.monotonic()
         if marker.tracker_token == tracked.tick_token:
             tracked.caught_up = True
+
+    def _decode_marker(self, raw: Message) -> Marker:
+        key = raw.key() or self._settings.marker_key
+        if key != self._settings.marker_key:
+            own, names = self._settings.marker_key.decode(), key[:80]
+            raise InvalidPayloadError(
+                f"marker of the queue {names!r} among those of {own}: set {MARKERS_SETTING} in one of them"
+            )
+        return decode_marker(raw.value() or b"")
 
     def _send_tick_if_due(self, partition: int, tracked: _TrackedPartition) -> None:
         now = self._clock.monotonic()
@@ -237,9 +252,8 @@ class RedeliveryTracker:
             if now < tracked.read_at + (deadline - state.broker_time_ms) / 1000:
                 return
         tracked.ticked_at = now
-        tick = Marker(MarkerKind.TICK, tracker_token=tracked.tick_token).encode()
-        record = ProducerRecord(self._settings.markers_topic, partition, tick)
-        self._producer.send_async(record, log_unwritten_marker)
+        tick = Marker(MarkerKind.TICK, tracker_token=tracked.tick_token)
+        self._producer.send_async(build_marker_record(self._settings, partition, tick), log_unwritten_marker)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -301,8 +315,8 @@ class RedeliveryTracker:
     ) -> None:
         if not messages:
             return
-        end = Marker(MarkerKind.END, to_ranges(message.offset for message in messages)).encode()
-        if self._write([ProducerRecord(self._settings.markers_topic, partition, end)]):
+        end = Marker(MarkerKind.END, to_ranges(message.offset for message in messages))
+        if self._write([build_marker_record(self._settings, partition, end)]):
             state.postpone_due(messages, REDELIVERY_RETRY_MS)  # a duplicate, no loss (rule 3)
 
     def _write(self, records: Sequence[ProducerRecord]) -> dict[int, str]:

@@ -16,9 +16,11 @@ from trimtab.consumer_sdk.queues.kmq.delivered_batch import DeliveredBatch
 from trimtab.consumer_sdk.queues.kmq.marker_writer import MarkerWriter, build_markers
 from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, OffsetRanges, decode_marker
 from trimtab.consumer_sdk.queues.message import QueueMessage
+from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
 
 Eventually = Callable[..., None]
+QUEUE = parse_queue_settings("t", {"bootstrap.servers": "localhost:1", "group.id": "g"})
 
 
 class MarkerCollector(DurableProducer):
@@ -59,7 +61,7 @@ def collector() -> MarkerCollector:
 @pytest.fixture
 def writer(collector: MarkerCollector) -> Iterator[MarkerWriter]:
     """Return a marker writer, and close it."""
-    made = MarkerWriter("t.g.markers", collector, SystemClock())
+    made = MarkerWriter(QUEUE, collector, SystemClock())
     yield made
     made.close()
 
