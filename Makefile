@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults fuzz docs constraints proto clean help
+.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults mutants model fuzz docs constraints proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -98,6 +98,14 @@ simulate-faults: .venv/.dev ## simulate N histories with faults, starting at SEE
 INPUTS ?= 1000000
 fuzz: .venv/.dev ## give every decoder INPUTS inputs in all, guided by coverage; nothing but its named error may come out
 	@PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(INPUTS)
+
+mutants: .venv/.dev ## change the modules that guard records, one line at a time; a test must notice each mutant. SAMPLE=20: so many, drawn from SEED
+	@PYTHONPATH=tests $(BIN)/python -m mutants --seed $(SEED) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(JOBS),--jobs $(JOBS))
+
+DEPTH ?= 10
+TRACES ?= 1000
+model: .venv/.dev ## explore all orders of DEPTH events and two faults in a model of lease, handover and fence; replay TRACES with real writers
+	@PYTHONPATH=tests $(BIN)/python -m model --depth $(DEPTH) --traces $(TRACES) --seed $(SEED)
 
 bench-racks: .venv/.dev ## cost of less cross-rack traffic, and the traffic between three brokers in three racks
 	@$(BIN)/python benchmarks/bench_racks.py --plot docs/rack-awareness.png

@@ -1,0 +1,1 @@
+"""Mutants: small changes of the modules that guard records, each of which a test must notice."""

@@ -1,0 +1,35 @@
+"""Modules to change, and the tests that guard each, in the order of their runs: the simulation comes last."""
+
+from typing import Final
+
+_UNIT: Final = "tests/unit/consumer_sdk"
+_WRITER: Final = f"{_UNIT}/lake/writer"
+_OFFSETS: Final = f"{_UNIT}/lake/offsets"
+_KMQ: Final = (f"{_UNIT}/queues/test_redelivery_state.py", "tests/property/test_redelivery_state.py")
+# 20 histories; `make simulate-faults` runs thousands
+_SIMULATION: Final = (
+    "tests/simulation/test_simulated_lake.py",
+    "tests/simulation/test_histories.py::test_no_history_violates_an_invariant[1]",
+)
+_LAKE: Final = (_OFFSETS, _WRITER, *_SIMULATION)
+
+GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
+    "assignor/rebalance/cooperative.py": (
+        *("tests/property/test_staging.py", "tests/unit/assignor/rebalance/test_leader.py"),
+        *_SIMULATION,
+    ),
+    "consumer_sdk/membership/lease.py": (f"{_UNIT}/membership/test_lease.py", *_SIMULATION),
+    "consumer_sdk/lake/offsets/offset_codec.py": _LAKE,
+    "consumer_sdk/lake/offsets/offset_gaps.py": _LAKE,
+    "consumer_sdk/lake/offsets/table_offsets.py": _LAKE,
+    "consumer_sdk/lake/offsets/fenced_commit.py": _LAKE,
+    "consumer_sdk/lake/writer/batches.py": (f"{_WRITER}/test_batches.py", *_LAKE),
+    "consumer_sdk/lake/writer/partition_positions.py": (f"{_WRITER}/test_partition_positions.py", *_LAKE),
+    "consumer_sdk/lake/writer/flush.py": (f"{_WRITER}/test_flush.py", *_LAKE),
+    "consumer_sdk/queues/ordered/key_ordering.py": (
+        *(f"{_UNIT}/queues/test_key_ordering.py", "tests/property/test_key_ordering.py"),
+    ),
+    "consumer_sdk/queues/kmq/offset_ranges.py": _KMQ,
+    "consumer_sdk/queues/kmq/redelivery_decision.py": (f"{_UNIT}/queues/test_redelivery_decision.py",),
+    "consumer_sdk/queues/kmq/redelivery_state.py": _KMQ,
+}
