@@ -55,13 +55,14 @@ class KmqProgressReader:
     def read_progress(
         self,
         partitions: Sequence[TopicPartition],
-        known_topics: Collection[str],
+        known_partitions: Collection[TopicPartition],
         fetch_end_offsets: Callable[[Iterable[TopicPartition]], PartitionOffsets],
     ) -> KmqProgress:
         """Return the in-flight messages of these message partitions."""
-        if self.marker_topic not in known_topics:
-            return self._read_without_markers(partitions)
         markers = {p: TopicPartition(self.marker_topic, p.partition) for p in partitions}
+        markers = {p: marker for p, marker in markers.items() if marker in known_partitions}
+        if partitions and not markers:
+            return self._read_without_markers(partitions)
         # Commits before ends: markers written in between make the result inexact, never too small.
         commits = self.tracker_client.fetch_group_commits(markers.values())
         ends = fetch_end_offsets(markers.values())
@@ -69,6 +70,8 @@ class KmqProgressReader:
         in_flight = {p: decode_in_flight(metadata[p], ends.values.get(m)) for p, m in markers.items()}
         silent = self._find_silent_partitions(in_flight, metadata)
         errors = (*commits.errors, *ends.errors)  # an outage explains the silence
+        # No worker has delivered a message of a new partition that has no markers yet.
+        in_flight = {**dict.fromkeys(partitions, NO_IN_FLIGHT_MESSAGES), **in_flight}
         return KmqProgress(in_flight, errors or self._format_silence_warning(silent))
 
     def close(self) -> None:

@@ -151,9 +151,8 @@ class GroupMonitor:
     def _fetch_in_flight(self, layout: ClusterMetadata) -> KmqProgress | None:
         if self._kmq_progress is None:
             return None
-        topics = {p.topic for p in layout.leaders}
         partitions = sorted(self._leaders)
-        return self._kmq_progress.read_progress(partitions, topics, self._brokers.fetch_end_offsets)
+        return self._kmq_progress.read_progress(partitions, layout.leaders, self._brokers.fetch_end_offsets)
 
     def _collect_readings(
         self, commits: GroupCommits, kmq_progress: KmqProgress | None, hidden: Collection[TopicPartition]
