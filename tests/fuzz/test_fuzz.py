@@ -17,7 +17,7 @@ from fuzz.target import MAX_INPUT_BYTES, Target, list_modules, load_all_targets
 
 ROOT = Path(__file__).parents[2]
 INPUTS = 1000  # of each target
-SECONDS = 1.5  # of each target
+SECONDS = 1.0  # of CPU, of each target
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def _no_logs() -> Iterator[None]:
 def test_nothing_but_the_named_error_comes_out(target: Target) -> None:
     """Seeds, inputs that once raised, and their mutations raise nothing that the decoder does not promise."""
     rng = Random(int(os.environ.get("FUZZ_SEED", "1")))  # noqa: S311 - reproducible
-    ends_at = time.monotonic() + SECONDS
+    ends_at = time.process_time() + SECONDS
     for seed in target.seeds:
         target.run(seed)
     for _ in range(INPUTS):
@@ -42,7 +42,7 @@ def test_nothing_but_the_named_error_comes_out(target: Target) -> None:
         except Exception as error:
             error.add_note(f"input of {target.name}: {data[:2000]!r}")
             raise
-        if time.monotonic() > ends_at:
+        if time.process_time() > ends_at:
             return
 
 
