@@ -57,3 +57,20 @@ def test_ingest_benchmark_compares_tools(bootstrap: str, tmp_path: Path) -> None
     for case in figures["by_size"]["1000_byte_records"].values():
         assert all(case[name] > 0 for name in ("mb_per_s", "records_per_s", "peak_mb"))
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_group_size_benchmark_finds_the_limit() -> None:
+    """A broker refuses a group whose record exceeds its limit, and stores a smaller one."""
+    sizes = ("--sizes", "20x40", "100x1000")
+    figures = run_benchmark("bench_group_size.py", *sizes, "--brokers", "30 kB")["30 kB"]
+    assert figures["20x40"]["stored"]
+    assert 0 < figures["20x40"]["record_bytes"] - figures["20x40"]["sent_bytes"] < 20 * 120
+    assert not figures["100x1000"]["stored"]
+
+
+def test_control_topic_benchmark_reads_what_it_wrote(bootstrap: str) -> None:
+    """Write rates beyond one record are written, read and measured."""
+    figures = run_benchmark("bench_control_topics.py", "--bootstrap", bootstrap, "--partitions", "20000")
+    assert figures["records"] > 1
+    assert figures["read_partitions"] == 20_000
+    assert 0 < figures["rss_before_mb"] <= figures["rss_peak_mb"]

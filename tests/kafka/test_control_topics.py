@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Callable
+from contextlib import closing
 from time import time
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -11,8 +13,11 @@ from confluent_kafka.admin import AdminClient
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
+from trimtab.consumer_sdk import Consumer as GroupConsumer
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
+from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
+from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
 from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
@@ -119,3 +124,19 @@ def test_a_small_record_limit_is_named(
         store.publish([measured_rates(group, 4_000)])
     store.publish([measured_rates(group, 10)])
     assert len(store.read_write_rates()["orders"].partitions) == 10
+
+
+def test_doctor_reports_sizes(bootstrap: str, topic: Callable[..., str], group: str, eventually: Any) -> None:
+    """It compares the group's record with the coordinator's limit, and names a topic's small limit."""
+    names = [topic(1), topic(1, max_message_bytes="100000"), topic(1)]
+    settings = make_settings(bootstrap, group, names)
+    config = {"bootstrap.servers": bootstrap, "group.id": group, "trimtab.plan.topic": names[0]}
+    with closing(GroupConsumer(config)) as consumer:
+        consumer.subscribe([topic(4)])
+        eventually(lambda: consumer.poll(0.1) or consumer.assignment())
+        findings = {f.check: f for f in run_broker_checks(settings, SystemClock())}
+    assert findings["group size"].level is FindingLevel.OK
+    assert "__consumer_offsets takes 1.0 MB" in findings["group size"].message
+    limited = findings[f"record size of {names[1]}"]
+    assert limited.level is FindingLevel.WARNING
+    assert "max.message.bytes=950000" in limited.remedy

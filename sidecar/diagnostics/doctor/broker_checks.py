@@ -31,6 +31,7 @@ from trimtab.sidecar.diagnostics.doctor.queue_checks import (
     check_trackers,
 )
 from trimtab.sidecar.diagnostics.doctor.rack_checks import check_racks, check_replica_selectors
+from trimtab.sidecar.diagnostics.doctor.size_checks import OFFSETS_TOPIC, check_group_size, check_record_limit
 from trimtab.sidecar.kafka.broker_client import BrokerClient, format_kafka_error, is_authorization_error
 from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, ControlTopicStore
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group
@@ -83,6 +84,7 @@ class BrokerChecks:
             self._check_queue(),
             self._check_control_topics(),
             self._check_plan(),
+            self._check_group_size(cluster.nodes),
         )
         return [*chain.from_iterable(findings)]
 
@@ -224,8 +226,10 @@ class BrokerChecks:
             elif described is None:
                 yield noted(f"control topic {topic}", "missing; the first sidecar creates it")
             else:
-                policy = self._fetch_config(topic).get("cleanup.policy")
+                config = self._fetch_config(topic)
+                policy = config.get("cleanup.policy")
                 yield checks.check_control_topic(topic, described.partitions, policy)
+                yield from check_record_limit(topic, config.get("max.message.bytes"))
                 needed = ("Describe", "Read", "Write")
                 yield checks.check_rights(f"topic {topic}", needed, described.allowed_operations)
 
@@ -260,6 +264,19 @@ class BrokerChecks:
         yield from checks.check_members(protocol, members)
         leaders = self._brokers.fetch_cluster_metadata().leaders
         yield checks.check_plan_followed(plan, protocol, members, leaders, now)
+
+    def _check_group_size(self, nodes: Iterable[Any]) -> Iterable[Finding]:
+        try:
+            _, members = self._fetch_members()
+        except KafkaException:
+            return  # reported by the check of the group
+        if not members or self._settings.queue is QueueKind.SHARE:
+            return
+        limit = self._fetch_config(OFFSETS_TOPIC).get("max.message.bytes")
+        broker = self._fetch_config(str(min(node.id for node in nodes)), BROKER_RESOURCE_TYPE)
+        partitions = len(self._brokers.fetch_group_commits().offsets)
+        codec = broker.get("offsets.topic.compression.codec")
+        yield check_group_size(members, partitions, limit, codec)
 
     def _describe_topic(self, topic: str) -> TopicDescription | Finding | None:
         """Return a finding if the request fails, None if the topic does not exist."""
