@@ -40,6 +40,7 @@ from trimtab.consumer_sdk.queues.message_fetch import (
     convert_transient_errors,
     fetch_messages,
     rewind_messages,
+    rewind_on_error,
 )
 from trimtab.consumer_sdk.queues.message_headers import (
     DELIVERY_HEADER,
@@ -149,9 +150,13 @@ class OrderedQueue(MessageQueue):
 
     def _read_messages(self, max_messages: int, wait: float) -> None:
         self._pause_full_partitions()
-        for raw in fetch_messages(self._consumer, max_messages, wait):
-            partition = int(raw.partition() or 0)
-            self._orderings[partition].add_message(int(raw.offset() or 0), raw.key(), raw)
+        unread = deque(fetch_messages(self._consumer, max_messages, wait))
+        with rewind_on_error(self._consumer, unread):
+            while unread:
+                raw = unread[0]
+                partition = int(raw.partition() or 0)
+                self._orderings[partition].add_message(int(raw.offset() or 0), raw.key(), raw)
+                unread.popleft()  # last: interrupted, it is delivered twice rather than never
 
     def _pause_full_partitions(self) -> None:
         topic = self._settings.topic
