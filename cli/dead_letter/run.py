@@ -51,13 +51,6 @@ def _mark_as_utc(time: datetime | None) -> datetime | None:
 def _print_summary(lake: SparkLake, table: str | None, selection: dead_letters.DeadLetterSelection) -> None:
     names = dead_letters.list_dead_letter_tables(lake, table)
     summaries = [s for name in names for s in dead_letters.summarize_dead_letters(lake, name, selection)]
-    rows = [
-        (s.table, s.topic, s.error, f"{s.records:,}", _format_time(s.first), _format_time(s.last))
-        for s in summaries
-    ]
+    rows = [(s.table, s.topic, s.error, f"{s.records:,}", s.first or "", s.last or "") for s in summaries]
     print_table(["table", "topic", "reason", "records", "first", "last"], rows)
     typer.echo(f"{sum(s.records for s in summaries):,} records")
-
-
-def _format_time(time: datetime | None) -> str:
-    return "" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"

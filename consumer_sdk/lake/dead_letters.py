@@ -96,8 +96,8 @@ class DeadLetterSummary:
     topic: str
     error: str
     records: int
-    first: datetime | None  # record timestamps
-    last: datetime | None
+    first: str | None  # record timestamps in UTC; Python has no times behind the year 9999
+    last: str | None
 
 
 def build_producer_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,12 +133,12 @@ def summarize_dead_letters(
     lake: SparkLake, table: str, selection: DeadLetterSelection
 ) -> list[DeadLetterSummary]:
     """Return a summary per topic and reason, the largest first."""
-    time = sql.col("timestamp")
+    times = (sql.date_format(of("timestamp"), "yyyy-MM-dd HH:mm:ss") for of in (sql.min, sql.max))
     with jvm_errors.translate_errors(f"table {table}"):
         rows = (
             selection.select_rows(_read_dead_letters(lake, table))
             .groupBy("topic", "error")
-            .agg(sql.count("*").alias("records"), sql.min(time), sql.max(time))
+            .agg(sql.count("*").alias("records"), *times)
             .collect()
         )
     summaries = (DeadLetterSummary(table, *row) for row in rows)
@@ -185,7 +185,8 @@ class DeadLetterReplay:
 
     def _read_chunk(self, selection: DeadLetterSelection) -> list[DeadLetterRow]:
         with jvm_errors.translate_errors(f"table {self.table}"):
-            return selection.select_rows(_read_dead_letters(self.lake, self.table)).collect()
+            rows = selection.select_rows(_read_dead_letters(self.lake, self.table))
+            return rows.withColumn("timestamp", sql.unix_millis("timestamp")).collect()
 
     def _send_chunk(self, rows: Sequence[DeadLetterRow]) -> list[DeadLetterRow]:
         delivered: list[DeadLetterRow] = []
@@ -206,7 +207,7 @@ class DeadLetterReplay:
     def _produce_row(self, row: DeadLetterRow, on_delivery: Callable[[Any, Any], None]) -> None:
         topic = self.target_topic or row.topic
         # No timestamp: retention would delete an old one before the record is read again.
-        options: dict[str, Any] = {"headers": _build_replay_headers(row), "on_delivery": on_delivery}
+        options: dict[str, Any] = {"headers": build_replay_headers(row), "on_delivery": on_delivery}
         partitions = self._count_partitions(topic)
         if topic == row.topic and row.partition < partitions:
             options["partition"] = row.partition
@@ -260,9 +261,10 @@ def _read_dead_letters(lake: SparkLake, table: str) -> DataFrame:
     return letters
 
 
-def _build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:
+def build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:
+    """Return the headers of a dead letter's record, with its origin."""
     # Without those of an earlier replay: a record that failed twice names its last origin.
     kept = [(k, v) for k, v in (row.headers or {}).items() if not k.startswith(REPLAY_HEADER_PREFIX)]
-    time = "" if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
+    time = "" if row.timestamp is None else row.timestamp  # ms
     origin = {name: row[name] for name in _COORDINATE_NAMES} | {"timestamp": time, "error": row.error}
     return [*kept, *((REPLAY_HEADER_PREFIX + name, str(value).encode()) for name, value in origin.items())]

@@ -39,7 +39,9 @@ def letters(writers: Make, namespace: str, fakes: Any) -> Callable[[str], str]:
         values = [b"bad", b'{"id": 1}', b'{"id": "x"}', b"worse"]
         heads = [("kind", b"k")]
         made.write([fakes.Message(p1, at, value, b"key", heads) for at, value in enumerate(values)])
-        made.write([fakes.Message(p0, 0, b"[]")])
+        far = fakes.Message(p0, 0, b"[]")
+        far.timestamp = lambda: (1, 1_700_000_000_000_000)  # microseconds sent as milliseconds: year 55840
+        made.write([far])
         made.close()
         return f"{namespace}.orders_dead_letter"
 

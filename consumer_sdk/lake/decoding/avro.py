@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, cast
 import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryError
-from fastavro.schema import SchemaParseException, load_schema
+from fastavro.schema import load_schema
 
 from trimtab.consumer_sdk.lake.decoding.value_reader import (
     JSON_TEXT_COLUMN,
@@ -23,6 +23,7 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
     UnusableSchemaError,
     ValueConverter,
     ValueReader,
+    explain_unusable_schema,
     keep_value,
 )
 
@@ -59,15 +60,14 @@ _LOGICAL_TYPE_KEY: Final = "trimtab.logicalType"
 
 def create_avro_reader(text: str, references: Mapping[str, str]) -> ValueReader:
     """Return the reader of a schema and its referenced types. Raises UnusableSchemaError."""
-    try:
+    with explain_unusable_schema():
         texts = {**references, _ROOT_NAME: text}
         schemas = {name: _strip_logical_types(json.loads(body)) for name, body in texts.items()}
         schema = load_schema(_ROOT_NAME, repo=_ReferenceRepository(schemas))
-    except (SchemaParseException, SchemaRepositoryError, ValueError, KeyError) as error:
-        raise UnusableSchemaError(f"the schema cannot be parsed: {error}") from error
-    if not isinstance(schema, dict) or schema["type"] != "record":
-        raise UnusableSchemaError("its schema is not a record, so it has no columns")
-    record = _AvroColumnBuilder().build_record(schema, frozenset())
+        if not isinstance(schema, dict) or schema["type"] != "record":
+            raise UnusableSchemaError("its schema is not a record, so it has no columns")
+        record = _AvroColumnBuilder().build_record(schema, frozenset())
+        columns = pa.schema(list(record.type))
 
     def read(data: bytes) -> DecodedRow:
         stream = BytesIO(data)
@@ -77,7 +77,7 @@ def create_avro_reader(text: str, references: Mapping[str, str]) -> ValueReader:
             raise ValueError(f"{len(data) - stream.tell()} bytes are left over")
         return row if record.convert is None else record.convert(row)
 
-    return ValueReader(pa.schema(list(record.type)), read)
+    return ValueReader(columns, read)
 
 
 class _ReferenceRepository(AbstractSchemaRepository):
@@ -118,10 +118,24 @@ class _AvroColumnBuilder:
         if kind == "record":
             return self.build_record(schema, enclosing)
         if kind == "array":
-            return _array_column(self._build(schema["items"], enclosing))
+            item = self._build(schema["items"], enclosing)
+            if self._may_be_empty(schema["items"]):  # five bytes would decode to 2^31 items
+                raise UnusableSchemaError("it has an array of values that take no bytes")
+            return _array_column(item)
         if kind == "map":
             return _map_column(self._build(schema["values"], enclosing))
         return None
+
+    def _may_be_empty(self, schema: AvroSchema) -> bool:
+        """Return whether a value may take no bytes; a record that encloses itself takes some."""
+        if not isinstance(schema, dict):  # a union has the number of its branch
+            named = self._named.get(schema) if isinstance(schema, str) else None
+            return schema == "null" if named is None else self._may_be_empty(named)
+        definition = cast("dict[str, Any]", schema)
+        kind = definition["type"]
+        if kind == "record":
+            return all(self._may_be_empty(field["type"]) for field in definition["fields"])
+        return definition["size"] == 0 if kind == "fixed" else self._may_be_empty(kind)
 
     def _build_simple(self, kind: str, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
         if kind in ("enum", "fixed"):

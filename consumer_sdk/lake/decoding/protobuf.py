@@ -7,7 +7,6 @@
    recursive message and one without fields are JSON text. Any other message is a struct.
 """
 
-import binascii
 from base64 import b64decode
 from collections.abc import Mapping
 from importlib import import_module
@@ -29,6 +28,7 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
     DecodedRow,
     UnusableSchemaError,
     ValueReader,
+    explain_unusable_schema,
     keep_value,
 )
 
@@ -62,32 +62,30 @@ def create_protobuf_reader(text: str, references: Mapping[str, str], path: tuple
 
     Raises UnusableSchemaError.
     """
-    files = {name: _parse_descriptor(name, body) for name, body in references.items()}
-    main = files[_VALUE_FILE] = _parse_descriptor(_VALUE_FILE, text)
-    pool = DescriptorPool()  # not the default one: two schemas may define one name differently
-    try:
+    with explain_unusable_schema():
+        files = {name: _parse_descriptor(name, body) for name, body in references.items()}
+        main = files[_VALUE_FILE] = _parse_descriptor(_VALUE_FILE, text)
+        pool = DescriptorPool()  # not the default one: two schemas may define one name differently
         _add_with_imports(pool, main, files, set())
         message: Descriptor = pool.FindMessageTypeByName(_find_message_name(main, path))
-    except (TypeError, KeyError) as error:
-        raise UnusableSchemaError(f"the schema cannot be used: {error}") from error
-    kind = GetMessageClass(message)
-    column = _message_column(message, frozenset())
-    if column.convert is None or not pa.types.is_struct(column.type):
-        raise UnusableSchemaError(f"the message {message.full_name} has no fields, so it has no columns")
-    get = column.convert
+        kind = GetMessageClass(message)
+        column = _message_column(message, frozenset())
+        if column.convert is None or not pa.types.is_struct(column.type):
+            raise UnusableSchemaError(f"the message {message.full_name} has no fields, so it has no columns")
+        get, columns = column.convert, pa.schema(list(column.type))
 
     def read(data: bytes) -> DecodedRow:
         row: DecodedRow = get(kind.FromString(data))
         return row
 
-    return ValueReader(pa.schema(list(column.type)), read)
+    return ValueReader(columns, read)
 
 
 def _parse_descriptor(name: str, body: str) -> FileDescriptorProto:
     # format=serialized: google.protobuf cannot parse .proto text
     try:
         file = FileDescriptorProto.FromString(b64decode(body, validate=True))
-    except (binascii.Error, DecodeError) as error:
+    except (ValueError, DecodeError) as error:
         raise UnusableSchemaError(
             "the registry did not return the schema's descriptor (?format=serialized); "
             "lake.decoder=protobuf needs a registry that does"

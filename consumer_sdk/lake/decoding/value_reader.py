@@ -5,7 +5,8 @@ without fields.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -20,6 +21,18 @@ TIMESTAMP_TYPE: Final = pa.timestamp("us", "UTC")
 
 class UnusableSchemaError(Exception):
     """A schema is missing or unusable; the text is the reason in dead letters."""
+
+
+@contextmanager
+def explain_unusable_schema() -> Generator[None]:
+    """Turn every error of the block into UnusableSchemaError."""
+    try:
+        yield
+    except UnusableSchemaError:
+        raise
+    except Exception as error:  # a malformed schema raises any error in the parsers
+        reason = str(error) or type(error).__name__
+        raise UnusableSchemaError(f"the schema cannot be used: {reason[:300]}") from error
 
 
 class DecodedColumn(NamedTuple):

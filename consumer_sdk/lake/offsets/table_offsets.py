@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.offsets import offset_codec
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps
@@ -25,6 +26,7 @@ from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps
 OFFSETS_PROPERTY: Final = "trimtab.offsets"
 # the attempt's id in a snapshot's summary, to look up a commit of unknown outcome
 ATTEMPT_PROPERTY: Final = "trimtab.attempt"
+OFFSET_COST_BYTES: Final = 64_000_000  # in one metadata file: from here on a commit takes a second
 OffsetByPartition: TypeAlias = Mapping[TopicPartition, int]
 
 
@@ -115,6 +117,18 @@ def trim_spans(
 def gaps_before(spans: SpanByPartition) -> dict[TopicPartition, tuple[OffsetGap, ...]]:
     """Return the gaps of these spans by partition, without empty ones."""
     return {partition: span.gaps for partition, span in spans.items() if span.gaps}
+
+
+def warn_of_offset_cost(table: str, text_bytes: int, snapshots: int) -> str | None:
+    """Return a warning each time when the snapshots hold another OFFSET_COST_BYTES of offsets."""
+    total = text_bytes * snapshots
+    if total // OFFSET_COST_BYTES == (total - text_bytes) // OFFSET_COST_BYTES:
+        return None
+    return (
+        f"table {table}: its {snapshots} snapshots hold {format_bytes(total)} of offsets, which each commit "
+        "writes into a new metadata file. Run trimtab tables expire more often, raise batch.max.age, or "
+        "give topics tables of their own (docs/lake.md)"
+    )
 
 
 def describe_conflicts(conflicts: Iterable[OffsetConflict]) -> str:

@@ -305,11 +305,8 @@ class DeltaTable:
         checksum = snapshot.checksumOpt()
         known = checksum.get().setTransactions() if checksum.isDefined() else checksum
         txns = known.get() if known.isDefined() else snapshot.setTransactions()
-        groups: dict[str, dict[TopicPartition, int]] = {}
-        for text in _OUR_TXN.findall(str(txns.mkString("\n"))):
-            group, partition, offset = _parse_offset_txn(text, self.name)
-            groups.setdefault(group, {})[partition] = offset
-        return CommittedOffsets(groups).encode() if groups else None
+        offsets = parse_offset_transactions(str(txns.mkString("\n")), self.name)
+        return offsets.encode() if offsets.groups else None
 
     def _check_unchanged(self, snapshot: Any, staged: StagedFiles, expected: VersionedOffsets) -> None:
         if (self._read_snapshot_offsets(snapshot) or "") != expected.version:
@@ -351,10 +348,8 @@ class DeltaTable:
                 yield path
 
     def _read_attempt(self, commit: Any) -> str | None:
-        head = str(self._log.store().read(commit, self._log.newDeltaHadoopConf()).head())
-        # Delta puts commitInfo first in a commit's file.
-        attempt: str | None = json.loads(head).get("commitInfo", {}).get("userMetadata")
-        return attempt
+        first = self._log.store().read(commit, self._log.newDeltaHadoopConf()).headOption()
+        return parse_attempt(str(first.get())) if first.isDefined() else None
 
 
 def _is_table_dropped(error: BaseException) -> bool:
@@ -364,6 +359,24 @@ def _is_table_dropped(error: BaseException) -> bool:
 def transaction_app_id(group: str, where: TopicPartition) -> str:
     """Return the app id of a partition's `txn` action."""
     return f"trimtab/{quote(group, safe='')}/{where.topic}/{where.partition}"  # a group may contain slashes
+
+
+def parse_attempt(action: str) -> str | None:
+    """Return the attempt id in a commit's first action, where Delta puts commitInfo; None if foreign."""
+    try:
+        attempt = json.loads(action)["commitInfo"]["userMetadata"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return attempt if isinstance(attempt, str) else None
+
+
+def parse_offset_transactions(text: str, table: str) -> CommittedOffsets:
+    """Return the offsets of `txn` actions, a line each. Raises CommittedOffsetsLostError."""
+    groups: dict[str, dict[TopicPartition, int]] = {}
+    for txn in _OUR_TXN.findall(text):
+        group, partition, offset = _parse_offset_txn(txn, table)
+        groups.setdefault(group, {})[partition] = offset
+    return CommittedOffsets(groups)
 
 
 def _parse_offset_txn(text: str, table: str) -> tuple[str, TopicPartition, int]:

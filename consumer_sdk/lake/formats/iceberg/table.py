@@ -30,6 +30,7 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     ATTEMPT_PROPERTY,
     OFFSETS_PROPERTY,
     CommittedOffsets,
+    warn_of_offset_cost,
 )
 from trimtab.consumer_sdk.lake.schema.column_mapping import (
     explain_mismatch,
@@ -206,7 +207,9 @@ class IcebergTable:
             append = (transaction or self.java_table).newAppend()
             for file in staged.files:
                 append.appendFile(file)
-            append.set(OFFSETS_PROPERTY, offsets.encode()).set(ATTEMPT_PROPERTY, staged.attempt)
+            text = offsets.encode()
+            self._warn_of_offset_cost(text)
+            append.set(OFFSETS_PROPERTY, text).set(ATTEMPT_PROPERTY, staged.attempt)
             # Validated again on each retry, which `commit.retry.num-retries` of a table may cause.
             append.validateWith(_OffsetsValidator(expected)).commit()
             if transaction is not None:
@@ -237,6 +240,11 @@ class IcebergTable:
         current = self.java_table.currentSnapshot()
         keys = {"rows": "total-records", "files": "total-data-files", "bytes": "total-files-size"}
         return {k: int((current and _summary_value(current, key)) or 0) for k, key in keys.items()}
+
+    def _warn_of_offset_cost(self, text: str) -> None:
+        snapshots = int(self.java_table.operations().current().snapshots().size()) + 1
+        if warning := warn_of_offset_cost(self.name, len(text), snapshots):
+            log.warning(warning)
 
     def _newest_offsets(self) -> str | None:
         oldest = None

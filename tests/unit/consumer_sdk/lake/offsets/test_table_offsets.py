@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, TableGaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan, trim_spans
+from trimtab.consumer_sdk.lake.offsets.table_offsets import (
+    CommittedOffsets,
+    OffsetSpan,
+    trim_spans,
+    warn_of_offset_cost,
+)
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
 
@@ -121,3 +126,20 @@ def test_damaged_gaps_are_a_named_error(missing: str) -> None:
     """A gap ends behind its beginning, at whole offsets."""
     with pytest.raises(CommittedOffsetsLostError, match=r"trimtab\.gaps cannot be read"):
         TableGaps.decode(f'{{"v":1,"groups":{{"g":{{"t":{{"0":{missing}}}}}}}}}', "t")
+
+
+@pytest.mark.parametrize(
+    ("partitions", "least", "most"), [(1_000, 14_000, 17_000), (10_000, 140_000, 180_000)]
+)
+def test_the_size_of_offsets_is_known(partitions: int, least: int, most: int) -> None:
+    """16 bytes a partition, in every snapshot."""
+    offsets = {TopicPartition("orders", p): 10**8 + p for p in range(partitions)}
+    assert least < len(CommittedOffsets({"g": offsets}).encode()) < most
+
+
+def test_growing_cost_of_offsets_is_warned_of_in_steps() -> None:
+    """10,000 partitions: the first warning after 400 snapshots, and then one for each 64 MB."""
+    warned = [n for n in range(1, 2001) if warn_of_offset_cost("lake.orders", 160_000, n)]
+    assert warned == [400, 800, 1200, 1600, 2000]
+    assert warn_of_offset_cost("lake.orders", 160, 100_000) is None
+    assert "64.0 MB" in str(warn_of_offset_cost("lake.orders", 160_000, 400))

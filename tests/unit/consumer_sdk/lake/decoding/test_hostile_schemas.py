@@ -1,0 +1,93 @@
+"""Schemas of a registry that are broken or harmful: their records are dead letters with a reason."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
+from trimtab.consumer_sdk.lake.decoding.schema_registry import RegisteredSchema
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+
+EMPTY = {"type": "record", "name": "e", "fields": [{"name": "a", "type": "null"}]}
+NESTED = {"type": "record", "name": "n", "fields": [{"name": "b", "type": EMPTY}]}
+
+
+def record(*fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": f"f{n}", "type": f} for n, f in enumerate(fields)],
+    }
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+class Registry:
+    """A registry of one schema."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.schema = RegisteredSchema(kind, text)
+
+    def fetch_schema(self, schema_id: int, form: str | None = None) -> RegisteredSchema:  # noqa: ARG002
+        return self.schema
+
+
+def decode_error(kind: str, text: str, value: bytes) -> str | None:
+    """Return the reason of the dead letter, None for a row."""
+    registry: Any = Registry(kind.upper(), text)
+    rows = [{"topic": "t", "partition": 0, "offset": 0, "value": value}]
+    decoded = RegistryDecoder(registry, kind).decode_batch(pa.Table.from_pylist(rows, RECORD_SCHEMA))
+    if decoded.dead_letters is None:
+        return None
+    (letter,) = decoded.dead_letters.to_pylist()
+    return str(letter["error"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7",
+        "[]",
+        "{}",
+        '{"type": "record", "name": 1e308, "fields": []}',
+        '{"type": "record", "name": "r", "fields": 7}',
+        '{"type": "record", "name": "r", "fields": [{"name": "a"}]}',
+        '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "array"}}]}',
+        '{"a":' * 100_000,
+    ],
+    ids=lambda text: text[:60],
+)
+def test_a_malformed_avro_schema_makes_dead_letters(text: str) -> None:
+    """Whoever may register a schema must not end the sink."""
+    assert str(decode_error("avro", text, b"\0\0\0\0\1x")).startswith("schema id 1: ")
+
+
+@pytest.mark.parametrize("text", ["ü", "AAAA", "", "CgF4"])
+def test_a_malformed_descriptor_makes_dead_letters(text: str) -> None:
+    """The registry may return any text."""
+    assert str(decode_error("protobuf", text, b"\0\0\0\0\1\0x")).startswith("schema id 1: ")
+
+
+@pytest.mark.parametrize(
+    "items", ["null", EMPTY, NESTED, {"type": "fixed", "name": "x", "size": 0}, {"type": "null"}]
+)
+def test_an_array_of_values_without_bytes_is_not_read(items: Any) -> None:
+    """Five bytes announce 2^31 of them: 17 GB of memory, of one owner after the other."""
+    announced = b"\0\0\0\0\1" + b"\xfe\xff\xff\xff\x0f" + b"\0"
+    error = str(decode_error("avro", json.dumps(record("int", array(items))), announced))
+    assert "array of values that take no bytes" in error
+
+
+@pytest.mark.parametrize(
+    "items", ["int", ["null", "int"], record("null", "int"), array("int"), {"type": "map", "values": "null"}]
+)
+def test_other_arrays_are_read(items: Any) -> None:
+    """A value of at least a byte ends with the record; so does a record that encloses itself."""
+    items = items if not isinstance(items, dict) or "fields" not in items else {**items, "name": "inner"}
+    assert decode_error("avro", json.dumps(record(array(items))), b"\0\0\0\0\1\0") is None
+    recursive = json.dumps(record("null", ["null", array("r")]))
+    assert decode_error("avro", recursive, b"\0\0\0\0\1\0") is None
