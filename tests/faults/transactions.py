@@ -167,7 +167,10 @@ def main(bootstrap: str, topic: str, partitions: str, seed: str, log: str, *end:
         signal.signal(signal.SIGTERM, lambda *_: program.stop.set())
         if end:
             program.stop.set()
-        program.run(FIRST_NUMBER * (lives + 1))
+        try:
+            program.run(FIRST_NUMBER * (lives + 1))
+        except KafkaException as error:  # a fatal one, or no answer in time: a successor takes over
+            sys.exit(f"transactional producer: {error}")
 
 
 if __name__ == "__main__":
