@@ -69,8 +69,8 @@ class MissingExtraError(CallerError):
         super().__init__(f"{package} is not installed and this needs it: pip install 'trimtab[{extra}]'")
 
 
-class ConsumerClosedError(CallerError):
-    """The consumer was used after close()."""
+class ConsumerClosedError(CallerError, RuntimeError):
+    """The consumer was used after close(); a RuntimeError, as confluent-kafka raises."""
 
 
 class BrokerUnreachableError(PeerError):

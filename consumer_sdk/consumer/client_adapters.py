@@ -1,7 +1,8 @@
 """Converts partitions, messages and errors between the two Kafka clients."""
 
+import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -16,7 +17,9 @@ from trimtab.consumer_sdk.membership.events import CommitPosition
 
 
 def to_confluent_error(error: Exception) -> KafkaError:
-    """Return confluent-kafka's error for an error of kafka-python."""
+    """Return confluent-kafka's error for an error of either client."""
+    if isinstance(error, KafkaException):
+        return cast("KafkaError", error.args[0])
     cause = error.args[0] if isinstance(error, CommitFailedError) and error.args else error
     if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
         if isinstance(cause, KafkaTimeoutError):
@@ -36,13 +39,52 @@ def create_data_plane(config: dict[str, Any]) -> DataConsumer:
         raise InvalidSettingError(f"librdkafka rejects the configuration: {error.args[0].str()}") from None
 
 
+def check_subscription(topics: Sequence[str], callbacks: Mapping[str, object]) -> None:
+    """Raise what confluent-kafka's subscribe() does: TypeError, and KafkaException for no topics."""
+    if isinstance(topics, str):  # else a subscription to its letters
+        raise TypeError("expected list of topic unicode strings")
+    for name, callback in callbacks.items():
+        if callback is not None and not callable(callback):
+            raise TypeError(f"on_{name} expects a callable")
+    if not topics:
+        hint = "subscribe() needs a topic; unsubscribe() leaves the group"
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, hint))  # noqa: SLF001 - its public name
+
+
 def offsets_to_commit(
     message: Message | None, offsets: Sequence[RawPartition] | None
-) -> dict[TopicPartition, int]:
-    """Return the offsets to commit for a message or for partitions with offsets."""
+) -> list[RawPartition] | None:
+    """Return the offsets that a call names, of a message's successor or as given; None for neither.
+
+    Raises ValueError, TypeError and KafkaException as confluent-kafka does.
+    """
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
     if message is not None:
-        return {partition_of(message): int(message.offset() or 0) + 1}
-    return {to_partition(p): p.offset for p in offsets or ()}
+        return [_offset_after(message)]
+    return None if offsets is None else list(offsets)
+
+
+def _offset_after(message: Message) -> RawPartition:
+    if (error := message.error()) is not None:  # an end of partition has the offset of the next record
+        hint = f"Cannot commit offsets for message with error: '{error.str()}'"
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, hint))  # noqa: SLF001 - its public name
+    return RawPartition(*partition_of(message), int(message.offset() or 0) + 1)
+
+
+def has_offset(partition: RawPartition) -> bool:
+    """Return whether the offset is one of a log, and not OFFSET_INVALID, OFFSET_END or the like."""
+    return partition.offset >= 0
+
+
+def encode_group_metadata(
+    group: str, generation: int, member_id: str, group_instance_id: str | None
+) -> bytes:
+    """Return a membership as librdkafka's producer reads it in send_offsets_to_transaction (KIP-447)."""
+    # rd_kafka_consumer_group_metadata_write in rdkafka_cgrp.c, in the byte order of this machine
+    instance = b"\x01" if group_instance_id is None else b"\x00" + group_instance_id.encode() + b"\x00"
+    names = f"{group}\0{member_id}\0".encode()
+    return b"CGMDv2:" + struct.pack("=i", generation) + names + instance
 
 
 def to_raw_offsets(positions: Mapping[TopicPartition, CommitPosition]) -> list[RawPartition]:

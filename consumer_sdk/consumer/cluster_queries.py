@@ -4,32 +4,68 @@ from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
+from trimtab.consumer_sdk.consumer.client_adapters import encode_group_metadata
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset, OffsetResetHandler
+from trimtab.consumer_sdk.consumer.partition_state import PartitionState
+from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
+from trimtab.consumer_sdk.errors import ConsumerClosedError
 from trimtab.consumer_sdk.membership.member import GroupMember
 
 
 class ClusterQueries:
     """Methods of `Consumer` that neither read nor commit."""
 
+    _closed: bool
     _data_plane: DataConsumer
-    _offset_resets: OffsetResetHandler
     _member: GroupMember | None
+    _offset_resets: OffsetResetHandler
+    _partitions: PartitionState
+    _settings: ConsumerSettings
 
     def assignment(self) -> list[RawPartition]:
         """Return the partitions that are being read."""
         return list(self._data_plane.assignment())
 
+    def consumer_group_metadata(self) -> bytes:
+        """Return this membership for a producer's `send_offsets_to_transaction` (KIP-447).
+
+        From the first call on, the offsets of this consumer are taken to be committed in transactions,
+        so a release commits none. Raises KafkaException, ILLEGAL_GENERATION, if the group removed this
+        member and its partitions are not assigned again.
+        """
+        self._check_not_closed()
+        self._partitions.transactional = True
+        generation, member_id = self._member.generation if self._member else (-1, "")
+        # After the read: a later membership may own none of the partitions that were consumed.
+        if self._member is not None and not self._member.is_current(self._partitions.membership_epoch):
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "removed from the group"))
+        instance = self._settings.group_instance_id
+        return encode_group_metadata(self._settings.group, generation, member_id, instance)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these at the next login of each connection; those that exist stay."""
+        self._data_plane.set_sasl_credentials(username, password)
+        self._settings.set_sasl_credentials(username, password)
+        if self._member is not None:
+            self._member.set_sasl_credentials(username, password)
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """Return the id of the cluster."""
+        return str(self._data_plane.cluster_id(timeout))
+
     def memberid(self) -> str | None:
         """Return the member id assigned by the broker; None before the first join."""
+        self._check_not_closed()
         return (self._member.member_id or None) if self._member else None
 
     def generation_id(self) -> int:
         """Return the last known generation of the group; -1 outside the group."""
         return self._member.generation_id if self._member else -1
 
-    def committed(self, partitions: Sequence[RawPartition], timeout: float = 10) -> list[RawPartition]:
+    def committed(self, partitions: Sequence[RawPartition], timeout: float = -1) -> list[RawPartition]:
         """Return the group's committed offsets."""
         return list(self._data_plane.committed(list(partitions), timeout=timeout))
 
@@ -41,10 +77,18 @@ class ClusterQueries:
         """Return the cluster's metadata."""
         return self._data_plane.list_topics(topic or None, timeout)
 
-    def get_watermark_offsets(self, partition: RawPartition, timeout: float = 10) -> tuple[int, int]:
-        """Return the low and high watermark of a partition."""
-        low, high = self._data_plane.get_watermark_offsets(partition, timeout=timeout)
-        return low, high
+    def get_watermark_offsets(
+        self,
+        partition: RawPartition,
+        timeout: float = -1,
+        cached: bool = False,  # noqa: FBT001, FBT002 - confluent-kafka's signature
+    ) -> tuple[int, int] | None:
+        """Return a partition's low and high watermark, `cached` those of the last fetch; None on timeout."""
+        # confluent-kafka returns None, although its types say otherwise.
+        found: tuple[int, int] | None = self._data_plane.get_watermark_offsets(
+            partition, timeout=timeout, cached=cached
+        )
+        return found
 
     def pop_offset_resets(self) -> list[OffsetReset]:
         """Return the offset resets since the last call."""
@@ -60,7 +104,11 @@ class ClusterQueries:
         return self._member.decision_fault if self._member else ""
 
     def offsets_for_times(
-        self, partitions: Sequence[RawPartition], timeout: float = 10
+        self, partitions: Sequence[RawPartition], timeout: float = -1
     ) -> list[RawPartition]:
         """Return the first offsets at or after the times in the partitions' offset fields (ms)."""
         return list(self._data_plane.offsets_for_times(list(partitions), timeout=timeout))
+
+    def _check_not_closed(self) -> None:
+        if self._closed:
+            raise ConsumerClosedError("the consumer was used after close(); create a new one")

@@ -7,14 +7,19 @@
                 ...
 
 Two planes (docs/design.md): a kafka-python member joins and commits (`membership.member`),
-librdkafka fetches. The data plane is used by this module only, on the application's thread, inside
-`poll`, `consume` and `close`. The rules:
+librdkafka fetches. The data plane is used by this package only. The rules:
 
 1. Records are returned only of owned partitions, and only while the member's lease holds, which is
    checked before each fetch and before records are returned.
 2. A revocation stops the fetching first, then runs `on_revoke`, then commits, and then releases the
    partitions to their next owner.
 3. Nothing is committed for a lost partition.
+4. All methods may be called from any thread. Events are served, and records fetched, in turns of one
+   thread: callbacks run in it. Methods that callbacks or their helpers use, such as `commit`, `pause`
+   and `store_offsets`, wait for no turn.
+5. `close` and `unsubscribe` inside a callback or a signal handler take effect when the running call
+   ends; `close` ends a `consume` of another thread.
+6. An exception inside `consume`, such as Ctrl-C, rewinds the records that it has not returned.
 """
 
 import logging
@@ -22,36 +27,31 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final, Self, TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Message
 from confluent_kafka import TopicPartition as RawPartition
-from kafka.errors import KafkaError as KafkaPythonError
-from kafka.errors import RebalanceInProgressError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.consumer.client_adapters import (
+    check_subscription,
     create_data_plane,
-    offsets_to_commit,
     partition_of,
-    to_confluent_error,
     to_partition,
-    to_raw_offsets,
 )
-from trimtab.consumer_sdk.consumer.cluster_queries import ClusterQueries
+from trimtab.consumer_sdk.consumer.fair_lock import FairLock
 from trimtab.consumer_sdk.consumer.fetch_control import (
     resolve_start_offsets,
     seek_back,
     stop_fetching,
     warm_up_connections,
 )
+from trimtab.consumer_sdk.consumer.offset_commits import OffsetCommits
 from trimtab.consumer_sdk.consumer.offset_reset import REPORTING_CONFIG, OffsetResetHandler
-from trimtab.consumer_sdk.consumer.partition_state import PartitionState, build_final_commit
+from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
-from trimtab.consumer_sdk.errors import ConsumerClosedError
 from trimtab.consumer_sdk.membership.events import (
     CommitCompleted,
-    CommitPosition,
     MembershipEnded,
     MembershipEvent,
     PartitionsAssigned,
@@ -64,20 +64,24 @@ log = logging.getLogger("trimtab.consumer_sdk")
 
 RebalanceCallback: TypeAlias = Callable[["Consumer", list[RawPartition]], Any]
 
+MAX_MESSAGES: Final = 1_000_000  # of one consume(), as in confluent-kafka
 POLL_SLICE_S: Final = 0.02  # also the delay of a member's event while the application waits
 REBALANCE_POLL_SLICE_S: Final = 0.004  # shorter, since the end of a rebalance adds and removes partitions
 
 
-class Consumer(ClusterQueries):
-    """Group consumer with confluent-kafka's methods and exceptions; not thread-safe, like confluent-kafka's.
+class Consumer(OffsetCommits):
+    """Group consumer with confluent-kafka's methods and exceptions; thread-safe, like confluent-kafka's.
 
-    `config` has librdkafka's settings and `trimtab.*` (docs/consumer.md). Raises SettingError for
-    an invalid configuration; `subscribe` raises BrokerUnreachableError if no broker answers.
+    `config` and `more_config`, which overrides it, have librdkafka's settings and `trimtab.*`
+    (docs/consumer.md). Raises SettingError for an invalid configuration; `subscribe` raises
+    BrokerUnreachableError if no broker answers.
     """
 
-    def __init__(self, config: Mapping[str, Any], *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **more_config: Any
+    ) -> None:
         self._clock = clock or SystemClock()
-        self._settings = parse_consumer_settings(config)
+        self._settings = parse_consumer_settings({**(config or {}), **more_config})
         self._data_plane = create_data_plane({**self._settings.librdkafka_config, **REPORTING_CONFIG})
         self._offset_resets = OffsetResetHandler(self._data_plane, self._settings.librdkafka_config)
         self._partitions = PartitionState()
@@ -86,6 +90,10 @@ class Consumer(ClusterQueries):
         self._assigned_in_callback: list[RawPartition] | None = None
         self._suspended = False
         self._lease_changes_logged = False  # before the first read the absence of a lease is no news
+        self._turn = FairLock()
+        self._serving_event = False
+        self._at_end_of_turn: list[Callable[[], None]] = []
+        self._closing = False
         self._closed = False
         self._failure: TrimtabError | None = None
         self._next_auto_commit_at = self._clock.monotonic() + self._settings.auto_commit_interval
@@ -103,22 +111,31 @@ class Consumer(ClusterQueries):
 
         Callbacks take (consumer, partitions) and run inside `poll`, `consume` or `close`.
         `on_assign` may call `assign` or `incremental_assign` to start at other offsets. Partitions are
-        released when `on_revoke` returns. `on_lost` defaults to `on_revoke`.
+        released when `on_revoke` returns. `on_lost` defaults to `on_revoke`. After the membership has
+        ended with an error, it joins again.
         """
         self._check_not_closed()
-        self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
-        if self._member is None:
-            # Not in the constructor: assign() without a subscription needs no membership.
-            self._member = GroupMember(self._settings, self._clock)
-        self._member.start(topics)
-        warm_up_connections(self._data_plane, topics)
+        callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
+        check_subscription(topics, callbacks)
+        with self._turn:
+            if self._failure is not None:
+                self._leave_group()
+                self._failure = None
+            self._callbacks = callbacks
+            if self._member is None:
+                self._remove_unsubscribed(self._partitions.owned)
+                # Not in the constructor: assign() without a subscription needs no membership.
+                self._member = GroupMember(self._settings, self._clock)
+            self._member.start(topics)
+            warm_up_connections(self._data_plane, topics)
 
     def unsubscribe(self) -> None:
         """Revoke all partitions and leave the group."""
-        self._leave_group()
+        self._check_not_closed()
+        self._run_between_turns(self._leave_group)
 
-    def poll(self, timeout: float | None = None) -> Message | None:
-        """Return the next record, an error event, or None after `timeout` seconds (None: wait)."""
+    def poll(self, timeout: float | None = -1) -> Message | None:
+        """Return the next record, an error event, or None after `timeout` seconds (-1, None: wait)."""
         messages = self.consume(1, -1 if timeout is None else timeout)
         return messages[0] if messages else None
 
@@ -129,23 +146,23 @@ class Consumer(ClusterQueries):
         joined.
         """
         self._check_not_closed()
+        if not 0 <= num_messages <= MAX_MESSAGES:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
         deadline = self._clock.monotonic() + (inf if timeout < 0 else timeout)
-        messages = self._collect_messages(num_messages, deadline)
-        if messages and not self._recheck_lease():
-            # The next owner may have read them already; fetch them again if we still own them.
-            seek_back(self._data_plane, messages)
-            return []
-        return messages
+        fetched: list[list[Message]] = []
+        try:
+            while (messages := self._take_turn(fetched, num_messages, deadline)) is None:
+                pass
+            return messages  # noqa: TRY300 - inside: no signal can come between it and the caller (rule 6)
+        except BaseException:
+            self._put_back(fetched)
+            raise
 
     def close(self) -> None:
         """Revoke, commit, leave the group and close both clients; may be called twice."""
-        if self._closed:
-            return
-        try:
-            self._leave_group()
-        finally:
-            self._closed = True
-            self._data_plane.close()
+        if not self._closed:
+            self._closing = True
+            self._run_between_turns(self._close_clients)
 
     def drain(self) -> None:
         """Request an empty assignment; this consumer stays in the group, idle."""
@@ -158,103 +175,104 @@ class Consumer(ClusterQueries):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- offsets ----------------------------------------------------------------------------------
-
-    def commit(
-        self,
-        message: Message | None = None,
-        offsets: Sequence[RawPartition] | None = None,
-        asynchronous: bool = True,  # noqa: FBT001, FBT002 - confluent-kafka's signature
-    ) -> list[RawPartition] | None:
-        """Commit a message's, the given, or all stored offsets, with the member's generation.
-
-        Waits if not `asynchronous`. Raises KafkaException: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID
-        if the group removed this member, _ASSIGNMENT_LOST for a partition that it does not own,
-        _NO_OFFSET if there is nothing to commit.
-        """
-        self._check_not_closed()
-        if message is None and offsets is None:
-            selected = self._committable_offsets()
-        else:
-            selected = self._require_owned(offsets_to_commit(message, offsets))
-        positions = self._partitions.build_positions(selected, offsets)
-        if not positions:
-            raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001 - its public name
-        member = self._require_member()
-        epoch = self._partitions.membership_epoch
-        if asynchronous:
-            member.commit_async(positions, epoch)
-            return None
-        try:
-            member.commit(positions, epoch, timeout=30)
-        except KafkaPythonError as error:
-            raise KafkaException(to_confluent_error(error)) from error
-        self._partitions.on_committed(positions)
-        return to_raw_offsets(positions)
-
-    def store_offsets(
-        self, message: Message | None = None, offsets: Sequence[RawPartition] | None = None
-    ) -> None:
-        """Store offsets for the next commit; needs enable.auto.offset.store=false."""
-        if self._settings.auto_offset_store:
-            hint = "store_offsets() needs enable.auto.offset.store=false"
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, hint))  # noqa: SLF001
-        self._partitions.stored_offsets.update(self._require_owned(offsets_to_commit(message, offsets)))
-
-    def seek(self, partition: RawPartition) -> None:
-        """Continue at another offset and drop the stored one."""
-        # A stored offset from before the seek would commit past records still to be read.
-        self._partitions.stored_offsets.pop(to_partition(partition), None)
-        self._data_plane.seek(partition)
-
     # -- partitions -------------------------------------------------------------------------------
 
     def assign(self, partitions: Sequence[RawPartition]) -> None:
-        """Inside `on_assign`: start at these offsets; without a subscription: read these only."""
-        if self._member is None:
-            self._data_plane.assign(list(partitions))
-            self._partitions.add_owned(to_partition(p) for p in partitions)
-            return
+        """Read only these, at their offsets; with a subscription, the owned ones of them.
+
+        Inside `on_assign`: start to read these in addition.
+        """
+        if self._assigned_in_callback is None:
+            self.unassign()
         self.incremental_assign(partitions)
 
     def incremental_assign(self, partitions: Sequence[RawPartition]) -> None:
-        """Inside `on_assign`: start to read at these offsets."""
-        owned = [p for p in partitions if to_partition(p) in self._partitions.owned]
-        self._data_plane.incremental_assign(owned)
-        if self._assigned_in_callback is not None:
-            self._assigned_in_callback += owned
+        """Start to read at these offsets; with a subscription, partitions that are owned."""
+        with self._partitions.lock:
+            self._partitions.forget_positions(map(to_partition, partitions))
+            if self._member is None:
+                self._data_plane.incremental_assign(list(partitions))
+                self._partitions.add_owned(map(to_partition, partitions))
+                return
+            owned = [p for p in partitions if to_partition(p) in self._partitions.owned]
+            self._data_plane.incremental_assign(owned)
+            if self._assigned_in_callback is not None:
+                self._assigned_in_callback += owned
 
     def unassign(self) -> None:
-        """Stop reading; has no effect with a subscription, whose revocations stop it first."""
-        if self._member is None:
-            self._data_plane.unassign()
-            self._partitions = PartitionState()
+        """Stop reading all partitions; with a subscription they stay owned."""
+        self.incremental_unassign(self._data_plane.assignment())
 
     def incremental_unassign(self, partitions: Sequence[RawPartition]) -> None:
         """Stop reading these partitions, unless their revocation has stopped them already."""
-        stop_fetching(self._data_plane, [to_partition(p) for p in partitions])
+        gone = [to_partition(p) for p in partitions]
+        if self._member is None:
+            self._remove_unsubscribed(gone)
+        with self._partitions.lock:
+            stop_fetching(self._data_plane, gone)
 
     def pause(self, partitions: Sequence[RawPartition]) -> None:
         """Return no records of these partitions until `resume`."""
-        self._partitions.paused |= {to_partition(p) for p in partitions}
+        self._partitions.pause(map(to_partition, partitions))
         self._data_plane.pause(list(partitions))
 
     def resume(self, partitions: Sequence[RawPartition]) -> None:
         """Return records of these partitions again."""
-        self._partitions.paused -= {to_partition(p) for p in partitions}
+        self._partitions.resume(map(to_partition, partitions))
         if not self._suspended:  # else the renewed lease resumes them
             self._data_plane.resume(list(partitions))
 
-    # -- inside -----------------------------------------------------------------------------------
+    def seek(self, partition: RawPartition) -> None:
+        """Continue at another offset and drop the stored one."""
+        # A stored offset from before the seek would commit past records still to be read.
+        self._partitions.forget_positions([to_partition(partition)], stored=True)
+        self._data_plane.seek(partition)
 
-    def _check_not_closed(self) -> None:
+    # -- turns ------------------------------------------------------------------------------------
+
+    def _take_turn(
+        self, fetched: list[list[Message]], max_messages: int, deadline: float
+    ) -> list[Message] | None:
+        """Serve events and fetch; return the messages, or None if the call has to go on."""
+        left = max(0.0, deadline - self._clock.monotonic())
+        if not self._turn.acquire(min(left, POLL_SLICE_S)):
+            return [] if left <= 0 or self._closing else None
+        try:
+            self._check_not_closed()
+            self._serve_member_events()
+            messages = self._collect_messages(fetched, max_messages, deadline)
+            if self._closing or (messages and not self._recheck_lease()):
+                # The next owner may have read them already; fetch them again if we still own them.
+                self._put_back(fetched)
+                return []
+            return messages
+        finally:
+            self._turn.release()
+            self._run_deferred()
+
+    def _run_between_turns(self, action: Callable[[], None]) -> None:
+        """Run it in a turn of its own; inside a callback or a signal handler, when the turn ends."""
+        if self._turn.is_mine:
+            self._at_end_of_turn.append(action)
+            return
+        with self._turn:
+            action()
+
+    def _run_deferred(self) -> None:
+        while self._at_end_of_turn and not self._turn.is_mine:
+            self._run_between_turns(self._at_end_of_turn.pop(0))
+
+    def _close_clients(self) -> None:
         if self._closed:
-            raise ConsumerClosedError("the consumer was used after close(); create a new one")
+            return
+        try:
+            self._leave_group()
+            self._remove_unsubscribed(self._partitions.owned)
+        finally:
+            self._closed = True
+            self._data_plane.close()
 
-    def _require_member(self) -> GroupMember:
-        if self._member is None:
-            raise KafkaException(KafkaError(KafkaError._STATE, "subscribe first"))  # noqa: SLF001
-        return self._member
+    # -- inside -----------------------------------------------------------------------------------
 
     def _apply_lease(self) -> bool:
         if self._member is None:  # assign() without a subscription: no other reader, no lease
@@ -278,47 +296,66 @@ class Consumer(ClusterQueries):
         lost = any(isinstance(event, PartitionsLost | MembershipEnded) for event in pending)
         return self._apply_lease() and not lost
 
-    def _collect_messages(self, max_messages: int, deadline: float) -> list[Message]:
+    def _collect_messages(
+        self, fetched: list[list[Message]], max_messages: int, deadline: float
+    ) -> list[Message] | None:
+        """Fetch; None without messages and before the deadline, for events and other threads."""
         messages: list[Message] = []
-        # Callbacks run only while `messages` is empty: they could release its partitions.
-        while not messages or self._member is None or not self._member.inbox:
-            if not messages:
-                self._serve_member_events()
+        while True:
             left = deadline - self._clock.monotonic()
             missing = max_messages - len(messages)
             rebalancing = self._member is not None and self._member.is_rebalancing
             wait = min(left, REBALANCE_POLL_SLICE_S if rebalancing else POLL_SLICE_S)
             if missing > 0 and self._apply_lease():
-                messages += self._fetch_messages(missing, max(0.0, wait))
+                messages += self._fetch_messages(fetched, missing, max(0.0, wait))
             elif left > 0:
                 self._clock.sleep(wait)
-            if left <= 0 or (max_messages and len(messages) >= max_messages):
-                break
-        return messages
+            if left <= 0 or (max_messages and len(messages) >= max_messages) or self._closing:
+                return messages
+            if not messages:
+                return None
+            # Callbacks run only without messages: they could release their partitions.
+            if self._member is not None and self._member.inbox:
+                return messages
 
-    def _fetch_messages(self, max_messages: int, timeout: float) -> list[Message]:
-        fetched = self._data_plane.consume(max_messages, timeout=timeout)
-        messages = self._offset_resets.handle_reset_events(fetched)
+    def _fetch_messages(
+        self, fetched: list[list[Message]], max_messages: int, timeout: float
+    ) -> list[Message]:
+        # A signal handler cannot run between the fetch and the append, as it could between two
+        # statements: `map` and `extend` are one call for the interpreter.
+        fetched.extend(map(self._data_plane.consume, (max_messages,), (timeout,)))
+        messages = self._offset_resets.handle_reset_events(fetched[-1])
         if self._partitions.released_at:  # a handover is open; else skip the loop
             wall = self._clock.wall()
             for message in (m for m in messages if m.error() is None):
                 self._partitions.record_first_read(partition_of(message), wall)
         return messages
 
+    def _put_back(self, fetched: list[list[Message]]) -> None:
+        """Let the next call return these messages, as if they had not been fetched."""
+        messages = [message for batch in fetched for message in batch]
+        fetched.clear()
+        owned = [m for m in messages if m.error() is None and partition_of(m) in self._partitions.owned]
+        self._partitions.last_positions.update(seek_back(self._data_plane, owned))
+        self._offset_resets.handle_again(m for m in messages if m.error() is not None)
+
     def _serve_member_events(self) -> None:
-        if self._member is None:
-            return
-        self._member.record_poll()  # before the events, whose callbacks may take long
-        while self._member.inbox:
-            self._handle_event(self._member.inbox.popleft())
+        if self._member is not None:
+            self._member.record_poll()  # before the events, whose callbacks may take long
+            while self._member.inbox and not self._serving_event:
+                self._serve_first_event(self._member)
         # After the events, so that callbacks run for lost partitions before the error is raised.
         if self._failure is not None:
             raise self._failure
-        now = self._clock.monotonic()
-        if self._settings.auto_commit and now >= self._next_auto_commit_at:
-            self._next_auto_commit_at = now + self._settings.auto_commit_interval
-            if positions := self._partitions.build_positions(self._committable_offsets()):
-                self._member.commit_async(positions, self._partitions.membership_epoch)
+        self._commit_if_due()
+
+    def _serve_first_event(self, member: GroupMember) -> None:
+        self._serving_event = True
+        try:
+            self._handle_event(member.inbox[0])
+        finally:  # only now: an exception before, such as Ctrl-C, must not lose a revocation
+            member.inbox.popleft()
+            self._serving_event = False
 
     def _handle_event(self, event: MembershipEvent) -> None:
         match event:
@@ -343,6 +380,9 @@ class Consumer(ClusterQueries):
         self._partitions.add_owned(added)
         default = self._offset_resets.default_offset
         starts = resolve_start_offsets(self._data_plane, self._partitions, added, default)
+        # librdkafka keeps a pause beyond the end of an assignment, a new owner must not. First: the
+        # callback may pause.
+        self._data_plane.resume(starts)
         self._assigned_in_callback = []
         try:
             self._run_callback("assign", added)
@@ -350,31 +390,25 @@ class Consumer(ClusterQueries):
             started = {to_partition(p) for p in self._assigned_in_callback}
             self._assigned_in_callback = None
             self._data_plane.incremental_assign([p for p in starts if to_partition(p) not in started])
-            # librdkafka keeps a pause beyond the end of an assignment, a new owner must not.
-            (self._data_plane.pause if self._suspended else self._data_plane.resume)(starts)
+            paused = added if self._suspended else self._partitions.paused
+            self._data_plane.pause([RawPartition(*p) for p in paused & added])
 
     def _on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        offsets = {p: o for p, o in self._committable_offsets().items() if p in partitions}
-        # Kept for commits inside on_revoke: librdkafka drops positions when fetching stops.
-        self._partitions.revoking_offsets = dict(offsets)
-        stop_fetching(self._data_plane, partitions)  # first: the callback sees a fixed position
+        offsets: dict[TopicPartition, int] = {}
         try:
+            offsets.update((p, o) for p, o in self._committable_offsets().items() if p in partitions)
+            # Kept for commits inside on_revoke: librdkafka drops positions when fetching stops.
+            self._partitions.last_positions.update(offsets)
+            stop_fetching(self._data_plane, partitions)  # first: the callback sees a fixed position
             self._run_callback("revoke", partitions)
         finally:
-            last = offsets if self._settings.auto_commit else {}
-            committed = {p: o for p, o in self._partitions.committed_offsets.items() if p in partitions}
-            self._partitions.remove_partitions(partitions)
+            stop_fetching(self._data_plane, partitions)  # after an exception, or an assign() in the callback
+            with self._partitions.lock:
+                known = {} if self._partitions.transactional else dict(self._partitions.committed_offsets)
+                committed = {p: o for p, o in known.items() if p in partitions}
+                self._partitions.remove_partitions(partitions)
             # Committed offsets, too: their metadata must carry the release time.
-            self._commit_released({**committed, **last})
-
-    def _commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
-        if not offsets:
-            return
-        last = build_final_commit(offsets, self._clock.wall())
-        try:
-            self._require_member().commit(last, self._partitions.membership_epoch, timeout=5)
-        except KafkaPythonError as error:  # the next owner repeats records; none is lost
-            log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
+            self._commit_released({**committed, **(offsets if self._settings.auto_commit else {})})
 
     def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         lost = partitions & self._partitions.owned
@@ -385,40 +419,10 @@ class Consumer(ClusterQueries):
         self._partitions.remove_partitions(lost)
         self._run_callback("lost", lost)
 
-    def _on_committed(
-        self, positions: Mapping[TopicPartition, CommitPosition], error: Exception | None
-    ) -> None:
-        if error is None:
-            self._partitions.on_committed(positions)
-        else:
-            retriable = getattr(error, "retriable", False)
-            transient = retriable or isinstance(error, RebalanceInProgressError)
-            # The next automatic commit repeats it, and warns if the error persists.
-            level = logging.DEBUG if transient and self._settings.auto_commit else logging.WARNING
-            log.log(level, "commit of %d partitions failed: %s", len(positions), error)
-        if self._settings.on_commit is not None:
-            raw_error = None if error is None else to_confluent_error(error)
-            self._settings.on_commit(raw_error, to_raw_offsets(positions))
-
     def _run_callback(self, name: str, partitions: Iterable[TopicPartition]) -> None:
         callback = self._callbacks.get(name)
         if callback is not None:
             callback(self, [RawPartition(*p) for p in sorted(partitions)])
-
-    def _require_owned(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        # A commit of a partition that another member owns would rewind that member.
-        if foreign := sorted(offsets.keys() - self._partitions.owned):
-            names = ", ".join(map(str, foreign))
-            raise KafkaException(KafkaError(KafkaError._ASSIGNMENT_LOST, f"not owned: {names}"))  # noqa: SLF001
-        return offsets
-
-    def _committable_offsets(self) -> dict[TopicPartition, int]:
-        if not self._settings.auto_offset_store:
-            return dict(self._partitions.stored_offsets)
-        positions = self._data_plane.position([RawPartition(*p) for p in self._partitions.owned])
-        offsets = {to_partition(p): p.offset for p in positions if p.offset >= 0}
-        # Inside on_revoke librdkafka has no position any more; use the one from before.
-        return {**self._partitions.revoking_offsets, **offsets}
 
     def _leave_group(self) -> None:
         member = self._member
@@ -430,7 +434,7 @@ class Consumer(ClusterQueries):
         while not member.is_stopped or member.inbox:
             while member.inbox:
                 try:
-                    self._handle_event(member.inbox.popleft())
+                    self._serve_first_event(member)
                 except Exception as error:  # noqa: BLE001 - a failed callback must not keep us in the group
                     failures.append(error)
             self._clock.sleep(POLL_SLICE_S / 4)  # every handover at a shutdown waits for it

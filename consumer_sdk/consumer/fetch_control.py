@@ -67,14 +67,15 @@ def _prefetch_leaders(data_plane: DataConsumer, topics: set[str]) -> None:
         log.debug("metadata of %s: %s; librdkafka will retry", unknown, error)
 
 
-def seek_back(data_plane: DataConsumer, messages: Iterable[Message]) -> None:
-    """Seek to the first of these messages in each partition, as if they had not been fetched."""
+def seek_back(data_plane: DataConsumer, messages: Iterable[Message]) -> dict[TopicPartition, int]:
+    """Seek to the first of these messages in each partition; return the offsets."""
     first: dict[TopicPartition, int] = {}  # messages of a partition are in order
     for message in messages:
         if message.error() is None:
             first.setdefault(partition_of(message), int(message.offset() or 0))
     for partition, offset in first.items():
         data_plane.seek(RawPartition(*partition, offset))
+    return first
 
 
 def stop_fetching(data_plane: DataConsumer, partitions: Iterable[TopicPartition]) -> None:

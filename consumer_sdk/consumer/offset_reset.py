@@ -17,7 +17,7 @@ Runs on the application's thread, between two fetches.
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, Final
@@ -109,9 +109,11 @@ class OffsetResetHandler:
 
     def pop_resets(self) -> list[OffsetReset]:
         """Return the resets since the last call."""
-        resets = list(self._unreported)
-        self._unreported.clear()
-        return resets
+        return [self._unreported.popleft() for _ in range(len(self._unreported))]
+
+    def handle_again(self, events: Iterable[Message]) -> None:
+        """Return or handle these error events at the next call."""
+        self._pending_events += events
 
     def handle_reset_events(self, messages: list[Message]) -> list[Message]:
         """Return the messages without the reset events that are handled here."""

@@ -1,19 +1,21 @@
 """State of a consumer's partitions: owned, paused, stored and committed offsets, handover times.
 
-Used by the application's thread only. Commits take their offsets from here. Commit metadata carries
+Used by the application's threads: sets are replaced and never changed, so that one thread can iterate
+over a set while another changes it. Commits take their offsets from here. Commit metadata carries
 handovers: the old owner writes the time of the release, the new owner the seconds during which the
 partition was not read, which the sidecar exports as a metric.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Final
 
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.client_adapters import to_partition
+from trimtab.consumer_sdk.consumer.client_adapters import has_offset, to_partition
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
 COMMIT_METADATA_TERMINATOR: Final = "\0"  # confluent-kafka reads past the end of commit metadata
@@ -24,29 +26,65 @@ class PartitionState:
     """Partitions of one consumer; offsets are those of the next record to read."""
 
     membership_epoch: int = 0  # of the owned partitions; each lost membership starts a new one
-    owned: set[TopicPartition] = field(default_factory=set[TopicPartition])
-    paused: set[TopicPartition] = field(default_factory=set[TopicPartition])
+    owned: frozenset[TopicPartition] = frozenset()
+    paused: frozenset[TopicPartition] = frozenset()
     stored_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     committed_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     released_at: dict[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
-    # Positions before a revocation, for commits inside on_revoke.
-    revoking_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    # Where librdkafka has no position: inside on_revoke, and after a rewind until the next record.
+    last_positions: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     commit_metadata: dict[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+    # A producer commits the offsets in its transactions: those known here may be outdated.
+    transactional: bool = False
+    # Never held while waiting or in callbacks. Re-entrant, for signal handlers.
+    lock: RLock = field(default_factory=RLock, repr=False, compare=False)
+
+    def owns(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Return whether all these partitions are owned."""
+        return self.owned.issuperset(partitions)
 
     def add_owned(self, partitions: Iterable[TopicPartition]) -> None:
         """Add partitions to the owned ones."""
-        self.owned.update(partitions)
+        with self.lock:
+            self.owned = self.owned.union(partitions)
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove partitions with all their state."""
         removed = set(partitions)
-        self.owned -= removed
-        self.paused -= removed
-        for partition in removed:
-            for offsets in (self.stored_offsets, self.committed_offsets, self.revoking_offsets):
-                offsets.pop(partition, None)
-            self.released_at.pop(partition, None)
-            self.commit_metadata.pop(partition, None)
+        with self.lock:
+            self.owned -= removed
+            self.paused -= removed
+            for partition in removed:
+                for offsets in (self.stored_offsets, self.committed_offsets, self.last_positions):
+                    offsets.pop(partition, None)
+                self.released_at.pop(partition, None)
+                self.commit_metadata.pop(partition, None)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Record that the application paused these, as far as they are owned."""
+        with self.lock:
+            self.paused |= self.owned.intersection(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Record that the application resumed these partitions."""
+        with self.lock:
+            self.paused = self.paused.difference(partitions)
+
+    def store_offsets(self, offsets: Iterable[RawPartition]) -> None:
+        """Store offsets; an invalid one removes the partition's, as in librdkafka."""
+        with self.lock:
+            for raw in offsets:
+                self.stored_offsets.pop(to_partition(raw), None)
+                if has_offset(raw):
+                    self.stored_offsets[to_partition(raw)] = raw.offset
+
+    def forget_positions(self, partitions: Iterable[TopicPartition], *, stored: bool = False) -> None:
+        """Forget positions, and stored offsets, from before reading continues elsewhere."""
+        with self.lock:
+            for partition in partitions:
+                self.last_positions.pop(partition, None)
+                if stored:
+                    self.stored_offsets.pop(partition, None)
 
     def record_release_time(self, partition: TopicPartition, metadata: str | None) -> None:
         """Store the previous owner's release time, from the metadata of its last commit."""
@@ -65,22 +103,24 @@ class PartitionState:
             handover = round(max(0.0, wall_time - released), 3)
             self.commit_metadata[partition] = _encode_metadata(handover=handover, at=round(wall_time, 3))
 
-    def build_positions(
-        self, offsets: Mapping[TopicPartition, int], requested: Sequence[RawPartition] | None = None
-    ) -> dict[TopicPartition, CommitPosition]:
-        """Return positions to commit, with the given metadata or else the handover."""
-        given = {
-            to_partition(p): p.metadata + COMMIT_METADATA_TERMINATOR for p in requested or () if p.metadata
+    def build_positions(self, offsets: Iterable[RawPartition]) -> dict[TopicPartition, CommitPosition]:
+        """Return positions to commit, with the given metadata or else the handover.
+
+        Without OFFSET_INVALID and the like: committed, it would rewind the group to its reset policy.
+        """
+        given = {to_partition(p): p for p in offsets if has_offset(p)}
+        metadata = self.commit_metadata | {
+            p: raw.metadata + COMMIT_METADATA_TERMINATOR for p, raw in given.items() if raw.metadata
         }
-        metadata = {**self.commit_metadata, **given}
-        return {p: CommitPosition(offset, metadata.get(p, "")) for p, offset in offsets.items()}
+        return {p: CommitPosition(raw.offset, metadata.get(p, "")) for p, raw in given.items()}
 
     def on_committed(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
         """Store the offsets that the broker has committed."""
-        for partition, position in positions.items():
-            # The answer may arrive after the partition was revoked.
-            if partition in self.owned:
-                self.committed_offsets[partition] = position.offset
+        with self.lock:
+            for partition, position in positions.items():
+                # The answer may arrive after the partition was revoked.
+                if partition in self.owned:
+                    self.committed_offsets[partition] = position.offset
 
 
 def build_final_commit(

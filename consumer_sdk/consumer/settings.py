@@ -136,7 +136,7 @@ class ConsumerSettings:
     group: str
     bootstrap: str
     instance: str
-    is_static: bool  # has a group.instance.id (KIP-345)
+    group_instance_id: str | None  # of a static member (KIP-345)
     rack: str | None
     heuristic: str
     capacity: float | None
@@ -152,6 +152,16 @@ class ConsumerSettings:
     librdkafka_config: dict[str, Any]
     kafka_python_config: dict[str, Any]
     on_commit: Callable[..., Any] | None = None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the membership outlasts a restart (KIP-345)."""
+        return self.group_instance_id is not None
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these for clients made from now on."""
+        self.librdkafka_config.update({"sasl.username": username, "sasl.password": password})
+        self.kafka_python_config.update(sasl_plain_username=username, sasl_plain_password=password)
 
     def __repr__(self) -> str:
         """Leave out the dictionaries, which contain secrets."""
@@ -189,7 +199,7 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
         group=options.group_id,
         bootstrap=options.bootstrap_servers,
         instance=instance,
-        is_static=bool(options.group_instance_id),
+        group_instance_id=options.group_instance_id or None,
         rack=options.client_rack,
         heuristic=options.trimtab_heuristic,
         capacity=options.trimtab_capacity,
@@ -221,7 +231,7 @@ def _check_names(config: ConsumerConfig, own_names: Iterable[str]) -> None:
 def _build_librdkafka_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:
     # The data plane never joins and never commits: only the member knows the generation.
     fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False}
-    dropped = {"partition.assignment.strategy", "heartbeat.interval.ms", "group.protocol", "on_commit"}
+    dropped = {"partition.assignment.strategy", "heartbeat.interval.ms", "group.protocol"}
     dropped |= {name for name in config if name.startswith("trimtab.")} | {"group.instance.id"}
     kept = {name: value for name, value in config.items() if name not in dropped}
     return {"client.id": instance, **client_config.to_librdkafka_config(kept), **fixed}

@@ -35,6 +35,7 @@ from kafka.errors import (
     KafkaConnectionError,
     KafkaTimeoutError,
     TopicAuthorizationFailedError,
+    UnknownError,
 )
 from kafka.errors import KafkaError as KafkaPythonError
 
@@ -70,6 +71,7 @@ CONTROL_TOPICS_READ_TIMEOUT_S: Final = 3.0  # delays the first join, which needs
 BOOTSTRAP_TIMEOUT_MS: Final = 10_000  # of the first connection
 RECONNECT_DELAY_S: Final = 0.5  # between attempts while no broker answers
 MISSING_TOPIC_LOOKUP_INTERVAL_S: Final = 1.0  # of subscribed topics that do not exist yet
+OVERSIZED_GROUP_HINT: Final = " (the group's metadata may exceed the brokers' message.max.bytes)"
 RELEASE_POLL_INTERVAL_S: Final = 0.002  # part of every handover
 
 
@@ -166,6 +168,22 @@ class GroupMember:
         """Last known generation of the group; -1 outside the group."""
         return coordinator.generation_id(self.client)
 
+    def is_current(self, epoch: int) -> bool:
+        """Return whether partitions assigned in this epoch are still this member's."""
+        return epoch == self.membership_epoch and (
+            self.generation_id >= 0 or not self._assignor.assignment_count
+        )
+
+    @property
+    def generation(self) -> tuple[int, str]:
+        """Generation and member id of one membership; (-1, "") before the first join."""
+        return coordinator.read_generation(self.client)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these at the next login of each connection."""
+        coordinator.set_sasl_credentials(self.client, username, password)
+        self._control_topics.set_sasl_credentials(username, password)
+
     def drain(self) -> None:
         """Request an empty assignment for this member."""
         self._assignor.drain()
@@ -176,9 +194,20 @@ class GroupMember:
         self._rejoin_requested.set()
         self._wake_up.set()
 
-    def commit(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int, timeout: float) -> None:
-        """Commit and wait up to `timeout` seconds. Raises kafka-python's errors."""
-        coordinator.commit_offsets(self.client, offsets, timeout, lambda: epoch == self.membership_epoch)
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, CommitPosition],
+        epoch: int,
+        timeout: float,
+        still_owned: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: True,
+    ) -> None:
+        """Commit and wait up to `timeout` seconds. Raises kafka-python's errors.
+
+        `still_owned` runs on the I/O thread, just before the request.
+        """
+        coordinator.commit_offsets(
+            self.client, offsets, timeout, lambda: epoch == self.membership_epoch and still_owned(offsets)
+        )
 
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
@@ -217,9 +246,12 @@ class GroupMember:
         try:
             self._run_iteration()
         except KafkaPythonError as error:
-            if not error.retriable:  # an unreachable broker is retriable: it may return
+            # An unreachable broker is retriable: it may return. An unknown error answers each SyncGroup
+            # while one member's metadata is too large for the broker to store the group.
+            if not error.retriable and not isinstance(error, UnknownError):
                 raise
-            log.warning("group %s: %s; retrying", self._settings.group, _describe_error(error))
+            hint = OVERSIZED_GROUP_HINT if isinstance(error, UnknownError) else ""
+            log.warning("group %s: %s%s; retrying", self._settings.group, _describe_error(error), hint)
             self._closing.wait(RECONNECT_DELAY_S)
 
     def _run_iteration(self) -> None:

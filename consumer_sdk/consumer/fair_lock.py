@@ -1,0 +1,50 @@
+"""Lock of the consumer's turns: one thread at a time serves events and fetches."""
+
+from threading import RLock, get_ident
+from typing import Final, Self
+
+NO_THREAD: Final = 0
+
+
+class FairLock:
+    """Re-entrant lock that a waiting thread gets before its holder can take it again."""
+
+    # Python's locks are not fair: a loop that releases one and takes it again keeps the others waiting.
+
+    def __init__(self) -> None:
+        self._entrance = RLock()  # held while waiting, so the previous holder queues behind
+        self._lock = RLock()
+        self._holder = NO_THREAD
+        self._depth = 0
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the calling thread holds the lock."""
+        return self._holder == get_ident()
+
+    def acquire(self, timeout: float = -1) -> bool:
+        """Take the lock, waiting up to about `timeout` seconds (-1: forever); return whether it is held."""
+        if not self._entrance.acquire(timeout=timeout):
+            return False
+        try:
+            taken = self._lock.acquire(timeout=timeout)
+        finally:
+            self._entrance.release()
+        if taken:
+            self._depth += 1
+            self._holder = get_ident()
+        return taken
+
+    def release(self) -> None:
+        """Release the lock, which the calling thread holds."""
+        self._depth -= 1
+        if not self._depth:
+            self._holder = NO_THREAD
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -1,0 +1,174 @@
+"""Stores and commits offsets: through the group's member, or without a subscription by librdkafka.
+
+Any thread may commit, also while another one releases the partitions: no commit of this consumer may
+come after that of the release, since it would rewind the next owner. An asynchronous commit is queued
+under the lock of the partitions' state, before the release's. One that waits is checked again on the
+I/O thread, just before its request.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as RawPartition
+from kafka.errors import KafkaError as KafkaPythonError
+from kafka.errors import RebalanceInProgressError
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import Clock
+from trimtab.consumer_sdk.consumer.client_adapters import (
+    has_offset,
+    offsets_to_commit,
+    to_confluent_error,
+    to_partition,
+    to_raw_offsets,
+)
+from trimtab.consumer_sdk.consumer.cluster_queries import ClusterQueries
+from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
+from trimtab.consumer_sdk.membership.events import CommitCompleted, CommitPosition
+from trimtab.consumer_sdk.membership.member import GroupMember
+
+log = logging.getLogger("trimtab.consumer_sdk")
+
+_NOTHING_TO_COMMIT: Final = KafkaError(KafkaError._NO_OFFSET)  # noqa: SLF001 - its public name
+
+
+class OffsetCommits(ClusterQueries):
+    """Methods of `Consumer` that store and commit offsets."""
+
+    _clock: Clock
+    _next_auto_commit_at: float
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: Sequence[RawPartition] | None = None,
+        asynchronous: bool = True,  # noqa: FBT001, FBT002 - confluent-kafka's signature
+    ) -> list[RawPartition] | None:
+        """Commit a message's, the given, or all stored offsets, with the member's generation.
+
+        Waits if not `asynchronous`. Partitions without a valid offset are left out. Raises
+        KafkaException: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if the group removed this member,
+        _ASSIGNMENT_LOST for a partition that it does not own, _INVALID_ARG for an error event,
+        _NO_OFFSET if there is nothing to commit (asynchronously: for `on_commit`).
+        """
+        self._check_not_closed()
+        requested = offsets_to_commit(message, offsets)
+        if self._member is None:
+            return self._commit_without_group(requested, asynchronous=asynchronous)
+        with self._partitions.lock:
+            if requested is None:
+                requested = _with_offsets(self._committable_offsets())
+            self._require_owned(requested)
+            positions = self._partitions.build_positions(requested)
+            if asynchronous:
+                self._commit_async(self._member, positions)
+        if asynchronous:
+            return None
+        self._commit_sync(self._member, positions)
+        return requested
+
+    def store_offsets(
+        self, message: Message | None = None, offsets: Sequence[RawPartition] | None = None
+    ) -> None:
+        """Store offsets for the next commit; needs enable.auto.offset.store=false."""
+        self._check_not_closed()
+        if self._settings.auto_offset_store:
+            hint = "store_offsets() needs enable.auto.offset.store=false"
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, hint))  # noqa: SLF001 - its public name
+        requested = offsets_to_commit(message, offsets)
+        if requested is None:
+            raise ValueError("expected either message or offsets")
+        with self._partitions.lock:  # a revocation on another thread comes before or after
+            self._require_owned(requested)
+            self._partitions.store_offsets(requested)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _commit_async(self, member: GroupMember, positions: dict[TopicPartition, CommitPosition]) -> None:
+        if positions:
+            member.commit_async(positions, self._partitions.membership_epoch)
+        else:
+            member.inbox.append(CommitCompleted({}, KafkaException(_NOTHING_TO_COMMIT)))
+
+    def _commit_sync(self, member: GroupMember, positions: dict[TopicPartition, CommitPosition]) -> None:
+        if not positions:
+            raise KafkaException(_NOTHING_TO_COMMIT)
+        epoch = self._partitions.membership_epoch
+        try:
+            member.commit(positions, epoch, timeout=30, still_owned=self._partitions.owns)
+        except KafkaPythonError as error:
+            raise KafkaException(to_confluent_error(error)) from error
+        self._partitions.on_committed(positions)
+
+    def _commit_without_group(
+        self, requested: list[RawPartition] | None, *, asynchronous: bool
+    ) -> list[RawPartition] | None:
+        if requested is None:
+            requested = _with_offsets(self._committable_offsets())
+        if asynchronous:
+            self._data_plane.commit(offsets=requested, asynchronous=True)
+            return None
+        return list(self._data_plane.commit(offsets=requested, asynchronous=False))
+
+    def _commit_if_due(self) -> None:
+        now = self._clock.monotonic()
+        if not self._settings.auto_commit or now < self._next_auto_commit_at:
+            return
+        self._next_auto_commit_at = now + self._settings.auto_commit_interval
+        if offsets := _with_offsets(self._committable_offsets()):
+            self.commit(offsets=offsets)
+
+    def _commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if not offsets or self._member is None:
+            return
+        last = build_final_commit(offsets, self._clock.wall())
+        try:
+            self._member.commit(last, self._partitions.membership_epoch, timeout=5)
+        except KafkaPythonError as error:  # the next owner repeats records; none is lost
+            log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
+
+    def _remove_unsubscribed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commit the partitions that an assign() without a subscription reads no longer; forget them."""
+        removed = self._partitions.owned.intersection(partitions)
+        offsets = {p: o for p, o in self._committable_offsets().items() if p in removed}
+        try:
+            if offsets and self._settings.auto_commit:
+                self._data_plane.commit(offsets=_with_offsets(offsets), asynchronous=False)
+        except KafkaException as error:
+            log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
+        self._partitions.remove_partitions(removed)
+
+    def _on_committed(
+        self, positions: Mapping[TopicPartition, CommitPosition], error: Exception | None
+    ) -> None:
+        if error is None:
+            self._partitions.on_committed(positions)
+        elif positions:
+            retriable = getattr(error, "retriable", False)
+            transient = retriable or isinstance(error, RebalanceInProgressError)
+            # The next automatic commit repeats it, and warns if the error persists.
+            level = logging.DEBUG if transient and self._settings.auto_commit else logging.WARNING
+            log.log(level, "commit of %d partitions failed: %s", len(positions), error)
+        if self._settings.on_commit is not None:
+            raw_error = None if error is None else to_confluent_error(error)
+            self._settings.on_commit(raw_error, to_raw_offsets(positions))
+
+    def _require_owned(self, requested: Sequence[RawPartition]) -> None:
+        # A commit of a partition that another member owns would rewind that member.
+        requested = [p for p in requested if has_offset(p)]
+        if foreign := sorted({to_partition(p) for p in requested} - self._partitions.owned):
+            names = ", ".join(map(str, foreign))
+            raise KafkaException(KafkaError(KafkaError._ASSIGNMENT_LOST, f"not owned: {names}"))  # noqa: SLF001
+
+    def _committable_offsets(self) -> dict[TopicPartition, int]:
+        if not self._settings.auto_offset_store:
+            return dict(self._partitions.stored_offsets)
+        positions = self._data_plane.position([RawPartition(*p) for p in self._partitions.owned])
+        offsets = {to_partition(p): p.offset for p in positions if has_offset(p)}
+        return {**self._partitions.last_positions, **offsets}
+
+
+def _with_offsets(offsets: Mapping[TopicPartition, int]) -> list[RawPartition]:
+    return [RawPartition(*partition, offset) for partition, offset in offsets.items()]
