@@ -42,6 +42,8 @@ from trimtab.assignor.rebalance.user_data import AssignmentUserData, group_by_to
 from trimtab.common.control_topics.plan import GroupPlan
 
 MAX_FAULT_CHARACTERS: Final = 300  # of each text in every member's user data
+MIN_FAULT_CHARACTERS: Final = 40  # enough for the beginning; the leader's log has it all
+MAX_GROUP_FAULT_CHARACTERS: Final = 50_000  # of all members: the broker stores them in one record
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,10 @@ class RebalanceRound:
         """
         promised = {} if eager else self._promised_by_member()
         # Most members are promised nothing: encode their user data once.
-        plain = AssignmentUserData(self.decision_fingerprint, (), bool(promised), self.fault)
-        user_data = [plain.encode()] * len(self.snapshot.member_ids)
+        members = len(self.snapshot.member_ids)
+        fault = self.fault[: max(MIN_FAULT_CHARACTERS, MAX_GROUP_FAULT_CHARACTERS // max(1, members))]
+        plain = AssignmentUserData(self.decision_fingerprint, (), bool(promised), fault)
+        user_data = [plain.encode()] * members
         for member, partitions in promised.items():
             user_data[member] = replace(plain, promised=group_by_topic(partitions)).encode()
         assigned = self.target if eager else np.where(self.assigned_now, self.target, UNASSIGNED)

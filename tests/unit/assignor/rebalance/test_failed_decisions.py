@@ -113,6 +113,16 @@ def test_every_member_is_told_of_the_fault() -> None:
     assert not outcome.is_new_decision
 
 
+def test_the_faults_of_a_large_group_fit_into_its_record() -> None:
+    """The broker stores all assignments in one record: 2,000 members get the beginning of a long text."""
+    outcome = lead(LeaderView(LOAD, replace(PLAN, heuristic="x" * 1000)))
+    members = tuple(f"m-{n}" for n in range(2000))
+    encoded = replace(outcome, snapshot=replace(outcome.snapshot, member_ids=members)).encode()
+    assert sum(map(len, encoded.values())) < 300_000
+    data = AssignmentUserData.decode(decode_assignment(encoded["m-1999"]).user_data)
+    assert data.fault.startswith("plan 3: heuristic 'xxx")
+
+
 def test_a_fault_of_odd_text_stays_readable_for_the_members() -> None:
     """Half a surrogate pair, or a megabyte, from the plan."""
     for name in ("\ud800", "x" * 1_000_000):
