@@ -5,7 +5,9 @@
 A producer writes numbered messages continuously. Three workers handle them: fast, slowly, with a
 retry, or drop them unsettled. Two trackers redeliver unsettled messages. Random processes are
 killed (SIGKILL) and restarted. At the end every message must have been handled, and every
-redelivery written at most 2 s after it was due. Prints RESULT {json}; exits with 1 on a violation.
+redelivery written at most 2 s after it was due. Every 50th message has headers that no client
+should write, and the markers topic gets bad markers: they end no process. Prints RESULT {json};
+exits with 1 on a violation.
 """
 
 import json
@@ -30,12 +32,17 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from hostile_records import BAD_HEADERS, BAD_MARKERS
+from kafka import KafkaProducer
 
 from faults import queue_processes
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 
 TOPIC = "work"
+GROUP = "workers"
 PARTITIONS = 6
+HOSTILE_SHARE = 50  # one of so many messages
 WORKERS = ("worker-1", "worker-2", "worker-3")
 TRACKERS = ("tracker-1", "tracker-2")
 ALLOWED_MS = 2000
@@ -89,27 +96,45 @@ class QueueProcesses:
 
 
 class Traffic:
-    """Producer thread of numbered messages at a steady rate."""
+    """Producer thread of numbered messages at a steady rate; from `disturb` on some are hostile."""
 
     def __init__(self, bootstrap: str, rate: float) -> None:
         self.written = 0
+        self.hostile = 0  # messages and markers
+        self._disturbs = Event()
         self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._hostile_producer: Any = KafkaProducer(bootstrap_servers=bootstrap)
         self._rate = rate
         self._stop = Event()
         self._thread = Thread(target=self._run)
         self._thread.start()
 
+    def disturb(self) -> None:
+        """Write hostile records from now on; the markers topic must exist."""
+        self._disturbs.set()
+
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
+        self._hostile_producer.close()
         assert not self._producer.flush(30), "the producer's messages are not kept"
 
     def _run(self) -> None:
         while not self._stop.wait(0.05):
             for _ in range(round(self._rate * 0.05)):
-                self._producer.produce(TOPIC, str(self.written), partition=self.written % PARTITIONS)
+                if self._disturbs.is_set() and self.written % HOSTILE_SHARE == 0:
+                    self._write_hostile()
+                else:
+                    self._producer.produce(TOPIC, str(self.written), partition=self.written % PARTITIONS)
                 self.written += 1
             self._producer.poll(0)
+
+    def _write_hostile(self) -> None:
+        value, partition = str(self.written).encode(), self.written // HOSTILE_SHARE % PARTITIONS
+        self._hostile_producer.send(TOPIC, value, headers=BAD_HEADERS, partition=partition)
+        marker = BAD_MARKERS[self.hostile // 2 % len(BAD_MARKERS)]
+        self._producer.produce(f"{TOPIC}.{GROUP}.markers", marker, partition=partition)
+        self.hostile += 2
 
 
 def run(options: QueueRunOptions, say: Any = lambda _: None) -> dict[str, Any]:
@@ -123,6 +148,7 @@ def run(options: QueueRunOptions, say: Any = lambda _: None) -> dict[str, Any]:
         folder, traffic = Path(found), Traffic(broker.bootstrap, options.rate)
         try:
             _wait(lambda: len(handled(folder)) > options.rate, 60)
+            traffic.disturb()
             for number in range(options.kills):
                 Event().wait(dice.uniform(0.5, 1.5) * options.pause)
                 assert not processes.died(), processes.died()
@@ -135,7 +161,7 @@ def run(options: QueueRunOptions, say: Any = lambda _: None) -> dict[str, Any]:
             traffic.stop()
         missing = _settle(folder, traffic.written)
         lateness = redeliveries(broker.bootstrap)
-    return figures(options, traffic.written, missing, lateness)
+    return {**figures(options, traffic.written, missing, lateness), "hostile": traffic.hostile}
 
 
 @contextmanager
@@ -144,7 +170,7 @@ def _running_processes(broker: EmbeddedBroker, folder: str) -> Iterator[QueuePro
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
     config = {
         "bootstrap.servers": broker.bootstrap,
-        "group.id": "workers",
+        "group.id": GROUP,
         "session.timeout.ms": 1000,  # a dead tracker keeps its partitions that long
         "heartbeat.interval.ms": 100,
         "trimtab.queue.timeout": "3 s",
@@ -184,7 +210,9 @@ def redeliveries(bootstrap: str) -> list[int]:
         low, high = consumer.get_watermark_offsets(RawPartition(TOPIC, number), 10)
         consumer.assign([RawPartition(TOPIC, number, low)])
         while low < high:
-            for message in consumer.consume(1000, 0.5):
+            messages = consumer.consume(1000, 0.5)
+            keep_readable_headers(messages)
+            for message in messages:
                 low = message.offset() + 1
                 due = dict(message.headers() or []).get("trimtab.due")
                 if due is not None:

@@ -7,10 +7,11 @@ from faults.queues import QueueRunOptions, figures, run
 
 @pytest.mark.broker
 def test_killed_workers_and_trackers_lose_no_message() -> None:
-    """After a dozen kills under load every message has been handled."""
+    """After a dozen kills under load, with hostile records, every message has been handled."""
     found = run(QueueRunOptions(kills=12, seed=3, rate=100))
     assert found["lost"] == 0
     assert found["redelivered"] > 0
+    assert found["hostile"] > 0
 
 
 def test_missing_and_late_messages_are_counted() -> None:

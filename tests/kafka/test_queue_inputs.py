@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
+from hostile_records import BAD_MARKERS, BinaryName
 from kafka import KafkaProducer
 from queued import decode_headers, receive_messages
 
@@ -16,26 +17,6 @@ pytestmark = pytest.mark.broker
 
 Open = Callable[..., MessageQueue]
 KINDS = ["kmq", "ordered", "share"]
-BAD_MARKERS = [
-    None,
-    b"\xff",
-    b"[" * 100_000,
-    b'{"v":2,"k":"start","r":[[0,0]]}',
-    b'{"v":1,"k":"start","r":[[0,1e400]]}',
-    b'{"v":1,"k":"start","r":[[-5,0]],"ms":-1}',
-    b'{"v":1,"k":"start","r":[[0,1000000000000000000]],"n":1}',
-    b'{"v":1,"k":"end","r":[[-1,1000]]}',
-    b'{"v":1,"k":"tick","r":[],"ms":1%b}' % (b"0" * 5000),
-]
-
-
-class BinaryName(str):
-    """The name of a header in bytes that are not UTF-8, as producers in Go, C and Rust can write it."""
-
-    __slots__ = ()
-
-    def encode(self, *_: object, **__: object) -> bytes:
-        return b"\xff" + super().encode()
 
 
 @pytest.fixture
