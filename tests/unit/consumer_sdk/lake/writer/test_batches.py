@@ -59,6 +59,25 @@ def test_the_fullest_table_is_due_when_memory_is_full(batches: BatchBuffer) -> N
     assert batches.find_due_table(0.0) == "t"
 
 
+def test_memory_is_full_at_its_limit(batches: BatchBuffer) -> None:
+    """No table has to be full for that: the fullest one is due."""
+    for n in range(8):
+        batches.add_run("t", run(A, n * 100), now=0.0)
+    for n in range(6):
+        batches.add_run("u", run(B, n * 100), now=0.0)
+    assert (batches.is_full, batches.find_due_table(0.0)) == (False, None)
+    batches.add_run("u", run(B, 600), now=0.0)
+    assert (batches.is_full, batches.find_due_table(0.0)) == (True, "t")
+
+
+def test_one_full_table_is_enough(batches: BatchBuffer) -> None:
+    """Another one may be nearly empty."""
+    for n in range(10):
+        batches.add_run("t", run(A, n * 100), now=0.0)
+    batches.add_run("u", run(B, 0), now=0.0)
+    assert batches.is_full
+
+
 def test_a_popped_batch_is_in_partition_order(batches: BatchBuffer) -> None:
     """It has each partition's records together, with their range, and leaves the buffer."""
     second = TopicPartition("a", 1)
