@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from time import time
 from typing import Any
 
@@ -124,6 +125,17 @@ def test_a_small_record_limit_is_named(
         store.publish([measured_rates(group, 4_000)])
     store.publish([measured_rates(group, 10)])
     assert len(store.read_write_rates()["orders"].partitions) == 10
+
+
+def test_a_small_limit_of_the_client_is_named(
+    bootstrap: str, admin: AdminClient, topic: Callable[..., str], group: str
+) -> None:
+    """librdkafka refuses such a record itself, at once; the sidecar names its setting."""
+    settings = make_settings(bootstrap, group, [topic(1) for _ in range(3)])
+    limited = replace(settings, kafka={**settings.kafka, "message.max.bytes": "2000"})
+    store = ControlTopicStore(limited, admin)
+    with pytest.raises(BrokerTimeoutError, match=r"message\.max\.bytes of the sidecar's client"):
+        store.publish([measured_rates(group, 100)])
 
 
 def test_doctor_reports_sizes(bootstrap: str, topic: Callable[..., str], group: str, eventually: Any) -> None:
