@@ -26,7 +26,7 @@ from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps
 OFFSETS_PROPERTY: Final = "trimtab.offsets"
 # the attempt's id in a snapshot's summary, to look up a commit of unknown outcome
 ATTEMPT_PROPERTY: Final = "trimtab.attempt"
-OFFSET_COST_BYTES: Final = 64_000_000  # in one metadata file: from here on a commit takes a second
+OFFSET_COST_BYTES: Final = 64_000_000  # in one metadata file
 OffsetByPartition: TypeAlias = Mapping[TopicPartition, int]
 
 

@@ -243,7 +243,8 @@ class IcebergTable:
 
     def _warn_of_offset_cost(self, text: str) -> None:
         snapshots = int(self.java_table.operations().current().snapshots().size()) + 1
-        if warning := warn_of_offset_cost(self.name, len(text), snapshots):
+        size = len(text) + text.count('"')  # JSON in JSON
+        if warning := warn_of_offset_cost(self.name, size, snapshots):
             log.warning(warning)
 
     def _newest_offsets(self) -> str | None:
