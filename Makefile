@@ -102,7 +102,7 @@ fuzz: .venv/.dev ## give every decoder INPUTS inputs in all, guided by coverage;
 mutants: .venv/.dev ## change the modules that guard records, one line at a time; a test must notice each mutant. SAMPLE=20: so many, drawn from SEED
 	@PYTHONPATH=tests $(BIN)/python -m mutants --seed $(SEED) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(JOBS),--jobs $(JOBS))
 
-DEPTH ?= 10
+DEPTH ?= 9
 TRACES ?= 1000
 model: .venv/.dev ## explore all orders of DEPTH events and two faults in a model of lease, handover and fence; replay TRACES with real writers
 	@PYTHONPATH=tests $(BIN)/python -m model --depth $(DEPTH) --traces $(TRACES) --seed $(SEED)

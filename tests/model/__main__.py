@@ -31,7 +31,7 @@ BROKEN_MAX_STATES: Final = 1_000_000
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="model", description=__doc__)
-    parser.add_argument("--depth", type=int, default=10, help="number of steps")
+    parser.add_argument("--depth", type=int, default=9, help="number of steps")
     parser.add_argument("--faults", type=int, default=2, help="number of faults within them")
     parser.add_argument("--traces", type=int, default=1000, help="number of random traces to replay")
     parser.add_argument("--steps", type=int, default=80, help="number of steps of each trace")

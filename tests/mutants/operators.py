@@ -1,7 +1,7 @@
 """Mutation operators over `ast`: comparison, logic, arithmetic, constants, results, statements, arguments.
 
 What only a person reads is left alone: annotations, decorators, strings, the arguments of errors and
-log lines, and functions that format text.
+log lines, and functions that format text; so are assertions.
 """
 
 import ast
@@ -89,7 +89,7 @@ def _iterate_places(
 
 def _is_text(node: ast.AST) -> bool:
     match node:
-        case ast.JoinedStr() | ast.Assert():
+        case ast.JoinedStr() | ast.Assert() | ast.keyword(arg="strict"):  # zip's is an assertion
             return True
         case ast.FunctionDef(name=name):
             return name.startswith(_TEXT_FUNCTIONS)
@@ -141,7 +141,7 @@ def _change_call(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.Call(ast.Name(_SWAPPED_FUNCTIONS[name], ast.Load()), args, keywords)
         case ast.Call(args=[first, second, *rest], func=func, keywords=keywords) if not any(
             isinstance(argument, ast.Starred) for argument in (first, second)
-        ):
+        ) and ast.dump(first) != ast.dump(second):
             yield ast.Call(func, [second, first, *rest], keywords)
 
 

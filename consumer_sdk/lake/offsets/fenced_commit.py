@@ -40,14 +40,14 @@ class CommitFenced:
     conflicts: tuple[OffsetConflict, ...]
     # A try had no answer: it may have succeeded in a part of the history that expiry has cut. The
     # rows are safe, but the table may reference the attempt's files, so they must stay.
-    unanswered: bool = False
+    unanswered: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FilesOutdated:
     """Nothing was committed: the files are too old."""
 
-    unanswered: bool = False  # as in CommitFenced
+    unanswered: bool  # as in CommitFenced
 
 
 FencedCommitOutcome: TypeAlias = CommitSucceeded | CommitFenced | FilesOutdated
