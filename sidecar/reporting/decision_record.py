@@ -34,7 +34,7 @@ class SidecarIdentity:
     host: str
     pid: int
     started_at: Timestamp
-    ownership_term: int = 0  # increases with each takeover of the group; 0: inactive
+    ownership_term: Count = 0  # increases with each takeover of the group; 0: inactive
 
     def __str__(self) -> str:
         """Return host, pid and start time."""

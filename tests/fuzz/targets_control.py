@@ -1,6 +1,10 @@
 """Records of the control topics and commit metadata, as any client with Write can produce them."""
 
+import json
+import zlib
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
 from typing import Final, cast
 
 from confluent_kafka import Message
@@ -51,9 +55,19 @@ RECORD: Final = build_decision_record(
     RecordTerms("g", 10.0, 100.0, 0.9),
     AUTHOR,
 )
+
+
+def encode_part(key: str, value: bytes) -> bytes:
+    """Return the one part of a value that needs none."""
+    data = zlib.compress(value)
+    body = {"v": 2, "min_reader_version": 2, "group": "g", "key": key, "part": 0, "parts": 1}
+    body |= {"digest": sha256(data).hexdigest(), "data": b64encode(data).decode()}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
 SEEDS: Final = {
-    "apply_plan": [PLAN.encode()],
-    "apply_write_rates": [RATES.encode()],
+    "apply_plan": [PLAN.encode(), encode_part(PLAN.key, PLAN.encode())],
+    "apply_write_rates": [RATES.encode(), encode_part(RATES.key, RATES.encode())],
     "read_decision": [RECORD.encode(), replace(RECORD, author=None, is_final=True).encode()],
     "read_commit_metadata": [OpenMessages(7, 1, 2).encode().encode()],
 }
