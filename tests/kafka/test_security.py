@@ -85,6 +85,22 @@ def test_all_clients_authenticate(broker: Secured, mechanism: str, eventually: A
         sizes.close()
 
 
+def test_credentials_given_later_log_both_clients_in(broker: Secured, eventually: Any) -> None:
+    """set_sasl_credentials() replaces a wrong password, and one that new connections need."""
+    right = broker.client("SCRAM-SHA-512")
+    consumer = Consumer(
+        {**right, "group.id": "seen", "auto.offset.reset": "earliest", "sasl.password": "wrong"}
+    )
+    try:
+        consumer.set_sasl_credentials(right["sasl.username"], right["sasl.password"])
+        consumer.subscribe(["seen"])
+        eventually(lambda: consumer.consume(0, 0.2) == [] and consumer.assignment(), 40)
+        consumer.set_sasl_credentials(right["sasl.username"], right["sasl.password"])
+        assert consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
+
+
 def test_demo_producers_need_write_only(broker: Secured, eventually: Any) -> None:
     """With Write on their topics only, the demo's producers report no error."""
     scenario = DemoScenario(20.0, prefix="demo-")

@@ -3,6 +3,9 @@
 Columns: topic string, partition int32, offset int64, timestamp (µs, UTC), key binary, value binary,
 headers map<string, binary>. A missing timestamp, key, value or headers is null, and so is a
 timestamp beyond the range of microseconds (year 294247). Of headers with one name the last is kept.
+
+A batch with a record whose headers cannot be decoded has one more column, `error`: the reason, null
+for the other records. Such a record keeps its readable headers and becomes a dead letter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +16,7 @@ import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Records
+from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 
 RecordBatch: TypeAlias = Any  # pyarrow's, which ships no types
 _HEADERS_TYPE: Final = pa.map_(pa.string(), pa.binary())
@@ -30,6 +34,8 @@ RECORD_SCHEMA: Final = pa.schema(
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000  # fits into microseconds
 _MAX_BINARY_BYTES: Final = 2**31 - 1  # capacity of one binary array: its offsets have 32 bits
 RECORD_COLUMNS: Final[tuple[str, ...]] = tuple(RECORD_SCHEMA.names)
+ERROR_COLUMN: Final = "error"  # of dead letters: the reason
+_UNREADABLE_HEADERS: Final = "header names are not UTF-8; those headers are left out"
 
 
 def column_name(field: str) -> str:
@@ -53,6 +59,9 @@ def message_offsets(messages: Sequence[ConsumedMessage]) -> list[int]:
 def build_record_batch(partition: TopicPartition, messages: Sequence[ConsumedMessage]) -> RecordBatch:
     """Return the record columns of one partition's messages."""
     count = len(messages)
+    raw_messages: Sequence[Any] = messages
+    # First: it makes the headers of these messages safe to read.
+    unreadable = {message.offset() for message in keep_readable_headers(raw_messages)}
     columns = [
         pa.repeat(pa.scalar(partition.topic, pa.string()), count),
         pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
@@ -62,7 +71,26 @@ def build_record_batch(partition: TopicPartition, messages: Sequence[ConsumedMes
         _build_binary([message.value() for message in messages]),
         _build_headers([message.headers() for message in messages]),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+    batch = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+    if not unreadable:
+        return batch
+    errors = [_UNREADABLE_HEADERS if m.offset() in unreadable else None for m in messages]
+    return batch.append_column(ERROR_COLUMN, pa.array(errors, pa.string()))
+
+
+def join_batches(batches: Iterable[RecordBatch]) -> Records:
+    """Return the batches as one table; with an error column if one of them has it."""
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def split_unreadable(records: Records) -> tuple[Records, Records | None]:
+    """Return the records with the record columns only, and the unreadable ones with their error, if any."""
+    if ERROR_COLUMN not in records.column_names:
+        return records, None
+    errors = records.column(ERROR_COLUMN)
+    readable = records.filter(errors.is_null()).drop_columns([ERROR_COLUMN])
+    return readable, records.filter(errors.is_valid())
 
 
 def select_from_offsets(records: Records, first_offsets: Mapping[TopicPartition, int]) -> Records:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.schema.record_columns import join_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class BatchBuffer:
         buffer = self._buffers.pop(table)
         self._buffered_bytes -= buffer.bytes
         parts = sorted(buffer.partitions.items())
-        records = pa.Table.from_batches([batch for _, part in parts for batch in part.records])
+        records = join_batches(batch for _, part in parts for batch in part.records)
         return BufferedRecords({p: (part.first, part.next) for p, part in parts}, records)
 
     def drop_partitions(self, partitions: Iterable[TopicPartition]) -> None:

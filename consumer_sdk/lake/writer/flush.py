@@ -118,7 +118,8 @@ class _BatchFlush:
         frame = projected.topic_table
         if table is None:
             # A transform may return no rows for the topic table, which still keeps the offsets.
-            columns = flusher.lake.to_frame(batch.records) if frame is None else frame
+            readable, _ = record_columns.split_unreadable(batch.records)
+            columns = flusher.lake.to_frame(readable) if frame is None else frame
             table = self._create_table(batch.table, columns, is_topic_table=True)
         staged = self._stage_rows(table, frame, evolves_schema=flusher.evolves_schema)
         return self._commit_tables(table, staged, projected)

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TransformError
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.interfaces import Frame, Records
+from trimtab.consumer_sdk.lake.schema.record_columns import split_unreadable
 from trimtab.consumer_sdk.lake.schema.table_names import check_row_table_name, dead_letter_table
 from trimtab.consumer_sdk.lake.settings import Transform
 from trimtab.consumer_sdk.lake.spark import jvm_errors
@@ -48,11 +50,13 @@ class TableProjection:
 
         Raises TransformError, TableSchemaMismatchError, SchemaRegistryUnavailableError.
         """
+        readable, unreadable = split_unreadable(records)
         with jvm_errors.translate_errors(f"table {self.table}: decoding"):
-            decoded = self.decoder(records, to_frame)
+            decoded = self.decoder(readable, to_frame)
+            letters = _join_letters(decoded.dead_letters, unreadable, to_frame)
         frames = self._apply_transform(decoded.rows)
-        if decoded.dead_letters is not None:
-            frames[dead_letter_table(self.table)] = decoded.dead_letters
+        if letters is not None:
+            frames[dead_letter_table(self.table)] = letters
         return ProjectedRows(frames.pop(self.table, None), frames, one_row_per_record=self.transform is None)
 
     def _apply_transform(self, decoded: DataFrame) -> dict[str, DataFrame]:
@@ -87,3 +91,15 @@ class TableProjection:
     def _qualify_name(self, name: str) -> str:
         namespace = self.table.rpartition(".")[0]
         return check_row_table_name(name if "." in name else f"{namespace}.{name}", "lake.transform")
+
+
+def _join_letters(letters: Frame | None, unreadable: Records | None, to_frame: FrameFactory) -> Frame | None:
+    """Return the decoder's dead letters and the unreadable records, both with the same columns."""
+    if unreadable is None:
+        return letters
+    more = to_frame(unreadable)
+    if letters is None:
+        return more
+    if isinstance(letters, DataFrame):
+        return letters.unionByName(more)
+    return pa.concat_tables([letters, more], promote_options="permissive")

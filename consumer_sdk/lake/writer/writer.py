@@ -89,7 +89,7 @@ class LakeWriter:
         self._buffer = BatchBuffer(self._config.limits)
         self._in_flight: InFlightFlush | None = None
         self._refused_batches: list[BatchRefused] = []
-        self._failure: TrimtabError | None = None  # not retryable: raised by every later call
+        self._failure: BaseException | None = None  # not retryable: raised by every later call
         self._halted_partitions: dict[TopicPartition, TrimtabError] = {}
         self._closed = False
         self._flush_hangs = False
@@ -114,16 +114,17 @@ class LakeWriter:
         While the memory is full, it waits and serves rebalance callbacks, until `stop` is set.
 
         Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError and
-        SparkSessionError: no record is lost, and the writer accepts no more. Raises KafkaException
-        for a fatal error event among the messages.
+        SparkSessionError, and KafkaException for a fatal error event among the messages. After these
+        and any unexpected error, no record is lost, and the writer accepts no more: each call raises
+        the error again.
         """
         self._raise_failure()
-        for reset in self._consumer.pop_offset_resets():
-            with self._halt_on_offset_error(reset.partition):
-                self._positions.record_reset(reset)
-        now = self._clock.monotonic()
-        for partition, run in record_columns.group_by_partition(drop_error_events(messages)).items():
-            self._buffer_run(partition, run, now)
+        try:
+            self._buffer_messages(messages)
+        except BaseException as error:
+            # The rest of the messages is in no buffer: the next ones would make it a hole.
+            self._failure = error
+            raise
         self._advance_flushes()
         # An unavailable lake keeps the memory full; only close() bounds the wait for it.
         while self._buffer.is_full and self._in_flight is not None and not (stop and stop.is_set()):
@@ -136,6 +137,7 @@ class LakeWriter:
 
         Raises the errors of `write`, and LakeUnavailableError after `lake.flush.timeout`.
         """
+        self._raise_failure()
         deadline = self._flush_deadline()
         self._await_flush(deadline)
         for table in self._buffer.list_tables():
@@ -206,9 +208,10 @@ class LakeWriter:
                 self._await_flush(deadline)
                 self._submit_batch(table)
                 self._await_flush(deadline)
-        except TrimtabError as error:
+        except Exception as error:  # noqa: BLE001 - also an unexpected one, which every later call raises
             # Not raised: the group waits for the revocation, and the next owner reads the records again.
-            self._failure = self._failure or (None if error.retryable else error)
+            retryable = isinstance(error, TrimtabError) and error.retryable
+            self._failure = self._failure or (None if retryable else error)
             log.warning("releasing partitions without their last batch: %s", error)
         self._reach_step("flushed")
         self._drop_partitions(revoked)
@@ -228,17 +231,26 @@ class LakeWriter:
 
     # -- buffering --------------------------------------------------------------------------------
 
+    def _buffer_messages(self, messages: Sequence[ConsumedMessage]) -> None:
+        for reset in self._consumer.pop_offset_resets():
+            with self._halt_on_offset_error(reset.partition):
+                self._positions.record_reset(reset)
+        now = self._clock.monotonic()
+        for partition, run in record_columns.group_by_partition(drop_error_events(messages)).items():
+            self._buffer_run(partition, run, now)
+
     def _buffer_run(self, partition: TopicPartition, messages: list[ConsumedMessage], now: float) -> None:
         offsets = record_columns.message_offsets(messages)
         if (reread := self._positions.find_reread_offset(partition, offsets)) is not None:
             self._restart_partition(partition, reread)
             return
+        # First: if the records cannot be converted, the position must not have passed them.
+        batch = record_columns.build_record_batch(partition, messages)
         skip = len(offsets)  # a halted partition's records are dropped
         with self._halt_on_offset_error(partition):
             skip = self._positions.accept_run(partition, offsets)
         if skip < len(offsets):
-            batch = record_columns.build_record_batch(partition, messages[skip:])
-            run = RecordRun(partition, offsets[skip], offsets[-1] + 1, batch)
+            run = RecordRun(partition, offsets[skip], offsets[-1] + 1, batch.slice(skip))
             self._buffer.add_run(self._config.table_names.table_for(partition.topic), run, now)
 
     @contextmanager
@@ -310,7 +322,7 @@ class LakeWriter:
         self._flush_hangs = False  # it has ended after all
         try:
             outcome = flight.future.result()
-        except TrimtabError as error:
+        except BaseException as error:  # noqa: BLE001 - raised by every later call
             self._failure = error
             return
         if isinstance(outcome, BatchRefused):

@@ -75,3 +75,16 @@ def test_timestamp_out_of_range_is_null(too_large: int) -> None:
     micros = batch.column("timestamp").cast(pa.int64()).to_pylist()
     last = LAST * 1000
     assert micros == [1000, None, None, last, -last, None]
+
+
+def test_unreadable_records_are_split_off() -> None:
+    """Only the batch with such a record has a column for the reason; both parts keep their records."""
+    readable = record_columns.build_record_batch(P, [Message(0, b"a")])
+    reasons = pa.array(["why", None], pa.string())
+    bad = record_columns.build_record_batch(P, [Message(1, b"b"), Message(2)]).append_column("error", reasons)
+    assert record_columns.split_unreadable(pa.Table.from_batches([readable]))[1] is None
+    rest, unreadable = record_columns.split_unreadable(record_columns.join_batches([readable, bad]))
+    assert rest.schema == record_columns.RECORD_SCHEMA
+    assert rest.column("offset").to_pylist() == [0, 2]
+    assert unreadable is not None
+    assert unreadable.select(["offset", "error"]).to_pylist() == [{"offset": 1, "error": "why"}]

@@ -1,5 +1,6 @@
 """Names of dead-letter tables belong to the sink."""
 
+import pyarrow as pa
 import pytest
 
 from trimtab.common.errors import SettingError
@@ -49,4 +50,4 @@ def test_a_transform_writes_no_dead_letter_table(monkeypatch: pytest.MonkeyPatch
 
     shaping = projection.TableProjection("lake.orders", lambda _, __: DecodedFrames("rows", "bad"), split)
     with pytest.raises(SettingError, match=rf"lake\.transform.*{dead_letter_table('lake.orders')}"):
-        shaping.project_records(None, str)
+        shaping.project_records(pa.table({}), str)

@@ -298,3 +298,55 @@ def test_the_example_in_the_docstring_is_code() -> None:
     (loop,) = ast.parse(textwrap.dedent(found[1])).body
     assert isinstance(loop, ast.With)
     assert "lake.write(consumer.consume(5000, timeout=0.2))" in ast.unparse(loop.body[-1])
+
+
+class UnreadableRecord(Record):
+    """A record that cannot be converted."""
+
+    def timestamp(self) -> tuple[int, int]:
+        raise RuntimeError("unexpected")
+
+
+def test_an_application_that_goes_on_after_an_error_loses_nothing() -> None:
+    """The position has not passed the records, and each later call raises the error again."""
+    writer = LakeWriter(EmptyConsumer(), CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1)])
+    writer.write([Record(0)])
+    for records in ([UnreadableRecord(1)], [Record(2)], []):
+        with pytest.raises(RuntimeError, match="unexpected"):
+            writer.write(records)
+    (accepted,) = writer._positions.unwritten_ranges().values()  # pyright: ignore[reportPrivateUsage]
+    assert accepted == (0, 1)
+    writer.__exit__(RuntimeError)
+
+
+def test_an_unexpected_error_of_a_flush_ends_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its batch is gone: the next one must not be committed over the hole."""
+
+    def fail(*_: Any) -> BatchCommitted:
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", fail)
+    writer = LakeWriter(EmptyConsumer(), CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1)])
+    writer.write([Record(0)])
+    for call in (writer.flush, writer.flush, lambda: writer.write([Record(1)])):
+        with pytest.raises(RuntimeError, match="unexpected"):
+            call()
+    writer.__exit__(RuntimeError)
+
+
+def test_a_revocation_survives_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition is released, and the next call raises the error."""
+
+    def fail(*_: Any) -> BatchCommitted:
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", fail)
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1)])
+    writer.write([Record(0)])
+    writer.on_revoke(None, [RawPartition("a", 1)])
+    with pytest.raises(RuntimeError, match="unexpected"):
+        writer.write([])
+    writer.__exit__(RuntimeError)

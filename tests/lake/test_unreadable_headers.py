@@ -1,0 +1,95 @@
+"""A record whose header name is not UTF-8 is a dead letter; the records beside it are written."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hostile_records import BinaryName
+from kafka import KafkaProducer
+
+from trimtab.consumer_sdk import Consumer
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+VALUES = (b'{"id": 0}', b'{"id": 1}', b"not JSON", b'{"id": 3}')
+UNREADABLE = 1
+
+
+@pytest.fixture
+def filled(topic: Callable[..., str], bootstrap: str) -> str:
+    """A topic of one partition with four records: one with unreadable headers, one that is not JSON."""
+    name = topic(partitions=1)
+    producer: Any = KafkaProducer(bootstrap_servers=bootstrap)
+    for offset, value in enumerate(VALUES):
+        headers: list[Any] = [("a", b"%d" % offset)]
+        more = [(BinaryName("x"), b"?")] if offset == UNREADABLE else []
+        producer.send(name, value, key=b"k", headers=headers + more, partition=0).get(20)
+    producer.close()
+    return name
+
+
+@pytest.fixture
+def connection(bootstrap: str, group: str) -> dict[str, Any]:
+    """Settings of the consumer."""
+    return {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+
+
+@pytest.mark.parametrize(
+    ("lake", "schema", "letters"),
+    [("iceberg", "id BIGINT", {1, 2}), ("delta", None, {1}), ("iceberg_arrow", None, {1})],
+    indirect=["lake"],
+)
+def test_it_is_a_dead_letter(
+    lake: SparkLake, config: Any, connection: Any, filled: str, schema: str | None, letters: set[int]
+) -> None:
+    """With what is known of it: key, value and the readable headers; the batch is committed."""
+    settings = {} if schema is None else {"lake.schema": schema, "lake.decoder": "json"}
+    lake_config = config(**{"group.id": connection["group.id"], **settings})
+    table = lake_config.table_names.table_for(filled)
+    with (
+        Consumer({**connection, "enable.auto.commit": False}) as consumer,
+        LakeWriter(consumer, lake_config, lake=lake) as writer,
+    ):
+        consumer.subscribe([filled], writer.on_assign, writer.on_revoke, writer.on_lost)
+        messages = [m for _ in VALUES for m in consumer.consume(1, timeout=20)]
+        writer.write(messages)
+        writer.flush()
+    rows = lake.spark.table(table).collect()
+    assert {row["offset"] for row in rows} == set(range(len(VALUES))) - letters
+    found = {row["offset"]: row for row in lake.spark.table(f"{table}_dead_letter").collect()}
+    assert set(found) == letters
+    bad = found[UNREADABLE]
+    assert (bad["key"], bad["value"], bad["headers"]) == (b"k", VALUES[UNREADABLE], {"a": b"1"})
+    assert "header names are not UTF-8" in bad["error"]
+
+
+def test_the_command_goes_on_and_ends_by_a_signal(
+    lake: SparkLake, config: Any, connection: Any, filled: str, tmp_path: Path, eventually: Any
+) -> None:
+    """`trimtab ingest` writes the records; SIGTERM ends it with exit code 0."""
+    table = config().table_names.table_for(filled)
+    settings = {
+        **connection,
+        "topics": [filled],
+        "lake.warehouse": config().session.warehouse,
+        "lake.table": table,
+        "lake.decoder": "json",
+        "lake.schema": "id BIGINT",
+        "batch.max.age": "100 ms",
+    }
+    file = tmp_path / "ingest.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    process = subprocess.Popen([sys.executable, "-m", "trimtab.cli", "ingest", "--config", str(file)])
+    try:
+        eventually(lambda: lake.open_table(table), timeout=120)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
