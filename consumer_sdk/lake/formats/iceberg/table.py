@@ -196,7 +196,8 @@ class IcebergTable:
         """Add files, offsets and gaps in one commit. Raises CommitConflictError."""
         with jvm_errors.translate_errors(f"table {self.name}: commit"):
             # An append cannot change table properties: one transaction commits both.
-            given_by_hand = self.java_table.properties().get(OFFSETS_PROPERTY) is not None
+            metadata = self.java_table.operations().current()  # None: dropped, which the append reports
+            given_by_hand = metadata is not None and OFFSETS_PROPERTY in metadata.properties()
             transaction = self.java_table.newTransaction() if gaps is not None or given_by_hand else None
             if transaction is not None:
                 # Offsets set by hand are used up: once snapshots expire, they would count again.
@@ -208,7 +209,8 @@ class IcebergTable:
             for file in staged.files:
                 append.appendFile(file)
             text = offsets.encode()
-            self._warn_of_offset_cost(text)
+            if metadata is not None:
+                self._warn_of_offset_cost(text, int(metadata.snapshots().size()) + 1)
             append.set(OFFSETS_PROPERTY, text).set(ATTEMPT_PROPERTY, staged.attempt)
             # Validated again on each retry, which `commit.retry.num-retries` of a table may cause.
             append.validateWith(_OffsetsValidator(expected)).commit()
@@ -241,8 +243,7 @@ class IcebergTable:
         keys = {"rows": "total-records", "files": "total-data-files", "bytes": "total-files-size"}
         return {k: int((current and _summary_value(current, key)) or 0) for k, key in keys.items()}
 
-    def _warn_of_offset_cost(self, text: str) -> None:
-        snapshots = int(self.java_table.operations().current().snapshots().size()) + 1
+    def _warn_of_offset_cost(self, text: str, snapshots: int) -> None:
         size = len(text) + text.count('"')  # JSON in JSON
         if warning := warn_of_offset_cost(self.name, size, snapshots):
             log.warning(warning)
