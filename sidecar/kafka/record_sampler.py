@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -14,6 +15,8 @@ MAX_SAMPLED_PARTITIONS: Final = 64  # per iteration: thousands of partitions are
 SAMPLE_TIMEOUT_S: Final = 0.5  # of an iteration, which must not wait for slow leaders
 RESAMPLE_INTERVAL_S: Final = 30.0  # record sizes change slowly
 SAMPLER_GROUP_ID: Final = "trimtab-sidecar-record-sampler"  # never joined, so it needs no ACL
+# Not `message.headers()`: a specialized call loses the error (`consumer_sdk.readable_headers`).
+_read_headers: Final[Any] = methodcaller("headers")
 
 
 class RecordSampler:
@@ -85,6 +88,9 @@ def _is_topic_denied(message: Message) -> bool:
 
 
 def _compute_size(message: Message) -> int:
-    headers: Any = message.headers() or ()
+    try:
+        headers: Any = _read_headers(message) or ()
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8; a second read would end the process
+        headers = ()
     in_headers = sum(len(name) + len(value or b"") for name, value in headers)
     return len(message.key() or b"") + len(message.value() or b"") + in_headers

@@ -1,5 +1,7 @@
 """Order in which partitions are sampled."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from trimtab.assignor.model import TopicPartition
@@ -22,3 +24,11 @@ def test_unresponsive_partitions_do_not_starve_others(monkeypatch: pytest.Monkey
     sampler.sample_record_sizes(ends, begins, 1.0)
     sampler.close()
     assert responsive in sampled
+
+
+def test_a_record_with_unreadable_headers_counts_without_them() -> None:
+    """A header name that is not UTF-8 must not end the measurement."""
+    message = Mock(
+        **{"headers.side_effect": SystemError, "key.return_value": b"k", "value.return_value": b"vv"}
+    )
+    assert record_sampler._compute_size(message) == 3
