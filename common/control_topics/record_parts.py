@@ -39,7 +39,7 @@ class _Part:
     group: str
     key: str  # of the value
     part: Int32
-    parts: Annotated[int, NumberRange(le=MAX_PARTS, above_zero=True)]
+    parts: Annotated[int, NumberRange(le=MAX_PARTS, ge=1)]
     digest: str  # SHA-256 of the compressed value
     data: str  # Base64
 

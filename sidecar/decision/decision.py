@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from trimtab.assignor.model import Move, PlacementPlan
+from trimtab.common.control_topics.number_ranges import Figure
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.units import format_bytes, format_count, format_rate
@@ -35,11 +36,11 @@ class ScalingAction(StrEnum):
 class DecisionMetrics:
     """Inputs and outcome of a decision; None where unknown. Rates are bytes/s."""
 
-    write_rate: float | None = None
-    required_rate: float | None = None
-    backlog_bytes: float | None = None
-    overdue_backlog_bytes: float | None = None  # waiting longer than the backlog grace
-    consumption_rate: float | None = None  # None if it is unknown for an overdue partition
+    write_rate: Figure | None = None
+    required_rate: Figure | None = None
+    backlog_bytes: Figure | None = None
+    overdue_backlog_bytes: Figure | None = None  # waiting longer than the backlog grace
+    consumption_rate: Figure | None = None  # None if it is unknown for an overdue partition
     p99_freshness_s: float | None = None  # estimated time from produced to committed
     max_batch_s: float | None = None  # batch age that the freshness SLO allows
     unknown_partitions: int = 0

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.number_ranges import Count, Figure, Timestamp
+from trimtab.common.control_topics.number_ranges import Count, Figure, Fraction, PositiveFigure, Timestamp
 from trimtab.common.control_topics.versioned_json import decode_control_value, encode_control_value
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
 from trimtab.sidecar.reporting.iteration_report import IterationReport
@@ -68,8 +68,8 @@ class DecisionRecord:
     action: ScalingAction
     reasons: tuple[str, ...]
     metrics: DecisionMetrics
-    capacity: float  # bytes/s of one consumer
-    headroom: float
+    capacity: PositiveFigure  # bytes/s of one consumer
+    headroom: Fraction
     replicas: int | None = None  # of the published plan; None without one
     draining: tuple[str, ...] = ()
     replicas_to_start: int = 0

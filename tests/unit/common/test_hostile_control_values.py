@@ -17,8 +17,8 @@ from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIde
 RATES = TopicWriteRates("g", "t", 1.0, 30.0, "offsets", {0: PartitionLoad(1.0)})
 PLAN = GroupPlan("g", 3, 1.0, 2, "mbf", 1000.0, 0.9, ("a",), ("why",), {"a": 1.0})
 DECISION = DecisionRecord(
-    "g", 1, 1.0, 2.0, 1, 10.0, 3, ScalingAction.HOLD, ("why",), DecisionMetrics(), 1000.0, 0.9,
-    author=SidecarIdentity("id", "host", 7, 1.0),
+    "g", 1, 1.0, 2.0, 1, 10.0, 3, ScalingAction.HOLD, ("why",), DecisionMetrics(required_rate=1.0), 1000.0,
+    0.9, author=SidecarIdentity("id", "host", 7, 1.0),
 )  # fmt: skip
 VALUES = (RATES, PLAN, DECISION)
 DEEP: Any = json.loads("[" * 900 + "]" * 900)
@@ -58,6 +58,7 @@ def use(value: Any) -> None:
     if isinstance(value, DecisionRecord):
         str(value.author)
         assert value.reason_text is not None
+        math.ceil((value.metrics.required_rate or 0) / value.usable_capacity)
         range(value.number + value.iterations)
         "".join((*value.draining, *value.errors, *value.partitions_by_instance))
 
