@@ -79,7 +79,7 @@ def test_the_command_goes_on_and_ends_by_a_signal(
         **connection,
         "topics": [filled],
         "lake.warehouse": config().session.warehouse,
-        "lake.table": table,
+        "lake.tables": {filled: table},
         "lake.decoder": "json",
         "lake.schema": "id BIGINT",
         "batch.max.age": "100 ms",
