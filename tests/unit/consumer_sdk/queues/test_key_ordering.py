@@ -29,6 +29,7 @@ def test_messages_count_until_they_are_finished() -> None:
     assert (len(ordering), ordering.in_flight_count, ordering.committable_offset) == (2, 1, 10)
     ordering.finish_message(10)
     assert (len(ordering), ordering.committable_offset) == (1, 11)
+    assert ordering.release_ready(5) == [11]  # waited for its key
 
 
 def test_strict_messages_count_until_they_are_settled() -> None:
