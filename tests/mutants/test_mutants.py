@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,8 @@ SAMPLE = 20
 def test_a_sample_of_mutants_is_killed_or_explained() -> None:
     """Twenty mutants of three modules, each of which a test must notice."""
     program = [sys.executable, "-m", "mutants", "--sample", str(SAMPLE), "--seed", "2", "--jobs", "1"]
-    run = subprocess.run(program, cwd=ROOT / "tests", capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    run = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     result = json.loads(run.stdout.splitlines()[-1].removeprefix("RESULT "))
     assert result["mutants"] == SAMPLE
