@@ -21,10 +21,11 @@ import pyarrow as pa
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.java import jars
 from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.formats.iceberg.table import ICEBERG_TABLE_DEFAULTS
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.writer.writer import LakeWriter, open_lake
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"
 TOKENS: Final = "org.apache.spark:spark-token-provider-kafka-0-10_2.13:3.5.1"

@@ -7,10 +7,10 @@ from typing import Any
 
 from trimtab.common.config_file import load_config_file
 from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake import factory
 from trimtab.consumer_sdk.lake.inventory import check_lake_exists, detect_lake_format
 from trimtab.consumer_sdk.lake.settings import parse_session_config
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
-from trimtab.consumer_sdk.lake.writer import writer
 
 
 def load_lake_settings(config: Path | None, warehouse: Path | None) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def open_lake_session(config: Mapping[str, Any]) -> Generator[SparkLake]:
     """Open the lake of a configuration in a new Spark session; close both. Raises SettingError."""
     session = parse_session_config(config)
     check_lake_exists(session)  # Spark would create an empty one
-    lake = writer.open_lake(session)
+    lake = factory.open_lake(session)
     try:
         yield lake
     finally:

@@ -13,8 +13,8 @@ from typing import Final
 
 from trimtab.consumer_sdk.java.jars import cache_folder
 from trimtab.consumer_sdk.java.java_runtime import require_java
+from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.writer.writer import open_lake
 
 # dumping and using an archive need the same options
 SMALL_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"

@@ -15,9 +15,9 @@ from typing import Any, Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo.producers import PartitionTally
 from trimtab.cli.errors import DemoFailedError
+from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.settings import SessionConfig
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
-from trimtab.consumer_sdk.lake.writer.writer import open_lake
 
 # corrupt: the embedded checksum or position does not match; coalesce, since a NULL value compares as NULL
 PROOF_COLUMNS: Final = """

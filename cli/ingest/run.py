@@ -10,7 +10,7 @@ from trimtab.cli.signals import stop_on_signals
 from trimtab.common.config_file import read_config_file
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 from trimtab.consumer_sdk.lake import ingest as lake_ingest
-from trimtab.consumer_sdk.lake.writer.writer import open_lake
+from trimtab.consumer_sdk.lake.factory import open_lake
 
 
 def ingest(options: IngestCommandOptions) -> None:

@@ -1,4 +1,6 @@
-"""Creates the lake of a configuration's table format, and its maintenance."""
+"""Opens the lake of a configuration's table format, and its maintenance."""
+
+from pyspark.sql import SparkSession
 
 from trimtab.consumer_sdk.lake.formats.delta.maintenance import DeltaMaintenance
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
@@ -8,15 +10,23 @@ from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path
 from trimtab.consumer_sdk.lake.maintenance import TableMaintenance
 from trimtab.consumer_sdk.lake.settings import ARROW_FILE_WRITER, DELTA_FORMAT, SessionConfig
 from trimtab.consumer_sdk.lake.spark.session import start_session
+from trimtab.consumer_sdk.lake.spark.warmup import rehearse_flush
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 
-def start_lake(config: SessionConfig) -> SparkLake:
+def open_lake(config: SessionConfig, *, warm_up: bool = False) -> SparkLake:
     """Start Spark and return the lake; closing the lake stops the session.
 
-    Raises JavaNotFoundError, UnsupportedJavaError, JarsUnavailableError, SparkSessionError.
+    `warm_up` rehearses a flush. Raises JavaNotFoundError, UnsupportedJavaError, JarsUnavailableError,
+    SparkSessionError.
     """
-    spark = start_session(config)
+    lake = _create_lake(start_session(config), config)
+    if warm_up:  # before the consumer joins: the first flush loads classes and compiles code
+        rehearse_flush(lake)
+    return lake
+
+
+def _create_lake(spark: SparkSession, config: SessionConfig) -> SparkLake:
     arrow = config.file_writer == ARROW_FILE_WRITER
     if config.format == DELTA_FORMAT:
         return DeltaLake(spark, hadoop_path(str(config.warehouse)), owns_session=True, arrow=arrow)

@@ -11,7 +11,7 @@ from trimtab.cli.dead_letter import options
 from trimtab.cli.main import main
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import DeadLetterReplayError
-from trimtab.consumer_sdk.lake import dead_letters
+from trimtab.consumer_sdk.lake import dead_letters, factory
 from trimtab.consumer_sdk.lake.dead_letters import (
     DeadLetterReplay,
     DeadLetterSelection,
@@ -19,7 +19,6 @@ from trimtab.consumer_sdk.lake.dead_letters import (
     summarize_dead_letters,
 )
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
-from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -221,7 +220,7 @@ def test_the_command_lists_and_replays(  # noqa: PLR0913, PLR0917 - fixtures
     """A dry run sends nothing, a time can be given, and the output has the number of sent records."""
     table = letters(topic(partitions=2))
     shared = IcebergLake(lake.spark, lake.catalog_name)
-    monkeypatch.setattr(writer, "open_lake", lambda _: shared)
+    monkeypatch.setattr(factory, "open_lake", lambda _: shared)
     where = ["--warehouse", str(warehouse)]
     assert main(["dead-letter", "list", table, *where, "--since", "2023-11-01"]) == 0
     assert "4 records" in capsys.readouterr().out

@@ -12,10 +12,10 @@ import yaml
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
+from trimtab.consumer_sdk.lake import factory
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
-from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -32,7 +32,7 @@ def findings(
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., dict[str, Any]]:
     """Run the doctor on the run's lake; return the findings by part."""
-    monkeypatch.setattr(writer, "open_lake", lambda _: lake)
+    monkeypatch.setattr(factory, "open_lake", lambda _: lake)
     kind = TABLE_FORMATS[type(lake).__name__.startswith("Delta")]
 
     def run(group: str, **more: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.cli.tables import verify
+from trimtab.consumer_sdk.lake import factory
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA, build_record_batch
 from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
@@ -21,7 +22,6 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.verify.lake_verification import LakeVerification, TableKindRules
 from trimtab.consumer_sdk.lake.verify.table_verification import TableVerification, sample_everything
 from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog, build_reader_settings
-from trimtab.consumer_sdk.lake.writer import writer
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -138,7 +138,7 @@ def command(
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str]]:
     """Run `trimtab tables …` on the run's lake; return exit code and output."""
-    monkeypatch.setattr(writer, "open_lake", lambda _: lake)
+    monkeypatch.setattr(factory, "open_lake", lambda _: lake)
     monkeypatch.setattr(verify, "_use_all_cores", lambda *_: None)  # all tests share the session
     monkeypatch.setenv("COLUMNS", "200")
     file = tmp_path / "ingest.yaml"

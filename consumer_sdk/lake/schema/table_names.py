@@ -1,6 +1,7 @@
 """Table names of topics: a template such as "lake.{topic}", or an explicit mapping."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -78,22 +79,30 @@ class TableNames:
         return self.mapping.get(topic) or self.template.replace("{topic}", to_sql_identifier(topic))
 
     def check_collisions(self, topics: Iterable[str]) -> None:
-        """Raise TableNameCollisionError for topics that share a table outside lake.tables.
-
-        Also for a topic whose table has the name of another table's dead letters.
-        """
-        # their rows would mix: "a.b" and "a-b" both become a_b
-        taken: dict[str, str] = {}
+        """Raise TableNameCollisionError if any of these topics cannot have its table (`check_topic`)."""
+        by_table = defaultdict[str, list[str]](list)
         for topic in sorted(set(topics)):
-            table = self.table_for(topic)
-            if is_dead_letter_table(table):
+            by_table[self.table_for(topic).lower()].append(topic)
+        for sharing in by_table.values():
+            for topic in sharing:
+                self.check_topic(topic, sharing)
+
+    def check_topic(self, topic: str, others: Iterable[str]) -> None:
+        """Raise TableNameCollisionError if one of the others has a topic's table outside lake.tables.
+
+        Also if the table has the name of another table's dead letters.
+        """
+        table = self.table_for(topic)
+        if is_dead_letter_table(table):
+            raise TableNameCollisionError(
+                f"the topic {topic!r} maps to table {table!r}, which may hold the dead letters of "
+                f"table {table[: -len(DEAD_LETTER_SUFFIX)]!r}: give it another one in lake.tables"
+            )
+        for other in sorted(set(others) - {topic}):
+            # their rows would mix: "a.b" and "a-b" both become a_b; some catalogs ignore case
+            if self.table_for(other).lower() == table.lower() and not {topic, other} <= self.mapping.keys():
+                first, second = sorted((topic, other))
                 raise TableNameCollisionError(
-                    f"the topic {topic!r} maps to table {table!r}, which may hold the dead letters of "
-                    f"table {table[: -len(DEAD_LETTER_SUFFIX)]!r}: give it another one in lake.tables"
-                )
-            other = taken.setdefault(table.lower(), topic)  # some catalogs ignore case
-            if other != topic and not {topic, other} <= self.mapping.keys():
-                raise TableNameCollisionError(
-                    f"the topics {other!r} and {topic!r} both map to table {table!r}: give each "
+                    f"the topics {first!r} and {second!r} both map to table {table!r}: give each "
                     "its own in lake.tables, or list both there to share it"
                 )

@@ -16,8 +16,9 @@ Rules:
    cancelling, the fence decides between it and the new owner.
 4. *Refused*: partitions of the batch that are still owned continue from the table's offsets.
 5. Kafka's offsets follow the table: committed after it, never before.
-6. An inconsistent offset halts its partition only: an offset that went back, or one that expired
-   with `auto.offset.reset=error` (records read before are still written). `close` raises the error.
+6. What only one partition suffers from halts it alone: an offset that went back, one that expired with
+   `auto.offset.reset=error` (records read before are still written), or a table that is another
+   topic's, as a pattern may find a new topic at any time. `close` raises the error.
 7. Positions are rewound outside of callbacks only: records fetched before a callback are still to
    be passed to `write`, which would take them for the next ones.
 
@@ -38,17 +39,20 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes
-from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionError, OffsetsExpiredError
+from trimtab.consumer_sdk.errors import (
+    LakeUnavailableError,
+    OffsetRegressionError,
+    OffsetsExpiredError,
+    TableNameCollisionError,
+)
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
-from trimtab.consumer_sdk.lake.factory import start_lake
+from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Lake, RecordConsumer, new_attempt_id
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, describe_conflicts
 from trimtab.consumer_sdk.lake.retry import RetryBackoff, bound_by_deadline
 from trimtab.consumer_sdk.lake.schema import record_columns
-from trimtab.consumer_sdk.lake.settings import LakeConfig, SessionConfig, parse_lake_config
-from trimtab.consumer_sdk.lake.spark.warmup import rehearse_flush
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.settings import LakeConfig, parse_lake_config
 from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, RecordRun
 from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
@@ -150,7 +154,8 @@ class LakeWriter:
 
         Takes at most `lake.flush.timeout`, twice that if a call into the lake does not return.
         Unflushed records are logged, and the next owner reads them again. Raises the errors of
-        `flush`, and OffsetRegressionError or OffsetsExpiredError of a halted partition (rule 6).
+        `flush`, and the OffsetRegressionError, OffsetsExpiredError or TableNameCollisionError of a
+        halted partition (rule 6).
         """
         try:
             if self._failure is None and not self._closed:
@@ -176,14 +181,15 @@ class LakeWriter:
     # -- callbacks --------------------------------------------------------------------------------
 
     def on_assign(self, _consumer: Any, partitions: Sequence[Any]) -> None:
-        """Start each partition at its table's offset (rule 1). Raises TableNameCollisionError."""
+        """Start each partition at its table's offset (rule 1)."""
         self._reach_step("assigning")
         starts: dict[TopicPartition, int | None] = {}
         for topic in sorted({partition.topic for partition in partitions}):
-            offsets = self._read_topic_offsets(topic)
-            for partition in (_to_topic_partition(p) for p in partitions if p.topic == topic):
-                starts[partition] = offsets.next_offset(self._config.group, partition)
-                self._positions.assign(partition, starts[partition])
+            starts |= self._find_starts(
+                topic, [_to_topic_partition(p) for p in partitions if p.topic == topic]
+            )
+        for partition, start in starts.items():
+            self._positions.assign(partition, start)
         known = {p: offset for p, offset in starts.items() if offset is not None}
         if known:
             self._consumer.incremental_assign([RawPartition(*p, offset) for p, offset in known.items()])
@@ -240,6 +246,9 @@ class LakeWriter:
             self._buffer_run(partition, run, now)
 
     def _buffer_run(self, partition: TopicPartition, messages: list[ConsumedMessage], now: float) -> None:
+        if partition in self._halted_partitions:  # since its assignment: the consumer starts what it gets
+            self._consumer.incremental_unassign([RawPartition(*partition)])
+            return
         offsets = record_columns.message_offsets(messages)
         if (reread := self._positions.find_reread_offset(partition, offsets)) is not None:
             self._restart_partition(partition, reread)
@@ -271,23 +280,30 @@ class LakeWriter:
         self._buffer.drop_partitions(partitions)
         self._halted_partitions = {p: e for p, e in self._halted_partitions.items() if p not in partitions}
 
-    def _read_topic_offsets(self, topic: str) -> CommittedOffsets:
-        """Return the offsets of a topic's table; register the topic."""
-        self._tables_by_topic[topic] = table = self._config.table_names.table_for(topic)
+    def _find_starts(self, topic: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return the offsets of these partitions of a topic; none if its table is not its own (rule 6)."""
+        table = self._config.table_names.table_for(topic)
+        offsets = self._read_offsets(table)
+        # Other processes may write topics into this table that map to the same name.
+        others = offsets.topics_of(self._config.group) | self._tables_by_topic.keys()
+        try:
+            self._config.table_names.check_topic(topic, others)
+        except TableNameCollisionError as error:
+            log.error("%s not read: %s", _format_partitions(partitions), error)  # noqa: TRY400 - it suffices
+            self._halted_partitions |= dict.fromkeys(partitions, error)
+            return {}
+        self._tables_by_topic[topic] = table
+        return {p: offsets.next_offset(self._config.group, p) for p in partitions}
 
+    def _read_offsets(self, table: str) -> CommittedOffsets:
         def read() -> CommittedOffsets:
             opened = self._lake.open_table(table)
             return CommittedOffsets() if opened is None else opened.read_offsets().offsets
 
-        backoff = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
         # Bounded: the callback holds up the whole group's rebalance.
         bounded = bound_by_deadline(self._flush_deadline(), self._clock, read)
-        offsets = backoff.retry_until_cancelled(f"reading the offsets of {table}", bounded)
-        # Other processes may write topics into this table that map to the same name.
-        names = self._config.table_names
-        written = offsets.topics_of(self._config.group)
-        names.check_collisions({*self._tables_by_topic, *(t for t in written if names.table_for(t) == table)})
-        return offsets
+        backoff = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
+        return backoff.retry_until_cancelled(f"reading the offsets of {table}", bounded)
 
     def _create_projection(self, table: str) -> TableProjection:
         # A copy: this runs on the flush thread, and an assignment may register a topic meanwhile.
@@ -410,17 +426,6 @@ class LakeWriter:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-def open_lake(config: SessionConfig, *, warm_up: bool = False) -> SparkLake:
-    """Start Spark and return the lake; `warm_up` rehearses a flush.
-
-    Raises JavaNotFoundError, UnsupportedJavaError, JarsUnavailableError, SparkSessionError.
-    """
-    lake = start_lake(config)
-    if warm_up:  # before the consumer joins: the first flush loads classes and compiles code
-        rehearse_flush(lake)
-    return lake
 
 
 def _to_topic_partition(partition: Any) -> TopicPartition:
