@@ -160,9 +160,9 @@ class _BatchFlush:
             table, offsets = self._open_with_offsets(name)
             spans = trim_spans(self.flusher.group, offsets, self.batch.spans)
             rows = self._trim_frame(name, frame, spans)
-            if rows is None or (table is None and self.flusher.lake.is_empty(rows)):
-                return None
             if table is None:
+                if self.flusher.lake.is_empty(rows):
+                    return None
                 table = self._create_table(name, rows, is_topic_table=False)
             # Dead-letter tables of earlier versions lack columns.
             evolves_schema = self.flusher.evolves_schema or name == dead_letter_table(self.batch.table)

@@ -26,6 +26,7 @@ Rules:
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import lt
@@ -51,7 +52,7 @@ class PartitionPosition:
     awaits_first_record: bool = True
     reread_requested: bool = False
     is_rewound: bool = False
-    pending_gaps: tuple[OffsetGap, ...] = ()  # not yet in the table
+    pending_gaps: tuple[OffsetGap, ...] = ()  # those below `submitted` are in a batch or in the table
     began_without_offset: bool = False  # the group had no committed offset
 
 
@@ -60,9 +61,6 @@ class PositionTracker:
 
     def __init__(self) -> None:
         self._owned: dict[TopicPartition, PartitionPosition] = {}
-
-    def __contains__(self, partition: object) -> bool:
-        return partition in self._owned
 
     def assign(self, partition: TopicPartition, committed: int | None) -> None:
         """Add a partition; `committed` is the table's next offset."""
@@ -84,8 +82,8 @@ class PositionTracker:
             advice = _EXPIRED_OFFSETS_ADVICE
             raise OffsetsExpiredError(f"{reset}, and {OFFSET_RESET_SETTING} is error. {advice}")
         position.began_without_offset = reset.requested_offset is None
-        if reset.requested_offset is not None and reset.skipped_offsets:
-            gap = OffsetGap(reset.requested_offset, reset.resume_offset)
+        if skipped := reset.skipped_offsets:
+            gap = OffsetGap(reset.resume_offset - skipped, reset.resume_offset)
             # Offsets below `submitted` belong to a batch in flight, whose span has its own gaps.
             position.pending_gaps = clip_gaps(merge_gaps((*position.pending_gaps, gap)), position.submitted)
 
@@ -118,7 +116,7 @@ class PositionTracker:
             position.start = offsets[0]
             if offsets[0] and not position.began_without_offset:
                 log.warning(_NEW_PARTITION_WARNING, partition, offsets[0])
-        skip = _count_below(offsets, position.next)
+        skip = 0 if position.next is None else bisect_left(offsets, position.next)
         if skip and position.awaits_first_record and not position.is_rewound:
             raise OffsetRegressionError(
                 f"{partition} returned offset {offsets[0]}, but its table holds it up to {position.next}: "
@@ -146,9 +144,7 @@ class PositionTracker:
         """Record a committed batch; return the new offsets of the partitions still owned."""
         offsets = {p: span.next for p, span in spans.items() if p in self._owned}
         for partition, offset in offsets.items():
-            position = self._owned[partition]
-            position.committed = offset
-            position.pending_gaps = clip_gaps(position.pending_gaps, offset)
+            self._owned[partition].committed = offset
         return offsets
 
     def rewind_partitions(
@@ -195,12 +191,6 @@ _EXPIRED_OFFSETS_ADVICE: Final = (
     "This partition is no longer read. To continue with the remaining records, write earliest "
     "there: the table then records the gap (docs/lake.md)"
 )
-
-
-def _count_below(offsets: Sequence[int], following: int | None) -> int:
-    if following is None or offsets[0] >= following:
-        return 0
-    return sum(offset < following for offset in offsets)
 
 
 def _first_not_none(*offsets: int | None) -> int:

@@ -69,6 +69,13 @@ def test_fence_accepts_only_the_expected_offset(
     assert fits or (conflicts[0].partition, conflicts[0].actual) == (A, actual)
 
 
+def test_topics_are_those_of_one_group() -> None:
+    """Other groups write other topics into the table."""
+    table = CommittedOffsets({"g": {A: 5, B: 0}, "h": {TopicPartition("c", 0): 1}})
+    assert table.topics_of("g") == {"a", "b"}
+    assert table.topics_of("x") == frozenset()
+
+
 def test_trim_spans() -> None:
     """After a crash between two commits a table gets only the records above its own offset."""
     batch = {A: OffsetSpan(10, 10, 20), B: OffsetSpan(None, 0, 5)}

@@ -1,40 +1,75 @@
-"""A flush: what a refused attempt leaves behind, in files and in side tables.
+"""A flush: its steps and commits, and what a refused or failed attempt leaves behind.
 
-A table that raises on purpose stands in for one whose catalog does not respond.
+Tables in memory, whose `before_commit` and `after_commit` stand in for a catalog that does not respond
+and for other writers.
 """
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 import pyarrow as pa
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
+from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import DecodedFrames
-from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory
+from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import MAX_STAGED_AGE_S
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, TableGaps
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetConflict, OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
-from trimtab.consumer_sdk.lake.schema.table_names import dead_letter_table
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
-from trimtab.consumer_sdk.lake.writer.projection import TableProjection
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec, parse_partitioning
+from trimtab.consumer_sdk.lake.writer.flush import (
+    BatchCommitted,
+    BatchFlusher,
+    BatchRefused,
+    FlushBatch,
+    FlushOutcome,
+    TableWrite,
+)
+from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows, TableProjection
 
 P = TopicPartition("a", 0)
-BATCH = FlushBatch("lake.a", {P: OffsetSpan(10, 10, 12)}, pa.table({"offset": [10, 11]}))
+ROW_BYTES = 100
+
+
+def batch_of(first: int, following: int, **span: object) -> FlushBatch:
+    """Return a batch of P that continues a table at `first`, unless the span says otherwise."""
+    offsets = range(first, following)
+    rows = {"topic": ["a"] * len(offsets), "partition": [0] * len(offsets), "offset": offsets}
+    continued = replace(OffsetSpan(first, first, following), **span)  # type: ignore[arg-type]
+    return FlushBatch("lake.a", {P: continued}, pa.table(rows))
+
+
+BATCH = batch_of(10, 14)
+
+
+def nothing() -> None: ...
 
 
 @dataclass
 class Table:
-    """A table whose one commit succeeds, and then raises `answer`."""
+    """A table with a cut history: no attempt is found in it."""
 
-    answer: Callable[[], Exception]
-    offsets: CommittedOffsets = field(default_factory=lambda: CommittedOffsets({"g": {P: 10}}))
-    deleted: list[str] = field(default_factory=list)
-    name: str = "lake.a"
+    name: str
+    offsets: CommittedOffsets = field(default_factory=CommittedOffsets)
+    gaps: TableGaps = field(default_factory=TableGaps)
+    spec: PartitionSpec = ()
+    columns: Sequence[str] = ()
+    rows: list[int] = field(default_factory=list[int])  # their offsets
+    attempts: list[str] = field(default_factory=list[str])  # of the calls of commit
+    staged: list[str] = field(default_factory=list[str])
+    deleted: list[str] = field(default_factory=list[str])
+    is_evolved: bool = False
+    before_commit: Callable[[], None] = nothing
+    after_commit: Callable[[], None] = nothing
+
+    def move_to(self, offset: int) -> None:
+        """Set the offset of P, as another writer does."""
+        self.offsets = CommittedOffsets({"g": {P: offset}})
 
     def read_offsets(self) -> VersionedOffsets:
         return VersionedOffsets(self.offsets, self.offsets.encode())
@@ -42,14 +77,16 @@ class Table:
     def has_committed(self, attempt: str) -> bool:  # noqa: ARG002 - the history is cut
         return False
 
-    def evolve_schema(self, frame: Frame) -> None:
-        raise AssertionError(frame)
+    def evolve_schema(self, frame: Frame) -> None:  # noqa: ARG002 - the interface
+        self.is_evolved = True
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
-        return StagedFiles(attempt, ("file",), frame.num_rows, 1)
+        self.staged.append(attempt)
+        rows = tuple(frame.column("offset").to_pylist())
+        return StagedFiles(attempt, rows, len(rows), ROW_BYTES * len(rows))
 
     def read_gaps(self) -> TableGaps:
-        return TableGaps()
+        return self.gaps
 
     def commit(
         self,
@@ -58,19 +95,22 @@ class Table:
         expected: VersionedOffsets,
         gaps: TableGaps | None = None,
     ) -> None:
-        del staged, expected, gaps
-        self.offsets = offsets
-        raise self.answer()
+        self.attempts.append(staged.attempt)
+        self.before_commit()
+        assert expected.offsets == self.offsets
+        self.offsets, self.gaps = offsets, gaps or self.gaps
+        self.rows += staged.files
+        self.after_commit()
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
         self.deleted.append(staged.attempt)
 
 
-@dataclass
 class Lake:
-    """A lake of that table."""
+    """A lake of these tables."""
 
-    table: Table
+    def __init__(self, *tables: Table) -> None:
+        self.tables = {table.name: table for table in tables}
 
     def to_frame(self, records: Records) -> Frame:
         return records
@@ -78,12 +118,12 @@ class Lake:
     def is_empty(self, frame: Frame) -> bool:
         return bool(frame.num_rows == 0)
 
-    def open_table(self, name: str) -> LakeTable | None:
-        assert name == self.table.name
-        return self.table
+    def open_table(self, name: str) -> Table | None:
+        return self.tables.get(name)
 
-    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> LakeTable:
-        raise AssertionError(name, frame, partition_spec)
+    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> Table:
+        self.tables[name] = Table(name, spec=partition_spec, columns=frame.column_names)
+        return self.tables[name]
 
     def close(self) -> None: ...
 
@@ -97,54 +137,147 @@ class NoWait(RetryBackoff):
         return 0.0
 
 
+class EvensApart(TableProjection):
+    """A transform to rows of lake.evens only."""
+
+    def project_records(self, records: Records, to_frame: FrameFactory) -> ProjectedRows:
+        evens = pa.array([offset % 2 == 0 for offset in records["offset"].to_pylist()], pa.bool_())
+        return ProjectedRows(None, {"lake.evens": to_frame(records.filter(evens))})
+
+
+class EvensIfAny(EvensApart):
+    """A transform that leaves out a table without rows."""
+
+    def project_records(self, records: Records, to_frame: FrameFactory) -> ProjectedRows:
+        sides: Mapping[str, Frame] = super().project_records(records, to_frame).side_tables
+        return ProjectedRows(None, {name: frame for name, frame in sides.items() if frame.num_rows})
+
+
+PLAIN = TableProjection("lake.a", lambda records, _: DecodedFrames(records, None))
+FIRST_IS_BAD = TableProjection("lake.a", lambda records, _: DecodedFrames(records[1:], records[:1]))
+EVENS_APART = EvensApart("lake.a", PLAIN.decoder)
+EVENS_IF_ANY = EvensIfAny("lake.a", PLAIN.decoder)
+LETTERS = "lake.a_dead_letter"
+
+
+def table_at(offset: int, name: str = "lake.a") -> Table:
+    table = Table(name)
+    table.move_to(offset)
+    return table
+
+
+def backoff() -> NoWait:
+    return NoWait(random.Random(1))  # noqa: S311 - jitter
+
+
+def flusher_of(
+    lake: Lake, projection: TableProjection = PLAIN, on_step: Callable[[str], None] = print
+) -> BatchFlusher:
+    attempts = count(1)
+    return BatchFlusher(lake, "g", lambda _: projection, lambda: f"attempt-{next(attempts)}", on_step)
+
+
+def raise_error(error: Exception) -> None:
+    raise error
+
+
+# -- steps and commits --------------------------------------------------------------------------------
+
+
+def test_a_flush_creates_its_tables_and_reports_each_step_and_write() -> None:
+    """Side tables first. The partitioning of all topic tables is not that of dead letters."""
+    lake, steps = Lake(), list[str]()
+    partitioning = parse_partitioning("partition")
+    flusher = replace(flusher_of(lake, FIRST_IS_BAD, steps.append), partitioning=partitioning)
+    batch = batch_of(10, 14, expected=None)
+    letters, rows = TableWrite(LETTERS, 1, ROW_BYTES), TableWrite("lake.a", 3, 3 * ROW_BYTES)
+    assert flusher.flush_batch(batch, backoff()) == BatchCommitted(batch, (letters, rows))
+    assert steps == ["begun", "staged", "side-tables-committed", "committed"]
+    assert {t.name: t.rows for t in lake.tables.values()} == {"lake.a": [11, 12, 13], LETTERS: [10]}
+    specs = {t.name: t.spec for t in lake.tables.values()}
+    assert specs == {"lake.a": partitioning.topic_tables, LETTERS: ()}
+
+
+def test_a_batch_that_does_not_continue_its_table_is_refused_before_it_is_staged() -> None:
+    """The outcome has the table's offset, from which the partition is read on."""
+    table = table_at(12)
+    outcome = flusher_of(Lake(table)).flush_batch(BATCH, backoff())
+    assert outcome == BatchRefused(BATCH, {P: 12}, (OffsetConflict(P, 10, 12),))
+    assert (table.staged, table.attempts) == ([], [])
+
+
+def test_a_transform_without_rows_for_the_topic_table_advances_its_offsets() -> None:
+    """The table is made with the record columns, for the offsets; a row table without rows is not made."""
+    lake = Lake()
+    batch = batch_of(11, 12, expected=None)
+    outcome = flusher_of(lake, EVENS_APART).flush_batch(batch, backoff())
+    assert outcome == BatchCommitted(batch, (TableWrite("lake.a", 0, 0),))
+    (table,) = lake.tables.values()
+    assert table.columns == ["topic", "partition", "offset"]
+    assert table.offsets.next_offset("g", P) == 12
+
+
 @pytest.mark.parametrize(
-    ("answer", "deleted"),
-    [(lambda: LakeUnavailableError("no answer"), []), (lambda: CommitConflictError("raced"), ["x"])],
-    ids=["no answer, and the history was cut", "a lost race"],
+    ("projection", "side", "evolves", "is_evolved"),
+    [
+        (EVENS_APART, "lake.evens", False, False),
+        (EVENS_APART, "lake.evens", True, True),
+        (FIRST_IS_BAD, LETTERS, False, True),
+    ],
 )
-def test_files_of_an_unanswered_commit_stay(answer: Callable[[], Exception], deleted: list[str]) -> None:
-    """The offsets show that the batch is no longer due; only an answer shows that the files are free.
-
-    Iceberg's own expiry may remove the snapshot of the commit.
-    """
-    table = Table(answer)
-    shaping = TableProjection("lake.a", lambda records, _: DecodedFrames(records, None))
-    flush = BatchFlusher(Lake(table), "g", lambda _: shaping, lambda: "x", lambda _: None)
-    outcome = flush.flush_batch(BATCH, NoWait(random.Random(1)))  # noqa: S311 - jitter
-    assert isinstance(outcome, BatchRefused)
-    assert outcome.offsets == {P: 12}
-    assert table.deleted == deleted
+def test_a_dead_letter_table_of_an_earlier_version_gets_its_columns(
+    projection: TableProjection, side: str, *, evolves: bool, is_evolved: bool
+) -> None:
+    """Other tables get new columns only with lake.schema.evolution."""
+    table = table_at(10, side)
+    flusher = replace(flusher_of(Lake(table_at(10), table), projection), evolves_schema=evolves)
+    assert isinstance(flusher.flush_batch(BATCH, backoff()), BatchCommitted)
+    assert table.is_evolved is is_evolved
 
 
-@dataclass
-class PlainTable(Table):
-    """A table that keeps the offsets of its commits."""
-
-    answer: Callable[[], Exception] = LakeUnavailableError
-    offsets: CommittedOffsets = field(default_factory=CommittedOffsets)
-
-    def evolve_schema(self, frame: Frame) -> None: ...
-
-    def commit(
-        self,
-        staged: StagedFiles,
-        offsets: CommittedOffsets,
-        expected: VersionedOffsets,
-        gaps: TableGaps | None = None,
-    ) -> None:
-        del staged, gaps
-        assert expected.offsets == self.offsets
-        self.offsets = offsets
+# -- side tables that are ahead -----------------------------------------------------------------------
 
 
-class PlainLake(Lake):
-    """A lake of two tables."""
+@pytest.mark.parametrize(("offset", "rows"), [(10, [10, 12]), (11, [12]), (12, [12]), (13, []), (14, [])])
+def test_after_a_crash_between_commits_a_side_table_gets_the_rows_that_it_lacks(
+    offset: int, rows: list[int]
+) -> None:
+    """The batch is read again from the topic table's offset; one without new rows makes no commit."""
+    evens = table_at(offset, "lake.evens")
+    topic = TableWrite("lake.a", 0, 0)
+    writes = (TableWrite("lake.evens", len(rows), len(rows) * ROW_BYTES), topic) if rows else (topic,)
+    outcome = flusher_of(Lake(table_at(10), evens), EVENS_APART).flush_batch(BATCH, backoff())
+    assert outcome == BatchCommitted(BATCH, writes)
+    assert (evens.rows, len(evens.attempts)) == (rows, len(writes) - 1)
 
-    def __init__(self) -> None:
-        self.tables = {name: PlainTable(name=name) for name in ("lake.a", dead_letter_table("lake.a"))}
 
-    def open_table(self, name: str) -> LakeTable | None:
-        return self.tables[name]
+@pytest.mark.parametrize("projection", [EVENS_APART, EVENS_IF_ANY])
+def test_a_side_table_without_new_rows_records_a_gap(projection: TableProjection) -> None:
+    """Each table has its own gaps, also if the transform has no more rows for it (offset_gaps, rule 3)."""
+    evens = table_at(11, "lake.evens")
+    gap = OffsetGap(11, 13)
+    batch = batch_of(10, 14, gaps=(gap,))
+    batch = replace(batch, records=batch.records.take([0, 3]))  # 10 and 13
+    outcome = flusher_of(Lake(table_at(10), evens), projection).flush_batch(batch, backoff())
+    assert isinstance(outcome, BatchCommitted)
+    assert evens.gaps.missing_offsets("g", P).ranges == (gap,)
+    assert (evens.rows, evens.offsets.next_offset("g", P)) == ([], 14)
+
+
+def test_a_side_table_that_another_owner_advances_gets_the_rest() -> None:
+    """The refused files are deleted, and the rows trimmed again."""
+    evens = table_at(10, "lake.evens")
+
+    def overtake() -> None:
+        evens.before_commit = nothing
+        evens.move_to(12)
+        raise CommitConflictError("raced")
+
+    evens.before_commit = overtake
+    outcome = flusher_of(Lake(table_at(10), evens), EVENS_APART).flush_batch(BATCH, backoff())
+    assert isinstance(outcome, BatchCommitted)
+    assert outcome.table_writes[0] == TableWrite("lake.evens", 1, ROW_BYTES)
+    assert (evens.rows, evens.deleted) == ([12], evens.staged[:1])
 
 
 def test_two_owners_that_begin_a_partition_elsewhere_do_not_both_write_side_tables() -> None:
@@ -153,14 +286,11 @@ def test_two_owners_that_begin_a_partition_elsewhere_do_not_both_write_side_tabl
     Retention had moved the log's begin, so the new owner began at 16, while a batch of the old one,
     from 0 to 3, was still in flight. The new owner's batch is refused; it must not be in side tables.
     """
-    lake, steps = PlainLake(), list[str]()
-    first_is_bad = TableProjection("lake.a", lambda records, _: DecodedFrames(records[1:], records[:1]))
+    lake, steps = Lake(Table("lake.a"), Table(LETTERS)), list[str]()
 
-    def flush(first: int, following: int, on_step: Callable[[str], None]) -> object:
-        records = pa.table({"offset": range(first, following)})
-        batch = FlushBatch("lake.a", {P: OffsetSpan(None, first, following)}, records)
-        flusher = BatchFlusher(lake, "g", lambda _: first_is_bad, lambda: "x", on_step)
-        return flusher.flush_batch(batch, NoWait(random.Random(1)))  # noqa: S311 - jitter
+    def flush(first: int, following: int, on_step: Callable[[str], None]) -> FlushOutcome:
+        batch = batch_of(first, following, expected=None)
+        return flusher_of(lake, FIRST_IS_BAD, on_step).flush_batch(batch, backoff())
 
     def overtaken(step: str) -> None:
         if step == "staged":
@@ -172,30 +302,68 @@ def test_two_owners_that_begin_a_partition_elsewhere_do_not_both_write_side_tabl
     assert {table.offsets.next_offset("g", P) for table in lake.tables.values()} == {3}
 
 
+# -- what an attempt leaves behind --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "are_deleted"),
+    [(LakeUnavailableError("no answer"), False), (CommitConflictError("raced"), True)],
+    ids=["no answer, and the history was cut", "a lost race"],
+)
+def test_files_of_an_unanswered_commit_stay(answer: Exception, *, are_deleted: bool) -> None:
+    """The offsets show that the batch is no longer due; only an answer shows that the files are free.
+
+    Iceberg's own expiry may remove the snapshot of the commit.
+    """
+    table = table_at(10)
+    table.after_commit = lambda: raise_error(answer)
+    outcome = flusher_of(Lake(table)).flush_batch(BATCH, backoff())
+    assert isinstance(outcome, BatchRefused)
+    assert outcome.offsets == {P: 14}
+    assert table.deleted == (table.staged if are_deleted else [])
+
+
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_a_cancelled_batch_leaves_files_only_if_a_commit_was_tried(*, is_tried: bool) -> None:
+    """The outcome has no conflicts and the expected offsets; a tried commit may land yet."""
+    table, waits = table_at(10), backoff()
+
+    def cancel_commit() -> None:
+        waits.cancelled.set()
+        raise CommitConflictError("raced")
+
+    def cancel_before(step: str) -> None:
+        if step == "side-tables-committed":
+            waits.cancelled.set()
+
+    table.before_commit = cancel_commit
+    on_step = print if is_tried else cancel_before
+    outcome = flusher_of(Lake(table), on_step=on_step).flush_batch(BATCH, waits)
+    assert outcome == BatchRefused(BATCH, {P: 10}, ())
+    assert table.attempts == (table.staged if is_tried else [])
+    assert table.deleted == ([] if is_tried else table.staged)
+
+
+def test_a_failed_side_table_leaves_no_files_of_the_topic_table() -> None:
+    """They are staged before it, and nothing references them; the error is the side table's."""
+    table, letters = table_at(10), table_at(10, LETTERS)
+    letters.before_commit = lambda: raise_error(TableSchemaMismatchError("no column"))
+    with pytest.raises(TableSchemaMismatchError, match="no column"):
+        flusher_of(Lake(table, letters), FIRST_IS_BAD).flush_batch(BATCH, backoff())
+    assert (table.attempts, table.deleted) == ([], table.staged)
+
+
 def test_files_as_old_as_orphans_are_staged_again() -> None:
     """A lake that refuses commits for hours: the files that are committed at last are fresh."""
-    times, names = iter(range(0, 10**6, int(MAX_STAGED_AGE_S * 0.6))), iter("abcdef")
-    committed: list[str] = []
+    times = iter(range(0, 10**6, int(MAX_STAGED_AGE_S * 0.6)))
+    table = table_at(10)
 
-    @dataclass
-    class Refusing(Table):
-        def commit(
-            self,
-            staged: StagedFiles,
-            offsets: CommittedOffsets,
-            expected: VersionedOffsets,
-            gaps: TableGaps | None = None,
-        ) -> None:
-            del offsets, expected, gaps
-            committed.append(staged.attempt)
-            if committed == ["a"]:
-                raise CommitConflictError("raced")
+    def refuse_once() -> None:
+        if len(table.attempts) == 1:
+            raise CommitConflictError("raced")
 
-    table = Refusing(RuntimeError)
-    shaping = TableProjection("lake.a", lambda records, _: DecodedFrames(records, None))
-    flush = BatchFlusher(
-        Lake(table), "g", lambda _: shaping, lambda: next(names), print, now=lambda: next(times)
-    )
-    outcome = flush.flush_batch(BATCH, NoWait(random.Random(1)))  # noqa: S311 - jitter
-    assert isinstance(outcome, BatchCommitted)
-    assert (committed, table.deleted) == (["a", "b"], ["a"])
+    table.before_commit = refuse_once
+    flusher = replace(flusher_of(Lake(table)), now=lambda: float(next(times)))
+    assert isinstance(flusher.flush_batch(BATCH, backoff()), BatchCommitted)
+    assert (table.attempts, table.deleted) == (["attempt-1", "attempt-2"], ["attempt-1"])
+    assert not table.is_evolved  # without lake.schema.evolution

@@ -57,9 +57,11 @@ def test_records_of_unowned_partitions_are_dropped(positions: PositionTracker) -
 
 
 def test_accepted_records_are_dropped_the_second_time(positions: PositionTracker) -> None:
-    """An offset is accepted once."""
+    """An offset is accepted once; a run without a new record moves nothing."""
     positions.accept_run(P, [100, 101])
     assert positions.accept_run(P, [100, 101, 102]) == 2
+    assert positions.accept_run(P, [100, 101]) == 2
+    assert positions.accept_run(P, [102, 103]) == 1
 
 
 def test_a_recreated_topic_is_an_error(positions: PositionTracker) -> None:
@@ -119,7 +121,7 @@ def test_a_log_that_ends_below_the_accepted_records_is_an_error(positions: Posit
     with pytest.raises(OffsetRegressionError, match="offset 100 is gone, the log ends at 3"):
         positions.record_reset(shorter)
     positions.assign(P, None)
-    positions.record_reset(shorter)
+    positions.record_reset(shorter)  # not a gap
     positions.accept_run(P, [0, 1])
     with pytest.raises(OffsetRegressionError, match="offset 2 is gone, the log ends at 1"):
         positions.record_reset(
@@ -139,9 +141,19 @@ def expired(requested: int, low: int) -> OffsetReset:
     return OffsetReset(P, requested, low, low + 50, low)
 
 
-def test_offsets_that_do_not_ascend_are_requested_again(positions: PositionTracker) -> None:
-    """A run that mixes two ownerships is unreliable."""
-    assert positions.find_reread_offset(P, [100, 101, 100]) == 100
+@pytest.mark.parametrize("offsets", [[100, 101, 100], [102, 104, 103], [102, 102], [103, 99]])
+def test_offsets_that_do_not_ascend_are_requested_again(
+    positions: PositionTracker, offsets: list[int]
+) -> None:
+    """A run that mixes two ownerships is unreliable: it is requested from the next offset to accept."""
+    assert positions.find_reread_offset(P, offsets) == 100
+
+
+def test_a_mixed_run_without_a_position_is_requested_from_its_least_offset() -> None:
+    """Only the run itself tells where a partition without a position begins: at its least offset."""
+    positions = PositionTracker()
+    positions.assign(P, None)
+    assert positions.find_reread_offset(P, [41, 40, 42]) == 40
 
 
 def test_a_refused_partition_continues_at_the_tables_offset(positions: PositionTracker) -> None:
@@ -153,13 +165,41 @@ def test_a_refused_partition_continues_at_the_tables_offset(positions: PositionT
     assert positions.chain_spans({P: (101, 103)}) == {P: OffsetSpan(101, 101, 103)}
 
 
-def test_a_refused_unknown_partition_continues_at_its_start() -> None:
-    """The table still does not know it, so reading starts again at the first offset read."""
+@pytest.mark.parametrize("first_batch", [[40], [40, 41]])
+def test_a_refused_unknown_partition_continues_at_its_start(first_batch: list[int]) -> None:
+    """The table still does not know it, so reading starts again at the first offset read.
+
+    Also if the batch behind it is refused first: it is dropped with the records between them.
+    """
     positions = PositionTracker()
     positions.assign(P, None)
-    positions.accept_run(P, [40, 41])
-    spans = positions.chain_spans({P: (40, 42)})
+    positions.accept_run(P, first_batch)
+    spans = positions.chain_spans({P: (40, first_batch[-1] + 1)})
+    positions.accept_run(P, [50])
+    later = positions.chain_spans({P: (50, 51)})
+    assert positions.rewind_partitions(later, {P: None}) == {P: 40}
     assert positions.rewind_partitions(spans, {P: None}) == {P: 40}
+
+
+def test_only_owned_partitions_are_rewound(positions: PositionTracker) -> None:
+    """The next owner of a refused batch's partition reads the table itself."""
+    positions.accept_run(P, [100])
+    spans = positions.chain_spans({P: (100, 101)})
+    positions.forget_partitions([P])
+    assert positions.rewind_partitions(spans, {P: 100}) == {}
+
+
+def test_records_fetched_before_a_rewind_are_not_taken_for_the_requested_ones(
+    positions: PositionTracker,
+) -> None:
+    """Those beyond are requested again, once for each rewind; those below are dropped without an error."""
+    for _ in range(2):
+        positions.accept_run(P, [100, 101, 102])
+        spans = positions.chain_spans({P: (100, 103)})
+        positions.rewind_partitions(spans, {P: 101})
+        assert positions.accept_run(P, [99, 100]) == 2
+        assert positions.find_reread_offset(P, [103]) == 101
+        assert positions.find_reread_offset(P, [103]) is None
 
 
 def test_only_owned_partitions_are_committed_to_kafka(positions: PositionTracker) -> None:
@@ -169,3 +209,29 @@ def test_only_owned_partitions_are_committed_to_kafka(positions: PositionTracker
     positions.forget_partitions([P])
     assert positions.confirm_committed(spans) == {}
     assert positions.committed_offsets([P]) == {}
+
+
+def test_a_committed_batch_moves_the_offset_of_its_partition(positions: PositionTracker) -> None:
+    """A revocation commits it to Kafka; a partition unknown to the table has none."""
+    new = TopicPartition("orders", 1)
+    positions.assign(new, None)
+    assert positions.committed_offsets([P, new]) == {P: 100}
+    positions.accept_run(P, [100])
+    spans = positions.chain_spans({P: (100, 101)})
+    assert positions.committed_offsets([P]) == {P: 100}
+    assert positions.confirm_committed(spans) == {P: 101}
+    assert positions.committed_offsets([P, new]) == {P: 101}
+
+
+def test_unwritten_ranges_are_accepted_and_not_committed(positions: PositionTracker) -> None:
+    """The writer names them when it gives them up; a partition without new records has none."""
+    new, unread = TopicPartition("orders", 1), TopicPartition("orders", 2)
+    for partition in (new, unread):
+        positions.assign(partition, None)
+    assert positions.unwritten_ranges() == {}
+    positions.accept_run(P, [100, 101])
+    positions.accept_run(new, [40, 45])
+    spans = positions.chain_spans({P: (100, 102)})
+    assert positions.unwritten_ranges() == {P: (100, 102), new: (40, 46)}
+    positions.confirm_committed(spans)
+    assert positions.unwritten_ranges() == {new: (40, 46)}
