@@ -11,6 +11,8 @@ TrimtabError                       base of every error; never raised itself
 └── PeerError                      failure of a broker, a member, a catalog
     ├── InvalidPayloadError        bytes of a group member or a control topic cannot be decoded
     ├── SaslAuthenticationError    brokers refuse the SASL login, or no token is available
+    │   └── TokenEndpointError     an OIDC token endpoint refuses the client or its answer is unusable
+    │       └── TokenEndpointUnavailableError  it is unreachable, slow or overloaded (retryable)
     └── TlsHandshakeError          TLS handshake fails: certificate, host name, plain listener
 
 `consumer_sdk.errors` and `sidecar.errors` extend the same two branches.
@@ -67,7 +69,17 @@ class InvalidPayloadError(PeerError):
 
 
 class SaslAuthenticationError(PeerError):
-    """Brokers refuse the SASL login, or no token is available; retrying does not help."""
+    """Brokers refuse the SASL login, or no token is available."""
+
+
+class TokenEndpointError(SaslAuthenticationError):
+    """An OIDC token endpoint refuses the client, or its answer holds no usable token."""
+
+
+class TokenEndpointUnavailableError(TokenEndpointError):
+    """An OIDC token endpoint is unreachable, slow or overloaded."""
+
+    retryable: ClassVar[bool] = True
 
 
 class TlsHandshakeError(PeerError):

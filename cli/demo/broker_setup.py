@@ -27,8 +27,9 @@ def connect_broker(settings: Mapping[str, Any], stack: ExitStack) -> tuple[Mappi
     Without settings an embedded broker runs until `stack` unwinds.
     """
     written = settings or {"bootstrap.servers": stack.enter_context(EmbeddedBroker()).bootstrap}
-    client = client_config.to_librdkafka_config(resolve_secrets(written, os.environ))
-    client_config.check_settings(client)
+    resolved = resolve_secrets(written, os.environ)
+    client_config.check_settings(resolved)
+    client = client_config.to_librdkafka_config(resolved)
     check_connection(client)  # librdkafka retries a refused login for ever
     return written, client
 

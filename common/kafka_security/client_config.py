@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security import log_redaction, tls, tokens
+from trimtab.common.kafka_security import log_redaction, oidc, tls, tokens
 
 # valid for consumers, producers and admin clients alike: librdkafka warns of any other
 CONNECTION_PREFIXES: Final = (
@@ -47,6 +47,7 @@ SECURITY_SETTINGS: Final = frozenset(
         "ssl.key.location",
         "ssl.key.password",
         "ssl.key.pem",
+        *oidc.OIDC_SETTINGS,
     }
 )
 """TLS and SASL settings that both clients support."""
@@ -54,7 +55,8 @@ SECURITY_SETTINGS: Final = frozenset(
 _PEM_HINT: Final = "give PEM: ssl.certificate.location and ssl.key.location (or .pem)"
 _CA_HINT: Final = "give PEM: ssl.ca.location (or ssl.ca.pem)"
 _LOGIN_HINT: Final = "give sasl.mechanism, sasl.username and sasl.password"
-_OAUTH_HINT: Final = 'one of the two clients cannot; give oauth_cb: "module:function" (docs/security.md)'
+_CALLBACK_HINT: Final = 'oauth_cb: "module:function" (docs/security.md)'
+_OAUTH_HINT: Final = f"of OIDC only the client credentials grant is supported; give {_CALLBACK_HINT}"
 UNSUPPORTED_SETTINGS: Final[Mapping[str, str]] = {
     "sasl.jaas.config": f"that is Java's; {_LOGIN_HINT}",
     "sasl.login.callback.handler.class": "that is Java's; give oauth_cb",
@@ -71,7 +73,11 @@ UNSUPPORTED_SETTINGS: Final[Mapping[str, str]] = {
     **{
         f"sasl.oauthbearer.{name}": _OAUTH_HINT
         for name in (
-            "client.id", "client.secret", "extensions", "method", "scope", "token.endpoint.url",
+            "assertion.algorithm", "assertion.claim.aud", "assertion.claim.exp.seconds",
+            "assertion.claim.iss", "assertion.claim.jti.include", "assertion.claim.nbf.seconds",
+            "assertion.claim.sub", "assertion.file", "assertion.jwt.template.file",
+            "assertion.private.key.file", "assertion.private.key.passphrase",
+            "assertion.private.key.pem", "metadata.authentication.type", "sub.claim.name",
         )
     },
 }  # fmt: skip
@@ -98,6 +104,7 @@ def check_settings(config: Mapping[str, Any]) -> None:
     for name, instead in UNSUPPORTED_SETTINGS.items():
         if name in config:
             raise SettingError(f"{name} cannot be used: {instead}")
+    _check_oidc_settings(config)
     protocol = security_protocol(config)
     if protocol not in SECURITY_PROTOCOLS:
         raise SettingError(f"security.protocol={protocol!r} is none of {', '.join(SECURITY_PROTOCOLS)}")
@@ -120,6 +127,23 @@ def check_settings(config: Mapping[str, Any]) -> None:
         tls.create_client_context(config)  # a missing file fails here, not at the first connection
 
 
+def _check_oidc_settings(config: Mapping[str, Any]) -> None:
+    if not oidc.uses_oidc(config):
+        given = sorted((oidc.OIDC_SETTINGS - {oidc.METHOD_SETTING}).intersection(config))
+        if given:
+            raise SettingError(
+                f"{' and '.join(given)} given, but not {oidc.METHOD_SETTING}: oidc, without which no "
+                "client uses them; write it too"
+            )
+    elif sasl_mechanism(config) != "OAUTHBEARER":
+        raise SettingError(f"{oidc.METHOD_SETTING}=oidc needs sasl.mechanism=OAUTHBEARER")
+    elif config.get(tokens.OAUTH_CALLBACK_SETTING):
+        raise SettingError(
+            f"{oidc.METHOD_SETTING}=oidc and {tokens.OAUTH_CALLBACK_SETTING} are both given; leave "
+            "one of the two out"
+        )
+
+
 def _check_pem_settings(config: Mapping[str, Any]) -> None:
     for name in ("ssl.ca", "ssl.certificate", "ssl.key"):
         if config.get(f"{name}.pem") and config.get(f"{name}.location"):
@@ -139,9 +163,10 @@ def _check_sasl_settings(config: Mapping[str, Any]) -> None:
             "sasl.mechanism is missing; write SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER"
         )
     if mechanism == "OAUTHBEARER":
-        if not config.get(tokens.OAUTH_CALLBACK_SETTING):
-            raise SettingError(f"sasl.mechanism=OAUTHBEARER needs {_OAUTH_HINT.partition('; give ')[2]}")
-        tokens.load_token_callback(config[tokens.OAUTH_CALLBACK_SETTING])
+        if find_token_callback(config) is None:
+            raise SettingError(
+                f"sasl.mechanism=OAUTHBEARER needs {_CALLBACK_HINT}, or {oidc.METHOD_SETTING}: oidc"
+            )
     elif mechanism == "PLAIN" or mechanism.startswith("SCRAM-"):
         missing = [n for n in ("sasl.username", "sasl.password") if not config.get(n)]
         if missing:
@@ -153,12 +178,21 @@ def extract_connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name.startswith(CONNECTION_PREFIXES)}
 
 
+def find_token_callback(config: Mapping[str, Any]) -> tokens.TokenCallback | None:
+    """Return the source of tokens: `oauth_cb`, loaded, or OIDC's; else None. Raises SettingError."""
+    if oidc.uses_oidc(config):
+        return oidc.get_token_source(oidc.parse_oidc_settings(config))
+    setting = config.get(tokens.OAUTH_CALLBACK_SETTING)
+    return tokens.load_token_callback(setting) if setting else None
+
+
 def to_librdkafka_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration for confluent-kafka, with the token callback loaded."""
-    callback = config.get(tokens.OAUTH_CALLBACK_SETTING)
+    """Return a configuration for confluent-kafka, with the token callback in place of OIDC's settings."""
+    callback = find_token_callback(config)
     if callback is None:
         return dict(config)
-    return {**config, tokens.OAUTH_CALLBACK_SETTING: tokens.load_token_callback(callback)}
+    kept = {name: value for name, value in config.items() if name not in oidc.OIDC_SETTINGS}
+    return {**kept, tokens.OAUTH_CALLBACK_SETTING: callback}
 
 
 def to_kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,9 +212,8 @@ def to_kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
     ):
         if librdkafka_name in config:
             translated[kafka_python_name] = str(config[librdkafka_name])
-    if config.get(tokens.OAUTH_CALLBACK_SETTING):
+    if callback := find_token_callback(config):
         oauth_config = str(config.get("sasl.oauthbearer.config", ""))
-        callback = tokens.load_token_callback(config[tokens.OAUTH_CALLBACK_SETTING])
         provider = tokens.CachedTokenProvider(callback, oauth_config)
         translated["sasl_oauth_token_provider"] = provider
     return translated

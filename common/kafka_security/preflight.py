@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SaslAuthenticationError, TlsHandshakeError
-from trimtab.common.kafka_security import client_config, tls, tokens
+from trimtab.common.kafka_security import client_config, oidc, tls, tokens
 
 PREFLIGHT_TIMEOUT_S: Final = 5.0
 LOGIN_POLL_S: Final = 0.1
@@ -61,6 +61,13 @@ def diagnose_connection(config: Mapping[str, Any], *, timeout: float = PREFLIGHT
     if not client_config.security_protocol(config).endswith("SSL"):
         for address in _parse_addresses(config):
             _reject_tls_listener(config, address, timeout)
+
+
+def check_token(config: Mapping[str, Any], clock: Clock | None = None) -> None:
+    """Raise SaslAuthenticationError if the login needs a token and none is available."""
+    if callback := client_config.find_token_callback(config):
+        oauth_config = str(config.get("sasl.oauthbearer.config", ""))
+        tokens.fetch_token(callback, oauth_config, (clock or SystemClock()).wall())
 
 
 def _parse_addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -183,10 +190,7 @@ def _suggest_plaintext(config: Mapping[str, Any]) -> str:
 
 
 def _attempt_login(config: Mapping[str, Any], address: tuple[str, int], timeout: float, clock: Clock) -> None:
-    callback = config.get(tokens.OAUTH_CALLBACK_SETTING)
-    if callback is not None:
-        oauth_config = str(config.get("sasl.oauthbearer.config", ""))
-        tokens.fetch_token(tokens.load_token_callback(callback), oauth_config, clock.wall())
+    check_token(config, clock)
     errors: list[KafkaError] = []
     shared = client_config.extract_connection_settings(config)
     try:
@@ -214,12 +218,18 @@ def _describe_login_error(config: Mapping[str, Any], address: tuple[str, int], e
     # librdkafka puts the address before the broker's reason, and "(after 12ms in state …)" after it
     reason = error.str().partition(": ")[2].partition(" (after ")[0]
     user = f" as {config['sasl.username']!r}" if "sasl.username" in config else ""
-    uses_callback = client_config.sasl_mechanism(config) == "OAUTHBEARER"
-    credentials = tokens.OAUTH_CALLBACK_SETTING if uses_callback else "sasl.username and sasl.password"
     return (
-        f"{_format_address(address)} refuses to log us in{user}: {reason}; correct {credentials}, "
-        "or sasl.mechanism"
+        f"{_format_address(address)} refuses to log us in{user}: {reason}; correct "
+        f"{_name_credentials(config)}, or sasl.mechanism"
     )
+
+
+def _name_credentials(config: Mapping[str, Any]) -> str:
+    if client_config.sasl_mechanism(config) != "OAUTHBEARER":
+        return "sasl.username and sasl.password"
+    if isinstance(client_config.find_token_callback(config), oidc.OidcTokenSource):
+        return "the token endpoint, client and scope (sasl.oauthbearer.*)"
+    return tokens.OAUTH_CALLBACK_SETTING
 
 
 def _format_address(address: tuple[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""SASL OAUTHBEARER tokens from the application's `oauth_cb`, for both Kafka clients.
+"""SASL OAUTHBEARER tokens from `oauth_cb`, for both Kafka clients.
 
 `oauth_cb` is confluent-kafka's callback: it takes `sasl.oauthbearer.config` and returns the token
 and its expiry in seconds since the epoch, optionally followed by principal and extensions.
@@ -13,7 +13,7 @@ from kafka.net.sasl.oauth import (
 )
 
 from trimtab.common.clock import Clock, SystemClock
-from trimtab.common.errors import SaslAuthenticationError, SettingError
+from trimtab.common.errors import SaslAuthenticationError, SettingError, TokenEndpointError
 
 TokenCallback: TypeAlias = Callable[[str], tuple[Any, ...]]
 
@@ -44,6 +44,8 @@ def fetch_token(token_callback: TokenCallback, config: str, now: float) -> tuple
     try:
         answer = token_callback(config)
         end = float(answer[1])
+    except TokenEndpointError:
+        raise  # ours: it names the endpoint, and holds no credentials
     except Exception as error:  # noqa: BLE001 - application code
         kind = type(error).__name__  # the error's text may hold credentials
         raise SaslAuthenticationError(

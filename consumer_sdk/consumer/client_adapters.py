@@ -11,6 +11,7 @@ from kafka.errors import CommitFailedError, KafkaTimeoutError
 from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.kafka_security.preflight import check_token
 from trimtab.consumer_sdk.errors import InvalidSettingError
 from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER
 from trimtab.consumer_sdk.membership.events import CommitPosition
@@ -32,7 +33,8 @@ def to_confluent_error(error: Exception) -> KafkaError:
 
 
 def create_data_plane(config: dict[str, Any]) -> DataConsumer:
-    """Create librdkafka's consumer. Raises InvalidSettingError."""
+    """Create librdkafka's consumer. Raises InvalidSettingError, SaslAuthenticationError."""
+    check_token(config)  # librdkafka waits 10 s for it, and names no cause
     try:
         return DataConsumer({"logger": LIBRDKAFKA_LOGGER, **config})
     except KafkaException as error:

@@ -42,7 +42,8 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({**LOGIN, "ssl.keystore.location": "x"}, "ssl.certificate.location and ssl.key.location"),
         ({**LOGIN, "ssl.truststore.location": "x"}, "ssl.ca.location"),
         ({**LOGIN, "sasl.jaas.config": "hunter2"}, "give sasl.mechanism, sasl.username"),
-        ({**LOGIN, "sasl.oauthbearer.method": "oidc"}, "give oauth_cb"),
+        ({**LOGIN, "sasl.oauthbearer.method": "oidc"}, "oidc needs sasl.mechanism=OAUTHBEARER"),
+        ({**LOGIN, "sasl.oauthbearer.assertion.file": "hunter2"}, "give oauth_cb"),
         ({**LOGIN, "ssl.ca.location": "/nowhere"}, "ssl.ca.location /nowhere cannot be used: No"),
         ({**LOGIN, "ssl.ca.pem": "hunter2"}, "ssl.ca.pem cannot be used"),
         (
