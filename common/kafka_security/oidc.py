@@ -70,7 +70,7 @@ _ERROR_CODES: Final = frozenset(
 )  # fmt: skip # RFC 6749 5.2
 _URL: Final = re.compile(r"https?://[\x21-\x7e]+")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
-_EXTENSION: Final = re.compile(r"([A-Za-z]+)=([\x21-\x7e]+)")  # RFC 7628 3.1
+_EXTENSION: Final = re.compile(r"([A-Za-z]+)=([\x20-\x7e]+)")  # RFC 7628 3.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class OidcSettings:
     client_secret: str = field(repr=False)
     scope: str = ""
     extensions: tuple[tuple[str, str], ...] = ()
-    ca_location: str | None = None
-    ca_pem: str | None = None
+    ca_location: str = ""
+    ca_pem: str = ""
 
     @property
     def shown_endpoint(self) -> str:
@@ -112,8 +112,8 @@ def parse_oidc_settings(config: Mapping[str, Any]) -> OidcSettings:
         _require(config, "client.secret"),
         str(config.get(f"{_PREFIX}scope") or ""),
         _parse_extensions(str(config.get(f"{_PREFIX}extensions") or "")),
-        config.get("https.ca.location"),
-        config.get("https.ca.pem"),
+        str(config.get("https.ca.location") or ""),
+        str(config.get("https.ca.pem") or ""),
     )
 
 
@@ -178,11 +178,13 @@ class OidcTokenSource:
     def __call__(self, _config: str) -> tuple[str, float, str, dict[str, str]]:
         """Return token, expiry in seconds since the epoch, principal and SASL extensions (KIP-342)."""
         with self._lock:
-            if self._clock.monotonic() >= self._next_request:
-                self._renew()
+            for _ in range(2):  # the token of a late answer may be due for renewal itself
+                if self._clock.monotonic() >= self._next_request:
+                    self._renew()
             token, error = self._token, self._error
         remaining = token.end - self._clock.monotonic()
-        if remaining <= 0 and error is not None:
+        if remaining <= 0:
+            error = error or self._unavailable("gives tokens that end before they arrive")
             raise type(error)(str(error))  # a new one: each raise adds to an error's traceback
         expiry = self._clock.wall() + remaining
         return token.text, expiry, self._settings.client_id, dict(self._settings.extensions)
@@ -191,7 +193,7 @@ class OidcTokenSource:
         try:
             self._token = self._await_token()
         except TokenEndpointError as error:
-            if str(error) != str(self._error):
+            if self._token.text and str(error) != str(self._error):  # the first token's error ends the start
                 log.warning("No new token: %s", error)
             self._error = error
             self._next_request = self._clock.monotonic() + RETRY_DELAY_S
@@ -206,13 +208,14 @@ class OidcTokenSource:
         try:
             return pending.result(REQUEST_TIMEOUT_S)
         except TimeoutError:
-            raise TokenEndpointUnavailableError(
-                f"the token endpoint {self._settings.shown_endpoint} does not answer within "
-                f"{REQUEST_TIMEOUT_S:g} s; check the URL, and the provider's log"
-            ) from None
+            raise self._unavailable(f"does not answer within {REQUEST_TIMEOUT_S:g} s") from None
         finally:
             if pending.done():  # else the next call waits for this answer
                 self._pending = None
+
+    def _unavailable(self, what: str) -> TokenEndpointError:
+        place = f"the token endpoint {self._settings.shown_endpoint}"
+        return TokenEndpointUnavailableError(f"{place} {what}; check the URL, and the provider's log")
 
 
 def _start_thread(fetch: Callable[[], IssuedToken]) -> Future[IssuedToken]:

@@ -12,6 +12,7 @@ from token_endpoint import SECRET, Answer, TokenEndpoint, serve_tokens
 
 from secured import Right, Secured, token
 from trimtab.assignor.model import TopicPartition
+from trimtab.cli.main import main
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SaslAuthenticationError, TokenEndpointError
 from trimtab.common.kafka_security import tls
@@ -105,8 +106,10 @@ def test_all_clients_log_in_and_renew_the_token(
         brokers.close()
 
 
-def test_a_refused_client_is_reported_at_once(settings: SidecarSettings, endpoint: TokenEndpoint) -> None:
-    """Consumer and doctor name the endpoint and the remedy, not the secret."""
+def test_a_refused_client_is_reported_at_once(
+    settings: SidecarSettings, endpoint: TokenEndpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Consumer, sidecar and doctor name the endpoint and the remedy, not the secret."""
     endpoint.answer = lambda _: (401, {}, b'{"error": "invalid_client"}')
     start = monotonic()
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap, "group.id": "oidc"}
@@ -115,7 +118,10 @@ def test_a_refused_client_is_reported_at_once(settings: SidecarSettings, endpoin
     finding = run_broker_checks(settings, SystemClock())[0]
     assert (finding.level, finding.check) == (FindingLevel.FAILED, "brokers")
     assert "correct sasl.oauthbearer.client.id" in finding.remedy
-    assert SECRET not in str(caught.value) + finding.message
+    assert main(["sidecar", "--config", str(tmp_path / "sidecar.yaml")]) == 1
+    output = capsys.readouterr()
+    assert "refuses the client (HTTP 401, invalid_client)" in output.err
+    assert SECRET not in str(caught.value) + finding.message + output.out + output.err
     assert monotonic() - start < 8  # librdkafka waits 10 s for a token
 
 

@@ -191,14 +191,17 @@ def test_a_refusal_is_named(answer: Any, text: str, *, retryable: bool) -> None:
     assert len(endpoint.requests) == 1
 
 
-def test_a_dripping_endpoint_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte restarts the socket's timeout, not the caller's; the next caller takes the late answer."""
+@pytest.mark.parametrize(("later", "text", "left"), [(10, "token-1", 90), (500, "token-2", 100)])
+def test_a_dripping_endpoint_is_not_awaited(
+    monkeypatch: pytest.MonkeyPatch, later: float, text: str, left: float
+) -> None:
+    """Each byte restarts the socket's timeout, not the caller's; the next takes what is still valid."""
     monkeypatch.setattr(oidc, "REQUEST_TIMEOUT_S", 0.3)
     clock = Ticking()
 
     def drip(number: int) -> Iterator[bytes]:
         for byte in b"HTTP/1.1 200 OK\r\n\r\n" + token(number)[2]:
-            sleep(0.01)
+            sleep(0.01 if number == 1 else 0)
             yield bytes([byte])
 
     with serve_tokens(drip) as endpoint:
@@ -207,9 +210,9 @@ def test_a_dripping_endpoint_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> 
             source("")
         assert source._pending is not None
         source._pending.result(10)
-        clock.now += 10
-        assert source("")[:2] == ("token-1", clock.wall() + 90)
-        assert len(endpoint.requests) == 1
+        clock.now += later
+        assert source("")[:2] == (text, clock.wall() + left)
+        assert len(endpoint.requests) == (1 if text == "token-1" else 2)
 
 
 def test_a_long_lifetime_is_cut() -> None:
@@ -238,7 +241,7 @@ def test_the_endpoints_certificate_is_verified(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_endpoint_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """And an unencrypted one is logged."""
+    """Only by the error, which ends a start; an unencrypted one is logged."""
     with serve_tokens(token) as endpoint:
         settings = parse_oidc_settings(endpoint.settings())
     with caplog.at_level(logging.WARNING, "trimtab.oidc"):
@@ -246,4 +249,5 @@ def test_an_unreachable_endpoint_is_named(caplog: pytest.LogCaptureFixture) -> N
     assert "sent unencrypted" in caplog.text
     with pytest.raises(TokenEndpointUnavailableError, match="/token cannot be reached: Connection refused"):
         source("")
+    assert len(caplog.records) == 1
     assert "hunter2" not in caplog.text
