@@ -303,9 +303,12 @@ class Run:
         bootstrap = self._broker.bootstrap
         options = self._options
         uri = "" if self._catalog is None else self._catalog.uri
-        ingest = settings.ingest(
-            bootstrap, self.folder, options.format, options.stage, options.isolation, uri
-        )
+        ingest = {
+            **settings.ingest(bootstrap, self.folder, options.format, options.stage),
+            **settings.login(),
+            **settings.rest_catalog(uri),
+            "isolation.level": options.isolation,
+        }
         return WorkerSupervisor(self.folder, ingest, settings.sidecar(bootstrap))
 
     def _possible(self, *, with_disk: bool) -> dict[str, Kind]:

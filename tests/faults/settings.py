@@ -28,23 +28,29 @@ def consumer() -> dict[str, Any]:
     }
 
 
-def ingest(
-    bootstrap: str, folder: Path, table_format: str, stage: str, isolation: str, catalog_uri: str
-) -> dict[str, Any]:
-    """Return the configuration of the consumers; without a catalog's URI the embedded one."""
-    java = f'-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Djava.io.tmpdir={folder / "tmp"}"'
-    rest = {"lake.catalog.type": "rest", "lake.catalog.uri": catalog_uri} if catalog_uri else {}
+def login() -> dict[str, Any]:
+    """Return the login of the consumers, whose ACLs a fault takes away."""
     return {
-        **consumer(),
-        **rest,
-        "lake.format": table_format,
-        "lake.file.writer": stage,
-        "bootstrap.servers": bootstrap,  # replaced by each worker's link
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
         "sasl.username": USER,
         "sasl.password": PASSWORD,
-        "isolation.level": isolation,
+    }
+
+
+def rest_catalog(uri: str) -> dict[str, Any]:
+    """Return the settings of a REST catalog; none without its address."""
+    return {"lake.catalog.type": "rest", "lake.catalog.uri": uri} if uri else {}
+
+
+def ingest(bootstrap: str, folder: Path, table_format: str, stage: str) -> dict[str, Any]:
+    """Return the configuration of the consumers."""
+    java = f'-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Djava.io.tmpdir={folder / "tmp"}"'
+    return {
+        **consumer(),
+        "lake.format": table_format,
+        "lake.file.writer": stage,
+        "bootstrap.servers": bootstrap,  # replaced by each worker's link
         "topics": TOPICS,
         "trimtab.capacity": CAPACITY,
         "lake.warehouse": str(folder / "lake"),
