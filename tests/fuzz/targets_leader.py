@@ -1,7 +1,6 @@
 """What group members say to a leader, and a leader to them; and the leader itself."""
 
 import json
-import logging
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any, Final
@@ -15,8 +14,6 @@ from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.consumer_sdk.membership.coordinator import is_readable_assignment
-
-logging.getLogger("trimtab").setLevel(logging.CRITICAL)  # a warning per input
 
 MEMBER: Final = MemberUserData(
     5.0, "w", True, "r", "d", (("t", (1, 2)),), (("u", (0,)),), 4  # noqa: FBT003 - by position
