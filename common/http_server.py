@@ -155,7 +155,7 @@ class EndpointServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own; beyond the limit close the oldest one."""
-        for oldest in list(self._opened_at)[: len(self._opened_at) + 1 - MAX_CONNECTIONS]:
+        for oldest in list(self._opened_at)[: max(0, len(self._opened_at) + 1 - MAX_CONNECTIONS)]:
             self._abort_connection(oldest)
         self._opened_at[request] = self._clock.monotonic()
         super().process_request(request, client_address)

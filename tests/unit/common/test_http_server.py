@@ -232,6 +232,26 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
+def test_as_many_connections_as_the_limit_stay_open() -> None:
+    """Only one more closes the oldest."""
+    server = SidecarWebServer("g", SystemClock(), 30.0)
+    port = server.start("127.0.0.1", 0)
+    before = count_request_threads()
+    try:
+        with silent_connections(port, MAX_CONNECTIONS) as connections:
+            eventually = time.monotonic() + 10
+            while count_request_threads() - before < MAX_CONNECTIONS and time.monotonic() < eventually:
+                time.sleep(0.05)
+            for connection in connections:
+                connection.settimeout(0.01)
+            assert not any(map(is_closed, connections))
+            assert get(port, "/healthz") == 200
+            connections[0].settimeout(5.0)
+            assert [is_closed(connection) for connection in connections[:2]] == [True, False]
+    finally:
+        server.stop()
+
+
 def test_a_request_in_small_pieces_ends_at_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends a byte from time to time holds a thread no longer than a silent one."""
     monkeypatch.setattr(http_server, "HTTP_REQUEST_TIMEOUT_S", 1.0)
