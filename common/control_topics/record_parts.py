@@ -43,6 +43,11 @@ class _Part:
     digest: str  # SHA-256 of the compressed value
     data: str  # Base64
 
+    @property
+    def size(self) -> int:
+        """Characters of all texts: any writer decides which of them is long."""
+        return len(self.key) + len(self.digest) + len(self.data)
+
 
 def split_value(group: str, key: str, value: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield keys and values of the records of a value. Raises InvalidPayloadError."""
@@ -93,9 +98,7 @@ class PartAssembler:
 
     def _forget_excess(self) -> None:
         # parts that never become a value must not fill the memory
-        while (
-            sum(len(p.data) for parts in self._pending.values() for p in parts.values()) > MAX_PENDING_BYTES
-        ):
+        while sum(p.size for parts in self._pending.values() for p in parts.values()) > MAX_PENDING_BYTES:
             del self._pending[next(iter(self._pending))]
 
 

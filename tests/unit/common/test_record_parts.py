@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 import zlib
 from itertools import permutations
 from typing import Any
@@ -96,6 +97,22 @@ def test_a_write_of_fewer_parts_follows_one_of_more() -> None:
     """Parts that remain of a larger value spoil no later one."""
     larger, smaller = large_value(2), large_value(1)
     assert read([*records_of(larger)[:-1], *records_of(smaller)]) == [smaller]
+
+
+@pytest.mark.parametrize("field", ["key", "digest"])
+def test_parts_without_an_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    """Whatever field has their bytes: the oldest are forgotten."""
+    monkeypatch.setattr(record_parts, "MAX_PENDING_BYTES", 1_000_000)
+    part = records_of(large_value(2))[-1]
+    assembler = PartAssembler("g")
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            other = {"key": f"k{number}", "data": "", field: f"{number}" + "x" * 500_000}
+            assert assembler.add_record(changed(part, **other)) is None
+        assert tracemalloc.get_traced_memory()[0] < 3_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_later_write_is_read_from_several_partitions() -> None:
