@@ -272,7 +272,7 @@ class Product:
             for partition in PARTITIONS
         )
         owned = [
-            sum(1 << p for p in PARTITIONS if _partition(p) in writer._positions)
+            sum(1 << p for p in PARTITIONS if _partition(p) in writer._positions._owned)
             if member.life == UP
             else None
             for writer, member in zip(self._writers, state.members, strict=True)

@@ -6,6 +6,7 @@ costs its tests only, and no file is written.
 """
 
 import ast
+import gc
 import inspect
 import math
 import os
@@ -33,6 +34,7 @@ WALL_LIMIT_S: Final = 1800.0  # likewise; a mutant gets five times what these to
 MEMORY_LIMIT: Final = 6 << 30
 PYTEST_OPTIONS: Final = (
     *("-q", "-n0", "--timeout=0", "-p", "no:cacheprovider"),
+    "--keep-duplicates",  # else a module's own tests, named first, run among those of their folder
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # Hypothesis is imported already
 )
 
@@ -99,6 +101,8 @@ class _MutantLoop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        gc.collect()
+        gc.freeze()  # forks share these pages
         unchanged = Task(self.tasks[0].module, "unchanged", None)
         began = time.monotonic()
         (first,) = _run_forks([unchanged], session, 1)

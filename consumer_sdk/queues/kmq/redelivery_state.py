@@ -56,7 +56,7 @@ class _OpenMessages:
     kind: MarkerKind
     reason: str
     ranges: OffsetRanges
-    open_count: int = 0  # of `ranges`, which also hold closed and moved messages
+    open_count: int = field(init=False)  # of `ranges`, which also hold closed and moved messages
 
 
 _Deadline: TypeAlias = tuple[int, int, _OpenMessages]  # the second breaks ties: _OpenMessages has no order
