@@ -108,11 +108,23 @@ def test_consumer_raises_missing_acls(broker: Secured, grant: Any, without: Righ
         consume_one_record(broker)
 
 
-def test_consumer_with_describe_only_raises(broker: Secured, grant: Any) -> None:
-    """A sink with Describe but not Read on its topic raises instead of waiting forever."""
+def test_a_sink_with_describe_only_goes_on_after_the_grant(
+    broker: Secured, grant: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pattern may find such a topic, which must not end the sink: it names the missing Read and waits."""
     grant((("topic", "data", "describe"), *CONSUMER_ACLS[1:]))
-    with pytest.raises(MissingAclError, match="no read access to topic data; grant Read on topic data"):
-        consume_one_record(broker)
+    write_records(broker)
+    with Consumer({**broker.client(), "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe(["data"])
+        records: list[Any] = []
+        for granted, seconds in ((False, 8), (True, 30)):
+            if granted:
+                grant(CONSUMER_ACLS[:1])
+            deadline = SystemClock().monotonic() + seconds
+            while not records and SystemClock().monotonic() < deadline:
+                records = list(drop_error_events(consumer.consume(10, 0.2)))
+            assert bool(records) is granted
+    assert caplog.text.count("data-0 waits for the right to read: grant Read on topic data") == 1
 
 
 @pytest.mark.parametrize("without", CONSUMER_ACLS[2:], ids=lambda right: right[1])

@@ -18,6 +18,7 @@ from fastavro.schema import load_schema
 from trimtab.consumer_sdk.lake.decoding.value_reader import (
     JSON_TEXT_COLUMN,
     TIMESTAMP_TYPE,
+    ColumnCounter,
     DecodedColumn,
     DecodedRow,
     UnusableSchemaError,
@@ -90,8 +91,9 @@ class _ReferenceRepository(AbstractSchemaRepository):
         return self._schemas[name]
 
 
-class _AvroColumnBuilder:
+class _AvroColumnBuilder(ColumnCounter):
     def __init__(self) -> None:
+        super().__init__()
         self._named: dict[str, AvroSchema] = {}  # a type is defined at its first use only
 
     def build_record(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
@@ -105,6 +107,7 @@ class _AvroColumnBuilder:
         return DecodedColumn(kind, _record_converter(converts) if converts else None)
 
     def _build(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
+        self.count_column()
         if isinstance(schema, list):
             return self._build_union(schema, enclosing)
         if isinstance(schema, str):

@@ -24,6 +24,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from trimtab.consumer_sdk.lake.decoding.value_reader import (
     TIMESTAMP_TYPE,
+    ColumnCounter,
     DecodedColumn,
     DecodedRow,
     UnusableSchemaError,
@@ -69,7 +70,7 @@ def create_protobuf_reader(text: str, references: Mapping[str, str], path: tuple
         _add_with_imports(pool, main, files, set())
         message: Descriptor = pool.FindMessageTypeByName(_find_message_name(main, path))
         kind = GetMessageClass(message)
-        column = _message_column(message, frozenset())
+        column = _ProtobufColumnBuilder().build_message(message, frozenset())
         if column.convert is None or not pa.types.is_struct(column.type):
             raise UnusableSchemaError(f"the message {message.full_name} has no fields, so it has no columns")
         get, columns = column.convert, pa.schema(list(column.type))
@@ -124,72 +125,71 @@ def _find_message_name(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
     return ".".join(names)
 
 
-def _message_column(kind: Descriptor, enclosing: frozenset[str]) -> DecodedColumn:
-    name = kind.full_name
-    if name == "google.protobuf.Timestamp":
-        return DecodedColumn(TIMESTAMP_TYPE, _timestamp_to_micros)
-    if name in _WRAPPER_MESSAGES:
-        return DecodedColumn(_PROTOBUF_TYPES[kind.fields[0].type], attrgetter("value"))
-    if name in _JSON_MESSAGES or name in enclosing or not kind.fields:
-        return DecodedColumn(pa.string(), _message_to_json)
-    inside = enclosing | {name}
-    columns = {field.name: _field_column(field, inside) for field in kind.fields}
-    gets = [(name, column.convert) for name, column in columns.items()]
+class _ProtobufColumnBuilder(ColumnCounter):
+    def build_message(self, kind: Descriptor, enclosing: frozenset[str]) -> DecodedColumn:
+        name = kind.full_name
+        if name == "google.protobuf.Timestamp":
+            return DecodedColumn(TIMESTAMP_TYPE, _timestamp_to_micros)
+        if name in _WRAPPER_MESSAGES:
+            return DecodedColumn(_PROTOBUF_TYPES[kind.fields[0].type], attrgetter("value"))
+        if name in _JSON_MESSAGES or name in enclosing or not kind.fields:
+            return DecodedColumn(pa.string(), _message_to_json)
+        inside = enclosing | {name}
+        columns = {field.name: self._build_field(field, inside) for field in kind.fields}
+        gets = [(name, column.convert) for name, column in columns.items()]
 
-    def row(message: Any) -> DecodedRow:
-        return {name: get(message) for name, get in gets if get is not None}
+        def row(message: Any) -> DecodedRow:
+            return {name: get(message) for name, get in gets if get is not None}
 
-    return DecodedColumn(pa.struct([(name, column.type) for name, column in columns.items()]), row)
+        return DecodedColumn(pa.struct([(name, column.type) for name, column in columns.items()]), row)
 
+    def _build_field(self, field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
+        # its `convert` takes the message of the field, unlike that of _build_value
+        self.count_column()
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            return self._build_map(field, enclosing)
+        value = self._build_value(field, enclosing)
+        get = attrgetter(field.name)
+        convert = value.convert or keep_value
 
-def _field_column(field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
-    # its `convert` takes the message of the field, unlike that of _value_column
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return _map_column(field, enclosing)
-    value = _value_column(field, enclosing)
-    get = attrgetter(field.name)
-    convert = value.convert or keep_value
+        def read_all(message: Any) -> list[Any]:
+            values = get(message)
+            return list(values) if value.convert is None else [convert(v) for v in values]
 
-    def read_all(message: Any) -> list[Any]:
-        values = get(message)
-        return list(values) if value.convert is None else [convert(v) for v in values]
+        def read_present(message: Any) -> Any:
+            return convert(get(message)) if message.HasField(field.name) else None
 
-    def read_present(message: Any) -> Any:
-        return convert(get(message)) if message.HasField(field.name) else None
+        def read(message: Any) -> Any:
+            return convert(get(message))
 
-    def read(message: Any) -> Any:
-        return convert(get(message))
+        if field.is_repeated:
+            return DecodedColumn(pa.list_(value.type), read_all)
+        if field.has_presence:
+            return DecodedColumn(value.type, read_present)
+        return DecodedColumn(value.type, get if value.convert is None else read)
 
-    if field.is_repeated:
-        return DecodedColumn(pa.list_(value.type), read_all)
-    if field.has_presence:
-        return DecodedColumn(value.type, read_present)
-    return DecodedColumn(value.type, get if value.convert is None else read)
+    def _build_map(self, field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
+        assert field.message_type is not None
+        name, entry = field.name, field.message_type.fields_by_name
+        key, value = self._build_value(entry["key"], enclosing), self._build_value(entry["value"], enclosing)
+        convert = value.convert or keep_value
 
+        def pairs(message: Any) -> list[tuple[Any, Any]]:
+            return [(k, convert(v)) for k, v in getattr(message, name).items()]
 
-def _map_column(field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
-    assert field.message_type is not None
-    name, entry = field.name, field.message_type.fields_by_name
-    key, value = _value_column(entry["key"], enclosing), _value_column(entry["value"], enclosing)
-    convert = value.convert or keep_value
+        return DecodedColumn(pa.map_(key.type, value.type), pairs)
 
-    def pairs(message: Any) -> list[tuple[Any, Any]]:
-        return [(k, convert(v)) for k, v in getattr(message, name).items()]
+    def _build_value(self, field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
+        if field.message_type is not None:
+            return self.build_message(field.message_type, enclosing)
+        if field.enum_type is not None:
+            names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
 
-    return DecodedColumn(pa.map_(key.type, value.type), pairs)
+            def named(number: int) -> str:
+                return names.get(number) or str(number)
 
-
-def _value_column(field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
-    if field.message_type is not None:
-        return _message_column(field.message_type, enclosing)
-    if field.enum_type is not None:
-        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-
-        def named(number: int) -> str:
-            return names.get(number) or str(number)
-
-        return DecodedColumn(pa.string(), named)
-    return DecodedColumn(_PROTOBUF_TYPES[field.type])
+            return DecodedColumn(pa.string(), named)
+        return DecodedColumn(_PROTOBUF_TYPES[field.type])
 
 
 def _timestamp_to_micros(time: Any) -> int:

@@ -17,6 +17,7 @@ DecodedRow: TypeAlias = dict[str, Any]
 ValueConverter: TypeAlias = Callable[[Any], Any]
 
 TIMESTAMP_TYPE: Final = pa.timestamp("us", "UTC")
+MAX_COLUMNS: Final = 10_000  # with nested ones
 
 
 class UnusableSchemaError(Exception):
@@ -33,6 +34,19 @@ def explain_unusable_schema() -> Generator[None]:
     except Exception as error:  # a malformed schema raises any error in the parsers
         reason = str(error) or type(error).__name__
         raise UnusableSchemaError(f"the schema cannot be used: {reason[:300]}") from error
+
+
+class ColumnCounter:
+    """Counts the columns of one schema: types that use a type twice at each level expand to billions."""
+
+    def __init__(self) -> None:
+        self._columns = 0
+
+    def count_column(self) -> None:
+        """Count one more column. Raises UnusableSchemaError beyond MAX_COLUMNS."""
+        self._columns += 1
+        if self._columns > MAX_COLUMNS:
+            raise UnusableSchemaError(f"its schema has more than {MAX_COLUMNS} columns")
 
 
 class DecodedColumn(NamedTuple):

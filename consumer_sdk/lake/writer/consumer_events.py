@@ -6,7 +6,6 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from trimtab.consumer_sdk.errors import MissingAclError
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage
 
 log = logging.getLogger("trimtab.lake")
@@ -16,14 +15,15 @@ _SILENT_ERROR_CODES: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET
 
 
 def drop_error_events(messages: Iterable[ConsumedMessage]) -> Iterable[ConsumedMessage]:
-    """Yield the records; log error events. Raises KafkaException for a fatal one, MissingAclError."""
+    """Yield the records; log error events. Raises KafkaException for a fatal one."""
     for message in messages:
         error = message.error()
         if error is None:
             yield message
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            topic = message.topic()
-            raise MissingAclError(f"no read access to topic {topic}; grant Read on topic {topic}")
+            # Not raised: a pattern may find such a topic. After the grant, librdkafka fetches it.
+            where = (message.topic(), message.partition(), message.topic())
+            log.error("%s-%s waits for the right to read: grant Read on topic %s", *where)
         elif error.fatal():
             raise KafkaException(error)
         elif error.code() not in _SILENT_ERROR_CODES:

@@ -16,9 +16,9 @@ Rules:
    cancelling, the fence decides between it and the new owner.
 4. *Refused*: partitions of the batch that are still owned continue from the table's offsets.
 5. Kafka's offsets follow the table: committed after it, never before.
-6. What only one partition suffers from halts it alone: an offset that went back, one that expired with
-   `auto.offset.reset=error` (records read before are still written), or a table that is another
-   topic's, as a pattern may find a new topic at any time. `close` raises the error.
+6. What only one partition suffers from halts it until its next assignment: an offset that went back, one
+   that expired with `auto.offset.reset=error` (records read before are still written), a table whose
+   offsets are lost or that is another topic's (a pattern may find one). `close` raises the error.
 7. Positions are rewound outside of callbacks only: records fetched before a callback are still to
    be passed to `write`, which would take them for the next ones.
 
@@ -40,6 +40,7 @@ from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.errors import (
+    CommittedOffsetsLostError,
     LakeUnavailableError,
     OffsetRegressionError,
     OffsetsExpiredError,
@@ -117,10 +118,8 @@ class LakeWriter:
 
         While the memory is full, it waits and serves rebalance callbacks, until `stop` is set.
 
-        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError and
-        SparkSessionError, and KafkaException for a fatal error event among the messages. After these
-        and any unexpected error, no record is lost, and the writer accepts no more: each call raises
-        the error again.
+        Raises TableSchemaMismatchError, TransformError, SparkSessionError, and KafkaException for a fatal
+        error event. After these and any unexpected error, no record is lost: each call raises it again.
         """
         self._raise_failure()
         try:
@@ -154,8 +153,8 @@ class LakeWriter:
 
         Takes at most `lake.flush.timeout`, twice that if a call into the lake does not return.
         Unflushed records are logged, and the next owner reads them again. Raises the errors of
-        `flush`, and the OffsetRegressionError, OffsetsExpiredError or TableNameCollisionError of a
-        halted partition (rule 6).
+        `flush`, and that of a halted partition (rule 6): OffsetRegressionError, OffsetsExpiredError,
+        TableNameCollisionError or CommittedOffsetsLostError.
         """
         try:
             if self._failure is None and not self._closed:
@@ -189,6 +188,7 @@ class LakeWriter:
                 topic, [_to_topic_partition(p) for p in partitions if p.topic == topic]
             )
         for partition, start in starts.items():
+            self._halted_partitions.pop(partition, None)
             self._positions.assign(partition, start)
         known = {p: offset for p, offset in starts.items() if offset is not None}
         if known:
@@ -276,21 +276,27 @@ class LakeWriter:
             self._halted_partitions[partition] = error
             log.error("%s", error)  # noqa: TRY400 - the message suffices
 
+    def _halt_partitions(self, partitions: set[TopicPartition], error: TrimtabError) -> None:
+        """Drop these partitions; the next record of each stops its fetching (rule 6)."""
+        self._drop_partitions(partitions)
+        self._positions.forget_partitions(partitions)
+        self._halted_partitions |= dict.fromkeys(partitions, error)
+        log.error("%s not read: %s", _format_partitions(partitions), error)
+
     def _drop_partitions(self, partitions: set[TopicPartition]) -> None:
         self._buffer.drop_partitions(partitions)
         self._halted_partitions = {p: e for p, e in self._halted_partitions.items() if p not in partitions}
 
     def _find_starts(self, topic: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the offsets of these partitions of a topic; none if its table is not its own (rule 6)."""
+        """Return the offsets of these partitions of a topic; none if they are halted (rule 6)."""
         table = self._config.table_names.table_for(topic)
-        offsets = self._read_offsets(table)
-        # Other processes may write topics into this table that map to the same name.
-        others = offsets.topics_of(self._config.group) | self._tables_by_topic.keys()
         try:
+            offsets = self._read_offsets(table)
+            # Other processes may write topics into this table that map to the same name.
+            others = offsets.topics_of(self._config.group) | self._tables_by_topic.keys()
             self._config.table_names.check_topic(topic, others)
-        except TableNameCollisionError as error:
-            log.error("%s not read: %s", _format_partitions(partitions), error)  # noqa: TRY400 - it suffices
-            self._halted_partitions |= dict.fromkeys(partitions, error)
+        except (TableNameCollisionError, CommittedOffsetsLostError) as error:
+            self._halt_partitions(set(partitions), error)
             return {}
         self._tables_by_topic[topic] = table
         return {p: offsets.next_offset(self._config.group, p) for p in partitions}
@@ -338,6 +344,9 @@ class LakeWriter:
         self._flush_hangs = False  # it has ended after all
         try:
             outcome = flight.future.result()
+        except CommittedOffsetsLostError as error:
+            self._halt_partitions(set(flight.batch.spans), error)
+            return
         except BaseException as error:  # noqa: BLE001 - raised by every later call
             self._failure = error
             return

@@ -1,10 +1,12 @@
 """Schemas of a registry that are broken or harmful: their records are dead letters with a reason."""
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import RegisteredSchema
@@ -91,3 +93,31 @@ def test_other_arrays_are_read(items: Any) -> None:
     assert decode_error("avro", json.dumps(record(array(items))), b"\0\0\0\0\1\0") is None
     recursive = json.dumps(record("null", ["null", array("r")]))
     assert decode_error("avro", recursive, b"\0\0\0\0\1\0") is None
+
+
+BOMB_LEVELS = 16  # two fields each of the level below: 2^16 columns from a few kB
+
+
+@pytest.mark.parametrize("leaf", ["int", "null"])
+def test_a_schema_whose_references_expand_is_not_read(leaf: str) -> None:
+    """Thirty levels would fill the memory of one owner after the other."""
+    level = {**record(leaf, leaf), "name": "r0"}
+    for n in range(1, BOMB_LEVELS):
+        level = {**record(level, level["name"]), "name": f"r{n}"}
+    assert "more than 10000 columns" in str(decode_error("avro", json.dumps(level), b"\0\0\0\0\1\0"))
+
+
+def test_a_descriptor_whose_references_expand_is_not_read() -> None:
+    """As in Avro, for messages."""
+    file = FileDescriptorProto(name="bomb.proto", syntax="proto3")
+    for n in range(BOMB_LEVELS):
+        message = file.message_type.add(name=f"m{n}")
+        for number in (1, 2):
+            field = message.field.add(
+                name=f"f{number}", number=number, type=FieldDescriptorProto.TYPE_MESSAGE
+            )
+            field.label, field.type_name = FieldDescriptorProto.LABEL_OPTIONAL, f".m{n + 1}"
+    leaf = file.message_type.add(name=f"m{BOMB_LEVELS}").field.add(name="f", number=1)
+    leaf.label, leaf.type = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.TYPE_INT32
+    text = b64encode(file.SerializeToString()).decode()
+    assert "more than 10000 columns" in str(decode_error("protobuf", text, b"\0\0\0\0\1\0"))

@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
-from trimtab.consumer_sdk.errors import LakeUnavailableError
+from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, LakeUnavailableError
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
@@ -350,3 +351,89 @@ def test_a_revocation_survives_an_unexpected_error(monkeypatch: pytest.MonkeyPat
     with pytest.raises(RuntimeError, match="unexpected"):
         writer.write([])
     writer.__exit__(RuntimeError)
+
+
+class DeniedEvent(Record):
+    """librdkafka's event of a topic with Describe and without Read."""
+
+    def topic(self) -> str:
+        return "b"
+
+    def error(self) -> Any:
+        return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_a_topic_without_read_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """A pattern may find such a topic at any time: the log names it, the other topics are written."""
+    writer = LakeWriter(EmptyConsumer(), CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1), RawPartition("b", 1)])
+    writer.write([Record(0), DeniedEvent(0), Record(1)])
+    (accepted,) = writer._positions.unwritten_ranges().values()  # pyright: ignore[reportPrivateUsage]
+    assert accepted == (0, 2)
+    assert any("grant Read on topic b" in line for line in caplog.messages)
+    writer.__exit__(KeyError)
+
+
+class StartConsumer(EmptyConsumer):
+    """Keeps the partitions that are started and stopped."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.stopped: list[str] = []
+
+    def incremental_assign(self, partitions: Any) -> None:
+        self.started += [partition.topic for partition in partitions]
+
+    def incremental_unassign(self, partitions: Any) -> None:
+        self.stopped += [partition.topic for partition in partitions]
+
+
+def lose_offsets(_: Any) -> Any:
+    raise CommittedOffsetsLostError("lake.b: its offsets are lost")
+
+
+def test_a_table_without_its_offsets_is_not_read_until_they_are_restored() -> None:
+    """The other topics of the assignment start; the next assignment reads the restored offsets."""
+
+    class DamagedTable(Table):
+        read_offsets = lose_offsets
+
+    lake, consumer = Lake(), StartConsumer()
+    damaged: dict[str, Any] = {"lake.b": DamagedTable()}
+    lake.open_table = lambda name: damaged.get(name, Table())  # type: ignore[method-assign]
+    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=lake)
+    writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
+    assert consumer.started == ["a"]
+    with pytest.raises(CommittedOffsetsLostError, match=r"lake\.b"):
+        writer.close()
+
+    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=lake)
+    writer.on_assign(None, [RawPartition("b", 0)])
+    damaged.clear()
+    writer.on_assign(None, [RawPartition("b", 0)])
+    writer.close()
+
+
+def test_offsets_lost_before_a_commit_halt_the_batch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records are in no table; the partition is stopped at its next record, and close tells why."""
+    flushed: list[str] = []
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        flushed.extend(partition.topic for partition in batch.spans)
+        return lose_offsets(batch) if "b" in flushed else BatchCommitted(batch, ())
+
+    class OtherRecord(Record):
+        def topic(self) -> str:
+            return "b"
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    consumer = StartConsumer()
+    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1), RawPartition("b", 1)])
+    writer.write([Record(0), OtherRecord(0)])
+    writer.flush()
+    writer.write([OtherRecord(1)])
+    writer.flush()
+    assert (flushed, consumer.stopped) == (["a", "b"], ["b"])
+    with pytest.raises(CommittedOffsetsLostError, match=r"lake\.b"):
+        writer.close()
