@@ -20,7 +20,7 @@ class ClusterQueries:
 
     _closed: bool
     _data_plane: DataConsumer
-    _member: GroupMember | None
+    _member: GroupMember | None  # another thread's close() or unsubscribe() may set None at any time
     _offset_resets: OffsetResetHandler
     _partitions: PartitionState
     _settings: ConsumerSettings
@@ -38,9 +38,10 @@ class ClusterQueries:
         """
         self._check_not_closed()
         self._partitions.transactional = True
-        generation, member_id = self._member.generation if self._member else (-1, "")
+        member = self._member
+        generation, member_id = member.generation if member else (-1, "")
         # After the read: a later membership may own none of the partitions that were consumed.
-        if self._member is not None and not self._member.is_current(self._partitions.membership_epoch):
+        if member is not None and not member.is_current(self._partitions.membership_epoch):
             raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "removed from the group"))
         instance = self._settings.group_instance_id
         return encode_group_metadata(self._settings.group, generation, member_id, instance)
@@ -49,8 +50,13 @@ class ClusterQueries:
         """Use these at the next login of each connection; those that exist stay."""
         self._data_plane.set_sasl_credentials(username, password)
         self._settings.set_sasl_credentials(username, password)
-        if self._member is not None:
-            self._member.set_sasl_credentials(username, password)
+        if (member := self._member) is not None:
+            member.set_sasl_credentials(username, password)
+
+    def drain(self) -> None:
+        """Request an empty assignment; this consumer stays in the group, idle."""
+        if (member := self._member) is not None:
+            member.drain()
 
     def cluster_id(self, timeout: float = -1) -> str:
         """Return the id of the cluster."""
@@ -59,11 +65,11 @@ class ClusterQueries:
     def memberid(self) -> str | None:
         """Return the member id assigned by the broker; None before the first join."""
         self._check_not_closed()
-        return (self._member.member_id or None) if self._member else None
+        return (member.member_id or None) if (member := self._member) else None
 
     def generation_id(self) -> int:
         """Return the last known generation of the group; -1 outside the group."""
-        return self._member.generation_id if self._member else -1
+        return member.generation_id if (member := self._member) else -1
 
     def committed(self, partitions: Sequence[RawPartition], timeout: float = -1) -> list[RawPartition]:
         """Return the group's committed offsets."""
@@ -96,12 +102,12 @@ class ClusterQueries:
 
     def batch_max_age_s(self) -> float | None:
         """Return the plan's `batch_max_age_s`; None without a plan or a value."""
-        plan = self._member.plan if self._member else None
+        plan = member.plan if (member := self._member) else None
         return plan.batch_max_age_s if plan else None
 
     def decision_fault(self) -> str:
         """Return why the plan or the leader's heuristic could not decide the last rebalance; else ""."""
-        return self._member.decision_fault if self._member else ""
+        return member.decision_fault if (member := self._member) else ""
 
     def offsets_for_times(
         self, partitions: Sequence[RawPartition], timeout: float = -1

@@ -24,6 +24,7 @@ librdkafka fetches. The data plane is used by this package only. The rules:
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any, Final, Self, TypeAlias
 
@@ -117,17 +118,11 @@ class Consumer(OffsetCommits):
         self._check_not_closed()
         callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         check_subscription(topics, callbacks)
+        if self._turn.is_mine and self._at_end_of_turn:  # after the callback's unsubscribe()
+            self._at_end_of_turn.append(partial(self._join_group, topics, callbacks))
+            return
         with self._turn:
-            if self._failure is not None:
-                self._leave_group()
-                self._failure = None
-            self._callbacks = callbacks
-            if self._member is None:
-                self._remove_unsubscribed(self._partitions.owned)
-                # Not in the constructor: assign() without a subscription needs no membership.
-                self._member = GroupMember(self._settings, self._clock)
-            self._member.start(topics)
-            warm_up_connections(self._data_plane, topics)
+            self._join_group(topics, callbacks)
 
     def unsubscribe(self) -> None:
         """Revoke all partitions and leave the group."""
@@ -163,11 +158,6 @@ class Consumer(OffsetCommits):
         if not self._closed:
             self._closing = True
             self._run_between_turns(self._close_clients)
-
-    def drain(self) -> None:
-        """Request an empty assignment; this consumer stays in the group, idle."""
-        if self._member is not None:
-            self._member.drain()
 
     def __enter__(self) -> Self:
         return self
@@ -252,11 +242,14 @@ class Consumer(OffsetCommits):
 
     def _run_between_turns(self, action: Callable[[], None]) -> None:
         """Run it in a turn of its own; inside a callback or a signal handler, when the turn ends."""
-        if self._turn.is_mine:
+        # The turn may wait for the partitions' lock, which the handler's thread holds inside commit().
+        if self._turn.is_mine or not self._turn.acquire(0 if self._partitions.is_locked_here else -1):
             self._at_end_of_turn.append(action)
             return
-        with self._turn:
+        try:
             action()
+        finally:
+            self._turn.release()
 
     def _run_deferred(self) -> None:
         while self._at_end_of_turn and not self._turn.is_mine:
@@ -325,6 +318,8 @@ class Consumer(OffsetCommits):
         # statements: `map` and `extend` are one call for the interpreter.
         fetched.extend(map(self._data_plane.consume, (max_messages,), (timeout,)))
         messages = self._offset_resets.handle_reset_events(fetched[-1])
+        if not messages:  # else a call that waits for long would collect empty lists
+            fetched.pop()
         if self._partitions.released_at:  # a handover is open; else skip the loop
             wall = self._clock.wall()
             for message in (m for m in messages if m.error() is None):
@@ -377,16 +372,16 @@ class Consumer(OffsetCommits):
 
     def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         added = partitions - self._partitions.owned
-        self._partitions.add_owned(added)
+        starts = [RawPartition(*p) for p in sorted(added)]  # without offsets librdkafka looks them up
         default = self._offset_resets.default_offset
-        starts = resolve_start_offsets(self._data_plane, self._partitions, added, default)
-        # librdkafka keeps a pause beyond the end of an assignment, a new owner must not. First: the
-        # callback may pause.
-        self._data_plane.resume(starts)
+        self._partitions.add_owned(added)
         self._assigned_in_callback = []
         try:
+            starts = resolve_start_offsets(self._data_plane, self._partitions, added, default)
+            # librdkafka keeps a pause beyond an assignment, a new owner only what its callback pauses.
+            self._data_plane.resume(starts)
             self._run_callback("assign", added)
-        finally:  # a failed callback must not leave owned partitions unread
+        finally:  # Ctrl-C or a failed callback must not leave owned partitions unread
             started = {to_partition(p) for p in self._assigned_in_callback}
             self._assigned_in_callback = None
             self._data_plane.incremental_assign([p for p in starts if to_partition(p) not in started])
@@ -403,12 +398,7 @@ class Consumer(OffsetCommits):
             self._run_callback("revoke", partitions)
         finally:
             stop_fetching(self._data_plane, partitions)  # after an exception, or an assign() in the callback
-            with self._partitions.lock:
-                known = {} if self._partitions.transactional else dict(self._partitions.committed_offsets)
-                committed = {p: o for p, o in known.items() if p in partitions}
-                self._partitions.remove_partitions(partitions)
-            # Committed offsets, too: their metadata must carry the release time.
-            self._commit_released({**committed, **(offsets if self._settings.auto_commit else {})})
+            self._release_partitions(partitions, offsets)
 
     def _on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         lost = partitions & self._partitions.owned
@@ -423,6 +413,19 @@ class Consumer(OffsetCommits):
         callback = self._callbacks.get(name)
         if callback is not None:
             callback(self, [RawPartition(*p) for p in sorted(partitions)])
+
+    def _join_group(self, topics: Sequence[str], callbacks: dict[str, RebalanceCallback | None]) -> None:
+        self._check_not_closed()  # again: a callback's close() may have come first
+        if self._failure is not None:
+            self._leave_group()
+            self._failure = None
+        self._callbacks = callbacks
+        if self._member is None:
+            self._remove_unsubscribed(self._partitions.owned)
+            # Not in the constructor: assign() without a subscription needs no membership.
+            self._member = GroupMember(self._settings, self._clock)
+        self._member.start(topics)
+        warm_up_connections(self._data_plane, topics)
 
     def _leave_group(self) -> None:
         member = self._member

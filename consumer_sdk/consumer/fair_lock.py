@@ -20,7 +20,7 @@ class FairLock:
     @property
     def is_mine(self) -> bool:
         """Whether the calling thread holds the lock."""
-        return self._holder == get_ident()
+        return self._depth > 0 and self._holder == get_ident()
 
     def acquire(self, timeout: float = -1) -> bool:
         """Take the lock, waiting up to about `timeout` seconds (-1: forever); return whether it is held."""
@@ -31,8 +31,8 @@ class FairLock:
         finally:
             self._entrance.release()
         if taken:
+            self._holder = get_ident()  # before the depth: an interrupt between them leaves no holder
             self._depth += 1
-            self._holder = get_ident()
         return taken
 
     def release(self) -> None:

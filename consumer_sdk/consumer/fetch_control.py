@@ -34,7 +34,7 @@ def resolve_start_offsets(
         log.warning("committed offsets: %s; librdkafka will retry", error)
         return requested
     for partition in fetched:
-        state.record_release_time(to_partition(partition), partition.metadata)
+        state.record_release_time(partition)
     offsets = {to_partition(p): p.offset for p in fetched if p.error is None}
     committed = {p: offset for p, offset in offsets.items() if offset >= 0}
     state.committed_offsets.update(committed)
@@ -74,7 +74,10 @@ def seek_back(data_plane: DataConsumer, messages: Iterable[Message]) -> dict[Top
         if message.error() is None:
             first.setdefault(partition_of(message), int(message.offset() or 0))
     for partition, offset in first.items():
-        data_plane.seek(RawPartition(*partition, offset))
+        try:
+            data_plane.seek(RawPartition(*partition, offset))
+        except KafkaException as error:  # another thread has stopped it; the others must be rewound
+            log.warning("%s: not rewound to offset %d: %s", partition, offset, error)
     return first
 
 

@@ -25,6 +25,7 @@ from trimtab.consumer_sdk.consumer.client_adapters import (
     to_raw_offsets,
 )
 from trimtab.consumer_sdk.consumer.cluster_queries import ClusterQueries
+from trimtab.consumer_sdk.consumer.fetch_control import stop_fetching
 from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
 from trimtab.consumer_sdk.membership.events import CommitCompleted, CommitPosition
 from trimtab.consumer_sdk.membership.member import GroupMember
@@ -55,18 +56,20 @@ class OffsetCommits(ClusterQueries):
         """
         self._check_not_closed()
         requested = offsets_to_commit(message, offsets)
-        if self._member is None:
+        member = self._member
+        if member is None:
             return self._commit_without_group(requested, asynchronous=asynchronous)
         with self._partitions.lock:
             if requested is None:
                 requested = _with_offsets(self._committable_offsets())
             self._require_owned(requested)
             positions = self._partitions.build_positions(requested)
+            epoch = self._partitions.membership_epoch  # of the check: a later one owns them at other offsets
             if asynchronous:
-                self._commit_async(self._member, positions)
+                self._commit_async(member, positions, epoch)
         if asynchronous:
             return None
-        self._commit_sync(self._member, positions)
+        self._commit_sync(member, positions, epoch)
         return requested
 
     def store_offsets(
@@ -86,16 +89,19 @@ class OffsetCommits(ClusterQueries):
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _commit_async(self, member: GroupMember, positions: dict[TopicPartition, CommitPosition]) -> None:
+    def _commit_async(
+        self, member: GroupMember, positions: dict[TopicPartition, CommitPosition], epoch: int
+    ) -> None:
         if positions:
-            member.commit_async(positions, self._partitions.membership_epoch)
+            member.commit_async(positions, epoch)
         else:
             member.inbox.append(CommitCompleted({}, KafkaException(_NOTHING_TO_COMMIT)))
 
-    def _commit_sync(self, member: GroupMember, positions: dict[TopicPartition, CommitPosition]) -> None:
+    def _commit_sync(
+        self, member: GroupMember, positions: dict[TopicPartition, CommitPosition], epoch: int
+    ) -> None:
         if not positions:
             raise KafkaException(_NOTHING_TO_COMMIT)
-        epoch = self._partitions.membership_epoch
         try:
             member.commit(positions, epoch, timeout=30, still_owned=self._partitions.owns)
         except KafkaPythonError as error:
@@ -120,6 +126,17 @@ class OffsetCommits(ClusterQueries):
         if offsets := _with_offsets(self._committable_offsets()):
             self.commit(offsets=offsets)
 
+    def _release_partitions(
+        self, partitions: frozenset[TopicPartition], offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Forget the partitions and commit the last time, these offsets if commits are automatic."""
+        with self._partitions.lock:
+            known = {} if self._partitions.transactional else dict(self._partitions.committed_offsets)
+            committed = {p: o for p, o in known.items() if p in partitions}
+            self._partitions.remove_partitions(partitions)
+        # Committed offsets, too: their metadata must carry the release time.
+        self._commit_released({**committed, **(offsets if self._settings.auto_commit else {})})
+
     def _commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
         if not offsets or self._member is None:
             return
@@ -130,7 +147,7 @@ class OffsetCommits(ClusterQueries):
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 
     def _remove_unsubscribed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit the partitions that an assign() without a subscription reads no longer; forget them."""
+        """Commit, stop and forget the partitions of an assign() without a subscription."""
         removed = self._partitions.owned.intersection(partitions)
         offsets = {p: o for p, o in self._committable_offsets().items() if p in removed}
         try:
@@ -138,7 +155,9 @@ class OffsetCommits(ClusterQueries):
                 self._data_plane.commit(offsets=_with_offsets(offsets), asynchronous=False)
         except KafkaException as error:
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
-        self._partitions.remove_partitions(removed)
+        with self._partitions.lock:
+            stop_fetching(self._data_plane, removed)
+            self._partitions.remove_partitions(removed)
 
     def _on_committed(
         self, positions: Mapping[TopicPartition, CommitPosition], error: Exception | None

@@ -116,12 +116,17 @@ class OffsetResetHandler:
         self._pending_events += events
 
     def handle_reset_events(self, messages: list[Message]) -> list[Message]:
-        """Return the messages without the reset events that are handled here."""
+        """Remove the reset events that are handled here; return the list.
+
+        One by one, so that after an exception it has those that are still to be handled.
+        """
         if self._pending_events:
-            messages = [*self._pop_pending_events(), *messages]
-        if not any(map(_GET_ERROR, messages)):  # the usual case, with thousands of messages
-            return messages
-        return [message for message in messages if not self._handle_event(message)]
+            messages[:0] = self._pop_pending_events()
+        # Python's `any`, since the usual case are thousands of messages without an event.
+        for event in list(filter(_GET_ERROR, messages)) if any(map(_GET_ERROR, messages)) else ():
+            if self._handle_event(event):
+                messages.remove(event)
+        return messages
 
     def _handle_event(self, message: Message) -> bool:  # False: pass it to the application
         error = message.error()

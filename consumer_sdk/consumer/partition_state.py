@@ -9,8 +9,9 @@ partition was not read, which the sidecar exports as a metric.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from threading import RLock
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -38,6 +39,12 @@ class PartitionState:
     transactional: bool = False
     # Never held while waiting or in callbacks. Re-entrant, for signal handlers.
     lock: RLock = field(default_factory=RLock, repr=False, compare=False)
+
+    @property
+    def is_locked_here(self) -> bool:
+        """Whether the calling thread holds the lock."""
+        lock: Any = self.lock  # its type leaves out what threading.Condition asks
+        return bool(lock._is_owned())  # noqa: SLF001
 
     def owns(self, partitions: Iterable[TopicPartition]) -> bool:
         """Return whether all these partitions are owned."""
@@ -86,14 +93,11 @@ class PartitionState:
                 if stored:
                     self.stored_offsets.pop(partition, None)
 
-    def record_release_time(self, partition: TopicPartition, metadata: str | None) -> None:
+    def record_release_time(self, committed: RawPartition) -> None:
         """Store the previous owner's release time, from the metadata of its last commit."""
-        try:
-            released = json.loads((metadata or "{}").rstrip("\0")).get("released")
-        except (ValueError, AttributeError):  # the application may commit metadata of its own
-            return
-        if isinstance(released, int | float):
-            self.released_at[partition] = float(released)
+        released = _parse_release_time(committed)
+        if released is not None:
+            self.released_at[to_partition(committed)] = released
 
     def record_first_read(self, partition: TopicPartition, wall_time: float) -> None:
         """End a handover; from now on each commit carries its duration in seconds."""
@@ -129,6 +133,16 @@ def build_final_commit(
     """Return the positions of the last commit before a release, with the release time."""
     metadata = _encode_metadata(released=round(wall_time, 3))
     return {partition: CommitPosition(offset, metadata) for partition, offset in offsets.items()}
+
+
+def _parse_release_time(committed: RawPartition) -> float | None:
+    # Applications and other clients commit metadata of their own, and it stays for each next owner.
+    try:
+        # confluent-kafka decodes it here, and may read past its end.
+        released = json.loads((committed.metadata or "{}").rstrip("\0"))["released"]
+        return float(released) if 0 <= released < inf else None
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
+        return None
 
 
 def _encode_metadata(**facts: float) -> str:  # the keywords are the names that the sidecar reads

@@ -1,14 +1,17 @@
-"""State files of the `process` target, and commit metadata of handovers."""
+"""State files of the `process` target, and commit metadata of handovers and releases."""
 
+import json
 import tempfile
 from contextlib import suppress
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 from trimtab.sidecar.errors import StateDirError
 from trimtab.sidecar.measurement.handover_time import HandoverTracker
 from trimtab.sidecar.targets.process.process_target import ProcessTarget, parse_worker
@@ -19,6 +22,7 @@ SEEDS: Final = {
     "read_restart_request": [b'["worker-1", "worker-2"]'],
     "read_last_number": [b"7", b" 12\n"],
     "read_handover": [b'{"handover": 0.5, "at": 1700000000}'],
+    "read_release_time": [b'{"released": 1700000000.5}\0'],
 }
 
 
@@ -48,6 +52,16 @@ def read_handover(data: bytes) -> None:
     assert all(0 <= seconds < inf for seconds in durations)
     later = '{"handover": 1, "at": 1e308}'
     assert tracker.collect_handovers({partition: later})[0] in ((1.0,), ())
+
+
+def read_release_time(data: bytes) -> None:
+    """A release's time is finite, and so is the handover that the next owner commits."""
+    state = PartitionState()
+    committed: Any = SimpleNamespace(topic="t", partition=0, metadata=data.decode(errors="replace"))
+    state.record_release_time(committed)
+    state.record_first_read(TopicPartition("t", 0), 1.7e9)
+    for metadata in state.commit_metadata.values():
+        assert 0 <= json.loads(metadata.rstrip("\0"))["handover"] <= 1.7e9
 
 
 @cache

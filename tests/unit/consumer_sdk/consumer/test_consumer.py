@@ -1,0 +1,269 @@
+"""The consumer on a fake of librdkafka's: interrupts, resets, other threads' calls, left groups."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk import Consumer, ConsumerClosedError
+from trimtab.consumer_sdk.consumer import consumer as consumer_module
+from trimtab.consumer_sdk.consumer.client_adapters import to_partition
+from trimtab.consumer_sdk.membership.events import PartitionsAssigned
+
+T, U = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Message:
+    """Fake of a record, or of the event that the partition's offset is out of range."""
+
+    def __init__(self, offset: int, at: TopicPartition = T, *, is_reset: bool = False) -> None:
+        self._offset, self._at = offset, at
+        self._error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range") if is_reset else None
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def topic(self) -> str:
+        return self._at.topic
+
+    def partition(self) -> int:
+        return self._at.partition
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class Data:
+    """Fake of librdkafka's consumer; `fetches` are what its calls of consume() return or raise."""
+
+    def __init__(self) -> None:
+        self.reading = {T, U}
+        self.fetches: list[Any] = []
+        self.committed_error: BaseException | None = None
+        self.log: list[tuple[str, TopicPartition, int]] = []
+        self.log_end = 200
+
+    def consume(self, _count: int, _timeout: float) -> list[Any]:
+        answer = self.fetches.pop(0) if self.fetches else []
+        return cast("list[Any]", answer() if callable(answer) else answer)
+
+    def assignment(self) -> list[RawPartition]:
+        return [RawPartition(*p) for p in sorted(self.reading)]
+
+    def incremental_assign(self, partitions: list[RawPartition]) -> None:
+        self.reading |= set(map(to_partition, partitions))
+        self.log += [("assign", to_partition(p), p.offset) for p in partitions]
+
+    def incremental_unassign(self, partitions: list[RawPartition]) -> None:
+        self.reading -= set(map(to_partition, partitions))
+
+    def seek(self, partition: RawPartition) -> None:
+        if to_partition(partition) not in self.reading:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.log.append(("seek", to_partition(partition), partition.offset))
+
+    def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
+        return (100, self.log_end)
+
+    def position(self, partitions: list[RawPartition]) -> list[RawPartition]:
+        return partitions
+
+    def committed(self, partitions: list[RawPartition], **_: Any) -> list[RawPartition]:
+        if self.committed_error is not None:
+            raise self.committed_error
+        return partitions
+
+    def list_topics(self, *_: Any, **__: Any) -> None:
+        return None
+
+    def pause(self, _partitions: list[RawPartition]) -> None:
+        return None
+
+    resume = pause
+    close = list_topics
+
+
+class Member:
+    """Fake of a group member that holds its lease and never leads."""
+
+    is_rebalancing = False
+    is_stopped = True
+
+    def __init__(self, *_: Any) -> None:
+        self.inbox: deque[Any] = deque()
+        self.topics: list[str] = []
+
+    def start(self, topics: list[str]) -> None:
+        self.topics = topics
+
+    def holds_lease(self) -> bool:
+        return True
+
+    def record_poll(self) -> None:
+        return None
+
+    stop = record_poll
+
+
+@pytest.fixture
+def data() -> Data:
+    return Data()
+
+
+@pytest.fixture
+def consumer(data: Data, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a consumer that reads both partitions without a subscription."""
+    monkeypatch.setattr(consumer_module, "create_data_plane", Mock(return_value=data))
+    monkeypatch.setattr(consumer_module, "GroupMember", Member)
+    config = {"group.id": "g", "enable.auto.commit": False, "auto.offset.reset": "latest"}
+    consumer: Any = Consumer({"bootstrap.servers": "127.0.0.1:1", **config})
+    consumer._partitions.add_owned([T, U])
+    return consumer
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_idle_call_keeps_no_lists(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call may wait for days."""
+    kept: list[int] = []
+    take_turn = consumer._take_turn
+
+    def measure(fetched: list[Any], *more: Any) -> Any:
+        kept.append(len(fetched))
+        return take_turn(fetched, *more)
+
+    monkeypatch.setattr(consumer, "_take_turn", measure)
+    assert consumer.consume(1, timeout=0.1) == []
+    assert len(kept) > 1
+    assert set(kept) == {0}
+
+
+def test_a_handled_reset_is_not_handled_again(consumer: Any, data: Data) -> None:
+    """With `latest` the log's end of later would skip the records that were fetched in between."""
+
+    def grow() -> None:
+        data.log_end = 260
+        interrupt()
+
+    data.fetches = [[Message(5, is_reset=True)], [Message(200), Message(201)], grow]
+    with pytest.raises(KeyboardInterrupt):
+        consumer.consume(100, timeout=5)
+    assert consumer.consume(1, timeout=0) == []
+    assert data.log == [("assign", T, 200), ("seek", T, 200)]
+    assert len(consumer.pop_offset_resets()) == 1
+
+
+def test_an_interrupt_between_two_resets_repeats_the_second(consumer: Any, data: Data) -> None:
+    """The first stays handled."""
+    data.fetches = [[Message(5, is_reset=True), Message(6, U, is_reset=True)]]
+    ends: list[Callable[[], tuple[int, int]]] = [
+        lambda: (100, 200),
+        cast("Any", interrupt),
+        lambda: (100, 260),
+    ]
+    data.get_watermark_offsets = lambda *_, **__: ends.pop(0)()  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        consumer.consume(100, timeout=5)
+    consumer.consume(100, timeout=0)
+    assert data.log == [("assign", T, 200), ("assign", U, 260)]
+
+
+def test_each_partition_is_rewound_alone(consumer: Any, data: Data) -> None:
+    """A partition that another thread has stopped hides neither the others nor Ctrl-C."""
+
+    def stop_first() -> None:
+        data.reading = {U}
+        interrupt()
+
+    data.fetches = [[Message(7), Message(9, U)], stop_first]
+    with pytest.raises(KeyboardInterrupt):
+        consumer.consume(100, timeout=5)
+    assert data.log == [("seek", U, 9)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("unexpected")])
+def test_partitions_are_read_after_a_failed_assignment(
+    consumer: Any, data: Data, error: BaseException
+) -> None:
+    """The event is not repeated, so owned partitions start without a known offset."""
+    consumer.subscribe(["t"])
+    consumer._member.inbox.append(PartitionsAssigned(frozenset({T}), 1))
+    data.committed_error = error
+    with pytest.raises(type(error)):
+        consumer.consume(1, timeout=0)
+    assert consumer._partitions.owned == data.reading == {T}
+
+
+def test_a_subscription_ends_the_assignment_before_it(consumer: Any, data: Data) -> None:
+    """Partitions that the group has not assigned are not read."""
+    consumer.subscribe(["t"])
+    assert (consumer._partitions.owned, data.reading) == (set(), set())
+
+
+def test_a_close_that_interrupts_a_commit_waits_for_no_turn(consumer: Any) -> None:
+    """The turn's thread may wait for the commit's lock; it closes when its turn ends."""
+    in_turn, released = threading.Event(), []
+
+    def revoke() -> None:
+        with consumer._turn:
+            in_turn.set()
+            released.append(consumer._partitions.lock.acquire(timeout=5))
+            consumer._partitions.lock.release()
+
+    thread = threading.Thread(target=revoke)
+    with consumer._partitions.lock:
+        thread.start()
+        in_turn.wait(5)
+        consumer.close()
+    thread.join()
+    assert released == [True]
+    assert consumer.consume(1, timeout=0) == []
+    with pytest.raises(ConsumerClosedError):
+        consumer.consume(1, timeout=0)
+
+
+def test_a_callback_may_subscribe_again(consumer: Any) -> None:
+    """Its unsubscribe() takes effect first."""
+
+    def change(*_: Any) -> None:
+        consumer.unsubscribe()
+        consumer.subscribe(["u"])
+
+    consumer.subscribe(["t"], on_assign=change)
+    consumer._member.inbox.append(PartitionsAssigned(frozenset({T}), 1))
+    first = consumer._member
+    consumer.consume(1, timeout=0)
+    assert consumer._member not in (None, first)
+    assert consumer._member.topics == ["u"]
+
+
+def test_queries_survive_a_close_in_another_thread(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They read the member once: it may be gone at the second read."""
+    answers = iter([SimpleNamespace(member_id="m", generation_id=3, drain=lambda: None)] * 3)
+    monkeypatch.setattr(Consumer, "_member", property(lambda _: next(answers)), raising=False)
+    assert (consumer.memberid(), consumer.generation_id(), consumer.drain()) == ("m", 3, None)
+
+
+def test_a_commit_has_the_membership_of_its_check(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that is lost and assigned again meanwhile may have been read further by another."""
+    consumer.subscribe(["t"])
+    consumer._partitions.add_owned([T])
+    commit = consumer._member.commit = Mock()
+    send = consumer._commit_sync
+
+    def regain(*arguments: Any) -> Any:
+        consumer._partitions.membership_epoch = 1
+        return send(*arguments)
+
+    monkeypatch.setattr(consumer, "_commit_sync", regain)
+    consumer.commit(offsets=[RawPartition(*T, 5)], asynchronous=False)
+    assert commit.call_args.args[1] == 0

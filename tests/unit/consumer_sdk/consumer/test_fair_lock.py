@@ -1,0 +1,42 @@
+"""The lock of turns: an interrupt while it is taken leaves nobody as its holder."""
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from trimtab.consumer_sdk.consumer.fair_lock import FairLock
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt after `lines` lines of FairLock.acquire."""
+
+    def __init__(self, lines: int) -> None:
+        self.lines = lines
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is not FairLock.acquire.__code__:
+            return None
+        if event == "line":
+            self.lines -= 1
+            if self.lines < 0:
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.parametrize("lines", range(7))
+def test_an_interrupted_acquire_leaves_no_holder(lines: int) -> None:
+    """Else close() would wait for the end of a turn that has ended."""
+    lock = FairLock()
+    before = sys.gettrace()
+    sys.settrace(Interrupt(lines))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire()
+    finally:
+        sys.settrace(before)
+    assert not lock.is_mine
+    with lock:
+        assert lock.is_mine
+    assert not lock.is_mine
