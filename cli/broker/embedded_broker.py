@@ -7,6 +7,7 @@
 """
 
 import errno
+import fcntl
 import shutil
 import socket
 import tempfile
@@ -159,9 +160,20 @@ class EmbeddedBroker:
             self.folder = self._data.absolute()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._check_unlocked()
             self.log_file.write_bytes(b"")
         except OSError as error:
             raise SettingError(f"data folder {self.folder} cannot be used: {error}") from error
+
+    def _check_unlocked(self) -> None:
+        # Kafka itself takes its lock after it has written to the metadata log, which ends the other broker.
+        lock_file = self.folder / "data" / ".lock"
+        if lock_file.exists():
+            with lock_file.open("r+b") as lock:
+                try:
+                    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise BrokerDataInUseError(self.folder) from None
 
     def _await_ready(self) -> None:
         deadline = self._clock.monotonic() + BROKER_START_TIMEOUT_S

@@ -116,9 +116,12 @@ def test_port_taken_during_the_start_is_reported(used_port: int, monkeypatch: py
 
 
 def test_data_folder_in_use_is_reported(tmp_path: Path) -> None:
-    """A second broker refuses the data folder of a running one."""
-    with EmbeddedBroker(data=tmp_path), pytest.raises(BrokerDataInUseError, match=str(tmp_path)):
-        EmbeddedBroker(data=tmp_path).start()
+    """A second broker refuses the data folder of a running one, and writes nothing into it."""
+    with EmbeddedBroker(data=tmp_path) as running:
+        before = running.log_file.read_bytes()
+        with pytest.raises(BrokerDataInUseError, match=str(tmp_path)):
+            EmbeddedBroker(data=tmp_path).start()
+        assert running.log_file.read_bytes().startswith(before)
 
 
 def test_unwritable_data_folder_is_reported(tmp_path: Path) -> None:
