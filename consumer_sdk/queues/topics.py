@@ -28,15 +28,18 @@ TOPIC_ADMIN_TIMEOUT_S: Final = 30.0
 FIRST_ANSWER_TIMEOUT_S: Final = 3.0  # then the log names the cause of the wait
 NO_ANSWER_ERRORS: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})  # noqa: SLF001 - public
 TOPIC_POLL_INTERVAL_S: Final = 0.05
-TIMESTAMP_TYPE_CONFIG: Final = "message.timestamp.type"
-LOG_APPEND_TIME: Final = "LogAppendTime"
 MARKERS_TOPIC_CONFIG: Final[Mapping[str, str]] = {
-    TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME,
+    "message.timestamp.type": "LogAppendTime",
     "cleanup.policy": "delete",
     "retention.ms": "-1",  # trackers delete settled markers by offset
     "retention.bytes": "-1",
     "segment.bytes": "67108864",  # the broker frees only whole segments
     "segment.ms": "600000",
+}
+# Of a topic that Trimtab did not create: what else would happen.
+REQUIRED_CONFIGS: Final[Mapping[str, str]] = {
+    "message.timestamp.type": "the workers' clocks decide when a message is redelivered",
+    "cleanup.policy": "compaction deletes markers, and messages in flight at a crash are lost",
 }
 
 
@@ -126,20 +129,20 @@ def _check_markers(client: AdminClient, settings: QueueSettings, partitions: int
     resource = _TOPIC_CONFIG_API.ConfigResource
     topic = resource(resource.Type.TOPIC, name)
     (answer,) = client.describe_configs([topic], request_timeout=TOPIC_ADMIN_TIMEOUT_S).values()
-    timestamp_type = answer.result(TOPIC_ADMIN_TIMEOUT_S)[TIMESTAMP_TYPE_CONFIG].value
+    config = answer.result(TOPIC_ADMIN_TIMEOUT_S)
+    differing = [key for key in REQUIRED_CONFIGS if config[key].value != MARKERS_TOPIC_CONFIG[key]]
     # Another topic, named by mistake, must not get partitions: its keys would move.
-    is_ours = timestamp_type == LOG_APPEND_TIME
-    actual = _count_partitions(client, settings, name, partitions if is_ours else 0, clock)
+    actual = _count_partitions(client, settings, name, 0 if differing else partitions, clock)
     if actual < partitions:
         raise QueueTopicMismatchError(
             f"markers topic {name!r} has {actual} partitions and {settings.topic!r} has {partitions}; "
             "it must have at least as many: add partitions "
             f"(kafka-topics.sh --alter --partitions {partitions})"
         )
-    if not is_ours:
+    for key in differing:
         raise QueueTopicMismatchError(
-            f"markers topic {name!r} has {TIMESTAMP_TYPE_CONFIG}={timestamp_type}; set it to "
-            f"{LOG_APPEND_TIME}: otherwise the workers' clocks decide when a message is redelivered"
+            f"markers topic {name!r} has {key}={config[key].value}; set it to "
+            f"{MARKERS_TOPIC_CONFIG[key]}: otherwise {REQUIRED_CONFIGS[key]}"
         )
 
 

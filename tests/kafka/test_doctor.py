@@ -203,6 +203,15 @@ def test_marker_topic_with_fewer_partitions_fails(bootstrap: str, group: str, to
     assert f"--topic {markers} --partitions 3" in findings[f"markers topic {markers}"]
 
 
+def test_compacted_marker_topic_fails(bootstrap: str, group: str, topic: Any) -> None:
+    """Compaction deletes markers; the remedy is retention, and workers refuse the topic."""
+    name = topic(partitions=1)
+    markers = topic(partitions=1, cleanup_policy="compact", message_timestamp_type="LogAppendTime")
+    values = {**sidecar_settings(bootstrap, group, name), "queue": "kmq", "queue-markers": markers}
+    findings = failed_checks(run_broker_checks(load_settings(None, values), SystemClock()))
+    assert f"--topic {markers} --add-config cleanup.policy=delete" in findings[f"markers topic {markers}"]
+
+
 def test_unreachable_broker_is_one_finding(group: str) -> None:
     """Without a broker the command reports it, skips all other checks and exits with 1."""
     command = [sys.executable, "-m", "trimtab.cli", "doctor", "--bootstrap", "127.0.0.1:1"]

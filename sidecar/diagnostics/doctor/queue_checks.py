@@ -5,7 +5,9 @@ from typing import Final
 
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, failed, noted, passed
 
-TIMESTAMP_TYPE_CONFIG: Final = "message.timestamp.type"
+# With CreateTime the workers' clocks would decide when a message is redelivered; compaction would delete
+# markers of messages in flight.
+REQUIRED_CONFIGS: Final = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete"}
 TRACKERS_CHECK: Final = "trackers"
 
 
@@ -23,14 +25,13 @@ def check_markers_topic(
             f"{partitions} partitions, but the messages have {messages}: those of the others wait",
             f"grant the workers Alter on it, or kafka-topics --alter --topic {topic} --partitions {messages}",
         )
-    # with CreateTime the workers' clocks would decide when a message is redelivered
-    timestamp_type = config.get(TIMESTAMP_TYPE_CONFIG)
-    if timestamp_type not in {None, "LogAppendTime"}:
-        return failed(
-            check,
-            f"{TIMESTAMP_TYPE_CONFIG} is {timestamp_type}: workers refuse to start",
-            f"kafka-configs --alter --topic {topic} --add-config {TIMESTAMP_TYPE_CONFIG}=LogAppendTime",
-        )
+    for name, needed in REQUIRED_CONFIGS.items():
+        if config.get(name) not in {None, needed}:
+            return failed(
+                check,
+                f"{name} is {config[name]}: workers refuse to start",
+                f"kafka-configs --alter --topic {topic} --add-config {name}={needed}",
+            )
     return passed(check, f"{partitions} partitions")
 
 

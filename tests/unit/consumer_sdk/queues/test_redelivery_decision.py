@@ -44,6 +44,11 @@ def test_a_due_message_is_delivered_again_under_the_next_number() -> None:
     assert dict(record.headers) == {**FORWARDED, "trimtab.delivery": b"3", "trimtab.due": b"900"}
 
 
+def test_a_count_above_a_lowered_limit_is_a_dead_letter() -> None:
+    """A message delivered more often than `max.deliveries` now allows has no further delivery."""
+    assert dead_letter_reason(replace(DUE, delivery=5), SETTINGS.max_deliveries)
+
+
 @pytest.mark.parametrize(
     ("due", "delivery", "reason"),
     [(LAST, b"3", b"delivered 3 times, the last delivery ended by timeout"), (REJECTED, b"2", b"invalid")],

@@ -3,6 +3,7 @@
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -13,12 +14,19 @@ from trimtab.consumer_sdk.errors import QueueTopicMismatchError
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.consumer_sdk.queues.topics import prepare_queue_topics
 
+MARKERS = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete"}
 QUEUE = parse_queue_settings("orders", {"bootstrap.servers": "localhost:1", "group.id": "g"})
+
+
+def finished(result: Any) -> Future[Any]:
+    answer: Future[Any] = Future()
+    answer.set_result(result)
+    return answer
 
 
 def cluster(**partitions: int) -> AdminClient:
     """Return a client with metadata of the messages' and dead-letter topics."""
-    names = {"messages": QUEUE.topic, "dead": QUEUE.dead_letter_topic}
+    names = {"messages": QUEUE.topic, "dead": QUEUE.dead_letter_topic, "markers": QUEUE.markers_topic}
 
     def list_topics(topic: str, **_: Any) -> Any:
         (count,) = [count for name, count in partitions.items() if names[name] == topic]
@@ -37,6 +45,23 @@ def test_dead_letters_with_fewer_partitions_are_named() -> None:
     """If they cannot be added, the error says how: dead letters of these partitions could never be stored."""
     with pytest.raises(QueueTopicMismatchError, match=r"'orders.g.dead' has 1 partitions .* has 2.*--alter"):
         prepare_queue_topics(cluster(messages=2, dead=1), QUEUE, SystemClock(), with_markers=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "value"),
+    [
+        ("message.timestamp.type", "CreateTime"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+    ],
+)
+def test_markers_of_another_configuration_are_refused(config: str, value: str) -> None:
+    """Compaction keeps one marker of a queue: messages in flight at a crash would be lost."""
+    client = cluster(messages=2, dead=2, markers=2)
+    answer = finished({n: SimpleNamespace(value=v) for n, v in {**MARKERS, config: value}.items()})
+    client.describe_configs = Mock(return_value={"markers": answer})
+    with pytest.raises(QueueTopicMismatchError, match=rf"'orders.g.markers' has {config}={value}; set it to"):
+        prepare_queue_topics(client, QUEUE, SystemClock(), with_markers=True)
 
 
 @pytest.mark.parametrize("dead", [2, 3])
