@@ -1,9 +1,11 @@
 """The consumer on a real broker: join, leave, rebalance, drain, and every record read once."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -298,6 +300,34 @@ def test_records_are_returned_before_their_partition_is_revoked(
         assert revoked.released.is_set()
     finally:
         consumer.close()
+
+
+@pytest.mark.parametrize("metadata", ['{"released": 1' + "0" * 400 + "}", "[" * 4000])
+def test_foreign_commit_metadata_stops_no_owner(
+    topic: Any, config: dict[str, Any], feed: Any, metadata: str
+) -> None:
+    """Any client may commit it, and it stays until the next commit."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 3)
+    with closing(DataConsumer({k: config[k] for k in ("bootstrap.servers", "group.id")})) as foreign:
+        foreign.commit(offsets=[RawPartition(name, 0, 1, metadata)], asynchronous=False)
+    with closing(Consumer(config)) as owner:
+        owner.subscribe([name])
+        assert [m.offset() for m in owner.consume(2, timeout=20)] == [1, 2]
+
+
+def test_a_subscription_replaces_the_assignment_before_it(
+    topic: Any, config: dict[str, Any], feed: Any
+) -> None:
+    """All partitions are read from the group's offsets, those read before, too."""
+    name = topic(partitions=3)
+    feed.write(name, 3, 9)
+    with closing(Consumer({**config, "enable.auto.commit": False})) as reader:
+        reader.assign([RawPartition(name, 0, 1)])
+        assert len(reader.consume(2, timeout=20)) == 2
+        reader.subscribe([name])
+        read = [(m.partition(), m.offset()) for m in reader.consume(9, timeout=20)]
+    assert sorted(read) == [(p, n) for p in range(3) for n in range(3)]
 
 
 def test_an_unreachable_broker_is_reported() -> None:
