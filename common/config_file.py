@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -15,7 +15,7 @@ class _ConfigLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            name = self.peek_event().anchor
+            name = cast("Any", self).peek_event().anchor  # untyped
             if not isinstance(self.anchors.get(name), yaml.ScalarNode):
                 raise _AliasError(f"*{name} is no single value; write out lists and mappings")
         return super().compose_node(parent, index)

@@ -1,4 +1,8 @@
-"""Consumer lag of a partition, in records (KAFKA-5337)."""
+"""Offsets, and the consumer lag of a partition in records (KAFKA-5337)."""
+
+from typing import Final
+
+MAX_OFFSET: Final = 2**63 - 1
 
 
 def compute_lag(end: int, committed: int | None, beginning: int, *, from_beginning: bool) -> int:

@@ -17,8 +17,8 @@ QUIET_LOG_LEVEL: Final = 2  # hides connection attempts, which Trimtab logs once
 RECEIPT_POLL_S: Final = 0.002  # short, since a start marker's report gates the delivery of its messages
 BUFFER_FULL_WAIT_S: Final = 0.1  # polls make room in the client's queue
 METADATA_REFRESH_INTERVAL_S: Final = 1.0  # of a topic that lacks a partition; librdkafka's is 5 minutes
-METADATA_TIMEOUT_S: Final = 5.0
-MAX_MESSAGE_BYTES: Final = 1_000_000_000  # librdkafka's maximum, so that only the broker limits the size
+METADATA_REFRESH_TIMEOUT_S: Final = 5.0
+LARGEST_MESSAGE_LIMIT: Final = 1_000_000_000  # bytes, librdkafka's: only the broker limits the size
 # The failure of every record in the batch, even if only one of them is too large.
 TOO_LARGE_REASON: Final = "larger than the topic's max.message.bytes"
 _TOO_LARGE_CODES: Final = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
@@ -45,7 +45,7 @@ class DurableProducer:
         self._clock = clock
         fixed = {"enable.idempotence": True, "linger.ms": 1, "log_level": QUIET_LOG_LEVEL}
         self._refreshed_at: dict[str, float] = {}
-        self._producer = Producer({**client_config, **fixed, "message.max.bytes": MAX_MESSAGE_BYTES})
+        self._producer = Producer({**client_config, **fixed, "message.max.bytes": LARGEST_MESSAGE_LIMIT})
 
     def send_async(self, record: ProducerRecord, on_delivery: DeliveryCallback) -> None:
         """Write a record in the background; `poll` and `flush` call `on_delivery`."""
@@ -97,7 +97,7 @@ class DurableProducer:
             return False
         self._refreshed_at[topic] = now
         with suppress(KafkaException):  # no broker answers: the record fails
-            self._producer.list_topics(topic, METADATA_TIMEOUT_S)
+            self._producer.list_topics(topic, METADATA_REFRESH_TIMEOUT_S)
         return True
 
 

@@ -31,10 +31,16 @@ log = logging.getLogger("trimtab.sidecar")
 
 ControlValueT = TypeVar("ControlValueT", GroupPlan, TopicWriteRates, DecisionRecord)
 
-COMPACTED_TOPIC_CONFIG: Final = {"cleanup.policy": "compact", "compression.type": "zstd"}
+COMPACTED_TOPIC_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "zstd",
+    # Only closed segments are compacted: the broker's 1 GB and a week keep hundreds of old values, and
+    # a starting consumer has 3 s to read them.
+    "segment.bytes": "4194304",
+    "segment.ms": "3600000",
+}
 DECISION_TOPIC_CONFIG: Final = {
     **COMPACTED_TOPIC_CONFIG,
-    "segment.ms": "3600000",  # only closed segments are compacted, and each iteration writes
     "message.timestamp.type": "LogAppendTime",  # shows `trimtab doctor` how far clocks differ
 }
 CONTROL_TOPIC_PARTITIONS: Final = 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.reporting.decision_record import RECORD_SLOTS, DecisionRecord
@@ -160,6 +161,18 @@ def test_decision_topic_keeps_the_newest_record_of_each_slot(
         [ConfigResource(ResourceType.TOPIC, settings.decision_topic)]
     ).values()
     assert described.result(10)["cleanup.policy"].value == "compact"
+
+
+def test_old_values_of_control_topics_are_soon_compacted(file: str, group: str, admin: AdminClient) -> None:
+    """With the broker's segments of 1 GB a starting consumer would read hundreds of old values."""
+    settings = load_settings(Path(file), {})
+    rates = TopicWriteRates(group, "t", 1.0, 30.0, "offsets", {})
+    ControlTopicStore(settings, admin).publish([rates])
+    names = (settings.plan_topic, settings.write_rate_topic)
+    described = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
+    for answer in described.values():
+        assert int(answer.result(10)["segment.bytes"].value) < 10_000_000
+        assert int(answer.result(10)["segment.ms"].value) <= 3_600_000
 
 
 def test_diagnostic_commands_create_no_topic(file: str, run_json: RunJson, admin: AdminClient) -> None:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.lag import MAX_OFFSET
 
 OffsetT = TypeVar("OffsetT")
 
 OFFSET_CODEC_VERSION: Final = 1
 # of `decode_groups`; deeply nested JSON is a RecursionError
 OFFSET_DECODE_ERRORS: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-MAX_OFFSET: Final = 2**63 - 1
 
 
 def encode_groups(

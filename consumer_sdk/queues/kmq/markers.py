@@ -14,12 +14,12 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from trimtab.common.errors import InvalidPayloadError
+from trimtab.common.lag import MAX_OFFSET
 from trimtab.consumer_sdk.queues.durable_producer import ProducerRecord
 from trimtab.consumer_sdk.queues.settings import QueueSettings
 
 MARKER_VERSION: Final = 1
 MAX_STARTED_MESSAGES: Final = 1_000_000  # of a start marker: a tracker keeps each until its end marker
-MAX_OFFSET: Final = 2**63 - 1
 MAX_DELAY_MS: Final = 10**15  # 30,000 years: `retry` takes any finite time
 MAX_REASON_CHARS: Final = 1000  # a longer reason may make each dead letter too large for its topic
 
