@@ -282,9 +282,13 @@ def test_lost_offsets_are_an_error(writers: Make, spark: Any, namespace: str) ->
     ingest(writers, [b"v"] * 4)
     spark.sql(f"INSERT INTO {table} SELECT * FROM {table}")  # noqa: S608 - the table of this test
     expire(spark, table)
-    consumer, writer = writers({P0: []})
+    consumer, writer = writers({P0: [b"v"] * 4})
+    consumer.assign(writer, P0)
+    writer.write(consumer.consume(4))
     with pytest.raises(CommittedOffsetsLostError, match="by hand"):
-        consumer.assign(writer, P0)
+        writer.close()
+    assert spark.table(table).count() == 8
+    consumer, writer = writers({P0: []})
     offsets = '{"v":1,"groups":{"g":{"orders":{"0":4}}}}'
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('trimtab.offsets' = '{offsets}')")
     consumer.assign(writer, P0)
