@@ -94,6 +94,8 @@ class PartAssembler:
             return None
         for piece in pieces:  # only these: of several partitions, a later write's parts may come earlier
             del pending[piece.part]
+        if not pending:
+            del self._pending[part.key]
         return _join(pieces)
 
     def _forget_excess(self) -> None:

@@ -118,11 +118,7 @@ class Consumer(OffsetCommits):
         self._check_not_closed()
         callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         check_subscription(topics, callbacks)
-        if self._turn.is_mine and self._at_end_of_turn:  # after the callback's unsubscribe()
-            self._at_end_of_turn.append(partial(self._join_group, topics, callbacks))
-            return
-        with self._turn:
-            self._join_group(topics, callbacks)
+        self._run_between_turns(partial(self._join_group, topics, callbacks))
 
     def unsubscribe(self) -> None:
         """Revoke all partitions and leave the group."""
@@ -231,29 +227,33 @@ class Consumer(OffsetCommits):
             self._check_not_closed()
             self._serve_member_events()
             messages = self._collect_messages(fetched, max_messages, deadline)
-            if self._closing or (messages and not self._recheck_lease()):
-                # The next owner may have read them already; fetch them again if we still own them.
-                self._put_back(fetched)
-                return []
-            return messages
+            if not (self._closing or self._at_end_of_turn or (messages and not self._recheck_lease())):
+                return messages
+            # The next owner may have read them already; fetch them again if we still own them.
+            self._put_back(fetched)
+            return None if self._at_end_of_turn and not self._closing else []  # noqa: TRY300 - as in `consume`
+        except BaseException:
+            self._put_back(fetched)  # in the turn: another thread may return later records after it
+            raise
         finally:
             self._turn.release()
             self._run_deferred()
 
     def _run_between_turns(self, action: Callable[[], None]) -> None:
         """Run it in a turn of its own; inside a callback or a signal handler, when the turn ends."""
-        # The turn may wait for the partitions' lock, which the handler's thread holds inside commit().
-        if self._turn.is_mine or not self._turn.acquire(0 if self._partitions.is_locked_here else -1):
-            self._at_end_of_turn.append(action)
-            return
-        try:
-            action()
-        finally:
-            self._turn.release()
+        self._at_end_of_turn.append(action)
+        self._run_deferred()
 
     def _run_deferred(self) -> None:
         while self._at_end_of_turn and not self._turn.is_mine:
-            self._run_between_turns(self._at_end_of_turn.pop(0))
+            # The turn may wait for the partitions' lock, which the handler's thread holds inside commit().
+            if not self._turn.acquire(0 if self._partitions.is_locked_here else -1):
+                return
+            try:
+                if self._at_end_of_turn:  # else another thread has run it
+                    self._at_end_of_turn.pop(0)()
+            finally:
+                self._turn.release()
 
     def _close_clients(self) -> None:
         if self._closed:
@@ -377,9 +377,9 @@ class Consumer(OffsetCommits):
         self._partitions.add_owned(added)
         self._assigned_in_callback = []
         try:
-            starts = resolve_start_offsets(self._data_plane, self._partitions, added, default)
             # librdkafka keeps a pause beyond an assignment, a new owner only what its callback pauses.
             self._data_plane.resume(starts)
+            starts = resolve_start_offsets(self._data_plane, self._partitions, added, default)
             self._run_callback("assign", added)
         finally:  # Ctrl-C or a failed callback must not leave owned partitions unread
             started = {to_partition(p) for p in self._assigned_in_callback}

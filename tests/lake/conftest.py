@@ -86,7 +86,7 @@ class FakeConsumer:
 
     def incremental_unassign(self, partitions: Sequence[RawPartition]) -> None:
         for p in partitions:
-            del self.positions[TopicPartition(p.topic, p.partition)]
+            self.positions.pop(TopicPartition(p.topic, p.partition), None)
 
     def pop_offset_resets(self) -> list[OffsetReset]:
         found, self.resets = self.resets, []

@@ -147,6 +147,10 @@ class PositionTracker:
             self._owned[partition].committed = offset
         return offsets
 
+    def select_submitted(self, spans: Mapping[TopicPartition, OffsetSpan]) -> set[TopicPartition]:
+        """Return the partitions of a submitted batch that have been owned ever since."""
+        return {p for p, span in spans.items() if p in self._owned and self._owned[p].submitted == span.next}
+
     def rewind_partitions(
         self, spans: Mapping[TopicPartition, OffsetSpan], offsets: Mapping[TopicPartition, int | None]
     ) -> dict[TopicPartition, int]:

@@ -246,9 +246,8 @@ class LakeWriter:
             self._buffer_run(partition, run, now)
 
     def _buffer_run(self, partition: TopicPartition, messages: list[ConsumedMessage], now: float) -> None:
-        if partition in self._halted_partitions:  # since its assignment: the consumer starts what it gets
+        if partition in self._halted_partitions:  # by its table: the consumer still reads it
             self._consumer.incremental_unassign([RawPartition(*partition)])
-            return
         offsets = record_columns.message_offsets(messages)
         if (reread := self._positions.find_reread_offset(partition, offsets)) is not None:
             self._restart_partition(partition, reread)
@@ -281,7 +280,8 @@ class LakeWriter:
         self._drop_partitions(partitions)
         self._positions.forget_partitions(partitions)
         self._halted_partitions |= dict.fromkeys(partitions, error)
-        log.error("%s not read: %s", _format_partitions(partitions), error)
+        if partitions:
+            log.error("%s not read until assigned again: %s", _format_partitions(partitions), error)
 
     def _drop_partitions(self, partitions: set[TopicPartition]) -> None:
         self._buffer.drop_partitions(partitions)
@@ -345,7 +345,7 @@ class LakeWriter:
         try:
             outcome = flight.future.result()
         except CommittedOffsetsLostError as error:
-            self._halt_partitions(set(flight.batch.spans), error)
+            self._halt_partitions(self._positions.select_submitted(flight.batch.spans), error)
             return
         except BaseException as error:  # noqa: BLE001 - raised by every later call
             self._failure = error

@@ -115,6 +115,20 @@ def test_parts_without_an_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyP
         tracemalloc.stop()
 
 
+def test_a_value_that_was_read_leaves_nothing_behind() -> None:
+    """Neither does one that cannot be read: its key alone may have the size of a record."""
+    part = records_of(large_value(2))[-1]
+    assembler = PartAssembler("g")
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            with pytest.raises(InvalidPayloadError):
+                assembler.add_record(changed(part, key=f"{number}" + "x" * 500_000, part=0, parts=1))
+        assert tracemalloc.get_traced_memory()[0] < 3_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_later_write_is_read_from_several_partitions() -> None:
     """A topic of several partitions keeps the order of a key only: the parts of two writes mix."""
     first, second = large_value(1), large_value(2)

@@ -15,7 +15,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer, ConsumerClosedError
 from trimtab.consumer_sdk.consumer import consumer as consumer_module
 from trimtab.consumer_sdk.consumer.client_adapters import to_partition
-from trimtab.consumer_sdk.membership.events import PartitionsAssigned
+from trimtab.consumer_sdk.membership.events import PartitionsAssigned, PartitionsRevoked
 
 T, U = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -46,6 +46,7 @@ class Data:
     def __init__(self) -> None:
         self.reading = {T, U}
         self.fetches: list[Any] = []
+        self.resumed: list[TopicPartition] = []
         self.committed_error: BaseException | None = None
         self.log: list[tuple[str, TopicPartition, int]] = []
         self.log_end = 200
@@ -86,7 +87,9 @@ class Data:
     def pause(self, _partitions: list[RawPartition]) -> None:
         return None
 
-    resume = pause
+    def resume(self, partitions: list[RawPartition]) -> None:
+        self.resumed += map(to_partition, partitions)
+
     close = list_topics
 
 
@@ -201,6 +204,7 @@ def test_partitions_are_read_after_a_failed_assignment(
     with pytest.raises(type(error)):
         consumer.consume(1, timeout=0)
     assert consumer._partitions.owned == data.reading == {T}
+    assert data.resumed == [T]  # librdkafka keeps the pause of an earlier assignment
 
 
 def test_a_subscription_ends_the_assignment_before_it(consumer: Any, data: Data) -> None:
@@ -242,6 +246,26 @@ def test_a_callback_may_subscribe_again(consumer: Any) -> None:
     consumer._member.inbox.append(PartitionsAssigned(frozenset({T}), 1))
     first = consumer._member
     consumer.consume(1, timeout=0)
+    assert consumer._member not in (None, first)
+    assert consumer._member.topics == ["u"]
+
+
+def test_records_are_not_returned_after_a_callback_has_left_the_group(consumer: Any, data: Data) -> None:
+    """They belong to the next member, so leaving must not commit past them."""
+    consumer.subscribe(["t"], on_assign=lambda *_: consumer.unsubscribe())
+    consumer._member.inbox.append(PartitionsAssigned(frozenset({T}), 1))
+    data.fetches = [[Message(7), Message(8)]]
+    assert consumer.consume(2, timeout=0) == []
+    assert ("seek", T, 7) in data.log
+    assert consumer._member is None
+
+
+def test_a_subscription_while_the_group_is_left_follows_it(consumer: Any) -> None:
+    """Else the member that is being stopped would be started again, and forgotten."""
+    consumer.subscribe(["t"], on_revoke=lambda *_: consumer.subscribe(["u"]))
+    first = consumer._member
+    first.inbox.append(PartitionsRevoked(frozenset({T}), threading.Event()))
+    consumer.unsubscribe()
     assert consumer._member not in (None, first)
     assert consumer._member.topics == ["u"]
 

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
-from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, LakeUnavailableError
+from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, LakeUnavailableError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
@@ -135,16 +135,17 @@ class UnavailableLake(Lake):
 
 
 class Record:
-    """A record of a-1."""
+    """A record of topic a."""
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int, partition: int = 1) -> None:
         self._offset = offset
+        self._partition = partition
 
     def topic(self) -> str:
         return "a"
 
     def partition(self) -> int:
-        return 1
+        return self._partition
 
     def offset(self) -> int:
         return self._offset
@@ -412,6 +413,53 @@ def test_a_table_without_its_offsets_is_not_read_until_they_are_restored() -> No
     damaged.clear()
     writer.on_assign(None, [RawPartition("b", 0)])
     writer.close()
+
+
+def test_a_partition_that_came_back_is_not_halted_by_its_earlier_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The batch belongs to an assignment that was lost; the table's offsets were read again since."""
+    lost = threading.Event()
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        assert lost.wait(20)
+        return lose_offsets(batch)
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    consumer = StartConsumer()
+    writer = LakeWriter(consumer, CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 0)])
+    writer.write([Record(10, 0)])
+    writer.on_lost(None, [RawPartition("a", 0)])
+    writer.on_assign(None, [RawPartition("a", 0)])
+    lost.set()
+    writer.close()
+    assert consumer.stopped == []
+
+
+def test_records_before_expired_offsets_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One consume() may return records and the expiry behind them: the log has these no longer."""
+    flushed: list[tuple[int, int]] = []
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        flushed.extend((span.first, span.next) for span in batch.spans.values())
+        return BatchCommitted(batch, ())
+
+    class ExpiringConsumer(EmptyConsumer):
+        def __init__(self) -> None:
+            self.resets = [OffsetReset(TopicPartition("a", 0), 12, 15, 20, None)]
+
+        def pop_offset_resets(self) -> list[OffsetReset]:
+            found, self.resets = self.resets, []
+            return found
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    writer = LakeWriter(ExpiringConsumer(), CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 0)])
+    writer.write([Record(10, 0), Record(11, 0)])
+    with pytest.raises(OffsetsExpiredError):
+        writer.close()
+    assert flushed == [(10, 12)]
 
 
 def test_offsets_lost_before_a_commit_halt_the_batch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
