@@ -228,7 +228,8 @@ def finished(scene: Scene, eventually: Eventually) -> dict[str, Any]:
     ends = {p.partition: int(a.result(30).offset) for p, a in answers.items()}
     tables, table = Iceberg(scene.folder / "lake"), fire.table(scene.topic)
     eventually(lambda: tables.count(table) >= sum(ends.values()), PATIENCE)
-    found = check(scene.topic, scene.traffic.acknowledged, ends, tables.rows(table), ())
+    held = {(partition, offset) for partition, end in ends.items() for offset in range(end)}
+    found = check(scene.topic, scene.traffic.acknowledged, held, tables.rows(table), ())
     near = [abs(pods - needed) <= 1 for _, pods, needed in scene.samples]
     return {
         "lost": found.lost,
