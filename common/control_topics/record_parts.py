@@ -27,6 +27,7 @@ MAX_RECORD_BYTES: Final = 900_000  # Kafka's own limit is 1 MB with key, headers
 MAX_VALUE_BYTES: Final = 64_000_000  # 340,000 partitions of a topic
 MAX_PARTS: Final = 128
 MAX_PENDING_BYTES: Final = 2 * MAX_VALUE_BYTES
+PART_OVERHEAD_BYTES: Final = 1000
 PART_BYTES: Final = (MAX_RECORD_BYTES - 2_000) // 4 * 3  # of compressed data: Base64 makes 4 bytes of 3
 COMPRESSION_LEVEL: Final = 1  # level 6 saves a tenth for four times the time
 _PART_PREFIX: Final = b'{"v":%d,"min_reader_version":%d,' % (PART_VERSION, PART_VERSION)
@@ -45,8 +46,8 @@ class _Part:
 
     @property
     def size(self) -> int:
-        """Characters of all texts: any writer decides which of them is long."""
-        return len(self.key) + len(self.digest) + len(self.data)
+        """Bytes in memory, about: any writer decides which of the texts is long, and how many parts come."""
+        return PART_OVERHEAD_BYTES + len(self.key) + len(self.digest) + len(self.data)
 
 
 def split_value(group: str, key: str, value: bytes) -> Iterator[tuple[str, bytes]]:
@@ -74,8 +75,9 @@ class PartAssembler:
 
     def __init__(self, group: str) -> None:
         self._group = group
-        # by key of the value and number: the newest part, as compaction would leave it
-        self._pending: dict[str, dict[int, _Part]] = {}
+        # by key of the value and number, oldest first: the newest part, as compaction would leave it
+        self._pending: dict[tuple[str, int], _Part] = {}
+        self._pending_bytes = 0  # a sum for each record would take longer with each part
 
     def add_record(self, value: bytes) -> bytes | None:
         """Return a value that is complete with this record, else None. Raises InvalidPayloadError."""
@@ -86,22 +88,25 @@ class PartAssembler:
             return None
         if part.part >= part.parts:
             raise InvalidPayloadError(f"part {part.part} of {part.parts}: {value[:SHOWN_BYTES]!r}")
-        pending = self._pending.setdefault(part.key, {})
-        pending[part.part] = part
-        self._forget_excess()
-        pieces = [p for number in range(part.parts) if (p := pending.get(number)) and _is_same_write(p, part)]
+        self._keep_part(part)
+        found = (self._pending.get((part.key, number)) for number in range(part.parts))
+        pieces = [piece for piece in found if piece is not None and _is_same_write(piece, part)]
         if len(pieces) < part.parts:
             return None
         for piece in pieces:  # only these: of several partitions, a later write's parts may come earlier
-            del pending[piece.part]
-        if not pending:
-            del self._pending[part.key]
+            self._drop_part(piece.key, piece.part)
         return _join(pieces)
 
-    def _forget_excess(self) -> None:
-        # parts that never become a value must not fill the memory
-        while sum(p.size for parts in self._pending.values() for p in parts.values()) > MAX_PENDING_BYTES:
-            del self._pending[next(iter(self._pending))]
+    def _keep_part(self, part: _Part) -> None:
+        self._drop_part(part.key, part.part)
+        self._pending[part.key, part.part] = part
+        self._pending_bytes += part.size
+        while self._pending_bytes > MAX_PENDING_BYTES:  # parts that never become a value
+            self._drop_part(*next(iter(self._pending)))
+
+    def _drop_part(self, key: str, number: int) -> None:
+        part = self._pending.pop((key, number), None)
+        self._pending_bytes -= part.size if part is not None else 0
 
 
 def _is_same_write(one: _Part, other: _Part) -> bool:

@@ -129,6 +129,16 @@ def test_a_value_that_was_read_leaves_nothing_behind() -> None:
         tracemalloc.stop()
 
 
+def test_many_small_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a cost beside its texts; the oldest are forgotten."""
+    monkeypatch.setattr(record_parts, "MAX_PENDING_BYTES", 100_000)
+    part = records_of(large_value(2))[-1]
+    assembler = PartAssembler("g")
+    for number in range(1000):
+        assert assembler.add_record(changed(part, key=f"k{number}", data="")) is None
+    assert len(assembler._pending) < 100
+
+
 def test_a_later_write_is_read_from_several_partitions() -> None:
     """A topic of several partitions keeps the order of a key only: the parts of two writes mix."""
     first, second = large_value(1), large_value(2)
