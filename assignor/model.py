@@ -86,6 +86,8 @@ class PlacementPolicy:
     capacity: float = 2.3e6  # bytes/s, of members without one of their own
     headroom: float = 1.0  # fraction of a capacity to fill, in (0, 1]
     consolidate: bool = False  # a plan is in force: pack members full instead of spreading the load
+    # Groups of topics; partitions of a group's topics with the same number share a consumer.
+    co_partitioned: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
