@@ -8,13 +8,14 @@ and everything else on the plain listener has all.
 import os
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -32,7 +33,17 @@ from faults.proxy import HOST, Network
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.errors import BrokerDataInUseError, EmbeddedBrokerError, PortInUseError
 
+K = TypeVar("K")
+R = TypeVar("R")
 TRIES: Final = 5
+# another fault may have killed or cut off the broker that has the request
+LOST: Final = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}
+# what a repeated request is told if the first one was carried out and its answer was lost
+DONE: Final = {
+    KafkaError.TOPIC_ALREADY_EXISTS,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.INVALID_PARTITIONS,
+}
 PARTITIONS: Final = 6
 USER: Final = "ingest"
 PASSWORD: Final = "a-password"  # noqa: S105 - a test value
@@ -100,18 +111,15 @@ class Broker:
 
     def make(self, topic: str, partitions: int = PARTITIONS) -> None:
         """Create a topic."""
-        for future in self.admin.create_topics([NewTopic(topic, partitions, -1)]).values():
-            future.result(60)
+        self._request(lambda: self.admin.create_topics([NewTopic(topic, partitions, -1)]))
 
     def drop(self, topic: str) -> None:
         """Delete a topic."""
-        for future in self.admin.delete_topics([topic]).values():
-            future.result(60)
+        self._request(lambda: self.admin.delete_topics([topic]))
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic this number of partitions."""
-        for future in self.admin.create_partitions([NewPartitions(topic, partitions)]).values():
-            future.result(60)
+        self._request(lambda: self.admin.create_partitions([NewPartitions(topic, partitions)]))
 
     def take_right(self, number: int, seconds: float, prefix: str) -> None:
         """Take one of the rights on resources of a prefix away, and give it back after some seconds."""
@@ -125,16 +133,15 @@ class Broker:
             operation,
             AclPermissionType.ALLOW,
         )
-        for future in self.admin.delete_acls([same]).values():
-            future.result(60)
+        self._request(lambda: self.admin.delete_acls([same]))
         self._pause.wait(seconds)
         self._grant([(kind, operation)])
 
     def ends(self, topic: str, partitions: int) -> dict[int, int]:
         """Return the end offset of each partition."""
         specs = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
-        futures = self.admin.list_offsets(specs)
-        return {p.partition: int(future.result(60).offset) for p, future in futures.items()}
+        found = self._request(lambda: self.admin.list_offsets(specs))
+        return {p.partition: int(result.offset) for p, result in found.items()}
 
     def read(self, topic: str, partitions: int, isolation: str) -> set[tuple[int, int]]:
         """Return partition and offset of each record that a plain consumer gets."""
@@ -162,8 +169,21 @@ class Broker:
             for kind, operation in rights
             for prefix in ("fire", "trimtab")
         ]
-        for future in self.admin.create_acls(bindings).values():
-            future.result(60)
+        self._request(lambda: self.admin.create_acls(bindings))
+
+    def _request(self, send: Callable[[], Mapping[K, Future[R]]]) -> dict[K, R]:
+        """Return the results of an administrator's request, repeated while the broker is away."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                return {key: future.result(60) for key, future in send().items()}
+            except KafkaException as error:
+                code = error.args[0].code()
+                if attempt > 1 and code in DONE:
+                    break
+                if attempt == TRIES or code not in LOST:
+                    raise
+            self._pause.wait(5.0)
+        return {}
 
     def _start(self, number: int) -> EmbeddedBroker:
         for attempt in range(1, TRIES + 1):
