@@ -50,8 +50,9 @@ class DecisionMetrics:
     recommended_replicas: int | None = None  # by the load alone
     desired_replicas: int | None = None  # after tolerance, limits and windows
     max_fill: float | None = None  # required rate / capacity of the fullest consumer
-    r_score: float = 0.0  # expected, as are the moves
+    r_score: float = 0.0  # of the placement that the decision publishes, as are the moves
     moves: int = 0
+    planned_fill: float | None = None  # of its fullest consumer; None if it publishes no placement
     cross_rack_rate: float | None = None  # part of `required_rate`; None if no consumer reports its rack
     partitions_without_local_replica: int | None = None  # none in any consumer's rack
     racks_without_consumer: int | None = None  # racks that have replicas only

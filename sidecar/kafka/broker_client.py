@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
+from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, SubscriptionDecoder
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import InvalidPayloadError
@@ -337,8 +338,16 @@ def _get_error_code(error: KafkaException) -> int | None:
 
 
 def _parse_member(member: Any, decoder: SubscriptionDecoder) -> ObservedMember:
-    owned = _parse_owned(member.assignment, decoder)
-    return ObservedMember(member.id, member.client_id, owned, _parse_member_rack(member.metadata, decoder))
+    subscription, user_data = _parse_subscription(member.metadata, decoder)
+    return ObservedMember(
+        id=member.id,
+        instance=member.client_id,
+        owned_partitions=_parse_owned(member.assignment, decoder),
+        # in the subscription since KIP-881, else in our user data
+        rack=subscription.rack or user_data.rack or None,
+        capacity=user_data.capacity,
+        topics=frozenset(subscription.topics) or None,
+    )
 
 
 def _parse_owned(assignment: bytes | None, decoder: SubscriptionDecoder) -> frozenset[TopicPartition]:
@@ -348,10 +357,12 @@ def _parse_owned(assignment: bytes | None, decoder: SubscriptionDecoder) -> froz
         return frozenset()  # the group is rebalancing, or its leader uses another protocol
 
 
-def _parse_member_rack(metadata: bytes | None, decoder: SubscriptionDecoder) -> str | None:
-    try:
+def _parse_subscription(
+    metadata: bytes | None, decoder: SubscriptionDecoder
+) -> tuple[MemberSubscription, MemberUserData]:
+    """Return what a member has sent; nothing before it has joined, or of another protocol."""
+    subscription = MemberSubscription()
+    with suppress(InvalidPayloadError):
         subscription = decoder.decode(metadata or b"")
-        # in the subscription since KIP-881, else in our user data
-        return subscription.rack or MemberUserData.decode(subscription.user_data).rack or None
-    except InvalidPayloadError:
-        return None  # the member has not joined yet, or uses another assignor
+        return subscription, MemberUserData.decode(subscription.user_data)
+    return subscription, MemberUserData()  # another assignor's user data is not ours

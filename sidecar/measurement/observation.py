@@ -33,6 +33,8 @@ class ObservedMember:
     instance: str  # client id, which survives restarts
     owned_partitions: frozenset[TopicPartition] = frozenset()
     rack: str | None = None
+    capacity: float | None = None  # bytes/s, as the member itself states it
+    topics: frozenset[str] | None = None  # of its subscription; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

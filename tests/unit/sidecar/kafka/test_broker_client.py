@@ -1,15 +1,19 @@
 """Committed offsets from a coordinator that responds in part."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
+from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.sidecar.kafka import broker_client
-from trimtab.sidecar.kafka.broker_client import BrokerClient
+from trimtab.sidecar.kafka.broker_client import BrokerClient, _parse_member
 
 NEVER = -1001
 P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -70,3 +74,23 @@ def test_error_of_one_partition_makes_the_commits_unknown(
     assert (commits.is_known, commits.offsets) == (False, {})
     assert commits.errors == (f"committed offsets: {KafkaError(code).str()}",)
     assert (clock.now - began >= 3.0) is waits
+
+
+@pytest.mark.parametrize(
+    ("user_data", "capacity"),
+    [(MemberUserData(capacity=20.0).encode(), 20.0), (b"another's", None), (b'{"v":1,"capacity":-1}', None)],
+)
+def test_a_members_capacity_and_topics_are_read(user_data: bytes, capacity: float | None) -> None:
+    """Members differ in both; foreign user data hides no subscription."""
+    sent = ConsumerProtocolSubscription(
+        version=3, topics=["u", "t"], user_data=user_data, owned_partitions=[], generation_id=-1, rack_id=None
+    )
+    member = SimpleNamespace(id="m", client_id="w", assignment=None, metadata=bytes(sent.encode()))
+    parsed = _parse_member(member, SubscriptionDecoder())
+    assert (parsed.capacity, parsed.topics) == (capacity, {"t", "u"})
+
+
+def test_a_member_that_has_yet_to_join_has_unknown_topics() -> None:
+    """The broker describes it without metadata while the group rebalances."""
+    member = SimpleNamespace(id="m", client_id="w", assignment=None, metadata=b"")
+    assert _parse_member(member, SubscriptionDecoder()).topics is None

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from trimtab.sidecar.diagnostics.doctor.rack_checks import check_racks, check_re
 from trimtab.sidecar.diagnostics.explanation import build_explanation, explain_placement
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot, build_group_status
 from trimtab.sidecar.diagnostics.what_if import GroupBaseline, evaluate_heuristics
-from trimtab.sidecar.kafka.broker_client import _parse_member_rack
+from trimtab.sidecar.kafka.broker_client import _parse_member
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import (
     GroupState,
@@ -152,7 +153,8 @@ def subscription(user_data: bytes, rack: str | None) -> bytes:
 )
 def test_a_members_rack_is_read(metadata: bytes | None, rack: str | None) -> None:
     """It comes from the subscription (KIP-881) or our user data; undecodable data gives none."""
-    assert _parse_member_rack(metadata, SubscriptionDecoder()) == rack
+    member = SimpleNamespace(id="m", client_id="w", assignment=None, metadata=metadata)
+    assert _parse_member(member, SubscriptionDecoder()).rack == rack
 
 
 def test_top_shows_cross_rack_traffic() -> None:
