@@ -21,14 +21,18 @@ from trimtab.assignor.model import (
     TopicPartition,
 )
 from trimtab.assignor.move_reasons import DecidedMoves, list_plan_notes
-from trimtab.assignor.open_mode import pack_open_mode
+from trimtab.assignor.open_mode import close_problem, pack_open_mode
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.problem import IndexedGroup, build_problem, index_group
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 
 
-def place_partitions(group: ConsumerGroup, load: Load, policy: PlacementPolicy) -> PlacementPlan:
+def place_partitions(
+    group: ConsumerGroup, load: Load, policy: PlacementPolicy, added: int = 0
+) -> PlacementPlan:
     """Assign every subscribed partition to one of the members (closed mode).
+
+    The `added` members "+1", "+2" and so on have the policy's capacity and subscribe to all topics.
 
     With `policy.consolidate` the heuristic packs the members as full as the headroom allows.
     Without it, if no write rate is known, or if a partition fits no member, the load is spread
@@ -36,7 +40,7 @@ def place_partitions(group: ConsumerGroup, load: Load, policy: PlacementPolicy) 
 
     Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
     """
-    return _build_plan(decide_placement(index_group(group), load, policy))
+    return _build_plan(decide_placement(index_group(group), load, policy, added=added))
 
 
 def size_group(group: ConsumerGroup, load: Load, policy: PlacementPolicy) -> PlacementPlan:
@@ -59,19 +63,23 @@ def decide_placement(
     load: Load,
     policy: PlacementPolicy,
     load_replica_racks: Callable[[PartitionIndex], ReplicaRacks] | None = None,
+    *,
+    added: int = 0,
 ) -> PlacementDecision:
     """Place an indexed group by the rules of `place_partitions`, with the same errors."""
     entry = get_heuristic(policy.heuristic)
     if entry.weighs_racks and load_replica_racks is not None:
         # Only now: a rebalance has no racks at hand, and converting them takes time.
         group = replace(group, replica_racks=load_replica_racks(group.partition_index))
-    indexed = build_problem(group, load, policy, weigh_racks=entry.weighs_racks)
+    indexed = build_problem(group, load, policy, open_mode=added > 0, weigh_racks=entry.weighs_racks)
+    problem = close_problem(indexed.problem, np.arange(len(indexed.eligible), dtype=np.int32), added)
     # Consolidating by unknown write rates would fill members by count and overload them.
     if not entry.packs_by_capacity or (policy.consolidate and indexed.measured.any()):
-        bins = run_heuristic(entry, indexed.problem)
+        bins = run_heuristic(entry, problem)
         if (bins != UNASSIGNED).all():
-            return evaluate_placement(indexed, policy, bins)
-    return evaluate_placement(indexed, policy, spread_load(entry, indexed.problem), is_spread=True)
+            return evaluate_placement(indexed, policy, bins, added=added)
+    bins = spread_load(entry, problem)
+    return evaluate_placement(indexed, policy, bins, is_spread=True, added=added)
 
 
 def _build_plan(decision: PlacementDecision) -> PlacementPlan:

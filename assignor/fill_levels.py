@@ -73,26 +73,38 @@ class PlacementDecision:
 
 
 def evaluate_placement(
-    indexed: IndexedProblem, policy: PlacementPolicy, bins: IntArray, *, is_spread: bool = False
+    indexed: IndexedProblem,
+    policy: PlacementPolicy,
+    bins: IntArray,
+    *,
+    is_spread: bool = False,
+    added: int | None = None,
 ) -> PlacementDecision:
-    """Return the decision of these bins."""
+    """Return the decision of these bins; without a number of `added` members, those that got something."""
     members = indexed.members
-    added, position = np.unique(bins[bins >= len(members)], return_inverse=True)
-    bins = bins.copy()
-    bins[bins >= len(members)] = len(members) + position  # a heuristic may leave gaps
+    if added is None:
+        bins, added = _close_gaps(bins, len(members))
     own = [member_capacity(m, policy) for m in members]
-    capacity = np.array([*own, *([policy.capacity] * len(added))], dtype=np.float64)
+    capacity = np.array([*own, *([policy.capacity] * added)], dtype=np.float64)
     weight = indexed.problem.weight
     return PlacementDecision(
         indexed=indexed,
         policy=policy,
         bins=bins,
-        names=(*(m.id for m in members), *(f"+{n + 1}" for n in range(len(added)))),
+        names=(*(m.id for m in members), *(f"+{n + 1}" for n in range(added))),
         capacity=capacity,
         before=_compute_fill_levels(indexed.problem.owner, weight, capacity),
         after=_compute_fill_levels(bins, weight, capacity),
         is_spread=is_spread,
     )
+
+
+def _close_gaps(bins: IntArray, members: int) -> tuple[IntArray, int]:
+    """Return the bins with the added members that have partitions numbered in a row, and their number."""
+    numbers, position = np.unique(bins[bins >= members], return_inverse=True)
+    bins = bins.copy()
+    bins[bins >= members] = members + position
+    return bins, len(numbers)
 
 
 def _compute_fill_levels(bins: IntArray, weight: FloatArray, capacity: FloatArray) -> FillLevels:

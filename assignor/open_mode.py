@@ -21,7 +21,7 @@ def pack_open_mode(entry: Heuristic, problem: PackingProblem) -> IntArray:
     kept, added = _select_members(problem)
     members = len(problem.capacity)
     number = np.append(kept, np.arange(members, members + added)).astype(np.int32)
-    bins = run_heuristic(entry, _build_closed_problem(problem, kept, added))
+    bins = run_heuristic(entry, close_problem(problem, kept, added))
     return number[bins]
 
 
@@ -51,7 +51,8 @@ def _select_members(problem: PackingProblem) -> tuple[IntArray, int]:
     return np.array(sorted(kept), dtype=np.int32), added
 
 
-def _build_closed_problem(problem: PackingProblem, kept: IntArray, added: int) -> PackingProblem:
+def close_problem(problem: PackingProblem, kept: IntArray, added: int) -> PackingProblem:
+    """Return the closed problem of these members of an open one, in their order, and of added members."""
     # UNASSIGNED (-1) picks the last entry.
     renumber = np.full(len(problem.capacity) + 1, UNASSIGNED, dtype=np.int32)
     renumber[kept] = np.arange(len(kept), dtype=np.int32)
