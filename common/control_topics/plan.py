@@ -1,7 +1,7 @@
 """Scaling plan of a group, as published to the plan topic."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Self
 
 from trimtab.common.control_topics import versioned_json
@@ -13,6 +13,7 @@ from trimtab.common.control_topics.number_ranges import (
     PositiveFigure,
     Timestamp,
 )
+from trimtab.common.control_topics.plan_target import PlanTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class GroupPlan:
     reasons: tuple[str, ...] = ()
     capacities: Mapping[str, PositiveFigure] = field(default_factory=dict[str, float])  # by instance, learned
     batch_max_age_s: Figure | None = None  # limit for a sink; None keeps the sink's own setting
+    target: PlanTarget | None = field(default=None, repr=False)  # None: the leader decides
+    # groups of topics whose partitions of one number share a consumer
+    co_partitioned: tuple[tuple[str, ...], ...] = ()
 
     @property
     def key(self) -> str:
@@ -38,12 +42,10 @@ class GroupPlan:
 
     def encode(self) -> bytes:
         """Return the record value; equal values give equal bytes."""
-        body = asdict(self)
-        # an unset option is left out, as in plans of versions that lack it
-        if not self.capacities:
-            del body["capacities"]
-        if self.batch_max_age_s is None:
-            del body["batch_max_age_s"]
+        body = {name: getattr(self, name) for name in self.__slots__}
+        for option in ("capacities", "batch_max_age_s", "target", "co_partitioned"):
+            if body[option] in (None, {}, ()):  # left out, as in plans of versions that lack it
+                del body[option]
         return versioned_json.encode_control_value(body)
 
     @classmethod

@@ -36,10 +36,10 @@ class _Header:
 
 
 def encode_control_value(body: Mapping[str, Any]) -> bytes:
-    """Return the record value of `body`; equal bodies give equal bytes."""
+    """Return the record value of `body`, dataclasses as objects; equal bodies give equal bytes."""
     # an added optional field keeps the version; a change that old readers would misread raises it
     versioned = {"v": CONTROL_VALUE_VERSION, **body}
-    return json.dumps(versioned, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(versioned, sort_keys=True, separators=(",", ":"), default=list_fields).encode()
 
 
 def list_fields(value: Any) -> dict[str, Any]:
