@@ -10,6 +10,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 if TYPE_CHECKING:  # it needs an extra
     from trimtab.sidecar.reporting.optimality_certifier import TimedCertificate
@@ -36,6 +37,7 @@ class IterationReport:
     scale_up_suspended: bool = False
     is_leader: bool = True
     certificate: "TimedCertificate | None" = None  # of an earlier iteration: it is computed in a thread
+    plan_outcome: PlanOutcome | None = None  # None without a target, and until the group was stable
 
 
 class Reporter(Protocol):
