@@ -1,20 +1,38 @@
 """What became of a plan's target: owners compared with it once the group is stable. Pure.
 
 1. A plan is known by its epoch and its target's revision. A plan without a target has no outcome.
-2. The group is compared only while it is stable; in between the last outcome stands.
-3. The plan is settled once every partition has an owner, no consumer has yet to join, and the owners
-   are those of the target or have changed since the plan. Moves, R-score and fill are those of that
+2. Owners are compared only while the group is stable; in between the last outcome stands.
+3. A plan is settled once every partition has an owner, no consumer has yet to join, and the owners are
+   those of the target or have changed since the decision. Moves, R-score and fill stay those of that
    moment; later differences only count as off plan.
-4. Moves and R-score are the changes of owner since the observation the plan was decided on, with the
-   loads of then: they equal the planned ones if and only if the plan was carried out.
+4. Moves and R-score are changes of owner since the observation that the plan was decided on, with the
+   loads of then: those of a plan that is carried out are the planned ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
+
+from trimtab.assignor.model import (
+    UNASSIGNED,
+    ConsumerGroup,
+    FloatArray,
+    IntArray,
+    Load,
+    Member,
+    PlacementPolicy,
+    TopicPartition,
+)
+from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.problem import IndexedGroup, build_problem, index_group
+from trimtab.assignor.rebalance.plan_target import TargetMatch, match_consumers, name_members
 from trimtab.common.control_topics.number_ranges import Count
-from trimtab.sidecar.measurement.observation import Observation
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.measurement.observation import GroupState, Observation
 
 MAX_LISTED_ELSEWHERE: Final = 20  # partitions listed one by one in an outcome; the others are only counted
 
@@ -27,22 +45,45 @@ class PartitionElsewhere:
     partition: int
     planned: str  # consumer, or "+1" for a place that no consumer has taken
     owner: str | None
-    reason: str  # empty if the planned consumer is there
+    reason: str = ""  # empty if the planned consumer is there
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
-    """The target of a plan as it is carried out."""
+    """How far the target of a plan is carried out."""
 
     epoch: Count
     revision: Count
-    moves: int | None  # None, as the R-score: the plan was published before this sidecar started
+    moves: int | None  # None, as the R-score: the plan was decided before this sidecar started
     r_score: float | None
     max_fill: float | None  # required rate / capacity of the fullest consumer
     off_plan: int  # partitions elsewhere
-    is_settled: bool = False
+    is_settled: bool
     elsewhere: tuple[PartitionElsewhere, ...] = ()  # the first `MAX_LISTED_ELSEWHERE`
-    consumer_by_place: Mapping[str, str] = field(default_factory=dict[str, str])  # "+1": "worker-3"
+    consumer_by_place: Mapping[str, str] = field(default_factory=dict[str, str])  # {"+1": "worker-3"}
+
+    def format_line(self) -> str:
+        """Return the outcome as one log line."""
+        cost = "" if self.moves is None else f"{self.moves} moves, R {self.r_score or 0.0:.2f}, "
+        fill = "?" if self.max_fill is None else f"{self.max_fill:.0%}"
+        done = "carried out" if self.is_settled else "is being carried out"
+        return f"plan {self.epoch} {done}: {cost}fullest {fill}; {self.describe_difference()}"
+
+    def describe_difference(self) -> str:
+        """Return "as planned" or "2 partitions elsewhere (worker-2 left)"."""
+        if not self.off_plan:
+            return "as planned"
+        reasons = sorted({one.reason for one in self.elsewhere} - {""})
+        why = f" ({', '.join(reasons)})" if reasons else ""
+        return f"{self.off_plan} partition{'' if self.off_plan == 1 else 's'} elsewhere{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionBasis:
+    """What a plan was decided on: the last known owners, by instance, and the loads."""
+
+    owners: Mapping[TopicPartition, str]
+    write_rates: Mapping[TopicPartition, PartitionLoad]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +92,177 @@ class PlanTracker:
 
     outcome: PlanOutcome | None = None
     last: Observation | None = None
-    before: Observation | None = None  # the last one without the plan; None: it is older than this sidecar
+    last_owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+    basis: DecisionBasis | None = None  # of the plan in force; None: it is older than this sidecar
 
-    def track_outcome(self, seen: Observation) -> "PlanTracker":
-        """Return the tracker with the outcome as of an observation."""
-        return replace(self, last=seen)
+    def track_outcome(self, seen: Observation, last_owners: Mapping[TopicPartition, str]) -> "PlanTracker":
+        """Return the tracker with the outcome as of an observation.
+
+        `last_owners` are those of the memory of the decision on this observation.
+        """
+        last, basis, outcome = self.last, self.basis, self.outcome
+        if last is None or _get_key(last.plan) != _get_key(seen.plan):
+            basis = None if last is None else DecisionBasis(self.last_owners, last.write_rates)
+            outcome = None
+        # a comparison of 100,000 partitions takes a while
+        is_old = last is not None and outcome is not None and outcome.is_settled and _is_unchanged(last, seen)
+        if not is_old and seen.group.state is GroupState.STABLE:
+            outcome = _update_outcome(outcome, basis, seen)
+        return PlanTracker(outcome, seen, last_owners, basis)
+
+
+def _get_key(plan: GroupPlan | None) -> tuple[int, int] | None:
+    return None if plan is None or plan.target is None else (plan.epoch, plan.target.revision)
+
+
+def _is_unchanged(last: Observation, seen: Observation) -> bool:
+    return (last.group, _list_running(last)) == (seen.group, _list_running(seen))
+
+
+def _list_running(seen: Observation) -> frozenset[str]:
+    return frozenset(replica.name for replica in seen.replicas or () if replica.alive)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Comparison:
+    """A target of C consumers beside the owners of P partitions, numbered as the leader numbers them."""
+
+    plan: GroupPlan
+    target: PlanTarget
+    group: IndexedGroup
+    match: TargetMatch
+    running: frozenset[str]  # replicas, joined or not
+
+    @property
+    def elsewhere(self) -> IntArray:
+        """Partitions that another consumer than the planned one owns."""
+        planned = self.match.resolve_target()
+        differs = (planned == UNASSIGNED) | (planned != self.group.owner)
+        return np.flatnonzero(differs & (self.match.consumer != UNASSIGNED)).astype(np.int32)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the consumers, those of places "+1", "+2" and so on (C,)."""
+        return (*self.target.consumers, *(f"+{n + 1}" for n in range(self.target.places)))
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Consumers that have yet to join."""
+        absent = np.flatnonzero(self.match.member == UNASSIGNED).tolist()
+        named = len(self.target.consumers)
+        return frozenset(c for c in absent if c >= named or self.target.consumers[c] in self.running)
+
+    def explain_absence(self, consumer: int) -> str:
+        """Return why a consumer does not have its partitions; empty if it is there."""
+        if self.match.member[consumer] != UNASSIGNED:
+            return ""
+        name = self.names[consumer]
+        if name in self.plan.draining:
+            return f"{name} drains"
+        return f"{name} has yet to join" if consumer in self.awaited else f"{name} left"
+
+    def display_consumer(self, consumer: int) -> str:
+        """Return the instance of the member that stands for a consumer, else the consumer's name."""
+        member = int(self.match.member[consumer])
+        return self.names[consumer] if member == UNASSIGNED else self.group.members[member].instance
+
+
+def _compare_target(seen: Observation, plan: GroupPlan, target: PlanTarget) -> _Comparison:
+    topics = frozenset(p.topic for p in seen.write_rates)
+    observed = seen.group.members
+    names = name_members([m.id for m in observed], [m.instance for m in observed])
+    members = tuple(
+        Member(
+            id=m.id,
+            topics=topics if m.topics is None else m.topics,
+            capacity=plan.capacities.get(name) if m.capacity is None else m.capacity,
+            instance=name,
+            draining=name in plan.draining,
+        )
+        for name, m in zip(names, observed, strict=True)
+    )
+    owners = {p: m.id for m in observed for p in m.owned_partitions}
+    group = index_group(ConsumerGroup(members, tuple(seen.write_rates), owners))
+    return _Comparison(plan, target, group, match_consumers(target, group), _list_running(seen))
+
+
+def _update_outcome(
+    previous: PlanOutcome | None, basis: DecisionBasis | None, seen: Observation
+) -> PlanOutcome | None:
+    if seen.plan is None or seen.plan.target is None:
+        return None
+    new = _compute_outcome(basis, seen, _compare_target(seen, seen.plan, seen.plan.target))
+    if previous is None or not previous.is_settled:
+        return new
+    figures = {"moves": previous.moves, "r_score": previous.r_score, "max_fill": previous.max_fill}
+    return replace(new, is_settled=True, **figures)
+
+
+def _compute_outcome(basis: DecisionBasis | None, seen: Observation, compared: _Comparison) -> PlanOutcome:
+    plan, group, match = compared.plan, compared.group, compared.match
+    elsewhere = compared.elsewhere
+    moves, r_score = (None, None) if basis is None else _sum_moves(basis, group, plan)
+    is_owned = UNASSIGNED not in group.owner
+    is_awaited = not compared.awaited.isdisjoint(match.consumer[elsewhere].tolist())
+    is_begun = moves != 0 or not elsewhere.size
+    return PlanOutcome(
+        epoch=plan.epoch,
+        revision=compared.target.revision,
+        moves=moves,
+        r_score=r_score,
+        max_fill=_compute_max_fill(seen, group, plan),
+        off_plan=len(elsewhere),
+        is_settled=is_owned and is_begun and not is_awaited,
+        elsewhere=tuple(_list_elsewhere(compared, elsewhere[:MAX_LISTED_ELSEWHERE])),
+        consumer_by_place=_map_places(compared),
+    )
+
+
+def _list_elsewhere(compared: _Comparison, items: IntArray) -> Iterator[PartitionElsewhere]:
+    group = compared.group
+    for item, owner in zip(items.tolist(), group.owner[items].tolist(), strict=True):
+        consumer = int(compared.match.consumer[item])
+        yield PartitionElsewhere(
+            *group.partition_index.partition_at(item),
+            planned=compared.display_consumer(consumer),
+            owner=None if owner == UNASSIGNED else group.members[owner].instance,
+            reason=compared.explain_absence(consumer),
+        )
+
+
+def _map_places(compared: _Comparison) -> dict[str, str]:
+    first = len(compared.target.consumers)
+    taken = np.flatnonzero(compared.match.member[first:] != UNASSIGNED).tolist()
+    return {compared.names[first + n]: compared.display_consumer(first + n) for n in taken}
+
+
+def _sum_moves(basis: DecisionBasis, group: IndexedGroup, plan: GroupPlan) -> tuple[int, float]:
+    """Return the number and the R-score of the changes of owner, as `PlacementDecision` counts them."""
+    owners = zip(group.partition_index.list_partitions(), group.owner.tolist(), strict=True)
+    now = {p: group.members[owner].instance for p, owner in owners if owner != UNASSIGNED}
+    moved = [p for p in basis.write_rates if p in now and now[p] != basis.owners.get(p)]
+    index = PartitionIndex.from_partitions(basis.write_rates)
+    weights = _weigh_partitions(index, basis.write_rates, plan)
+    weight = dict(zip(index.list_partitions(), weights.tolist(), strict=True))
+    # a partition that nobody had read interrupts no reading
+    return len(moved), sum((weight[p] for p in moved if p in basis.owners), 0.0) / plan.capacity
+
+
+def _compute_max_fill(seen: Observation, group: IndexedGroup, plan: GroupPlan) -> float | None:
+    if not group.members or all(load.weight is None for load in seen.write_rates.values()):
+        return None
+    weight = _weigh_partitions(group.partition_index, seen.write_rates, plan)
+    owned = group.owner != UNASSIGNED
+    load = np.bincount(group.owner[owned], weight[owned], minlength=len(group.members))
+    capacity = [plan.capacity if m.capacity is None else m.capacity for m in group.members]
+    return float((load / capacity).max())
+
+
+def _weigh_partitions(
+    index: PartitionIndex, write_rates: Mapping[TopicPartition, PartitionLoad], plan: GroupPlan
+) -> FloatArray:
+    """Return each partition's load in bytes/s (P,), estimated where it is unknown, as for a placement."""
+    group = IndexedGroup((), index, np.full(len(index), UNASSIGNED, dtype=np.int32))
+    policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom)
+    load = Load({p: s.weight for p, s in write_rates.items()})
+    return build_problem(group, load, policy, open_mode=True).problem.weight
