@@ -5,17 +5,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from secured import Secured, secured
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.queues import MessageQueue
 from trimtab.consumer_sdk.queues import open_queue as open_queue_of_kind
@@ -63,13 +66,21 @@ class Log:
 class Worker:
     """A consumer that polls in a thread until it is stopped."""
 
-    def __init__(self, name: str, topics: list[str], config: dict[str, Any], log: Log) -> None:
+    def __init__(
+        self,
+        name: str,
+        topics: list[str],
+        config: dict[str, Any],
+        log: Log,
+        client: Callable[[dict[str, Any]], Any] = Consumer,
+    ) -> None:
         self.name = name
+        self.revocation_s = 0.0  # time that each later revocation takes
         self.log = log
         self.owned: set[TopicPartition] = set()
         self.assigns = 0
         self.error: Exception | None = None
-        self.consumer = Consumer({**config, "trimtab.instance": name})
+        self.consumer = client({**config, "trimtab.instance": name})
         self._topics = topics
         self._stop = Event()
         self._thread = Thread(target=self._run, name=name)
@@ -101,6 +112,7 @@ class Worker:
             self.log.tenures.append(Tenure(partition, self.name, monotonic()))
 
     def _revoked(self, _: Any, partitions: list[Any]) -> None:
+        Event().wait(self.revocation_s)
         for p in partitions:
             partition = TopicPartition(p.topic, p.partition)
             self.owned.discard(partition)
@@ -144,9 +156,9 @@ def start(config: dict[str, Any], log: Log) -> Iterator[Start]:
     """Start workers by name; after the test, stops all and asserts that none has failed."""
     workers: list[Worker] = []
 
-    def start(name: str, topics: list[str], **settings: Any) -> Worker:
+    def start(name: str, topics: list[str], *, client: Any = Consumer, **settings: Any) -> Worker:
         extra = {NAMES.get(key, key.replace("_", ".")): value for key, value in settings.items()}
-        workers.append(Worker(name, topics, {**config, **extra}, log))
+        workers.append(Worker(name, topics, {**config, **extra}, log, client))
         return workers[-1]
 
     yield start
@@ -250,3 +262,40 @@ def read_records(bootstrap: str) -> Callable[[str], list[Message]]:
         return messages
 
     return read
+
+
+class Control:
+    """Writes to its own control topics."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self.group = group
+        self.topics = {"trimtab.plan.topic": f"{group}.plan", "trimtab.write.rate.topic": f"{group}.speed"}
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        new = [NewTopic(t, 1, 1, config={"cleanup.policy": "compact"}) for t in self.topics.values()]
+        for future in admin.create_topics(new).values():
+            future.result()
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+
+    def plan(self, epoch: int, **fields: Any) -> None:
+        settings = {"replicas": 1, "heuristic": "mbf", "capacity": 1000.0, **fields}
+        plan = GroupPlan(self.group, epoch, time(), reasons=("a test",), **settings)
+        self._write(self.topics["trimtab.plan.topic"], plan.key, plan.encode())
+
+    def publish_rates(self, topic: str, *rates: float) -> None:
+        partitions = {n: PartitionLoad(bytes_per_s=rate) for n, rate in enumerate(rates)}
+        value = TopicWriteRates(self.group, topic, time(), 30.0, "test", partitions)
+        self._write(self.topics["trimtab.write.rate.topic"], value.key, value.encode())
+
+    def garbage(self) -> None:
+        for topic in self.topics.values():
+            self._write(topic, "?", b"\xff{")
+
+    def _write(self, topic: str, key: str, value: bytes) -> None:
+        self._producer.produce(topic, value, key)
+        self._producer.flush()
+
+
+@pytest.fixture
+def control(bootstrap: str, group: str) -> Control:
+    """Control topics for one group."""
+    return Control(bootstrap, group)

@@ -1,8 +1,10 @@
 """A consumer process, for tests that kill or freeze it; logs each record that it returns.
 
-reader.py BOOTSTRAP GROUP TOPIC NAME FILE - writes a line per record: partition, offset, monotonic seconds.
+reader.py BOOTSTRAP GROUP TOPIC NAME FILE [SETTINGS] - writes a line per record: partition, offset,
+monotonic seconds. SETTINGS are more settings, as JSON.
 """
 
+import json
 import sys
 from pathlib import Path
 from time import monotonic
@@ -10,7 +12,7 @@ from time import monotonic
 from trimtab.consumer_sdk import Consumer
 
 
-def main(bootstrap: str, group: str, topic: str, name: str, file: str) -> None:
+def main(bootstrap: str, group: str, topic: str, name: str, file: str, settings: str = "{}") -> None:
     config = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -19,6 +21,7 @@ def main(bootstrap: str, group: str, topic: str, name: str, file: str) -> None:
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": 100,
         "auto.commit.interval.ms": 200,
+        **json.loads(settings),
     }
     with Path(file).open("a", buffering=1) as log, Consumer(config) as consumer:
         consumer.subscribe([topic])

@@ -2,15 +2,10 @@
 
 from collections.abc import Callable
 from threading import Event
-from time import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.consumer_sdk.membership import coordinator
 
 pytestmark = pytest.mark.broker
@@ -18,51 +13,14 @@ pytestmark = pytest.mark.broker
 Eventually = Callable[..., None]
 
 
-class Control:
-    """Writes to its own control topics."""
-
-    def __init__(self, bootstrap: str, group: str) -> None:
-        self.group = group
-        self.topics = {"trimtab.plan.topic": f"{group}.plan", "trimtab.write.rate.topic": f"{group}.speed"}
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        new = [NewTopic(t, 1, 1, config={"cleanup.policy": "compact"}) for t in self.topics.values()]
-        for future in admin.create_topics(new).values():
-            future.result()
-        self._producer = Producer({"bootstrap.servers": bootstrap})
-
-    def plan(self, epoch: int, **fields: Any) -> None:
-        settings = {"replicas": 1, "heuristic": "mbf", "capacity": 1000.0, **fields}
-        plan = GroupPlan(self.group, epoch, time(), reasons=("a test",), **settings)
-        self._write(self.topics["trimtab.plan.topic"], plan.key, plan.encode())
-
-    def publish_rates(self, topic: str, *rates: float) -> None:
-        partitions = {n: PartitionLoad(bytes_per_s=rate) for n, rate in enumerate(rates)}
-        value = TopicWriteRates(self.group, topic, time(), 30.0, "test", partitions)
-        self._write(self.topics["trimtab.write.rate.topic"], value.key, value.encode())
-
-    def garbage(self) -> None:
-        for topic in self.topics.values():
-            self._write(topic, "?", b"\xff{")
-
-    def _write(self, topic: str, key: str, value: bytes) -> None:
-        self._producer.produce(topic, value, key)
-        self._producer.flush()
-
-
 @pytest.fixture
-def control(bootstrap: str, group: str) -> Control:
-    """Control topics for one group."""
-    return Control(bootstrap, group)
-
-
-@pytest.fixture
-def config(config: dict[str, Any], control: Control) -> dict[str, Any]:
+def config(config: dict[str, Any], control: Any) -> dict[str, Any]:
     """Configure the consumers with these control topics."""
     return {**config, **control.topics}
 
 
 @pytest.fixture
-def pair(topic: Any, start: Any, control: Control, eventually: Eventually) -> tuple[Any, Any]:
+def pair(topic: Any, start: Any, control: Any, eventually: Eventually) -> tuple[Any, Any]:
     """Return two consumers with two of four equal partitions each."""
     name = topic(partitions=4)
     control.publish_rates(name, 100.0, 100.0, 100.0, 100.0)
@@ -76,7 +34,7 @@ def load(worker: Any, rates: tuple[float, ...]) -> float:
 
 
 def test_load_is_balanced_instead_of_count(
-    topic: Any, start: Any, control: Control, eventually: Eventually
+    topic: Any, start: Any, control: Any, eventually: Eventually
 ) -> None:
     """One heavy partition weighs as much as three light ones."""
     name = topic(partitions=4)
@@ -89,7 +47,7 @@ def test_load_is_balanced_instead_of_count(
 
 
 def test_a_new_epoch_makes_the_leader_rebalance(
-    pair: tuple[Any, Any], control: Control, eventually: Eventually
+    pair: tuple[Any, Any], control: Any, eventually: Eventually
 ) -> None:
     """A plan consolidates partitions onto one consumer, and the next plan spreads them again."""
     one, two = pair
@@ -100,7 +58,7 @@ def test_a_new_epoch_makes_the_leader_rebalance(
 
 
 def test_a_plan_for_more_members_waits_for_them(
-    pair: tuple[Any, Any], control: Control, eventually: Eventually
+    pair: tuple[Any, Any], control: Any, eventually: Eventually
 ) -> None:
     """The group does not follow a plan for more members until the same epoch needs only the present ones."""
     one, two = pair
@@ -114,7 +72,7 @@ def test_a_plan_for_more_members_waits_for_them(
 
 
 def test_the_maximum_batch_age_changes_without_a_rebalance(
-    topic: Any, start: Any, control: Control, eventually: Eventually
+    topic: Any, start: Any, control: Any, eventually: Eventually
 ) -> None:
     """A plan of the same epoch with another batch age reaches each sink and moves nothing."""
     name = topic(partitions=1)
@@ -131,7 +89,7 @@ def test_the_maximum_batch_age_changes_without_a_rebalance(
 
 
 def test_a_static_leader_that_returned_acts_on_the_next_plan(
-    topic: Any, start: Any, control: Control, eventually: Eventually
+    topic: Any, start: Any, control: Any, eventually: Eventually
 ) -> None:
     """A restarted static leader, which does not learn its role (KIP-814), follows the next plan."""
     name = topic(partitions=4)
@@ -152,7 +110,7 @@ def test_a_static_leader_that_returned_acts_on_the_next_plan(
 
 
 def test_the_plan_drains_by_instance_name(
-    topic: Any, start: Any, feed: Any, log: Any, control: Control, eventually: Eventually
+    topic: Any, start: Any, feed: Any, log: Any, control: Any, eventually: Eventually
 ) -> None:
     """A member that the plan drains loses its partitions, without lost or repeated records."""
     name = topic(partitions=4)
