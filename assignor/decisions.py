@@ -3,7 +3,7 @@
 Both are pure and deterministic: equal input gives equal bytes, in any order of members and partitions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from trimtab.assignor.closed_mode import spread_load
 from trimtab.assignor.fill_levels import PlacementDecision, evaluate_placement
 from trimtab.assignor.heuristics.heuristic import run_heuristic
 from trimtab.assignor.heuristics.registry import get_heuristic
+from trimtab.assignor.load_arrays import has_unknown_lag
 from trimtab.assignor.model import (
     UNASSIGNED,
     ConsumerGroup,
@@ -64,6 +65,7 @@ def decide_placement(
     policy: PlacementPolicy,
     load_replica_racks: Callable[[PartitionIndex], ReplicaRacks] | None = None,
     *,
+    load_lags: Callable[[PartitionIndex], Mapping[TopicPartition, float | None]] | None = None,
     added: int = 0,
 ) -> PlacementDecision:
     """Place an indexed group by the rules of `place_partitions`, with the same errors."""
@@ -71,7 +73,16 @@ def decide_placement(
     if entry.weighs_racks and load_replica_racks is not None:
         # Only now: a rebalance has no racks at hand, and converting them takes time.
         group = replace(group, replica_racks=load_replica_racks(group.partition_index))
-    indexed = build_problem(group, load, policy, open_mode=added > 0, weigh_racks=entry.weighs_racks)
+    if entry.places_by_lag and load_lags is not None and has_unknown_lag(load, group.partition_index):
+        load = replace(load, lags=load_lags(group.partition_index))
+    indexed = build_problem(
+        group,
+        load,
+        policy,
+        open_mode=added > 0,
+        weigh_racks=entry.weighs_racks,
+        place_by_lag=entry.places_by_lag,
+    )
     problem = close_problem(indexed.problem, np.arange(len(indexed.eligible), dtype=np.int32), added)
     # Consolidating by unknown write rates would fill members by count and overload them.
     if not entry.packs_by_capacity or (policy.consolidate and indexed.measured.any()):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.assignor.model import FloatArray, IntArray, TopicPartition
+from trimtab.assignor.model import FloatArray, IntArray, Load, TopicPartition
 from trimtab.assignor.partition_index import NOT_INDEXED, PartitionIndex
 from trimtab.common.errors import InvalidProblemError
 
@@ -79,9 +79,15 @@ def align_write_rates(
 
 
 def align_lags(lags: Mapping[TopicPartition, float | None], partition_index: PartitionIndex) -> FloatArray:
-    """Return the lag of each partition in records; 0 if unknown or negative."""
+    """Return the lag of each partition in records, NaN if unknown; 0 if negative."""
     # A committed offset may be ahead of an end offset that was read before it.
-    return np.nan_to_num(np.maximum(_align(lags, partition_index), 0), posinf=np.inf)
+    lag: FloatArray = np.maximum(_align(lags, partition_index), 0)
+    return lag
+
+
+def has_unknown_lag(load: Load, partition_index: PartitionIndex) -> bool:
+    """Return whether the lag of a partition of the index is unknown."""
+    return bool(np.isnan(align_lags(load.lags, partition_index)).any())
 
 
 def align_deviations(

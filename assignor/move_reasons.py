@@ -6,7 +6,7 @@ from typing import Final, overload
 import numpy as np
 
 from trimtab.assignor.fill_levels import PlacementDecision
-from trimtab.assignor.model import UNASSIGNED, IntArray, Move
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Move
 from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
 from trimtab.common.units import format_name_list, format_rate
@@ -72,7 +72,7 @@ def _describe_move(decision: PlacementDecision, item: int) -> Move:
 
 def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
     """Return the notes on the plan as a whole."""
-    notes = [*_note_unknown_rates(decision)]
+    notes = [*_note_unknown_load(decision)]
     group = decision.indexed.group
     unassigned = decision.indexed.unassigned.tolist()
     if not group.members and len(group.partition_index):
@@ -90,7 +90,10 @@ def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
     )
 
 
-def _note_unknown_rates(decision: PlacementDecision) -> Iterable[str]:
+def _note_unknown_load(decision: PlacementDecision) -> Iterable[str]:
+    if decision.indexed.lag_known is not None:
+        yield from _note_unknown_lags(decision.indexed.lag_known)
+        return
     measured = decision.indexed.measured
     missing = int((~measured).sum())
     if missing and missing == len(measured):
@@ -98,6 +101,14 @@ def _note_unknown_rates(decision: PlacementDecision) -> Iterable[str]:
     elif missing:
         count = f"{missing} of {len(measured)}"
         yield f"no write rate of {count} partitions: their topic's mean, else the overall, serves"
+
+
+def _note_unknown_lags(known: BoolArray) -> Iterable[str]:
+    missing = int((~known).sum())
+    if missing and missing == len(known):
+        yield "no lag is known: partitions are spread by count"
+    elif missing:
+        yield f"no lag of {missing} of {len(known)} partitions is known: it counts as 0"
 
 
 def _explain_forced_move(group: IndexedGroup, owner: int, topic: str) -> str:

@@ -57,6 +57,7 @@ class IndexedProblem:
     item: IntArray  # group index of each of the problem's partitions
     unassigned: IntArray  # group indexes of the partitions without a subscriber
     measured: BoolArray  # (items,) whether the write rate is measured
+    lag_known: BoolArray | None = None  # (items,) None if the heuristic does not place by lag
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -92,11 +93,13 @@ def build_problem(
     *,
     open_mode: bool = False,
     weigh_racks: bool = False,
+    place_by_lag: bool = False,
 ) -> IndexedProblem:
     """Build a group's problem; with `open_mode`, members of the policy's capacity may be added.
 
-    With `weigh_racks` it has the rack topology. Raises InvalidProblemError for duplicate member ids
-    and for invalid write rates, deviations, capacities or headroom.
+    With `weigh_racks` it has the rack topology; with `place_by_lag` it tells which lags are known.
+    Raises InvalidProblemError for duplicate member ids and for invalid write rates, deviations,
+    capacities or headroom.
     """
     _check_inputs(group.members, policy)
     index = group.partition_index
@@ -110,13 +113,14 @@ def build_problem(
     weight, known = _fill_unknown_weights(index, align_write_rates(load.write_rates, index))
     reads = reads[is_read]
     topic = (np.cumsum(is_read, dtype=np.int32) - 1)[index.topic[item]]
+    lag = align_lags(load.lags, index)[item]
     variance = align_deviations(load.deviations, index)[item] ** 2
     racks = group.replica_racks if weigh_racks else None
     problem = PackingProblem(
         weight=weight[item],
         owner=_index_owners(group, eligible, item, reads, topic),
         topic=topic,
-        lag=align_lags(load.lags, index)[item],
+        lag=np.nan_to_num(lag, posinf=np.inf),
         capacity=np.array([member_capacity(m, policy) * policy.headroom for m in members]),
         subscribed=reads,
         new_member_capacity=policy.capacity * policy.headroom if open_mode else None,
@@ -124,7 +128,8 @@ def build_problem(
         racks=None if racks is None else build_rack_topology(members, racks, item),
     )
     unread = np.flatnonzero(~is_read[index.topic]).astype(np.int32)
-    return IndexedProblem(problem, group, eligible, item, unread, known[item])
+    lag_known = ~np.isnan(lag) if place_by_lag else None
+    return IndexedProblem(problem, group, eligible, item, unread, known[item], lag_known)
 
 
 def member_capacity(member: Member, policy: PlacementPolicy) -> float:

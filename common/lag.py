@@ -3,6 +3,8 @@
 from typing import Final
 
 MAX_OFFSET: Final = 2**63 - 1
+# Values of auto.offset.reset; "earliest (or any other value)" counts from the beginning (KAFKA-5337).
+RESET_TO_END_VALUES: Final = ("latest", "largest", "end")
 
 
 def compute_lag(end: int, committed: int | None, beginning: int, *, from_beginning: bool) -> int:

@@ -7,11 +7,13 @@ from trimtab.consumer_sdk.errors import (
     GroupMembershipError,
     InvalidSettingError,
 )
+from trimtab.consumer_sdk.group_view import GroupView
 
 __all__ = [
     "BrokerUnreachableError",
     "Consumer",
     "ConsumerClosedError",
     "GroupMembershipError",
+    "GroupView",
     "InvalidSettingError",
 ]

@@ -49,6 +49,7 @@ class Heuristic:
     # Builds a variant of a preset, a number or "", and settings.
     make_variant: "Callable[[str, Mapping[str, float]], Heuristic] | None" = None
     weighs_racks: bool = False  # it needs `PackingProblem.racks`
+    places_by_lag: bool = False  # it needs `PackingProblem.lag`, and no write rates
     dependency: HeuristicDependency | None = None
 
 

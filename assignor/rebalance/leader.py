@@ -54,6 +54,8 @@ class LeaderView:
     plan: GroupPlan | None = None
     # Called only if the heuristic weighs racks.
     load_replica_racks: Callable[[PartitionIndex], ReplicaRacks] | None = None
+    # Called only if the heuristic places by lag and `load` lacks one.
+    load_lags: Callable[[PartitionIndex], Mapping[TopicPartition, float | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,7 +169,7 @@ def _assign_by_policy(
     if target is not None:
         return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision)
     group = IndexedGroup(members, index, ownership.owner)
-    decided = decide_placement(group, view.load, policy, view.load_replica_racks)
+    decided = decide_placement(group, view.load, policy, view.load_replica_racks, load_lags=view.load_lags)
     target = np.full(len(index), UNASSIGNED, dtype=np.int32)
     target[decided.indexed.item] = decided.target
     return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision, decided)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, cast
 
 from trimtab.common.errors import SettingError
+from trimtab.common.lag import RESET_TO_END_VALUES
 from trimtab.common.settings_model import (
     ByteSize,
     Duration,
@@ -38,7 +39,6 @@ CATALOG_PREFIX: Final = "lake.catalog."
 CATALOG_NAME_SETTING: Final = "lake.catalog.name"
 DEFAULT_CATALOG: Final = "trimtab"
 # librdkafka's values of `auto.offset.reset` that start at the end of the log.
-RESET_TO_END_VALUES: Final = ("latest", "largest", "end")
 
 ICEBERG_FORMAT: Final = "iceberg"
 DELTA_FORMAT: Final = "delta"

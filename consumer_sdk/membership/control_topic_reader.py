@@ -4,37 +4,35 @@ Every member reads them, since any member may become the leader.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from threading import Event, Thread
 from typing import Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
-from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.load_arrays import PartitionMeasurements, TopicMeasurements
 from trimtab.assignor.model import Load, TopicPartition
+from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.record_parts import PartAssembler
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.common.kafka_security import client_config
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER
-from trimtab.consumer_sdk.membership.group_lag import measure_lags
+from trimtab.consumer_sdk.membership.group_lag import GroupLag
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
-LAG_AWARE_HEURISTIC: Final = "lag-aware"
 # Their callbacks must run on the application's thread.
 APPLICATION_CALLBACK_SETTINGS: Final = {
     "stats_cb", "error_cb", "on_commit", "throttle_cb", "statistics.interval.ms",
 }  # fmt: skip
 
-CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0  # of a missing control topic, and between measurements of lag
+CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0  # of a missing control topic
 CONTROL_TOPIC_POLL_S: Final = 0.1  # also the delay of a new plan
 # librdkafka's close (2.16) was seen to spin for ever after its broker had gone.
 CONTROL_CLIENT_CLOSE_TIMEOUT_S: Final = 5.0
@@ -52,18 +50,16 @@ class ControlTopicReader:
         self._closing = Event()
         self._missing_topics = {t for t in (settings.plan_topic, settings.write_rate_topic) if t}
         self._next_lookup_at = clock.monotonic()
-        self._lag_topics: Sequence[str] = ()
-        self._lags: dict[TopicPartition, int] = {}
+        self._group_lag = GroupLag(settings.group, settings.librdkafka_config)
         self._unread_partitions: set[tuple[str | None, int | None]] = set()
         self._initial_read_done = Event()  # also set if there is nothing to read
         self._denied_topics: set[str] = set()
         self._consumer: DataConsumer | None = None  # of the thread
         self._thread = Thread(target=self._read_topics, name="trimtab-control-topics", daemon=True)
 
-    def start(self, topics: Sequence[str] = ()) -> None:
-        """Start to read; a lag-aware leader needs the lag of `topics`."""
-        self._lag_topics = topics if self._settings.heuristic == LAG_AWARE_HEURISTIC else ()
-        if self._missing_topics or self._lag_topics:
+    def start(self) -> None:
+        """Start to read."""
+        if self._missing_topics:
             self._thread.start()
         else:
             self._initial_read_done.set()
@@ -90,10 +86,12 @@ class ControlTopicReader:
         newest = {t: s for t, s in tuple(self._write_rates.items()) if s.time >= horizon}
         write_rates = PartitionMeasurements({topic: s.write_rate for topic, s in newest.items()})
         lags = PartitionMeasurements({topic: s.lag for topic, s in newest.items()})
-        # The sidecar's lags are newer than this member's own.
-        all_lags = {**self._lags, **dict(lags.iter_items())} if self._lags else lags
         deviations = PartitionMeasurements({topic: s.deviation for topic, s in newest.items()})
-        return LeaderView(Load(write_rates, all_lags, deviations), self.plan)
+        return LeaderView(Load(write_rates, lags, deviations), self.plan, load_lags=self.load_lags)
+
+    def load_lags(self, partition_index: PartitionIndex) -> Mapping[TopicPartition, int]:
+        """Ask the brokers for the lag of each partition, for `LAG_TIMEOUT_S` at most."""
+        return self._group_lag.measure(partition_index)
 
     def apply_record(self, message: Message) -> None:
         """Apply one record of a control topic."""
@@ -134,7 +132,7 @@ class ControlTopicReader:
 
     def _run_iteration(self, consumer: DataConsumer) -> None:
         # A missing topic may appear: a sidecar creates it when it starts.
-        if (self._missing_topics or self._lag_topics) and self._clock.monotonic() >= self._next_lookup_at:
+        if self._missing_topics and self._clock.monotonic() >= self._next_lookup_at:
             self._look_up_topics(consumer)
         if not consumer.assignment():
             self._closing.wait(CONTROL_TOPIC_POLL_S)
@@ -154,8 +152,6 @@ class ControlTopicReader:
             self._initial_read_done.set()
 
     def _look_up_topics(self, consumer: DataConsumer) -> None:
-        if self._lag_topics:
-            self._measure_lags(consumer)
         found, denied = _list_control_partitions(consumer, self._missing_topics)
         self._log_denied_topics(denied)
         if found:
@@ -175,16 +171,6 @@ class ControlTopicReader:
                 topic,
             )
         self._denied_topics |= topics
-
-    def _measure_lags(self, consumer: DataConsumer) -> None:
-        config = self._settings.librdkafka_config
-        # The lag of a partition without a commit depends on where the group would start.
-        from_beginning = config.get("auto.offset.reset", "latest") in ("earliest", "smallest", "beginning")
-        try:
-            admin = AdminClient({**client_config.extract_connection_settings(config), "log_level": 2})
-            self._lags = measure_lags(consumer, admin, self._lag_topics, from_beginning=from_beginning)
-        except KafkaException as error:
-            log.warning("measuring lag failed, using the previous values: %s", error)
 
 
 class _TopicMeasurement(NamedTuple):

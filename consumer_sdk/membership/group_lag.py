@@ -1,57 +1,98 @@
-"""Measures the group's lag for the `lag-aware` heuristic if no sidecar publishes it."""
+"""Asks the brokers for a group's lag: for `lag-aware` without a sidecar that publishes it."""
 
-import re
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, Final, TypeAlias
 
-from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka import admin as admin_api
 from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.lag import compute_lag
+from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.common.kafka_security import client_config
+from trimtab.common.lag import RESET_TO_END_VALUES, compute_lag
 
-_LAG_ADMIN_API: Final[Any] = admin_api  # its OffsetSpec is neither typed nor declared as exported
+log = logging.getLogger("trimtab.consumer_sdk")
 
-LAG_QUERY_TIMEOUT_S: Final = 5.0  # of each of the four requests
+OffsetAnswers: TypeAlias = Mapping[RawPartition, "Future[Any]"]
+
+OFFSET_SPEC: Final[Any] = getattr(admin_api, "OffsetSpec")  # noqa: B009 - neither typed nor exported
+LAG_TIMEOUT_S: Final = 3.0  # of all requests together: the group waits for its leader
+
+
+class GroupLag:
+    """Newest known lag of a group's partitions, in records."""
+
+    def __init__(self, group: str, librdkafka_config: Mapping[str, Any]) -> None:
+        self._group = group
+        self._config = librdkafka_config  # not copied: its credentials may change
+        self._lags: Mapping[TopicPartition, int] = {}
+
+    def measure(self, partition_index: PartitionIndex) -> Mapping[TopicPartition, int]:
+        """Return the lag of each partition; the previous values if the brokers do not answer in time."""
+        # In a thread, since closing a client whose broker has gone may block for longer.
+        thread = Thread(target=self._ask, args=(partition_index,), name="trimtab-group-lag", daemon=True)
+        thread.start()
+        thread.join(LAG_TIMEOUT_S)
+        if thread.is_alive():
+            log.warning(
+                "lag of group %s: no answer within %g s; using the previous values",
+                self._group,
+                LAG_TIMEOUT_S,
+            )
+        return self._lags
+
+    def _ask(self, partition_index: PartitionIndex) -> None:
+        try:
+            connection = client_config.extract_connection_settings(self._config)
+            # The lag of a partition without a commit depends on where the group would start (KAFKA-5337).
+            reset = self._config.get("auto.offset.reset", "latest")
+            admin = AdminClient({**connection, "log_level": 2})
+            partitions = partition_index.list_partitions()
+            from_beginning = reset not in RESET_TO_END_VALUES
+            self._lags = measure_lags(admin, self._group, partitions, from_beginning=from_beginning)
+        except KafkaException as error:
+            log.warning("lag of group %s: %s; using the previous values", self._group, error)
 
 
 def measure_lags(
-    consumer: DataConsumer, admin: AdminClient, topics: Sequence[str], *, from_beginning: bool
+    admin: AdminClient, group: str, partitions: list[TopicPartition], *, from_beginning: bool
 ) -> dict[TopicPartition, int]:
-    """Return the lag in records of each partition; names that begin with "^" are patterns.
+    """Return the lag in records of each partition; without those that a broker does not tell.
 
-    Raises KafkaException if the brokers do not answer.
+    Raises KafkaException if the group's coordinator does not answer.
     """
-    partitions = _list_partitions(admin, topics)
     if not partitions:
         return {}
-    ends = _list_offsets(admin, partitions, _LAG_ADMIN_API.OffsetSpec.latest())
-    beginnings = _list_offsets(admin, partitions, _LAG_ADMIN_API.OffsetSpec.earliest())
-    requested = [RawPartition(*p) for p in partitions]
-    fetched = consumer.committed(requested, timeout=LAG_QUERY_TIMEOUT_S)
+    raw = [RawPartition(*p) for p in partitions]
+    request = ConsumerGroupTopicPartitions(group, raw)
+    # All at once: the requests go to different brokers.
+    fetched = admin.list_consumer_group_offsets([request], request_timeout=LAG_TIMEOUT_S)[group]
+    ends = _request_offsets(admin, raw, OFFSET_SPEC.latest())
+    beginnings = _request_offsets(admin, raw, OFFSET_SPEC.earliest())
     # librdkafka marks a partition without a commit by a negative offset.
-    committed = {TopicPartition(p.topic, p.partition): p.offset for p in fetched if p.offset >= 0}
+    answer = (p for p in fetched.result().topic_partitions if p.error is None)
+    committed = {TopicPartition(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in answer}
+    end, beginning = _read_offsets(ends), _read_offsets(beginnings)
     return {
-        p: compute_lag(ends[p], committed.get(p), beginnings[p], from_beginning=from_beginning)
+        p: compute_lag(end[p], committed[p], beginning[p], from_beginning=from_beginning)
         for p in partitions
+        if p in end and p in beginning and p in committed
     }
 
 
-def _list_partitions(admin: AdminClient, topics: Sequence[str]) -> list[TopicPartition]:
-    existing = admin.list_topics(timeout=LAG_QUERY_TIMEOUT_S).topics
-    return sorted(
-        TopicPartition(name, number)
-        for name, topic in existing.items()
-        if any(re.match(p, name) if p.startswith("^") else p == name for p in topics)
-        for number in topic.partitions
-    )
+def _request_offsets(admin: AdminClient, partitions: list[RawPartition], spec: Any) -> OffsetAnswers:
+    specs: dict[RawPartition, Any] = dict.fromkeys(partitions, spec)
+    return admin.list_offsets(specs, request_timeout=LAG_TIMEOUT_S)
 
 
-def _list_offsets(
-    admin: AdminClient, partitions: Iterable[TopicPartition], offset_spec: Any
-) -> dict[TopicPartition, int]:
-    specs = {RawPartition(*p): offset_spec for p in partitions}
-    futures = admin.list_offsets(specs, request_timeout=LAG_QUERY_TIMEOUT_S)
-    return {TopicPartition(p.topic, p.partition): f.result().offset for p, f in futures.items()}
+def _read_offsets(answers: OffsetAnswers) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(p.topic, p.partition): answer.result().offset
+        for p, answer in answers.items()
+        if answer.exception() is None  # a partition without a leader, for instance
+    }

@@ -134,7 +134,7 @@ class GroupMember:
             self.client.subscribe(pattern=pattern, listener=listener)
         # A second subscribe() changes the topics of the running member.
         if not self._thread.is_alive():
-            self._control_topics.start(topics)
+            self._control_topics.start()
             self._thread.start()
         self._rejoin_requested.set()
 

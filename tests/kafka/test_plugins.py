@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from threading import Event, Thread
+from time import time
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -15,6 +17,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from trimtab.assignor.clients.aiokafka import EagerTrimtabAssignor as EagerAssignor
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
+from trimtab.consumer_sdk import GroupView
 
 pytestmark = pytest.mark.broker
 
@@ -131,25 +135,33 @@ def test_rolling_upgrade_from_cooperative_sticky(
     assert protocol == "trimtab"
 
 
-def test_eager_plugin_works_in_aiokafka(topic: Any, bootstrap: str, group: str) -> None:
-    """Two aiokafka consumers share a topic; a join moves only half of the partitions."""
-    name = topic(partitions=6)
+@pytest.fixture
+def aio_consumer(bootstrap: str, group: str) -> Callable[..., Awaitable[AIOKafkaConsumer]]:
+    """Start an aiokafka consumer with this assignor; it does not commit."""
 
-    async def start_consumer(instance: str) -> AIOKafkaConsumer:
+    async def start(topic: str, assignor: type[EagerAssignor]) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(
-            name,
+            topic,
             bootstrap_servers=bootstrap,
             group_id=group,
             heartbeat_interval_ms=100,
-            partition_assignment_strategy=(EagerAssignor.with_settings(instance=instance),),
+            enable_auto_commit=False,
+            partition_assignment_strategy=(assignor,),
         )
         await consumer.start()
         return consumer
 
+    return start
+
+
+def test_eager_plugin_works_in_aiokafka(topic: Any, aio_consumer: Any) -> None:
+    """Two aiokafka consumers share a topic; a join moves only half of the partitions."""
+    name = topic(partitions=6)
+
     async def scenario() -> tuple[set[int], set[int], set[int]]:
-        one = await start_consumer("one")
+        one = await aio_consumer(name, EagerAssignor.with_settings(instance="one"))
         alone = {tp.partition for tp in one.assignment()}
-        two = await start_consumer("two")
+        two = await aio_consumer(name, EagerAssignor.with_settings(instance="two"))
         while len(one.assignment()) != 3 or len(two.assignment()) != 3:
             await one.getmany(timeout_ms=50)
             await two.getmany(timeout_ms=50)
@@ -162,3 +174,136 @@ def test_eager_plugin_works_in_aiokafka(topic: Any, bootstrap: str, group: str) 
     assert alone == set(range(6))
     assert first | second == set(range(6))
     assert not first & second
+
+
+@pytest.fixture
+def rate_topic(group: str) -> str:
+    """Name of a write-rate topic of this test alone, which does not exist."""
+    return f"{group}.rates"
+
+
+@pytest.fixture
+def publish(admin: AdminClient, group: str, rate_topic: str, write: Any) -> Callable[..., None]:
+    """Create the write-rate topic and publish as a sidecar does."""
+
+    def publish(topic: str, *loads: PartitionLoad) -> None:
+        new = NewTopic(rate_topic, 1, 1, config={"cleanup.policy": "compact"})
+        admin.create_topics([new])[rate_topic].result()
+        rates = TopicWriteRates(group, topic, time(), 30.0, "offsets", dict(enumerate(loads)))
+        write(rate_topic, rates.encode().decode(), key=rates.key)
+
+    return publish
+
+
+@pytest.fixture
+def view(bootstrap: str, group: str, rate_topic: str) -> Iterator[Callable[[], GroupView]]:
+    """Open views of the group; all are closed after the test."""
+    views: list[GroupView] = []
+
+    def start() -> GroupView:
+        config = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "trimtab.plan.topic": "",
+            "trimtab.write.rate.topic": rate_topic,
+        }
+        views.append(GroupView(config))
+        views[-1].start()
+        return views[-1]
+
+    yield start
+    for one in views:
+        one.close()
+
+
+def parts(held: Any) -> list[list[int]]:
+    """Return the partition numbers of each consumer, sorted."""
+    by_name: defaultdict[str, list[int]] = defaultdict(list)
+    for tp, names in tuple(held.items()):
+        for name in tuple(names):  # the consumers' threads change both
+            by_name[name].append(tp.partition)
+    return sorted(sorted(numbers) for numbers in by_name.values())
+
+
+@pytest.fixture
+def expect_pair(plain: Any, held: Any, view: Any, eventually: Eventually) -> Callable[..., None]:
+    """Start two plain consumers and wait until they read these partition numbers, or as many."""
+
+    def expect(topic: str, heuristic: str, *expected: list[int] | int, blind: bool = False) -> None:
+        for consumer in ("one", "two"):
+            plain(consumer, topic, [TrimtabAssignor(heuristic, view=None if blind else view())])
+        eventually(lambda: list(expected) in (parts(held), list(map(len, parts(held)))))
+
+    return expect
+
+
+LAGS = (1000, 600, 500)  # of KAFKA-5337's example, ÷ 100
+
+
+@pytest.fixture
+def behind(topic: Any, feed: Any) -> str:
+    """Name of a topic with these lags."""
+    name: str = topic(partitions=len(LAGS))
+    for partition, count in enumerate(LAGS):
+        feed.fill(name, partition, count)
+    return name
+
+
+def test_plugin_places_by_published_write_rates(topic: Any, expect_pair: Any, publish: Any) -> None:
+    """One busy partition weighs as much as three others."""
+    name = topic(partitions=4)
+    publish(name, *(PartitionLoad(bytes_per_s=rate) for rate in (300.0, 100.0, 100.0, 100.0)))
+    expect_pair(name, "mwf", [0], [1, 2, 3])
+
+
+def test_plugin_places_by_the_lag_that_its_leader_asks_for(
+    behind: str, expect_pair: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KAFKA-5337's example, without a sidecar's topic."""
+    expect_pair(behind, "lag-aware", [0], [1, 2])
+    assert not [text for text in caplog.messages if "is known" in text]
+
+
+def test_plugin_places_by_published_lag(topic: Any, expect_pair: Any, publish: Any) -> None:
+    """The lags in a sidecar's topic need no request; here they differ from the brokers'."""
+    name = topic(partitions=3)
+    publish(name, *(PartitionLoad(backlog_records=lag) for lag in reversed(LAGS)))
+    expect_pair(name, "lag-aware", [0, 1], [2])
+
+
+@pytest.mark.parametrize(
+    ("heuristic", "note"),
+    [
+        ("mwf", "no write rate is known: every partition weighs the same"),
+        ("lag-aware", "no lag is known: partitions are spread by count"),
+    ],
+)
+def test_log_tells_what_the_plugin_lacks(
+    heuristic: str, note: str, topic: Any, expect_pair: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a view partitions are even by count, and the log says why."""
+    expect_pair(topic(partitions=4), heuristic, 2, 2, blind=True)
+    assert {text for text in caplog.messages if "is known" in text} == {note}
+
+
+@pytest.mark.parametrize(("heuristic", "expected"), [("mwf", [[0, 1], [2]]), ("lag-aware", [[0], [1, 2]])])
+def test_eager_plugin_places_by_load_and_by_lag(
+    heuristic: str, expected: list[list[int]], behind: str, aio_consumer: Any, view: Any, publish: Any
+) -> None:
+    """aiokafka: write rates from the sidecar's topic, lags from the brokers."""
+    publish(behind, *(PartitionLoad(bytes_per_s=rate) for rate in (100.0, 100.0, 200.0)))
+
+    async def scenario() -> list[list[int]]:
+        both = [
+            await aio_consumer(behind, EagerAssignor.with_settings(heuristic, view=view())) for _ in range(2)
+        ]
+        while sorted(len(c.assignment()) for c in both) != [1, 2]:
+            for consumer in both:
+                await consumer.getmany(timeout_ms=50)
+        owned = [sorted(tp.partition for tp in c.assignment()) for c in both]
+        for consumer in both:
+            await consumer.stop()
+        return sorted(owned)
+
+    assert asyncio.run(asyncio.wait_for(scenario(), timeout=60)) == expected

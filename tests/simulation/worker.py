@@ -9,6 +9,7 @@ from simulation.fetching import Fetcher
 from simulation.membership import Client, ClientSettings, Cluster
 from simulation.network import UnreachableError
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.interfaces import Lake
@@ -60,7 +61,11 @@ class Host:
 
 
 class Following(ControlTopicReader):
-    """ControlTopicReader on simulated control topics."""
+    """ControlTopicReader on simulated control topics; no broker tells a lag."""
+
+    def load_lags(self, partition_index: PartitionIndex) -> dict[TopicPartition, int]:
+        del partition_index
+        return {}
 
     def _read_topics(self) -> None:
         host: Host = green.process().host

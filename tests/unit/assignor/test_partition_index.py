@@ -70,7 +70,7 @@ def test_measured_values_are_a_mapping_and_an_array() -> None:
     )
     np.testing.assert_array_equal(by_array, [math.nan, 5.0, math.nan])
     np.testing.assert_array_equal(by_array, by_name)
-    np.testing.assert_array_equal(align_lags(measured, partition_index), [0, 5, 0])
+    np.testing.assert_array_equal(align_lags(measured, partition_index), [math.nan, 5.0, math.nan])
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.inf])

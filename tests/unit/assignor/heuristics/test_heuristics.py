@@ -192,8 +192,8 @@ def test_lag_aware_evens_counts_before_lags() -> None:
     assert bins("lag-aware", given) == [0, 1, 1, 0]
 
 
-def test_lag_aware_starts_every_topic_afresh() -> None:
-    """Counts and lags are per topic: member 0 gets each topic's largest lag."""
+def test_lag_aware_breaks_ties_by_the_groups_totals() -> None:
+    """Counts and lags are per topic; where they are equal the member with less lag in all gets more."""
     given = problem(
         [9, 5, 7, 2],
         capacity=[1.0, 1.0],
@@ -201,7 +201,13 @@ def test_lag_aware_starts_every_topic_afresh() -> None:
         topics=[0, 0, 1, 1],
         subscribed=[[True, True], [True, True]],
     )
-    assert bins("lag-aware", given) == [0, 1, 0, 1]
+    assert bins("lag-aware", given) == [0, 1, 1, 0]
+
+
+def test_lag_aware_breaks_ties_by_the_groups_counts_first() -> None:
+    """Topics of one partition each do not all go to the first member."""
+    given = problem([0, 0, 0], capacity=[1.0] * 3, spare=None, topics=[0, 1, 2], subscribed=[[True] * 3] * 3)
+    assert bins("lag-aware", given) == [0, 1, 2]
 
 
 def test_sticky_keeps_an_even_assignment() -> None:
