@@ -45,10 +45,12 @@ class GroupSnapshot:
             for name, topics, data in zip(self.member_ids, self.topics, self.user_data, strict=True)
         )
 
-    def index_promised(self, fingerprint: str) -> IntArray:
-        """Return the member that a decision has promised each partition to (P,), or UNASSIGNED."""
+    def index_promised(self, fingerprint: str | None = None) -> IntArray:
+        """Return the member that a decision, or any, has promised each partition to (P,), or UNASSIGNED."""
         promised = [
-            OwnedPartitions.from_grouped(data.promised if data.decision_fingerprint == fingerprint else ())
+            OwnedPartitions.from_grouped(
+                data.promised if fingerprint in (None, data.decision_fingerprint) else ()
+            )
             for data in self.user_data
         ]
         member, partition = self.partition_index.locate_owned(promised)
@@ -91,11 +93,17 @@ def compute_decision_fingerprint(
     """Return the digest of a decision's cause (rule 1 of `leader`)."""
     staying = [m for m in members if not m.draining]  # so a drained member's leave changes nothing
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(m.topics for m in staying))}
+    decided_by: list[object] = [0 if plan is None else plan.epoch]
+    decided_by += [policy.heuristic, policy.capacity, policy.headroom]
+    if plan is not None and plan.target is not None:
+        decided_by.append(plan.target.revision)  # else as in versions without targets
+    if policy.co_partitioned:
+        decided_by.append(policy.co_partitioned)
     cause = [
         [sorted(kind) for kind in kinds],
         [[m.id, kinds[m.topics], m.capacity, m.rack] for m in staying],
         [partition_index.topics, partition_index.start.tolist()],
-        [0 if plan is None else plan.epoch, policy.heuristic, policy.capacity, policy.headroom],
+        decided_by,
     ]
     digest = hashlib.blake2b(json.dumps(cause).encode(), digest_size=8)
     # Leaders of a group may run on different machines: the byte order is fixed.

@@ -1,14 +1,16 @@
 """One rebalance round of the leader: claims and load in, assignments and reasons out.
 
-1. The cause of a decision is the plan's epoch, the eligible members (capacity, subscription), the
-   partitions and the policy. Changed write rates are no cause; neither is the leave of a drained
-   member.
+1. The cause of a decision is the plan's epoch and the revision of its target, the eligible members
+   (capacity, subscription), the partitions and the policy. Changed write rates are no cause; neither is
+   the leave of a drained member.
 2. One cause has one decision. Further rounds with the same cause, such as the second round of a
    cooperative move or a forced rejoin, complete the decision and move nothing else. A member that
    repeats no decision, or another one, does not prevent that.
-3. A round never fails: an error would end the leader, then its successor, and so the group. If the
-   plan cannot be carried out the leader's own heuristic decides in its stead; if that fails the owners
-   keep their partitions and the others are spread by count. Each round tries the plan again.
+3. A plan with a target is carried out, not decided again (`plan_target`). Without one, and without a
+   plan, the leader decides.
+4. A round never fails: an error would end the leader, then its successor, and so the group. If the
+   target cannot be carried out the plan's heuristic decides, then the leader's own; if that fails the
+   owners keep their partitions and the others are spread by count. Each round tries the plan again.
 
 From the claims to the encoded assignments all steps work on arrays: only logged moves have names.
 """
@@ -22,6 +24,7 @@ import numpy as np
 
 from trimtab.assignor.decisions import decide_placement
 from trimtab.assignor.fill_levels import PlacementDecision
+from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import (
     UNASSIGNED,
     BoolArray,
@@ -38,8 +41,10 @@ from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.consumer_protocol import encode_assignments
 from trimtab.assignor.rebalance.cooperative import Ownership, resolve_ownership, withhold_moving_partitions
 from trimtab.assignor.rebalance.group_snapshot import GroupSnapshot, compute_decision_fingerprint
+from trimtab.assignor.rebalance.plan_target import CarriedPlan, carry_out_target
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, group_by_topic
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.errors import SettingError
 
 MAX_FAULT_CHARACTERS: Final = 300  # of each text in every member's user data
 MIN_FAULT_CHARACTERS: Final = 40  # enough for the beginning; the leader's log has it all
@@ -69,6 +74,8 @@ class RebalanceRound:
     # None: completes an earlier decision, or keeps the owners
     placement_decision: PlacementDecision | None = None
     fault: str = ""  # why the plan, or the leader's own heuristic, could not decide
+    note: str = ""  # how far a plan's target was carried out
+    off_plan: int = 0  # partitions that are not on the target's consumer
 
     @property
     def is_new_decision(self) -> bool:
@@ -115,7 +122,7 @@ def assign_round(
 ) -> RebalanceRound:
     """Decide, or complete the decision in force, and withhold moving partitions (KIP-429).
 
-    `default_policy` applies without a plan. Raises nothing (rule 3).
+    `default_policy` applies without a plan. Raises nothing (rule 4).
     """
     ownership = resolve_ownership(snapshot.claims, len(snapshot.partition_index))
     faults: list[str] = []
@@ -143,8 +150,13 @@ class _Attempt:
 def _list_attempts(plan: GroupPlan | None, default_policy: PlacementPolicy) -> Iterator[_Attempt]:
     own = default_policy.heuristic
     if plan is not None:
-        policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
+        policy = PlacementPolicy(
+            plan.heuristic, plan.capacity, plan.headroom, consolidate=True, co_partitioned=plan.co_partitioned
+        )
         yield _Attempt(f"plan {plan.epoch}", plan, policy)
+        if plan.target is not None:
+            plan = replace(plan, target=None)
+            yield _Attempt(f"plan {plan.epoch} without its target", plan, policy)
         if plan.heuristic != own:
             yield _Attempt(f"plan {plan.epoch} with {own}", plan, replace(policy, heuristic=own))
     yield _Attempt(f"{own} without a plan", None, default_policy)
@@ -169,10 +181,43 @@ def _assign_by_policy(
     if target is not None:
         return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision)
     group = IndexedGroup(members, index, ownership.owner)
-    decided = decide_placement(group, view.load, policy, view.load_replica_racks, load_lags=view.load_lags)
+    carried = _carry_out(snapshot, group, view, attempt)
+    decided = (
+        decide_placement(group, view.load, policy, view.load_replica_racks, load_lags=view.load_lags)
+        if carried is None
+        else carried.decision
+    )
     target = np.full(len(index), UNASSIGNED, dtype=np.int32)
     target[decided.indexed.item] = decided.target
-    return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision, decided)
+    now = withhold_moving_partitions(target, ownership)
+    note = _describe_outcome(attempt.plan, carried)
+    off_plan = 0 if carried is None else int(carried.elsewhere.sum())
+    return RebalanceRound(snapshot, target, now, decision, decided, note=note, off_plan=off_plan)
+
+
+def _carry_out(
+    snapshot: GroupSnapshot, group: IndexedGroup, view: LeaderView, attempt: _Attempt
+) -> CarriedPlan | None:
+    if attempt.plan is None or attempt.plan.target is None:
+        return None
+    if view.load_replica_racks is not None and _weighs_racks(attempt.policy.heuristic):
+        group = replace(group, replica_racks=view.load_replica_racks(group.partition_index))
+    return carry_out_target(attempt.plan, group, view.load, attempt.policy, snapshot.index_promised())
+
+
+def _weighs_racks(heuristic: str) -> bool:
+    try:
+        return get_heuristic(heuristic).weighs_racks
+    except SettingError:  # of a later version: a target needs no heuristic
+        return False
+
+
+def _describe_outcome(plan: GroupPlan | None, carried: CarriedPlan | None) -> str:
+    if carried is not None:
+        return carried.note
+    if plan is None or plan.target is None:
+        return ""
+    return f"plan {plan.epoch} names no consumer that is here: its placement is decided anew"
 
 
 def _complete_decision(snapshot: GroupSnapshot, ownership: Ownership, decision: str) -> IntArray | None:

@@ -1,13 +1,33 @@
-"""Carries out the target of a plan: consumers become members, and what changed meanwhile is repaired."""
+"""Carries out the target of a plan: members stand for its consumers, and what changed is repaired.
 
-from collections.abc import Sequence
+Who stands for a consumer, in this order:
+
+1. The member of its name, unless that drains.
+2. Of the other members, the joiners, the one that has most of its partitions, by ownership or by
+   promise: so a second joiner does not reshuffle the first one's.
+3. Joiners by name for what is left: places first, then consumers that are gone, as a pod's of another
+   name. A joiner takes only a consumer all of whose topics it reads.
+
+A target for which nobody stands, and which has no places, is void: the plan is decided anew.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from trimtab.assignor.fill_levels import PlacementDecision
-from trimtab.assignor.model import BoolArray, IntArray, Load, PlacementPolicy
-from trimtab.assignor.problem import IndexedGroup
+import numpy as np
+
+from trimtab.assignor.fill_levels import PlacementDecision, evaluate_placement
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Load, PlacementPolicy
+from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.problem import IndexedGroup, IndexedProblem, build_problem, member_capacity
+from trimtab.assignor.rebalance.placement_repair import repair_placement
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.common.control_topics.plan_target import NOT_PLACED, PlanTarget
+from trimtab.common.units import format_name_list
+
+MAX_NAMES_IN_NOTE: Final = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,7 +39,7 @@ class TargetMatch:
 
     def resolve_target(self) -> IntArray:
         """Return the member of each partition (P,); UNASSIGNED if its consumer is absent."""
-        raise NotImplementedError
+        return _look_up(self.member, self.consumer)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,22 +48,40 @@ class CarriedPlan:
 
     decision: PlacementDecision
     elsewhere: BoolArray  # (P,) of the decision's partitions: not on the consumer of the target
-    note: str = ""  # "plan 7 carried out; 3 partitions elsewhere: worker-2 is gone"; empty if as planned
+    note: str  # "plan 7 carried out; 3 partitions elsewhere: worker-2 is gone"
 
 
 def name_members(ids: Sequence[str], instances: Sequence[str]) -> tuple[str, ...]:
     """Return each member's instance name, its id where the instance is shared or empty."""
-    raise NotImplementedError
+    # a client id is optional: without one all librdkafka members are called "rdkafka"
+    count = Counter(instances)
+    return tuple(name if name and count[name] == 1 else id_ for id_, name in zip(ids, instances, strict=True))
 
 
 def match_consumers(
     target: PlanTarget, group: IndexedGroup, promised_to: IntArray | None = None
 ) -> TargetMatch:
-    """Return the members that stand for the target's consumers.
+    """Return the members that stand for the target's consumers, and each partition's consumer.
 
     `promised_to` (P,): member that an earlier round promised a partition, or UNASSIGNED.
     """
-    raise NotImplementedError
+    names = name_members([m.id for m in group.members], [m.instance for m in group.members])
+    staying = [i for i, m in enumerate(group.members) if not m.draining]
+    eligible = staying or range(len(names))
+    by_name = {names[member]: member for member in eligible}
+    match = TargetMatch(
+        np.full(target.size, UNASSIGNED, dtype=np.int32), _find_consumers(target, group.partition_index)
+    )
+    match.member[: len(target.consumers)] = [by_name.get(name, UNASSIGNED) for name in target.consumers]
+    joiners = sorted(set(eligible) - set(match.member.tolist()), key=names.__getitem__)
+    if joiners:
+        held_by = group.owner
+        if promised_to is not None:
+            held_by = np.where(promised_to != UNASSIGNED, promised_to, held_by)
+        _match_by_overlap(match, joiners, held_by)
+        if not _is_void(target, match):
+            _match_the_rest(match, joiners, target, group)
+    return match
 
 
 def carry_out_target(
@@ -53,5 +91,118 @@ def carry_out_target(
     policy: PlacementPolicy,
     promised_to: IntArray | None = None,
 ) -> CarriedPlan | None:
-    """Place the partitions as the plan's target says; None if the target names nobody who is here."""
-    raise NotImplementedError
+    """Place the partitions as the plan's target says; None if it has none, or a void one.
+
+    Raises InvalidProblemError, as `decide_placement` does.
+    """
+    if plan.target is None:
+        return None
+    match = match_consumers(plan.target, group, promised_to)
+    if _is_void(plan.target, match):
+        return None
+    indexed = build_problem(group, load, policy, weigh_racks=group.replica_racks is not None)
+    problem = indexed.problem
+    number = np.full(len(group.members), UNASSIGNED, dtype=np.int32)
+    number[indexed.eligible] = np.arange(len(indexed.eligible), dtype=np.int32)
+    wish = _look_up(number, match.resolve_target()[indexed.item])
+    wish[~problem.subscribed[problem.topic, wish]] = UNASSIGNED
+    surplus = ~np.isin(indexed.eligible, match.member)
+    bins = repair_placement(problem, wish, _find_smaller(plan, policy, indexed), surplus)
+    planned = match.consumer[indexed.item]
+    elsewhere = (planned != UNASSIGNED) & (bins != wish)
+    causes = _explain_elsewhere(plan.target, match, indexed, elsewhere)
+    note = f"plan {plan.epoch} carried out{causes}"
+    return CarriedPlan(evaluate_placement(indexed, policy, bins), elsewhere, note)
+
+
+def _is_void(target: PlanTarget, match: TargetMatch) -> bool:
+    return not target.places and bool((match.member == UNASSIGNED).all())
+
+
+def _look_up(values: IntArray, index: IntArray) -> IntArray:
+    """Return the value at each index, UNASSIGNED at UNASSIGNED."""
+    return np.append(values, np.int32(UNASSIGNED))[index]  # UNASSIGNED (-1) picks the last one
+
+
+def _find_consumers(target: PlanTarget, index: PartitionIndex) -> IntArray:
+    """Return the consumer of each partition (P,), from 0; UNASSIGNED where the target has none."""
+    found = np.full(len(index), NOT_PLACED, dtype=np.int32)
+    for i, topic in enumerate(index.topics):
+        consumers = np.array(target.partitions.get(topic, ()), dtype=np.int32)
+        items = slice(index.start[i], index.start[i + 1])
+        number = index.number[items]
+        known = number < len(consumers)
+        found[items][known] = consumers[number[known]]
+    return found - 1
+
+
+def _match_by_overlap(match: TargetMatch, joiners: Sequence[int], held_by: IntArray) -> None:
+    free = np.append(match.member == UNASSIGNED, np.False_)
+    shared = free[match.consumer] & np.isin(held_by, joiners)
+    rank = {joiner: i for i, joiner in enumerate(joiners)}
+    pairs = Counter(zip(held_by[shared].tolist(), match.consumer[shared].tolist(), strict=True))
+    left = set(joiners)
+    for joiner, consumer in sorted(pairs, key=lambda pair: (-pairs[pair], rank[pair[0]], pair[1])):
+        if joiner in left and match.member[consumer] == UNASSIGNED:
+            match.member[consumer] = joiner
+            left.remove(joiner)
+
+
+def _match_the_rest(
+    match: TargetMatch, joiners: Sequence[int], target: PlanTarget, group: IndexedGroup
+) -> None:
+    free = np.flatnonzero(match.member == UNASSIGNED).tolist()
+    free.sort(key=lambda consumer: consumer < len(target.consumers))  # places first
+    topics = _list_topics(match, group.partition_index)
+    standing = set(match.member.tolist())
+    for joiner in joiners:
+        reads = group.members[joiner].topics
+        consumer = next((c for c in free if topics.get(c, frozenset()) <= reads), UNASSIGNED)
+        if joiner not in standing and consumer != UNASSIGNED:
+            match.member[consumer] = joiner
+            free.remove(consumer)
+
+
+def _list_topics(match: TargetMatch, index: PartitionIndex) -> dict[int, set[str]]:
+    """Return the topics of each consumer that has a partition."""
+    topics: dict[int, set[str]] = {}
+    for consumer, topic in set(zip(match.consumer.tolist(), index.topic.tolist(), strict=True)):
+        topics.setdefault(consumer, set()).add(index.topics[topic])
+    return topics
+
+
+def _find_smaller(plan: GroupPlan, policy: PlacementPolicy, indexed: IndexedProblem) -> BoolArray:
+    """Return which of the problem's members (M,) have less capacity than the plan assumed."""
+    assumed = [plan.capacities.get(m.instance, plan.capacity) for m in indexed.members]
+    own = [member_capacity(m, policy) for m in indexed.members]
+    return np.array(own, dtype=np.float64) < np.array(assumed, dtype=np.float64)
+
+
+def _explain_elsewhere(
+    target: PlanTarget, match: TargetMatch, indexed: IndexedProblem, elsewhere: BoolArray
+) -> str:
+    count = int(elsewhere.sum())
+    if not count:
+        return ""
+    lacking = np.unique(match.consumer[indexed.item[elsewhere]]).tolist()
+    causes = list(_list_causes(target, match, indexed.group, lacking))
+    noun = "partition" if count == 1 else "partitions"
+    return f"; {count} {noun} elsewhere: {format_name_list(causes[:MAX_NAMES_IN_NOTE], len(causes))}"
+
+
+def _list_causes(
+    target: PlanTarget, match: TargetMatch, group: IndexedGroup, lacking: Sequence[int]
+) -> Iterator[str]:
+    """Yield why these consumers lack partitions; those that are absent, if any, hold up the others."""
+    absent = [c for c in lacking if match.member[c] == UNASSIGNED]
+    draining = {m.instance or m.id for m in group.members if m.draining}
+    named = [target.consumers[c] for c in absent if c < len(target.consumers)]
+    yield from (f"{name} is {'draining' if name in draining else 'gone'}" for name in named)
+    waiting = len(absent) - len(named)
+    if waiting:
+        yield f"{waiting} consumer{'s have' if waiting > 1 else ' has'} yet to join"
+    for consumer in () if absent else lacking:
+        member = group.members[match.member[consumer]]
+        topics = _list_topics(match, group.partition_index)[consumer] - member.topics
+        unread = f"does not subscribe to {min(topics)}" if topics else "can take less than planned"
+        yield f"{member.instance or member.id} {unread}"

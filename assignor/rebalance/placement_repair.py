@@ -1,0 +1,134 @@
+"""Repair of a plan's placement where it cannot be carried out; all other partitions are as planned.
+
+A *loose* partition has no planned member: that is gone, has yet to join, drains, does not subscribe,
+or the plan does not know the partition. The rules, in this order:
+
+1. A loose partition stays with its owner.
+2. Where members keep loose partitions, a planned move between two members waits if its receiver would
+   be above its headroom, or above what the plan gives it: the heaviest moves first. So a scale-up plan
+   that meets a rebalance before the join overfills nobody.
+3. A loose partition without an owner goes to the emptiest reader with room within its headroom, else to
+   the one that is the least full with it; the largest first.
+4. The least load above the headroom of a member that is smaller than planned goes where it fits.
+5. So does that of any member, to members beyond the plan. Nothing else moves.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
+from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
+
+
+def repair_placement(
+    problem: PackingProblem, wish: IntArray, smaller: BoolArray, surplus: BoolArray
+) -> IntArray:
+    """Return the member of each partition (P,).
+
+    `wish` (P,) has the planned members, UNASSIGNED where a partition is loose; `smaller` (M,) tells the
+    members with less capacity than planned, `surplus` (M,) those beyond the plan.
+    """
+    repair = _Repair(problem, wish)
+    repair.hold_back_moves()
+    repair.place_loose()
+    everyone = np.ones_like(surplus)
+    repair.relieve_members(smaller, everyone)
+    if surplus.any():
+        repair.relieve_members(everyone, surplus)
+    return repair.bins
+
+
+class _Repair:
+    """Bins under repair, and the members' loads."""
+
+    def __init__(self, problem: PackingProblem, wish: IntArray) -> None:
+        self._problem = problem
+        self._wish = wish
+        self._capacity: FloatArray = problem.capacity * (1 + CAPACITY_TOLERANCE)
+        self.bins: IntArray = np.where(wish != UNASSIGNED, wish, problem.owner)  # rule 1
+        self._load = sum_loads(self.bins, problem.weight, len(problem.capacity))
+
+    def hold_back_moves(self) -> None:
+        """Leave moves with their owners until no receiver is overfilled (rule 2)."""
+        problem = self._problem
+        planned = sum_loads(self._wish, problem.weight, len(problem.capacity))
+        limit = np.maximum(self._capacity, planned * (1 + CAPACITY_TOLERANCE))
+        incoming = self._list_incoming()
+        overfull = np.flatnonzero(self._load > limit).tolist()
+        while overfull:
+            member = overfull.pop()
+            while self._load[member] > limit[member] and incoming[member]:
+                item = incoming[member].pop()
+                owner = int(problem.owner[item])
+                self._move(item, owner)
+                overfull.append(owner)  # which counted on giving it away
+
+    def _list_incoming(self) -> Sequence[list[int]]:
+        """Return the moves to each member from another one, lightest first."""
+        owner, wish = self._problem.owner, self._wish
+        moves = np.flatnonzero((owner != UNASSIGNED) & (wish != UNASSIGNED) & (wish != owner))
+        incoming: list[list[int]] = [[] for _ in self._load]
+        for item in moves[np.argsort(self._problem.weight[moves], kind="stable")].tolist():
+            incoming[wish[item]].append(item)
+        return incoming
+
+    def place_loose(self) -> None:
+        """Give partitions without an owner to the emptiest readers (rule 3)."""
+        loose = np.flatnonzero(self.bins == UNASSIGNED)
+        everyone = np.ones(len(self._load), dtype=np.bool_)
+        for item in loose[np.argsort(-self._problem.weight[loose], kind="stable")].tolist():
+            member = self._find_room(item, everyone)
+            self._move(item, self._find_least_full(item) if member == UNASSIGNED else member)
+
+    def relieve_members(self, givers: BoolArray, receivers: BoolArray) -> None:
+        """Move the least load above the givers' headroom to receivers with room (rules 4 and 5)."""
+        for member in np.flatnonzero(givers & (self._load > self._capacity)).tolist():
+            while self._load[member] > self._capacity[member] and self._relieve(member, receivers):
+                pass
+
+    def _relieve(self, member: int, receivers: BoolArray) -> bool:
+        """Move one partition away from the member; return whether one fits elsewhere."""
+        for item in self._order_to_give(member):
+            owner = int(self._problem.owner[item])
+            kept = owner != UNASSIGNED and receivers[owner] and self._has_room(item)[owner]
+            receiver = owner if kept else self._find_room(item, receivers)
+            if receiver != UNASSIGNED:
+                self._move(item, receiver)
+                return True
+        return False
+
+    def _order_to_give(self, member: int) -> list[int]:
+        """Return the member's items: those it does not own, the smallest that suffice, the largest others."""
+        weight = self._problem.weight
+        items = np.flatnonzero((self.bins == member) & (weight > 0))
+        suffices = weight[items] >= self._load[member] - self._capacity[member]
+        size = np.where(suffices, weight[items], -weight[items])
+        order = np.lexsort((size, ~suffices, self._problem.owner[items] == member))
+        return list(map(int, items[order]))
+
+    def _has_room(self, item: int) -> BoolArray:
+        """Return which members (M,) other than its own read and can hold an item."""
+        problem = self._problem
+        room: BoolArray = self._load + problem.weight[item] <= self._capacity
+        room &= problem.subscribed[problem.topic[item]]
+        if self.bins[item] != UNASSIGNED:
+            room[self.bins[item]] = False
+        return room
+
+    def _find_room(self, item: int, receivers: BoolArray) -> int:
+        room = np.flatnonzero(self._has_room(item) & receivers)
+        return int(room[(self._load[room] / self._capacity[room]).argmin()]) if room.size else UNASSIGNED
+
+    def _find_least_full(self, item: int) -> int:
+        problem = self._problem
+        fill = (self._load + problem.weight[item]) / self._capacity
+        fill[~problem.subscribed[problem.topic[item]]] = np.inf
+        return int(fill.argmin())
+
+    def _move(self, item: int, member: int) -> None:
+        weight = self._problem.weight[item]
+        if self.bins[item] != UNASSIGNED:
+            self._load[self.bins[item]] -= weight
+        self.bins[item] = member
+        self._load[member] += weight
