@@ -6,6 +6,8 @@
 3. An observed move belongs to the iteration that observed it, possibly later than the decision that
    expected it. The first `MAX_LISTED_MOVES` are listed, the others counted.
 4. A record names its author. A sidecar that shuts down rewrites its last record as final.
+5. The outcome is that of the plan in force, possibly one that an earlier record decided: epoch and
+   revision tell which.
 """
 
 import json
@@ -20,6 +22,7 @@ from trimtab.common.control_topics.number_ranges import Count, Figure, Fraction,
 from trimtab.common.control_topics.versioned_json import decode_control_value, encode_control_value
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 RECORD_SLOTS: Final = 128  # keys of a group: the compacted topic stays bounded
 FIGURE_PATTERN: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
@@ -83,6 +86,8 @@ class DecisionRecord:
     author: SidecarIdentity | None = None
     is_final: bool = False
     failure: str = ""
+    revision: Count = 0  # of the published plan's target; 0 without one
+    outcome: PlanOutcome | None = None  # None without a target, and in records of earlier versions
 
     @property
     def reason_text(self) -> str:
@@ -150,11 +155,13 @@ def build_decision_record(
         expected_moves=tuple(expected),
         observed_moves=tuple(observed[:MAX_LISTED_MOVES]),
         observed_move_count=len(observed),
-        observed_move_bytes_per_s=sum((move.load_bytes_per_s or 0.0 for move in observed), 0.0),
+        observed_move_bytes_per_s=report.moved_load,
         partitions_by_instance={m.instance or m.id: len(m.owned_partitions) for m in report.members},
         errors=report.errors[:MAX_RECORDED_ERRORS],
         author=author,
         failure=decision.failure,
+        revision=0 if plan is None or plan.target is None else plan.target.revision,
+        outcome=report.plan_outcome,
     )
 
 

@@ -32,12 +32,19 @@ class IterationReport:
     handover_seconds: tuple[float, ...] = ()
     members: tuple[ObservedMember, ...] = ()
     observed_moves: tuple[PartitionMove, ...] = ()  # since the previous iteration
+    capacity: float | None = None  # of one consumer by the plan, bytes/s
     errors: tuple[str, ...] = ()
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
     scale_up_suspended: bool = False
     is_leader: bool = True
     certificate: "TimedCertificate | None" = None  # of an earlier iteration: it is computed in a thread
     plan_outcome: PlanOutcome | None = None  # None without a target, and until the group was stable
+
+    @property
+    def moved_load(self) -> float:
+        """Load of the observed moves in bytes/s, where it is known."""
+        loads = (self.write_rates.get(move.partition) for move in self.observed_moves)
+        return sum((load.weight or 0.0 for load in loads if load is not None), 0.0)
 
 
 class Reporter(Protocol):
@@ -49,10 +56,11 @@ class Reporter(Protocol):
 
 
 class LogReporter:
-    """Logs one line per decision, and one line per new error."""
+    """Logs one line per decision, per new error, and per plan that is carried out."""
 
     def __init__(self) -> None:
         self._last_errors: tuple[str, ...] = ()
+        self._last_outcome = ""
 
     def __call__(self, report: IterationReport) -> None:
         """Log the iteration."""
@@ -60,4 +68,11 @@ class LogReporter:
             if text not in self._last_errors:
                 log.warning("%s", text)
         self._last_errors = report.errors
+        self._log_outcome(report.plan_outcome)
         log.info("%s", report.decision.format_line())
+
+    def _log_outcome(self, outcome: PlanOutcome | None) -> None:
+        line = outcome.format_line() if outcome is not None and outcome.is_settled else ""
+        if line and line != self._last_outcome:  # again if a partition goes elsewhere later
+            log.info("%s", line)
+        self._last_outcome = line or self._last_outcome

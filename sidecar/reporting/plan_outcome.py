@@ -28,7 +28,7 @@ from trimtab.assignor.model import (
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.problem import IndexedGroup, build_problem, index_group
 from trimtab.assignor.rebalance.plan_target import TargetMatch, match_consumers, name_members
-from trimtab.common.control_topics.number_ranges import Count
+from trimtab.common.control_topics.number_ranges import Count, Figure
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
@@ -54,10 +54,10 @@ class PlanOutcome:
 
     epoch: Count
     revision: Count
-    moves: int | None  # None, as the R-score: the plan was decided before this sidecar started
-    r_score: float | None
-    max_fill: float | None  # required rate / capacity of the fullest consumer
-    off_plan: int  # partitions elsewhere
+    moves: Count | None  # None, as the R-score: the plan was decided before this sidecar started
+    r_score: Figure | None
+    max_fill: Figure | None  # required rate / capacity of the fullest consumer
+    off_plan: Count  # partitions elsewhere
     is_settled: bool
     elsewhere: tuple[PartitionElsewhere, ...] = ()  # the first `MAX_LISTED_ELSEWHERE`
     consumer_by_place: Mapping[str, str] = field(default_factory=dict[str, str])  # {"+1": "worker-3"}
@@ -194,8 +194,10 @@ def _update_outcome(
     new = _compute_outcome(basis, seen, _compare_target(seen, seen.plan, seen.plan.target))
     if previous is None or not previous.is_settled:
         return new
-    figures = {"moves": previous.moves, "r_score": previous.r_score, "max_fill": previous.max_fill}
-    return replace(new, is_settled=True, **figures)
+    # the figures of the moment in which the plan was settled
+    return replace(
+        previous, off_plan=new.off_plan, elsewhere=new.elsewhere, consumer_by_place=new.consumer_by_place
+    )
 
 
 def _compute_outcome(basis: DecisionBasis | None, seen: Observation, compared: _Comparison) -> PlanOutcome:

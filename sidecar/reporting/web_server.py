@@ -5,7 +5,7 @@ With a token all but /healthz and /readyz require it.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from trimtab.common import http_server
 from trimtab.common.clock import Clock
 from trimtab.common.http_server import NO_AUTH, AccessPolicy, HttpEndpoint, HttpResponse
+from trimtab.sidecar.decision.decision import DecisionMetrics
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
@@ -42,7 +43,6 @@ GROUP_GAUGES: Final[GaugeRows] = (  # of DecisionMetrics
     ("p99_freshness_s", "trimtab_estimated_freshness_seconds", "Estimated p99 from produce to commit"),
     ("max_batch_s", "trimtab_max_batch_seconds", "Longest batch that keeps freshness-slo"),
     ("max_fill", "trimtab_fullest_consumer_ratio", "Required rate / capacity of the fullest consumer"),
-    ("r_score", "trimtab_r_score", "Expected R-score of the last decision"),
     ("cross_rack_rate", "trimtab_cross_rack_bytes_per_second", "Rate of reads from other racks"),
     (
         "partitions_without_local_replica",
@@ -53,6 +53,14 @@ GROUP_GAUGES: Final[GaugeRows] = (  # of DecisionMetrics
         "racks_without_consumer",
         "trimtab_racks_without_consumer",
         "Racks with replicas but without a consumer",
+    ),
+)
+PLAN_GAUGES: Final[GaugeRows] = (  # of the DecisionMetrics of the last plan with a placement
+    ("r_score", "trimtab_r_score", "R-score of the last plan"),
+    (
+        "planned_fill",
+        "trimtab_planned_fullest_consumer_ratio",
+        "Required rate / capacity of the fullest consumer once the last plan is carried out",
     ),
 )
 CERTIFICATE_GAUGES: Final[GaugeRows] = (
@@ -75,9 +83,12 @@ class SidecarMetrics(Collector):
     def __init__(self, group: str) -> None:
         self._group = group
         self._last_report: IterationReport | None = None
+        self._last_planned: DecisionMetrics | None = None
         self.registry = CollectorRegistry()  # not the global one: it would add Python's own metrics
         self.registry.register(self)
         self._moves = self._build_counter("trimtab_moves", "Partitions that changed their owner", "group")
+        text = "Load of the partitions that changed their owner / capacity of a consumer"
+        self._moved_consumers = self._build_counter("trimtab_moved_consumers", text, "group")
         self._decisions = self._build_counter("trimtab_decisions", "Decisions by action", "group", "action")
         text = "Time from the last record of the old owner to the first commit of the new one"
         self._handover_seconds = self._build_histogram("trimtab_handover_seconds", text, HANDOVER_BUCKETS)
@@ -99,8 +110,13 @@ class SidecarMetrics(Collector):
         self._last_report = report
         self._iteration_seconds.labels(self._group).observe(report.iteration_seconds)
         if not report.is_leader:
+            self._last_planned = None  # the leader may publish another plan
             return  # only the leader exports the group's metrics: sums over sidecars count nothing twice
         self._moves.labels(self._group).inc(len(report.observed_moves))
+        if report.capacity:
+            self._moved_consumers.labels(self._group).inc(report.moved_load / report.capacity)
+        if report.decision.metrics.planned_fill is not None and not report.decision.failure:
+            self._last_planned = report.decision.metrics
         self._decisions.labels(self._group, report.decision.action.value).inc()
         self._decision_seconds.labels(self._group).observe(report.decision_seconds)
         for seconds in report.handover_seconds:
@@ -119,6 +135,7 @@ class SidecarMetrics(Collector):
         metrics = report.decision.metrics
         for attribute, name, text in GROUP_GAUGES:
             yield self._build_gauge(name, text, getattr(metrics, attribute))
+        yield from self._collect_plan(report)
         yield from self._collect_certificate(report)
         yield self._build_gauge("trimtab_plan_epoch", "Epoch of the plan", report.epoch)
         suspended = "1 while scale-up is suspended because the last one did not raise throughput"
@@ -138,6 +155,13 @@ class SidecarMetrics(Collector):
         if value is not None:
             family.add_metric([self._group], value)
         return family
+
+    def _collect_plan(self, report: IterationReport) -> Iterator[GaugeMetricFamily]:
+        for attribute, name, text in PLAN_GAUGES:
+            yield self._build_gauge(name, text, getattr(self._last_planned, attribute, None))
+        off_plan = None if report.plan_outcome is None else report.plan_outcome.off_plan
+        text = "Partitions that another consumer than the planned one owns"
+        yield self._build_gauge("trimtab_partitions_off_plan", text, off_plan)
 
     def _collect_certificate(self, report: IterationReport) -> Iterator[GaugeMetricFamily]:
         timed = report.certificate
@@ -182,8 +206,7 @@ class SidecarWebServer:
         self._metrics(report)
         self._last_iteration_at = self._clock.monotonic()
         self._last_report = report
-        decision = {**asdict(report.decision), "line": report.decision.format_line()}
-        self._decisions.append({"time": report.time, "epoch": report.epoch, **decision})
+        self._decisions.append(_build_decision_body(report))
 
     def start(self, host: str, port: int, access_policy: AccessPolicy = NO_AUTH) -> int:
         """Start serving and return the port. Raises StartupError."""
@@ -224,3 +247,12 @@ class SidecarWebServer:
         timed = None if self._last_report is None else self._last_report.certificate
         # None before the first, and without the setting `certify`
         return None if timed is None else {**asdict(timed), "certificate": timed.certificate.to_json_dict()}
+
+
+def _build_decision_body(report: IterationReport) -> dict[str, Any]:
+    decision = report.decision
+    if decision.plan is not None:  # the target may be 100,000 numbers: it is in the plan topic
+        decision = replace(decision, plan=replace(decision.plan, target=None))
+    outcome = None if report.plan_outcome is None else asdict(report.plan_outcome)
+    body = {"time": report.time, "epoch": report.epoch, **asdict(decision)}
+    return {**body, "line": decision.format_line(), "plan_outcome": outcome}

@@ -34,6 +34,7 @@ from trimtab.sidecar.reporting.decision_record import (
     merge_decision_record,
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
 
 MOVE: Final = Move(TopicPartition("t", 0), "a", "b", 40.0, "a is too full")
 AUTHOR: Final = SidecarIdentity("id", "host", 7, 1.7e9, 3)
@@ -51,6 +52,17 @@ RECORD: Final = build_decision_record(
         is_group_known=True,
         decision_seconds=0.0,
         iteration_seconds=0.0,
+        plan_outcome=PlanOutcome(
+            7,
+            3,
+            4,
+            0.6,
+            0.91,
+            1,
+            is_settled=True,
+            elsewhere=(PartitionElsewhere("t", 0, "x", None, "x left"),),
+            consumer_by_place={"+1": "c"},
+        ),
     ),
     RecordTerms("g", 10.0, 100.0, 0.9),
     AUTHOR,

@@ -18,6 +18,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 from trimtab.sidecar.reporting.web_server import SidecarMetrics
 
 DEPLOY: Final = Path(__file__).parents[4] / "deploy"
@@ -41,6 +42,8 @@ def sidecars(*, leading: bool = True) -> dict[str, set[str]]:
         iteration_seconds=1.0,
         handover_seconds=(1.0,),
         learned_capacities={"one": 1.0},
+        capacity=1.0,
+        plan_outcome=PlanOutcome(1, 1, 1, 1.0, 1.0, 0, is_settled=True),
         is_leader=leading,
     )
     sidecar = SidecarMetrics("lake")

@@ -10,6 +10,7 @@ import pytest
 
 from trimtab.assignor.model import Move, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.decision.decision import (
@@ -31,6 +32,7 @@ from trimtab.sidecar.reporting.decision_record import (
     merge_decision_record,
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
 from trimtab.sidecar.settings.settings import load_settings
 
 ME = SidecarIdentity("id", "host", 7, 1.7e9, 3)
@@ -59,9 +61,18 @@ def record(time: float = 100.0, reason: str = "3 is right", *, moved: int = 0) -
     return build_decision_record(report(time, reason, moved=moved), TERMS)
 
 
+OUTCOME = PlanOutcome(
+    7, 3, 4, 0.6, 0.91, 1,
+    is_settled=True,
+    elsewhere=(PartitionElsewhere("t", 0, "x", "a", "x left"),),
+    consumer_by_place={"+1": "c"},
+)  # fmt: skip
+
+
 def scaled_out() -> IterationReport:
     """An iteration that starts two replicas and expects a move."""
-    plan = GroupPlan("g", 8, 100.0, 5, "steady", 100.0, draining=("x",))
+    target = PlanTarget(4, ("a",), 1, {"t": (2,)})
+    plan = GroupPlan("g", 8, 100.0, 5, "steady", 100.0, draining=("x",), target=target)
     moves = (Move(A, "a", "+1", 40.0, "a is too full"),)
     numbers = DecisionMetrics(
         required_rate=200.0, planned_replicas=3, desired_replicas=5, r_score=0.4, moves=1
@@ -69,11 +80,11 @@ def scaled_out() -> IterationReport:
     decision = ScalingDecision(
         ScalingAction.SCALE_UP, ("3 -> 5: required",), numbers, plan, 2, expected_moves=moves
     )
-    return replace(report(), decision=decision)
+    return replace(report(), decision=decision, plan_outcome=OUTCOME)
 
 
 def test_record_survives_encoding() -> None:
-    """Metrics, reasons, expected and observed moves are decoded as encoded."""
+    """Metrics, reasons, outcome, expected and observed moves are decoded as encoded."""
     for made in (record(moved=2), build_decision_record(scaled_out(), TERMS)):
         again = DecisionRecord.decode(made.encode())
         assert again == made
@@ -90,6 +101,7 @@ def test_record_has_decision_and_observation() -> None:
         2,
     )
     assert [(m.source, m.target, m.load_bytes_per_s) for m in made.expected_moves] == [("a", "+1", 40.0)]
+    assert (made.revision, made.outcome) == (4, OUTCOME)
     assert made.partitions_by_instance == {"a": 1, "b": 0}
     assert made.usable_capacity == pytest.approx(90.0)
 
@@ -165,6 +177,23 @@ def test_unknown_fields_are_ignored() -> None:
         part["added"] = 1
     assert made.expected_moves
     assert DecisionRecord.decode(json.dumps(body).encode()) == made
+
+
+def test_record_of_the_version_before_is_read() -> None:
+    """A record without outcome, revision and planned fill has none of them."""
+    made = build_decision_record(scaled_out(), TERMS)
+    body = json.loads(made.encode())
+    del body["outcome"], body["revision"], body["metrics"]["planned_fill"]
+    assert DecisionRecord.decode(json.dumps(body).encode()) == replace(made, outcome=None, revision=0)
+
+
+def test_record_keeps_the_newest_outcome() -> None:
+    """The same decision goes on while its plan is carried out; the target is not in the record."""
+    one = merge_decision_record(None, record())
+    done = build_decision_record(replace(report(110.0), plan_outcome=OUTCOME), TERMS)
+    two = merge_decision_record(one, done)
+    assert (two.number, two.outcome) == (one.number, OUTCOME)
+    assert b'target":{' not in build_decision_record(scaled_out(), TERMS).encode()
 
 
 class Archive:

@@ -10,12 +10,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
+
+OUTCOME = PlanOutcome(7, 1, 5, 0.72, 0.87, 2, is_settled=True)
 
 
 class Served:
@@ -54,7 +59,7 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
         write_rate=50.0, required_rate=60.0, unknown_partitions=1, partitions=2,
         running_replicas=2, planned_replicas=3, desired_replicas=3,
         recommended_replicas=4, max_fill=0.5, r_score=0.25, moves=2, consumption_rate=45.0,
-        overdue_backlog_bytes=7.0, p99_freshness_s=9.0,
+        overdue_backlog_bytes=7.0, p99_freshness_s=9.0, planned_fill=0.88,
     )  # fmt: skip
     return IterationReport(
         time=100.0,
@@ -69,6 +74,8 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
         iteration_seconds=0.2,
         handover_seconds=handovers,
         observed_moves=(PartitionMove(TopicPartition("t", 0), "a", "b"),) * 2,
+        capacity=100.0,
+        plan_outcome=OUTCOME,
         learned_capacities={"worker-1": 80.0},
         scale_up_suspended=True,
         errors=() if reachable else ("group lake: no answer",),
@@ -94,7 +101,10 @@ def test_metrics_show_the_reports(served: Served) -> None:
         "trimtab_partitions_unknown": 1.0,
         "trimtab_r_score": 0.25,
         "trimtab_plan_epoch": 7.0,
+        "trimtab_planned_fullest_consumer_ratio": 0.88,
+        "trimtab_partitions_off_plan": 2.0,
         "trimtab_moves_total": 4.0,
+        "trimtab_moved_consumers_total": 2.0,
         "trimtab_decisions_total|scale-up": 2.0,
         "trimtab_handover_seconds_count": 2.0,
         "trimtab_handover_seconds_sum": 0.55,
@@ -102,6 +112,28 @@ def test_metrics_show_the_reports(served: Served) -> None:
     }
     assert {name: found.get(name) for name in expected} == pytest.approx(expected)
     assert "trimtab_write_rate_bytes_per_second|1|t" not in found
+
+
+def test_figures_of_the_last_plan_stay(served: Served) -> None:
+    """R-score and fill of the last plan outlast iterations without one; a standby forgets them."""
+    served.page(report())
+    held = replace(report(), decision=ScalingDecision(ScalingAction.HOLD, (), DecisionMetrics()))
+    served.page(held)
+    assert served.samples()["trimtab_r_score"] == 0.25
+    served.page(replace(held, is_leader=False))
+    served.page(held)
+    assert "trimtab_r_score" not in served.samples()
+
+
+def test_decisions_leave_the_target_out(served: Served) -> None:
+    """The page shows the plan and its outcome, not the 100,000 numbers of a target."""
+    target = PlanTarget(1, ("a",), 0, {"t": (1,) * 1000})
+    plan = GroupPlan("lake", 7, 0.0, 1, "steady", 100.0, target=target)
+    done = report()
+    served.page(replace(done, decision=replace(done.decision, plan=plan)))
+    body = json.loads(served.get("/decisions")[1])[0]
+    assert (body["plan"]["epoch"], body["plan"]["target"]) == (7, None)
+    assert (body["plan_outcome"]["off_plan"], body["plan_outcome"]["r_score"]) == (2, 0.72)
 
 
 def test_standby_exports_nothing_of_the_group(served: Served) -> None:
