@@ -7,12 +7,13 @@
    With A(t) bytes written and S(t) bytes read up to t, that is S(t) < A(t - L).
 4. An absent partition is not written and loses its backlog.
 
-A tick is divided into at least six pieces, also at the end of the pause and at L. Within a piece S
-is linear.
+A tick is divided into at least six pieces, also at each change of owners, at the end of its pause and
+at L. Within a piece S is linear.
 """
 
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,14 @@ from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray
 from trimtab.assignor.packing import CAPACITY_TOLERANCE
 
 _MIN_PIECES: Final = 6  # of a tick
+
+
+class ReadingStage(NamedTuple):
+    """Who reads from `at` seconds into a tick on."""
+
+    at: float
+    owner: IntArray  # (P,) consumer or UNASSIGNED
+    paused: BoolArray  # (P,) not read during the pause from `at` on
 
 
 class PartitionBacklogs:
@@ -35,7 +44,6 @@ class PartitionBacklogs:
         self._written: FloatArray = np.cumsum(written, axis=0)  # at the end of each tick
         self._read: FloatArray = np.zeros(rates.shape[1])
         self._now = 0  # tick
-        self._pieces = _split_tick(setup)
 
     @property
     def written(self) -> FloatArray:
@@ -62,10 +70,11 @@ class PartitionBacklogs:
         return np.where(unread, (self._now - border) * self._setup.tick - inside, 0.0)
 
     def advance_tick(self, owner: IntArray, paused: BoolArray) -> FloatArray:
-        """Advance by one tick and return its late bytes (P,).
+        """Advance by one tick with the same owners; return its late bytes (P,)."""
+        return self.advance_stages((ReadingStage(0.0, owner, paused),))
 
-        `owner` (P,) are the consumers or UNASSIGNED; `paused` (P,) are not read during the pause.
-        """
+    def advance_stages(self, stages: Sequence[ReadingStage]) -> FloatArray:
+        """Advance by one tick of these stages, the first at 0 s; return its late bytes (P,)."""
         self._now += 1
         away = self._away[self._now]
         self._read = np.where(away, self._written[self._now], self._read)  # its backlog is lost
@@ -73,9 +82,12 @@ class PartitionBacklogs:
         late = np.zeros_like(self._read)
         begin = (self._now - 1) * self._setup.tick
         behind = self._read - self._written_at(begin - self._setup.late)
-        for start, end in self._pieces:
-            open_ = (owner != UNASSIGNED) & ~(paused & (start < self._setup.pause))
-            self._read_partitions(owner, open_, begin + end, end - start)
+        for start, end in _split_tick(self._setup, [stage.at for stage in stages]):
+            stage = next(stage for stage in reversed(stages) if stage.at <= start)
+            pausing = stage.paused & (start < stage.at + self._setup.pause)
+            self._read_partitions(
+                stage.owner, (stage.owner != UNASSIGNED) & ~pausing, begin + end, end - start
+            )
             after = self._read - self._written_at(begin + end - self._setup.late)
             late += rate * (end - start) * _fraction_below_zero(behind, after, self._written[self._now])
             behind = after
@@ -132,8 +144,10 @@ def _fraction_below_zero(before: FloatArray, after: FloatArray, scale: FloatArra
     return np.where((high <= 0) & (low < 0), 1.0, crossing)
 
 
-def _split_tick(setup: SimulationSetup) -> tuple[tuple[float, float], ...]:
-    borders = {setup.tick * n / _MIN_PIECES for n in range(_MIN_PIECES + 1)}
-    borders |= {min(setup.pause, setup.tick), setup.late % setup.tick}
-    ordered = sorted(borders)
-    return tuple((a, b) for a, b in pairwise(ordered) if b - a > CAPACITY_TOLERANCE * setup.tick)
+def _split_tick(setup: SimulationSetup, changes: Sequence[float]) -> Iterator[tuple[float, float]]:
+    """Yield the pieces of a tick with changes of owners at these seconds."""
+    borders = {setup.tick * n / _MIN_PIECES for n in range(_MIN_PIECES + 1)} | {setup.late % setup.tick}
+    for at in changes:
+        borders |= {at, min(at + setup.pause, setup.tick)}
+    pieces = pairwise(sorted(borders))
+    return ((a, b) for a, b in pieces if b - a > CAPACITY_TOLERANCE * setup.tick)

@@ -10,9 +10,10 @@ The range assignor rebalances eagerly: all partitions pause whenever one moves.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -33,12 +34,59 @@ KEDA_CONTENDER: Final = "keda"
 ALL_CONTENDERS: Final = "all"
 
 
+class OwnerChange(NamedTuple):
+    """Owner of each partition (P,) from `at` seconds after a decision on."""
+
+    at: float
+    owner: IntArray
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedDecision:
-    """Owner of each partition (P,), and the members (K,), sorted, idle ones included."""
+    """A decision as it is carried out during the tick that follows it."""
 
-    owner: IntArray
-    members: IntArray
+    changes: tuple[OwnerChange, ...]  # in order, the first at 0 s
+    members: IntArray  # (K,) at the end of the tick, sorted, idle ones included
+    # A placement was decided and carried out within the tick; None: whenever something changes.
+    decided: bool | None = None
+    # These members can hold all within the headroom, each larger partition on one of its own; None:
+    # members can be added.
+    feasible: bool | None = None
+
+    @classmethod
+    def at_once(cls, owner: IntArray, members: IntArray) -> Self:
+        """Return a decision that is carried out at once."""
+        return cls((OwnerChange(0.0, owner),), members)
+
+    @property
+    def owner(self) -> IntArray:
+        """Owner of each partition at the end of the tick, (P,)."""
+        return self.changes[-1].owner
+
+
+class DecisionSource(Protocol):
+    """What decides in a simulation: `Contender`, or the sidecar's control loop."""
+
+    @property
+    def name(self) -> str:
+        """Name in the results."""
+        ...
+
+    @property
+    def packs_by_capacity(self) -> bool:
+        """Whether it decides the number of consumers by capacity, so that CBS applies."""
+        ...
+
+    @property
+    def eager(self) -> bool:
+        """Whether all partitions pause whenever one moves."""
+        ...
+
+    def iter_decisions(
+        self, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
+    ) -> Iterator[SimulatedDecision]:
+        """Yield the decision of every tick; `lags` is called before each."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +117,11 @@ class Contender:
     ) -> Iterator[SimulatedDecision]:
         """Yield the decision of every tick; `lags` is called before each."""
         if self.autoscaled:
-            yield from _iter_autoscaled_decisions(self.heuristic, stream, setup, lags)
+            yield from iter_autoscaled_decisions(self.heuristic, stream, setup, lags)
             return
         for tick in replay_stream(self.heuristic, stream, setup.capacity * setup.headroom, lags):
-            yield SimulatedDecision(tick.owner, np.unique(tick.owner[tick.owner != UNASSIGNED]))
+            members = np.unique(tick.owner[tick.owner != UNASSIGNED])
+            yield SimulatedDecision.at_once(tick.owner, members)
 
 
 def parse_contender(name: str) -> Contender:
@@ -121,29 +170,64 @@ def parse_contenders(requested: Iterable[str]) -> tuple[Contender, ...]:
     return tuple(parse_contender(name) for name in dict.fromkeys(names))
 
 
-def _iter_autoscaled_decisions(
-    heuristic: Heuristic, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
+def iter_autoscaled_decisions(
+    heuristic: Heuristic,
+    stream: WriteRateStream,
+    setup: SimulationSetup,
+    lags: BacklogReader,
+    startup: float = 0.0,
 ) -> Iterator[SimulatedDecision]:
+    """Yield the decision of every tick; a consumer joins `startup` seconds after its start."""
     topics = {name: n for n, name in enumerate(sorted({p.topic for p in stream.partitions}))}
     topic = np.array([topics[p.topic] for p in stream.partitions], dtype=np.int32)
     owner: IntArray = np.full(len(topic), UNASSIGNED, dtype=np.int32)
-    first = float(np.nansum(stream.rates[0])) / setup.capacity
-    scaler = LagAutoscaler(
-        lag_threshold=setup.threshold * setup.capacity,
-        replicas=max(1, min(len(topic), math.ceil(first * (1 - CAPACITY_TOLERANCE)))),
-        max_replicas=max(1, len(topic)),
-    )
-    present = 0
+    scaler = _create_autoscaler(stream, setup)
+    ready = [0.0] * scaler.replicas  # when each replica has joined, ascending
+    joined = 0
     for number, rates in enumerate(stream.rates):
+        now = number * setup.tick
         there: BoolArray = ~np.isnan(rates)
         # The scaler sees committed offsets, which trail by half a commit interval on average.
         committed = lags()[there].sum() + float(rates[there].sum()) * setup.commit / 2
-        replicas = scaler.decide_replicas(number * setup.tick, committed)
-        # Kafka reassigns only if members or partitions change.
-        if replicas != present or ((owner != UNASSIGNED) != there).any():
-            owner = _assign_partitions(heuristic, owner, topic, there, replicas)
-            present = replicas
-        yield SimulatedDecision(owner, np.arange(replicas, dtype=np.int32))
+        replicas = scaler.decide_replicas(now, committed)
+        ready = [*ready[:replicas], *[now + startup] * (replicas - len(ready))]  # the last ones stop
+        changes: list[OwnerChange] = []
+        for at in sorted({now, *(t for t in ready if now < t < now + setup.tick)}):
+            present = bisect_right(ready, at)
+            # Kafka reassigns only if members or partitions change.
+            if present != joined or ((owner != UNASSIGNED) != there).any():
+                owner = _assign_partitions(heuristic, owner, topic, there, present)
+                joined = present
+            changes.append(OwnerChange(at - now, owner))
+        fits = is_feasible(rates[there], np.full(joined, setup.capacity * setup.headroom))
+        yield SimulatedDecision(tuple(changes), np.arange(joined, dtype=np.int32), feasible=fits)
+
+
+def is_feasible(weight: FloatArray, usable: FloatArray) -> bool:
+    """Return whether a placement of these partitions within `usable` (M,) is found.
+
+    A partition (P,) that is larger than any of them may have a consumer of its own.
+    """
+    count = len(weight)
+    problem = PackingProblem(
+        weight=np.minimum(weight, usable.max(initial=0.0)),
+        owner=np.full(count, UNASSIGNED, dtype=np.int32),
+        topic=np.zeros(count, dtype=np.int32),
+        lag=np.zeros(count),
+        capacity=usable,
+        subscribed=np.ones((1, len(usable)), dtype=np.bool_),
+    )
+    return bool((get_heuristic("bfd").pack(problem) != UNASSIGNED).all())
+
+
+def _create_autoscaler(stream: WriteRateStream, setup: SimulationSetup) -> LagAutoscaler:
+    most = max(1, len(stream.partitions))
+    first = float(np.nansum(stream.rates[0])) / setup.capacity
+    return LagAutoscaler(
+        lag_threshold=setup.threshold * setup.capacity,
+        replicas=max(1, min(most, math.ceil(first * (1 - CAPACITY_TOLERANCE)))),
+        max_replicas=most,
+    )
 
 
 def _assign_partitions(

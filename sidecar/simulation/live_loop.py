@@ -1,0 +1,198 @@
+"""The closed loop as it runs: each tick the sidecar decides, and the group carries it out.
+
+1. The sidecar sees the tick's write rates and the backlog at its end, and decides by `make_decision`:
+   with tolerance, windows, policies, cooldown and one drain at a time.
+2. Its plan is carried out by the leader's functions: at once for a new plan, unless consumers are
+   starting; then when they join, `startup` seconds after their start.
+3. Replicas stop at once, consumers never die, a rebalance takes no time but the pause of what moves.
+4. The first plan is in force, and carried out, from the beginning: its consumers are those that the
+   first write rates need.
+
+Under a lag-threshold autoscaler (`keda`) its own model decides; its consumers start as slowly.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from trimtab.assignor.analysis.simulation import Contender, SimulationRun, SimulationSetup, run_simulation
+from trimtab.assignor.analysis.simulation.contenders import (
+    BacklogReader,
+    OwnerChange,
+    SimulatedDecision,
+    is_feasible,
+    iter_autoscaled_decisions,
+)
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.assignor.decisions import size_group
+from trimtab.assignor.model import (
+    UNASSIGNED,
+    BoolArray,
+    ConsumerGroup,
+    FloatArray,
+    IntArray,
+    Load,
+    TopicPartition,
+)
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
+from trimtab.sidecar.decision.decide import make_decision, record_execution
+from trimtab.sidecar.decision.decision import ScalingDecision
+from trimtab.sidecar.measurement.observation import Observation
+from trimtab.sidecar.simulation.live_group import LiveGroup, format_name
+from trimtab.sidecar.simulation.live_measurement import LiveMeasurement
+from trimtab.sidecar.simulation.live_settings import SIMULATED_GROUP, LiveSettings
+
+EPOCH_S: Final = 1.8e9  # wall clock at second 0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveContender:
+    """A contender whose consumers the sidecar, or KEDA, starts and stops."""
+
+    contender: Contender
+    live: LiveSettings
+
+    @property
+    def name(self) -> str:
+        """Name in the results."""
+        return self.contender.name
+
+    @property
+    def packs_by_capacity(self) -> bool:
+        """Whether its heuristic decides the number of consumers by capacity."""
+        return self.contender.packs_by_capacity
+
+    @property
+    def eager(self) -> bool:
+        """Whether all partitions pause whenever one moves."""
+        return self.contender.eager
+
+    def iter_decisions(
+        self, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
+    ) -> Iterator[SimulatedDecision]:
+        """Yield what is done at every tick. Raises SettingError."""
+        if self.contender.autoscaled:
+            heuristic = self.contender.heuristic
+            yield from iter_autoscaled_decisions(heuristic, stream, setup, lags, self.live.startup)
+            return
+        policy = self.live.build_policy(self.name, setup, len(stream.partitions))
+        loop = _LiveLoop(policy, stream, setup, self.live.startup)
+        for tick in range(len(stream.rates)):
+            yield loop.run_tick(tick, lags())
+
+
+def run_live(
+    contender: Contender, stream: WriteRateStream, setup: SimulationSetup, live: LiveSettings
+) -> SimulationRun:
+    """Simulate a contender's closed loop on a stream. Raises SettingError, BrokenHeuristicError."""
+    return run_simulation(LiveContender(contender, live), stream, setup)
+
+
+class _LiveLoop:
+    """The sidecar's memory and plan, and its group."""
+
+    def __init__(
+        self, policy: AutoscalingPolicy, stream: WriteRateStream, setup: SimulationSetup, startup: float
+    ) -> None:
+        self._policy = policy
+        self._stream = stream
+        self._tick = setup.tick
+        self._measurement = LiveMeasurement(stream, setup.tick, policy)
+        self._memory = DecisionMemory()
+        owner = _place_first(stream, policy)
+        self._group = LiveGroup(stream.partitions, owner, startup)
+        self._plan = _announce_plan(policy, len(self._group.members))
+        self._led = _identify_plan(self._plan)
+
+    def run_tick(self, tick: int, backlog: FloatArray) -> SimulatedDecision:
+        """Decide on the write rates of a tick, and carry it out until the next one."""
+        now = tick * self._tick
+        there: BoolArray = ~np.isnan(self._stream.rates[tick])
+        loads = self._measurement.measure(tick, backlog)
+        observation = self._observe(loads)
+        decision, self._memory = make_decision(observation, self._policy, self._memory, EPOCH_S + now)
+        self._memory = record_execution(decision, observation, self._memory, EPOCH_S + now)
+        self._start_and_stop(decision, now)
+        load = _build_load(loads)
+        changes, placed = self._carry_out(now, load, there, left=bool(decision.replicas_to_stop))
+        done = placed and decision.plan is not None and not self._group.is_starting
+        return SimulatedDecision(changes, self._group.members, done, self._is_feasible(loads))
+
+    def _observe(self, loads: dict[TopicPartition, PartitionLoad]) -> Observation:
+        return Observation(
+            write_rates=loads,
+            group=self._group.describe(),
+            replicas=self._group.list_replicas(EPOCH_S),
+            plan=self._plan,
+            consumption_rates=self._measurement.measure_consumption(),
+        )
+
+    def _start_and_stop(self, decision: ScalingDecision, now: float) -> None:
+        self._plan = decision.plan or self._plan
+        self._group.stop(decision.replicas_to_stop)
+        self._group.start(decision.replicas_to_start, now)
+
+    def _carry_out(
+        self, now: float, load: Load, there: BoolArray, *, left: bool
+    ) -> tuple[tuple[OwnerChange, ...], bool]:
+        """Rebalance as consumers leave, join and see the plan; return the owners, and whether one decided."""
+        group = self._group
+        due = group.forget_absent(there) or left
+        decided = False
+        changes: list[OwnerChange] = []
+        for at in self._list_events(now):
+            due |= group.join(at)
+            is_new = _identify_plan(self._plan) != self._led
+            # Consumers that are starting make the rebalance when they join.
+            if due or (is_new and not group.is_starting):
+                decided |= group.rebalance(self._plan, load, there, self._policy.placement)
+                self._led = _identify_plan(self._plan)
+            changes.append(OwnerChange(at - now, group.owner))
+            due = False
+        return tuple(changes), decided
+
+    def _list_events(self, now: float) -> list[float]:
+        joins = self._group.next_join()
+        return [now] if joins is None or not now < joins < now + self._tick else [now, joins]
+
+    def _is_feasible(self, loads: Mapping[TopicPartition, PartitionLoad]) -> bool:
+        """Return whether a placement of these loads within the headroom is found on the active consumers."""
+        active = {format_name(n) for n in self._group.members.tolist()} - {*self._plan.draining}
+        weight = np.array([load.weight for load in loads.values()], dtype=np.float64)
+        return is_feasible(weight, np.full(len(active), self._policy.usable_capacity))
+
+
+def _place_first(stream: WriteRateStream, policy: AutoscalingPolicy) -> IntArray:
+    """Return the owners (P,) of a group that is sized for the first write rates."""
+    rates = dict(zip(stream.partitions, stream.rates[0].tolist(), strict=True))
+    known = {p: rate for p, rate in rates.items() if not math.isnan(rate)}
+    sized = size_group(ConsumerGroup((), tuple(known)), Load(known), policy.placement)
+    number = {name: n for n, name in enumerate(sorted(sized.assignment, key=int))}  # "+1", "+2" and so on
+    owner = {p: number[name] for name, held in sized.assignment.items() for p in held}
+    return np.array([owner.get(p, UNASSIGNED) for p in stream.partitions], dtype=np.int32)
+
+
+def _announce_plan(policy: AutoscalingPolicy, replicas: int) -> GroupPlan:
+    placement = policy.placement
+    return GroupPlan(
+        SIMULATED_GROUP, 1, EPOCH_S, replicas, placement.heuristic, placement.capacity, placement.headroom
+    )
+
+
+def _identify_plan(plan: GroupPlan) -> tuple[int, int]:
+    """Return what changes if the plan's placement does."""
+    return plan.epoch, 0 if plan.target is None else plan.target.revision
+
+
+def _build_load(loads: Mapping[TopicPartition, PartitionLoad]) -> Load:
+    """Return the load as the group's leader reads it."""
+    return Load(
+        {p: s.weight for p, s in loads.items()},
+        {p: s.backlog_records for p, s in loads.items()},
+        {p: s.stddev_bytes_per_s for p, s in loads.items()},
+    )
