@@ -26,6 +26,7 @@ from trimtab.assignor.open_mode import close_problem, pack_open_mode
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.problem import IndexedGroup, build_problem, index_group
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.task_groups import merge_tasks
 
 
 def place_partitions(
@@ -56,7 +57,9 @@ def size_group(group: ConsumerGroup, load: Load, policy: PlacementPolicy) -> Pla
     entry = get_heuristic(policy.heuristic)
     group_ = index_group(group)
     indexed = build_problem(group_, load, policy, open_mode=True, weigh_racks=entry.weighs_racks)
-    return _build_plan(evaluate_placement(indexed, policy, pack_open_mode(entry, indexed.problem)))
+    tasks = merge_tasks(indexed, policy.co_partitioned)
+    bins = tasks.expand(pack_open_mode(entry, tasks.problem))
+    return _build_plan(evaluate_placement(indexed, policy, bins))
 
 
 def decide_placement(
@@ -83,13 +86,14 @@ def decide_placement(
         weigh_racks=entry.weighs_racks,
         place_by_lag=entry.places_by_lag,
     )
-    problem = close_problem(indexed.problem, np.arange(len(indexed.eligible), dtype=np.int32), added)
+    tasks = merge_tasks(indexed, policy.co_partitioned)
+    problem = close_problem(tasks.problem, np.arange(len(indexed.eligible), dtype=np.int32), added)
     # Consolidating by unknown write rates would fill members by count and overload them.
     if not entry.packs_by_capacity or (policy.consolidate and indexed.measured.any()):
         bins = run_heuristic(entry, problem)
         if (bins != UNASSIGNED).all():
-            return evaluate_placement(indexed, policy, bins, added=added)
-    bins = spread_load(entry, problem)
+            return evaluate_placement(indexed, policy, tasks.expand(bins), added=added)
+    bins = tasks.expand(spread_load(entry, problem))
     return evaluate_placement(indexed, policy, bins, is_spread=True, added=added)
 
 

@@ -1,0 +1,137 @@
+"""Co-partitioned topics: their partitions of one number are a task, which one consumer reads (KIP-925).
+
+A join of two topics, or a state kept per key, needs the same keys of both in one consumer. Tasks
+replace partitions before a heuristic sees the problem, so each heuristic places them, by its own
+rules. A task weighs what its partitions weigh together. Topics that no member reads together are
+left apart, since nobody could have their tasks; a note says so.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from trimtab.assignor.model import (
+    UNASSIGNED,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    PackingProblem,
+    RackTopology,
+    RateForecast,
+)
+from trimtab.assignor.packing import sum_loads
+from trimtab.assignor.problem import IndexedProblem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskProblem:
+    """A problem of K tasks made of P partitions."""
+
+    problem: PackingProblem  # its partitions are the tasks
+    task: IntArray  # (P,) task of each partition
+    _weight: FloatArray  # (P,) of each partition
+
+    def expand(self, bins: IntArray) -> IntArray:
+        """Return the bin of each partition (P,) from those of the tasks (K,)."""
+        return bins[self.task]
+
+    def merge_bins(self, bins: IntArray) -> IntArray:
+        """Return the bin of each task (K,): of its partitions' the one with most of its weight."""
+        return _pick_heaviest(self.task, bins, self._weight, len(self.problem.weight))
+
+
+def merge_tasks(indexed: IndexedProblem, co_partitioned: Iterable[Sequence[str]]) -> TaskProblem:
+    """Return the problem of the tasks; without co-partitioned topics it is the problem itself."""
+    problem = indexed.problem
+    first_topic = np.arange(len(problem.subscribed))
+    subscribed = problem.subscribed.copy()
+    for topics in _list_joined(indexed, co_partitioned):
+        first_topic[topics] = topics[0]
+        subscribed[topics[0]] = subscribed[topics].all(axis=0)
+    if (first_topic == np.arange(len(first_topic))).all():
+        return TaskProblem(problem, np.arange(len(problem.weight), dtype=np.int32), problem.weight)
+    kept, topic = np.unique(first_topic[problem.topic], return_inverse=True)
+    number = indexed.group.partition_index.number[indexed.item]
+    _, example, task = np.unique((topic << 32) + number, return_index=True, return_inverse=True)
+    task = task.astype(np.int32)
+    merged = _merge_partitions(problem, task, topic[example].astype(np.int32), subscribed[kept])
+    return TaskProblem(merged, task, problem.weight)
+
+
+def list_topics_apart(
+    indexed: IndexedProblem, co_partitioned: Iterable[Sequence[str]]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the co-partitioned topics that no member reads together."""
+    rows = _number_topics(indexed)
+    for topics in co_partitioned:
+        there = [rows[t] for t in topics if t in rows]
+        if len(there) > 1 and not _is_read_together(indexed.problem, there):
+            yield tuple(topics)
+
+
+def _list_joined(indexed: IndexedProblem, co_partitioned: Iterable[Sequence[str]]) -> Iterator[list[int]]:
+    """Yield the rows of topics to join, ascending; a topic of several groups belongs to the first."""
+    rows = _number_topics(indexed)
+    for topics in co_partitioned:
+        there = sorted(rows[t] for t in set(topics) if t in rows)
+        if len(there) > 1 and _is_read_together(indexed.problem, there):
+            for topic in topics:
+                rows.pop(topic, None)
+            yield there
+
+
+def _number_topics(indexed: IndexedProblem) -> dict[str, int]:
+    index = indexed.group.partition_index
+    of_row = np.unique(index.topic[indexed.item])  # the problem numbers the read topics in their order
+    return {index.topics[topic]: row for row, topic in enumerate(of_row.tolist())}
+
+
+def _is_read_together(problem: PackingProblem, topics: list[int]) -> bool:
+    members = problem.subscribed.shape[1]  # an added member reads every topic
+    return not members or bool(problem.subscribed[topics].all(axis=0).any())
+
+
+def _merge_partitions(
+    problem: PackingProblem, task: IntArray, topic: IntArray, subscribed: BoolArray
+) -> PackingProblem:
+    count = len(topic)
+    owner = problem.owner.copy()
+    held = np.flatnonzero(owner != UNASSIGNED)
+    owner[held[~subscribed[topic[task[held]], owner[held]]]] = UNASSIGNED  # it reads a part of the task
+    total = partial(sum_loads, task, count=count)
+    forecast, racks = problem.forecast, problem.racks
+    return replace(
+        problem,
+        weight=total(problem.weight),
+        owner=_pick_heaviest(task, owner, problem.weight, count),
+        topic=topic,
+        lag=total(problem.lag),
+        subscribed=subscribed,
+        forecast=forecast and RateForecast(total(forecast.drift), total(forecast.variance)),
+        racks=racks and RackTopology(racks.member_rack, _merge_remote(task, racks.remote, problem.weight)),
+    )
+
+
+def _pick_heaviest(task: IntArray, bins: IntArray, weight: FloatArray, count: int) -> IntArray:
+    """Return each task's bin with the most weight, then most partitions, then the lowest number."""
+    picked = np.full(count, UNASSIGNED, dtype=np.int32)
+    held = np.flatnonzero(bins != UNASSIGNED)
+    width = int(bins.max(initial=0)) + 1
+    pair, part = np.unique(task[held].astype(np.int64) * width + bins[held], return_inverse=True)
+    order = np.lexsort((pair, -np.bincount(part), -np.bincount(part, weight[held]), pair // width))
+    tasks, first = np.unique(pair[order] // width, return_index=True)
+    picked[tasks] = pair[order][first] % width
+    return picked
+
+
+def _merge_remote(task: IntArray, remote: BoolArray, weight: FloatArray) -> BoolArray:
+    """Return from which racks each task (K, R + 1) is remote: at least half of its weight is."""
+    count = int(task.max(initial=UNASSIGNED)) + 1
+    share = np.where(sum_loads(task, weight, count)[task] > 0, weight, 1.0)  # of an idle task, by count
+    total = sum_loads(task, share, count)
+    merged: BoolArray = np.column_stack(
+        [2 * sum_loads(task, share * far, count) >= total for far in remote.T]
+    )
+    return merged

@@ -1,0 +1,105 @@
+"""Tasks of co-partitioned topics."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trimtab.assignor import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition, place_partitions
+from trimtab.assignor.model import UNASSIGNED, PlacementPlan
+from trimtab.assignor.problem import IndexedProblem, build_problem, index_group
+from trimtab.assignor.task_groups import merge_tasks
+
+ORDERS, PAYMENTS = (tuple(TopicPartition(t, n) for n in range(3)) for t in ("orders", "payments"))
+CLICKS = (TopicPartition("clicks", 0),)
+BOTH = frozenset({"orders", "payments", "clicks"})
+GROUPS = (("payments", "orders"),)
+POLICY = PlacementPolicy("bfd", capacity=100.0, consolidate=True, co_partitioned=GROUPS)
+RATES = dict(zip((*CLICKS, *ORDERS, *PAYMENTS), (7.0, 1.0, 2.0, 3.0, 10.0, 20.0, 30.0), strict=True))
+
+
+def group(*topics: frozenset[str], owners: dict[TopicPartition, str] | None = None) -> ConsumerGroup:
+    members = tuple(Member(f"m{n}", names) for n, names in enumerate(topics))
+    return ConsumerGroup(members, (*CLICKS, *ORDERS, *PAYMENTS), owners or {})
+
+
+def index(given: ConsumerGroup, *, racks: bool = False) -> IndexedProblem:
+    return build_problem(index_group(given), Load(RATES, RATES, RATES), POLICY, weigh_racks=racks)
+
+
+def find_members(plan: PlacementPlan) -> dict[TopicPartition, str]:
+    return {p: m for m, held in plan.assignment.items() for p in held}
+
+
+def test_a_task_weighs_what_its_partitions_weigh_together() -> None:
+    """Write rates, lags and variances add up; topics of no group keep their partitions."""
+    tasks = merge_tasks(index(group(BOTH)), GROUPS)
+    assert tasks.problem.weight.tolist() == tasks.problem.lag.tolist() == [7, 11, 22, 33]
+    assert tasks.problem.topic.tolist() == [0, 1, 1, 1]
+    assert tasks.task.tolist() == [0, 1, 2, 3, 1, 2, 3]
+    assert tasks.problem.forecast is not None
+    assert tasks.problem.forecast.variance.tolist() == [49, 101, 404, 909]
+    assert tasks.expand(np.array([3, 0, 1, 2], dtype=np.int32)).tolist() == [3, 0, 1, 2, 0, 1, 2]
+
+
+def test_a_task_belongs_to_the_owner_of_most_of_its_weight() -> None:
+    """The other owner gives up its part; a tie goes to the first member."""
+    owners = {ORDERS[0]: "m0", PAYMENTS[0]: "m1", ORDERS[1]: "m1", ORDERS[2]: "gone"}
+    tasks = merge_tasks(index(group(BOTH, BOTH, owners=owners)), GROUPS)
+    assert tasks.problem.owner.tolist() == [UNASSIGNED, 1, 1, UNASSIGNED]
+
+
+def test_an_owner_that_reads_a_part_of_a_task_cannot_keep_it() -> None:
+    """Only who reads all topics of the group can have its tasks."""
+    owners = {PAYMENTS[0]: "m0", ORDERS[0]: "m1"}
+    given = group(frozenset({"payments"}), BOTH, owners=owners)
+    tasks = merge_tasks(index(given), GROUPS)
+    assert tasks.problem.owner.tolist()[1] == 1
+    assert tasks.problem.subscribed.tolist() == [[False, True], [False, True]]
+    members = find_members(place_partitions(given, Load(RATES), POLICY))
+    assert {members[p] for p in (*ORDERS, *PAYMENTS)} == {"m1"}
+
+
+def test_topics_that_no_member_reads_together_are_left_apart() -> None:
+    """A note names them."""
+    given = group(frozenset({"orders", "clicks"}), frozenset({"payments"}))
+    plan = place_partitions(given, Load(RATES), POLICY)
+    assert not plan.unassigned
+    assert "no member subscribes to all of payments, orders: their partitions are placed apart" in plan.notes
+
+
+@pytest.mark.parametrize("groups", [(), (("orders",),), (("orders", "orders"),), (("orders", "missing"),)])
+def test_without_two_topics_to_join_the_problem_stays(groups: tuple[tuple[str, ...], ...]) -> None:
+    """It is the same object, so that decisions without tasks are as before."""
+    indexed = index(group(BOTH))
+    assert merge_tasks(indexed, groups).problem is indexed.problem
+
+
+def test_a_topic_of_two_groups_belongs_to_the_first() -> None:
+    """A plan may hold anything."""
+    tasks = merge_tasks(index(group(BOTH)), (*GROUPS, ("orders", "clicks")))
+    assert len(tasks.problem.weight) == 4
+
+
+def test_numbers_that_one_topic_lacks_are_tasks_of_their_own() -> None:
+    """Topics of a group may have grown unequally."""
+    given = replace(group(BOTH), partitions=(*ORDERS, *PAYMENTS[:2], TopicPartition("payments", 7)))
+    tasks = merge_tasks(index(given), GROUPS)
+    assert tasks.task.tolist() == [0, 1, 2, 0, 1, 3]
+
+
+def test_a_task_is_remote_where_half_of_its_weight_is() -> None:
+    """The weight decides between racks with replicas of one topic only."""
+    racks = {ORDERS[0]: ["a"], PAYMENTS[0]: ["b"]}
+    members = (Member("m0", BOTH, rack="a"), Member("m1", BOTH, rack="b"))
+    given = ConsumerGroup(members, (ORDERS[0], PAYMENTS[0]), {}, racks)
+    merged = merge_tasks(index(given, racks=True), GROUPS).problem.racks
+    assert merged is not None
+    assert merged.remote.tolist() == [[True, False, False]]
+
+
+def test_a_target_of_partitions_becomes_one_of_tasks() -> None:
+    """The consumer with most of a task's weight gets all of it."""
+    tasks = merge_tasks(index(group(BOTH, BOTH)), GROUPS)
+    bins = np.array([0, 0, UNASSIGNED, 1, 1, UNASSIGNED, 0], dtype=np.int32)
+    assert tasks.merge_bins(bins).tolist() == [0, 1, UNASSIGNED, 0]
