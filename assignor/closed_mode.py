@@ -1,4 +1,4 @@
-"""Spreading of the load: closed mode without a plan, or under overload.
+"""Spreading of the load: closed mode without a plan.
 
 1. All capacities are scaled by one factor, the smallest at which the heuristic places everything.
    So members share an overload in proportion to their capacities.
@@ -37,7 +37,7 @@ def spread_load(entry: Heuristic, problem: PackingProblem) -> IntArray:
     fresh = _fill_underfilled(problem, _pack_tightest(entry, problem))
     if (problem.owner == UNASSIGNED).all():
         return fresh
-    kept = _fill_underfilled(problem, _keep_owners(problem))
+    kept = _fill_underfilled(problem, keep_owners(problem))
     return kept if _is_kept_good_enough(problem, kept, fresh) else fresh
 
 
@@ -70,8 +70,8 @@ def _pack_scaled(entry: Heuristic, problem: PackingProblem, factor: float) -> In
     return None if (bins == UNASSIGNED).any() else bins
 
 
-def _keep_owners(problem: PackingProblem) -> IntArray:
-    """Keep every owner; give other partitions, largest first, to the emptiest readers (rule 4)."""
+def keep_owners(problem: PackingProblem) -> IntArray:
+    """Return each owner (P,); for other partitions, largest first, the emptiest reader (rule 4)."""
     bins = problem.owner.copy()
     load = sum_loads(bins, problem.weight, len(problem.capacity))
     for item in np.argsort(-problem.weight, kind="stable").tolist():

@@ -9,14 +9,17 @@ from dataclasses import replace
 import numpy as np
 
 from trimtab.assignor.closed_mode import spread_load
+from trimtab.assignor.exact_mode import pack_exactly
 from trimtab.assignor.fill_levels import PlacementDecision, evaluate_placement
-from trimtab.assignor.heuristics.heuristic import run_heuristic
+from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.load_arrays import has_unknown_lag
 from trimtab.assignor.model import (
     UNASSIGNED,
     ConsumerGroup,
+    IntArray,
     Load,
+    PackingProblem,
     PlacementPlan,
     PlacementPolicy,
     TopicPartition,
@@ -36,8 +39,8 @@ def place_partitions(
 
     The `added` members "+1", "+2" and so on have the policy's capacity and subscribe to all topics.
 
-    With `policy.consolidate` the heuristic packs the members as full as the headroom allows.
-    Without it, if no write rate is known, or if a partition fits no member, the load is spread
+    With `policy.consolidate` the members are packed within the headroom if such a placement is found
+    (`trimtab.assignor.exact_mode`). Without it, or if no write rate is known, the load is spread
     (`trimtab.assignor.closed_mode`). A heuristic that does not pack by capacity is applied as is.
 
     Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
@@ -89,12 +92,20 @@ def decide_placement(
     tasks = merge_tasks(indexed, policy.co_partitioned)
     problem = close_problem(tasks.problem, np.arange(len(indexed.eligible), dtype=np.int32), added)
     # Consolidating by unknown write rates would fill members by count and overload them.
-    if not entry.packs_by_capacity or (policy.consolidate and indexed.measured.any()):
+    consolidate = policy.consolidate and bool(indexed.measured.any())
+    bins, is_spread = _place_closed(entry, problem, consolidate=consolidate)
+    return evaluate_placement(indexed, policy, tasks.expand(bins), is_spread=is_spread, added=added)
+
+
+def _place_closed(entry: Heuristic, problem: PackingProblem, *, consolidate: bool) -> tuple[IntArray, bool]:
+    """Return the member of each partition (P,), and whether the load is spread."""
+    if not entry.packs_by_capacity:
         bins = run_heuristic(entry, problem)
         if (bins != UNASSIGNED).all():
-            return evaluate_placement(indexed, policy, tasks.expand(bins), added=added)
-    bins = tasks.expand(spread_load(entry, problem))
-    return evaluate_placement(indexed, policy, bins, is_spread=True, added=added)
+            return bins, False
+    elif consolidate:
+        return pack_exactly(entry, problem)
+    return spread_load(entry, problem), True
 
 
 def _build_plan(decision: PlacementDecision) -> PlacementPlan:

@@ -156,6 +156,12 @@ def append_readers(subscribed: BoolArray, added: int) -> BoolArray:
     return np.concatenate([subscribed, everything], axis=1)
 
 
+def index_member_kinds(problem: PackingProblem) -> IntArray:
+    """Return a number for each member (M,), equal for members of equal capacity and subscription."""
+    traits = np.vstack([problem.capacity, problem.subscribed])
+    return np.unique(traits, axis=1, return_inverse=True)[1].ravel().astype(np.int32)
+
+
 def find_owners_who_read(problem: PackingProblem) -> IntArray:
     """Return each partition's owner (P,); UNASSIGNED if it does not subscribe to the topic."""
     owner = problem.owner.copy()

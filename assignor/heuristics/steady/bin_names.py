@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProblem
-from trimtab.assignor.packing import sum_loads
+from trimtab.assignor.packing import index_member_kinds, sum_loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,22 @@ def relabel_bins(problem: PackingProblem, bins: IntArray) -> IntArray:
             empty.remove(member)
             taken.add(number)
     return bins
+
+
+def relabel_to_owners(problem: PackingProblem, bins: IntArray) -> IntArray:
+    """Return the bins of a closed problem with members alike exchanged, so that owners keep most load."""
+    members, kind = len(problem.capacity), index_member_kinds(problem)
+    owned = problem.owner != UNASSIGNED
+    load = np.zeros((members, members))  # by bin and owner
+    np.add.at(load, (bins[owned], problem.owner[owned]), problem.weight[owned])
+    number = np.full(members, UNASSIGNED, dtype=np.int32)
+    taken = np.zeros(members, dtype=np.bool_)
+    for claim in np.argsort(-load, axis=None, kind="stable").tolist():
+        in_bin, member = divmod(claim, members)
+        if number[in_bin] == UNASSIGNED and not taken[member] and kind[in_bin] == kind[member]:
+            number[in_bin], taken[member] = member, True
+    relabelled: IntArray = number[bins]
+    return relabelled
 
 
 def _owned_load(problem: PackingProblem, in_bin: BoolArray, empty: set[int]) -> list[tuple[int, float]]:

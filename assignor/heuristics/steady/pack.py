@@ -15,7 +15,7 @@ import numpy as np
 
 from trimtab.assignor.forecast import constant_forecast
 from trimtab.assignor.heuristics.steady.balance import balance_members
-from trimtab.assignor.heuristics.steady.bin_names import canonical_order, relabel_bins
+from trimtab.assignor.heuristics.steady.bin_names import canonical_order, relabel_bins, relabel_to_owners
 from trimtab.assignor.heuristics.steady.bins import Bins
 from trimtab.assignor.heuristics.steady.candidates import (
     insert_best_fit,
@@ -130,12 +130,34 @@ def _usual_fill(bins: IntArray, problem: PackingProblem) -> float:
 def _pack_closed(problem: PackingProblem, params: SteadyParams) -> IntArray:
     bins = _evict(problem, params)
     falling = _order_decreasing(problem.weight)
-    if insert_emptiest(bins, falling):
-        improve_rack_affinity(bins, falling)
-        search_neighbourhoods(bins, params.search_tries, SEARCH_SEED)
-        improve_rack_affinity(bins, falling)
-        return_items_home(bins, falling)
+    if not insert_emptiest(bins, falling):
+        # Too fragmented: pack as for sizing, where a further bin is dear.
+        opened = replace(problem, new_member_capacity=float(problem.capacity.max()))
+        packed = _pack_open(opened, params)
+        if packed.max() >= len(problem.capacity):
+            return bins.copy_placement()
+        bins.reset_placement(packed)
+    _improve_closed(bins, falling, params)
     return bins.copy_placement()
+
+
+def _improve_closed(bins: Bins, falling: IntArray, params: SteadyParams) -> None:
+    improve_rack_affinity(bins, falling)
+    search_neighbourhoods(bins, params.search_tries, SEARCH_SEED)
+    improve_rack_affinity(bins, falling)
+    return_items_home(bins, falling)
+
+
+def reduce_moves(
+    problem: PackingProblem, bins: IntArray, params: SteadyParams = STEADY_PRESETS[DEFAULT_PRESET]
+) -> IntArray:
+    """Return a placement (P,) of a closed problem improved within the capacities: fewer moves."""
+    improved = _build_bins(problem, params)
+    improved.reset_placement(relabel_to_owners(problem, bins))
+    falling = _order_decreasing(problem.weight)
+    return_items_home(improved, falling)
+    _improve_closed(improved, falling, params)
+    return improved.copy_placement()
 
 
 def _evict(problem: PackingProblem, params: SteadyParams) -> Bins:
