@@ -164,6 +164,8 @@ def log_round(outcome: RebalanceRound) -> None:
         decision.r_score,
         "" if cross_rack is None else f", {format_rate(cross_rack)} crosses racks",
     )
+    if outcome.note:
+        log.log(logging.WARNING if outcome.off_plan else logging.INFO, "%s", outcome.note)
     for note in list_plan_notes(decision):
         log.warning("%s", note)
     if not log.isEnabledFor(logging.INFO):

@@ -3,49 +3,68 @@
 Used by the leader only. The rules:
 
 1. A plan is followed once a rebalance, led by any leader, was decided on it.
-2. A new epoch needs a rebalance at once, unless it requires more members than the group has: then
-   the next member's join starts it, and there is one rebalance instead of two.
-3. That wait ends when a plan of any epoch requires no more members than the group has, and after
+2. A new epoch, or a new target, needs a rebalance at once, unless the plan requires more members than
+   the group has: then the next member's join starts it, and there is one rebalance instead of two.
+3. That wait ends when any plan requires no more members than the group has, and after
    `MEMBER_WAIT_TIMEOUT_S`: a quota or a full node may keep the member away.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from trimtab.common.control_topics.plan import GroupPlan
 
 MEMBER_WAIT_TIMEOUT_S: Final = 60.0  # for pods that pull images, start and join
 
 
+class PlanKey(NamedTuple):
+    """Identity of a plan: a target changes within an epoch, too."""
+
+    epoch: int = 0  # 0 without a plan
+    revision: int = 0  # 0 without a target
+
+    @classmethod
+    def of_plan(cls, plan: GroupPlan | None) -> "PlanKey":
+        """Return the key of a plan, or of none."""
+        if plan is None:
+            return NO_PLAN
+        return cls(plan.epoch, 0 if plan.target is None else plan.target.revision)
+
+
+NO_PLAN: Final = PlanKey()
+
+
 @dataclass(slots=True)
 class PlanFollower:
-    """Epochs of the followed and of the awaited plan; 0 without a plan."""
+    """Keys of the followed and of the awaited plan."""
 
-    followed_epoch: int = 0
+    followed: PlanKey = NO_PLAN
     group_size: int = 0  # members in the last round led by this member; 0 before the first
-    awaited_epoch: int = 0  # of the plan that waits for members
+    awaited: PlanKey = NO_PLAN  # of the plan that waits for members
     awaited_since: float = 0.0  # in seconds
 
     def adopt_existing_plan(self, plan: GroupPlan) -> None:
         """Follow a plan that was in force before this member joined."""
-        self.followed_epoch = plan.epoch
+        self.followed = PlanKey.of_plan(plan)
 
     def record_rebalance(self, plan: GroupPlan | None, members: int) -> None:
         """Record a round led on `plan`, or without one, for a number of members."""
-        self.followed_epoch = 0 if plan is None else plan.epoch
+        self.followed = PlanKey.of_plan(plan)
         self.group_size = members
 
     def follow_if_due(self, plan: GroupPlan, now: float) -> bool:
         """Return whether the plan needs a rebalance at `now`; if so, follow it."""
-        if plan.epoch == self.followed_epoch or self._waits_for_members(plan, now):
+        key = PlanKey.of_plan(plan)
+        if key == self.followed or self._waits_for_members(plan, now):
             return False
-        self.followed_epoch = plan.epoch
+        self.followed = key
         return True
 
     def _waits_for_members(self, plan: GroupPlan, now: float) -> bool:
         # The group's size is unknown to a static leader that returned: do not wait then.
         if not self.group_size or plan.replicas <= self.group_size:
             return False
-        if self.awaited_epoch != plan.epoch:  # each epoch has a wait of its own
-            self.awaited_epoch, self.awaited_since = plan.epoch, now
+        key = PlanKey.of_plan(plan)
+        if self.awaited != key:  # each plan has a wait of its own
+            self.awaited, self.awaited_since = key, now
         return now - self.awaited_since < MEMBER_WAIT_TIMEOUT_S

@@ -2,17 +2,21 @@
 
 import json
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from trimtab.common.control_topics import versioned_json
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.common.control_topics.record_parts import MAX_RECORD_BYTES, PartAssembler, split_value
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 
 RATES = TopicWriteRates("g", "t", 1.0, 30.0, "offsets", {0: PartitionLoad(1.0), 7: PartitionLoad()})
 PLAN = GroupPlan("g", 3, 1.0, 2, "mbf", 1000.0, 0.9, ("a",), ("why",))
+TARGET = PlanTarget(5, ("a", "b"), 1, {"orders": (1, 0, 3), "payments": (2,)})
 NONSENSE = [-1.0, float("nan"), float("inf"), float("-inf"), "1", True, [1]]
 
 
@@ -66,6 +70,82 @@ def test_batch_max_age_is_encoded_only_if_set() -> None:
     assert GroupPlan.decode(limited.encode()) == limited
     with pytest.raises(InvalidPayloadError, match="plan of g: batch_max_age_s is"):
         GroupPlan.decode(replace(PLAN, batch_max_age_s=-1.0).encode())
+
+
+def target_of(consumers: int, topics: int, partitions: int) -> PlanTarget:
+    chance = Random(5)  # noqa: S311 - as placed by load: no pattern to compress
+    numbers = tuple(chance.randrange(consumers) + 1 for _ in range(partitions))
+    names = tuple(f"orders-worker-7d9f8b6c5d-{n:05}" for n in range(consumers))
+    return PlanTarget(1, names, 0, {f"orders-{topic}": numbers for topic in range(topics)})
+
+
+def test_a_plan_without_a_target_has_the_bytes_of_versions_without_targets() -> None:
+    """And a plan with one is read by these, which ignore it."""
+    assert PLAN.encode() == (
+        b'{"capacity":1000.0,"draining":["a"],"epoch":3,"group":"g","headroom":0.9,"heuristic":"mbf",'
+        b'"reasons":["why"],"replicas":2,"time":1.0,"v":1}'
+    )
+    planned = replace(PLAN, target=TARGET, co_partitioned=(("orders", "payments"),))
+    body = json.loads(planned.encode())
+    assert {key: body[key] for key in json.loads(PLAN.encode())} == json.loads(PLAN.encode())
+
+
+def test_a_target_round_trips() -> None:
+    """With names, places, partitions that it leaves open, and topics that move together."""
+    planned = replace(PLAN, target=TARGET, co_partitioned=(("orders", "payments"),))
+    assert GroupPlan.decode(planned.encode()) == planned
+    assert "orders" not in repr(replace(PLAN, target=TARGET))  # it may have 100,000 numbers
+
+
+def test_a_target_is_built_from_an_assignment() -> None:
+    """Consumers are numbered by name, then come the places "+1", "+2"; 0 is a partition of no consumer."""
+    assignment = {"b": [("t", 0), ("t", 3)], "a": [("u", 0)], "+2": [("t", 1)], "+1": []}
+    built = PlanTarget.from_assignment(4, ["b", "a"], 2, assignment)
+    assert built == PlanTarget(4, ("a", "b"), 2, {"t": (2, 4, 0, 2), "u": (1,)})
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"consumers": ["a", "a"]}, "a consumer's name is empty or repeated"),
+        ({"consumers": ["a", ""]}, "a consumer's name is empty or repeated"),
+        ({"places": 100_001}, "less than or equal to 100000"),
+        ({"places": -1}, "greater than or equal to 0"),
+        ({"revision": True}, "a valid integer"),
+        ({"partitions": {"t": [1, 4]}}, "topic 't' names consumer 4 of 3"),
+        ({"partitions": {"t": [-1]}}, "greater than or equal to 0"),
+        ({"partitions": {"t": [1.0]}}, "a valid integer"),
+        ({"partitions": {"t": [0] * 1_000_001}}, "topic 't' has 1000001 partitions"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_target_that_nobody_could_carry_out_is_refused(fields: dict[str, Any], error: str) -> None:
+    """Its plan is not applied: the one before stays in force."""
+    target = {"revision": 1, "consumers": ["a", "b"], "places": 1, "partitions": {"t": [0, 1, 3]}}
+    GroupPlan.decode(changed(PLAN.encode(), target=target))
+    with pytest.raises(InvalidPayloadError, match=rf"plan of g: target.*{error}") as refused:
+        GroupPlan.decode(changed(PLAN.encode(), target=target | fields))
+    assert len(str(refused.value)) < 1000
+
+
+def test_a_plan_of_100_000_partitions_on_1_000_consumers_fits_into_one_record() -> None:
+    """So versions before read it as they read any plan."""
+    planned = replace(PLAN, target=target_of(1000, 10, 10_000))
+    ((key, record),) = split_value("g", PLAN.key, planned.encode())
+    assert (key, record) == (PLAN.key, planned.encode())
+    assert len(record) < 500_000
+    assert GroupPlan.decode(record) == planned
+
+
+def test_a_plan_of_1_000_000_partitions_is_several_records() -> None:
+    """Half of them leave the plan before in force."""
+    planned = replace(PLAN, target=target_of(1000, 1, 1_000_000))
+    records = [record for _, record in split_value("g", PLAN.key, planned.encode())]
+    assert max(map(len, records)) <= MAX_RECORD_BYTES
+    assert len(records) > 1
+    assembler = PartAssembler("g")
+    assert [assembler.add_record(record) for record in records[:-1]] == [None] * (len(records) - 1)
+    assert GroupPlan.decode(assembler.add_record(records[-1]) or b"") == planned
 
 
 @pytest.mark.parametrize("capacities", [{"a": 0.0}, {"a": -1.0}, {"a": "1"}, [1]])

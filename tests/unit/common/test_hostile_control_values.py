@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
 
 RATES = TopicWriteRates("g", "t", 1.0, 30.0, "offsets", {0: PartitionLoad(1.0)})
-PLAN = GroupPlan("g", 3, 1.0, 2, "mbf", 1000.0, 0.9, ("a",), ("why",), {"a": 1.0})
+PLAN = GroupPlan(
+    "g", 3, 1.0, 2, "mbf", 1000.0, 0.9, ("a",), ("why",), {"a": 1.0},
+    target=PlanTarget(1, ("a", "b"), 1, {"t": (1, 0, 3)}), co_partitioned=(("t", "u"),),
+)  # fmt: skip
 DECISION = DecisionRecord(
     "g", 1, 1.0, 2.0, 1, 10.0, 3, ScalingAction.HOLD, ("why",), DecisionMetrics(required_rate=1.0), 1000.0,
     0.9, author=SidecarIdentity("id", "host", 7, 1.0),
@@ -54,7 +58,11 @@ def use(value: Any) -> None:
     if isinstance(value, GroupPlan):
         range(value.replicas)
         assert math.isfinite(value.capacity * value.headroom * value.replicas)
-        "".join((*value.draining, *value.reasons, *value.capacities))
+        "".join((*value.draining, *value.reasons, *value.capacities, *sum(value.co_partitioned, ())))
+        if value.target is not None:
+            "".join((*value.target.consumers, *value.target.partitions))
+            lists = value.target.partitions.values()
+            assert all(0 <= number <= value.target.size for numbers in lists for number in numbers)
     if isinstance(value, DecisionRecord):
         str(value.author)
         assert value.reason_text is not None

@@ -10,6 +10,7 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.record_parts import split_value
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
@@ -119,3 +120,20 @@ def test_large_write_rates_are_read_from_their_parts() -> None:
         assert not len(reader.build_leader_view().load.write_rates)
         reader.apply_record(as_message(Record(WRITE_RATE_TOPIC, record)))
     assert len(reader.build_leader_view().load.write_rates) == 20_000
+
+
+def test_a_plan_that_is_half_read_keeps_the_plan_before() -> None:
+    """Its target needs several records; one that cannot be carried out keeps it, too."""
+    reader = make_reader()
+    reader.apply_record(as_message(Record(PLAN_TOPIC, PLAN.encode())))
+    chance = random.Random(7)  # noqa: S311 - repeatable
+    numbers = tuple(chance.randrange(60_000) + 1 for _ in range(300_000))
+    newer = replace(PLAN, epoch=4, target=PlanTarget(1, ("a",), 60_000, {"t": numbers}))
+    spoilt = newer.encode().replace(b'"places":60000', b'"places":1')
+    records = [record for _, record in split_value("g", "g", newer.encode())]
+    assert len(records) > 1
+    for record in (spoilt, *records[:-1]):
+        reader.apply_record(as_message(Record(PLAN_TOPIC, record)))
+        assert reader.plan == PLAN
+    reader.apply_record(as_message(Record(PLAN_TOPIC, records[-1])))
+    assert reader.plan == newer

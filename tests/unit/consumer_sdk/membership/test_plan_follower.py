@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.consumer_sdk.membership.plan_follower import MEMBER_WAIT_TIMEOUT_S, PlanFollower
 
 PLAN = GroupPlan("g", 1, 0.0, 2, "mbf", 1000.0)
@@ -17,6 +18,29 @@ def test_a_new_epoch_is_due_once(size: int) -> None:
     assert follows.follow_if_due(PLAN, 0.0)
     assert not follows.follow_if_due(PLAN, 1.0)
     assert follows.follow_if_due(replace(PLAN, epoch=2), 1.0)
+
+
+def with_revision(revision: int, epoch: int = 1) -> GroupPlan:
+    return replace(PLAN, epoch=epoch, target=PlanTarget(revision, ("a", "b")))
+
+
+def test_another_target_of_the_same_epoch_is_due() -> None:
+    """As a scale-up's, whose join was led before the leader had read it; a rebalance led on it follows it."""
+    follows = PlanFollower()
+    follows.record_rebalance(with_revision(1), 2)
+    assert not follows.follow_if_due(with_revision(1), 0.0)
+    assert follows.follow_if_due(with_revision(2), 0.0)
+    assert not follows.follow_if_due(with_revision(2), 0.0)
+    follows.record_rebalance(with_revision(3), 2)
+    assert not follows.follow_if_due(with_revision(3), 0.0)
+
+
+def test_another_target_has_a_wait_of_its_own() -> None:
+    """It may require other members than the one before."""
+    follows = PlanFollower(group_size=1)
+    assert not follows.follow_if_due(with_revision(1), 0.0)
+    assert not follows.follow_if_due(with_revision(2), MEMBER_WAIT_TIMEOUT_S)
+    assert follows.follow_if_due(with_revision(2), 2 * MEMBER_WAIT_TIMEOUT_S)
 
 
 def test_a_rebalance_decided_on_a_plan_follows_it() -> None:
