@@ -38,8 +38,11 @@ class TaskProblem:
         return bins[self.task]
 
     def merge_bins(self, bins: IntArray) -> IntArray:
-        """Return the bin of each task (K,): of its partitions' the one with most of its weight."""
-        return _pick_heaviest(self.task, bins, self._weight, len(self.problem.weight))
+        """Return the bin of each task (K,): of its partitions' the one with most of its weight.
+
+        UNASSIGNED if none of them reads the whole task.
+        """
+        return _merge_bins(bins, self.task, self._weight, self.problem.topic, self.problem.subscribed)
 
 
 def merge_tasks(indexed: IndexedProblem, co_partitioned: Iterable[Sequence[str]]) -> TaskProblem:
@@ -96,16 +99,12 @@ def _is_read_together(problem: PackingProblem, topics: list[int]) -> bool:
 def _merge_partitions(
     problem: PackingProblem, task: IntArray, topic: IntArray, subscribed: BoolArray
 ) -> PackingProblem:
-    count = len(topic)
-    owner = problem.owner.copy()
-    held = np.flatnonzero(owner != UNASSIGNED)
-    owner[held[~subscribed[topic[task[held]], owner[held]]]] = UNASSIGNED  # it reads a part of the task
-    total = partial(sum_loads, task, count=count)
+    total = partial(sum_loads, task, count=len(topic))
     forecast, racks = problem.forecast, problem.racks
     return replace(
         problem,
         weight=total(problem.weight),
-        owner=_pick_heaviest(task, owner, problem.weight, count),
+        owner=_merge_bins(problem.owner, task, problem.weight, topic, subscribed),
         topic=topic,
         lag=total(problem.lag),
         subscribed=subscribed,
@@ -114,16 +113,19 @@ def _merge_partitions(
     )
 
 
-def _pick_heaviest(task: IntArray, bins: IntArray, weight: FloatArray, count: int) -> IntArray:
+def _merge_bins(
+    bins: IntArray, task: IntArray, weight: FloatArray, topic: IntArray, subscribed: BoolArray
+) -> IntArray:
     """Return each task's bin with the most weight, then most partitions, then the lowest number."""
-    picked = np.full(count, UNASSIGNED, dtype=np.int32)
     held = np.flatnonzero(bins != UNASSIGNED)
-    width = int(bins.max(initial=0)) + 1
+    held = held[subscribed[topic[task[held]], bins[held]]]  # without those who read a part of the task
+    width = max(1, subscribed.shape[1])
     pair, part = np.unique(task[held].astype(np.int64) * width + bins[held], return_inverse=True)
     order = np.lexsort((pair, -np.bincount(part), -np.bincount(part, weight[held]), pair // width))
     tasks, first = np.unique(pair[order] // width, return_index=True)
-    picked[tasks] = pair[order][first] % width
-    return picked
+    merged = np.full(len(topic), UNASSIGNED, dtype=np.int32)
+    merged[tasks] = pair[order][first] % width
+    return merged
 
 
 def _merge_remote(task: IntArray, remote: BoolArray, weight: FloatArray) -> BoolArray:

@@ -23,6 +23,7 @@ from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Load, Placem
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.problem import IndexedGroup, IndexedProblem, build_problem, member_capacity
 from trimtab.assignor.rebalance.placement_repair import repair_placement
+from trimtab.assignor.task_groups import merge_tasks
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import NOT_PLACED, PlanTarget
 from trimtab.common.units import format_name_list
@@ -107,7 +108,9 @@ def carry_out_target(
     wish = _look_up(number, match.resolve_target()[indexed.item])
     wish[~problem.subscribed[problem.topic, wish]] = UNASSIGNED
     surplus = ~np.isin(indexed.eligible, match.member)
-    bins = repair_placement(problem, wish, _find_smaller(plan, policy, indexed), surplus)
+    tasks = merge_tasks(indexed, policy.co_partitioned)
+    smaller = _find_smaller(plan, policy, indexed)
+    bins = tasks.expand(repair_placement(tasks.problem, tasks.merge_bins(wish), smaller, surplus))
     planned = match.consumer[indexed.item]
     elsewhere = (planned != UNASSIGNED) & (bins != wish)
     causes = _explain_elsewhere(plan.target, match, indexed, elsewhere)

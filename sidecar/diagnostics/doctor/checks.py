@@ -278,5 +278,5 @@ def _compute_fingerprint(
     index = PartitionIndex.from_partitions(p for p in partitions if p.topic in topics)
     data = {name: decode_member_data(name, s.user_data) for name, s in subscriptions.items()}
     group = snapshot_from_subscriptions(subscriptions, data, index)
-    policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom)
+    policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, co_partitioned=plan.co_partitioned)
     return compute_decision_fingerprint(group.resolve_members(plan), index, plan, policy)

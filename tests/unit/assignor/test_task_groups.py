@@ -8,7 +8,10 @@ import pytest
 from trimtab.assignor import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition, place_partitions
 from trimtab.assignor.model import UNASSIGNED, PlacementPlan
 from trimtab.assignor.problem import IndexedProblem, build_problem, index_group
+from trimtab.assignor.rebalance.plan_target import carry_out_target
 from trimtab.assignor.task_groups import merge_tasks
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 
 ORDERS, PAYMENTS = (tuple(TopicPartition(t, n) for n in range(3)) for t in ("orders", "payments"))
 CLICKS = (TopicPartition("clicks", 0),)
@@ -103,3 +106,17 @@ def test_a_target_of_partitions_becomes_one_of_tasks() -> None:
     tasks = merge_tasks(index(group(BOTH, BOTH)), GROUPS)
     bins = np.array([0, 0, UNASSIGNED, 1, 1, UNASSIGNED, 0], dtype=np.int32)
     assert tasks.merge_bins(bins).tolist() == [0, 1, UNASSIGNED, 0]
+
+
+def test_a_plan_carried_out_keeps_tasks_together() -> None:
+    """Also where its target is repaired: a consumer is gone, and a partition is new."""
+    there = {"worker-0": (ORDERS[0], PAYMENTS[0]), "worker-1": (ORDERS[1], PAYMENTS[1]), "gone": (ORDERS[2],)}
+    target = PlanTarget.from_assignment(1, list(there), 0, there)
+    plan = GroupPlan("g", 1, 0.0, 3, "bfd", 100.0, target=target, co_partitioned=GROUPS)
+    members = tuple(Member(f"m{n}", BOTH, instance=f"worker-{n}") for n in range(2))
+    given = ConsumerGroup(members, (*CLICKS, *ORDERS, *PAYMENTS), {PAYMENTS[2]: "m0", ORDERS[2]: "m1"})
+    carried = carry_out_target(plan, index_group(given), Load(RATES), POLICY)
+    assert carried is not None
+    readers = carried.decision.target[1:].reshape(2, 3)  # without clicks
+    assert readers[0].tolist() == readers[1].tolist() == [0, 1, 0]
+    assert carried.elsewhere.tolist() == [False, False, False, True, False, False, False]
