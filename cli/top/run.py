@@ -124,7 +124,8 @@ def build_status_table(status: GroupStatus, group: str) -> RenderableType:
     if status.is_unreachable or status.is_absent:
         return Together(*errors)
     notes = () if status.cross_rack_traffic is None else status.cross_rack_traffic.notes
-    heading = (Text(format_heading(status, group)), Text(status.sidecar_summary))
+    outcome = () if status.plan_outcome is None else (Text(status.plan_outcome.format_line()),)
+    heading = (Text(format_heading(status, group)), Text(status.sidecar_summary), *outcome)
     return Together(*heading, table, *map(Text, notes), *errors)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from trimtab.common.shared_defaults import QueueKind
@@ -10,6 +10,7 @@ from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 MAX_EXPLAINED_MOVES: Final = 10
 OVERLOAD_TOLERANCE: Final = 1e-6  # in consumers: sums of floats are inexact
@@ -37,8 +38,9 @@ class Explanation:
     decision: DecisionRecord
     last_change: DecisionRecord | None  # of the count or the plan
     last_plan_with_moves: DecisionRecord | None
-    last_observed_moves: DecisionRecord | None
+    last_observed_moves: DecisionRecord | None  # None, too, if they are all of that plan
     history: tuple[DecisionRecord, ...]
+    plan_outcome: PlanOutcome | None = None  # of the last plan with moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,33 @@ def build_explanation(
     if not begun:
         return None
     newest_first = begun[::-1]
+    planned = next((r for r in newest_first if r.expected_moves), None)
+    outcome = None if planned is None else _find_outcome(newest_first, planned)
     return Explanation(
         decision=begun[-1],
         last_change=next((r for r in newest_first if r.action is not ScalingAction.HOLD), None),
-        last_plan_with_moves=next((r for r in newest_first if r.expected_moves), None),
-        last_observed_moves=next((r for r in newest_first if r.observed_move_count), None),
+        last_plan_with_moves=planned,
+        last_observed_moves=_find_other_moves(newest_first, planned, outcome),
         history=tuple(begun[-number:]) if number else (),
+        plan_outcome=outcome,
     )
+
+
+def _find_outcome(newest_first: Sequence[DecisionRecord], planned: DecisionRecord) -> PlanOutcome | None:
+    outcomes = (r.outcome for r in newest_first if r.outcome is not None)
+    key = (planned.epoch, planned.revision)
+    return next((outcome for outcome in outcomes if (outcome.epoch, outcome.revision) == key), None)
+
+
+def _find_other_moves(
+    newest_first: Sequence[DecisionRecord], planned: DecisionRecord | None, outcome: PlanOutcome | None
+) -> DecisionRecord | None:
+    """Return the last record with moves, unless the outcome of the plan counts them all."""
+    observed = next((r for r in newest_first if r.observed_move_count), None)
+    if planned is None or outcome is None or not outcome.is_settled:
+        return observed
+    since = sum(r.observed_move_count for r in newest_first if r.time > planned.time)
+    return observed if since > (outcome.moves or 0) else None
 
 
 def build_explanation_body(
@@ -109,13 +131,7 @@ def explain_placement(explanation: Explanation, now: float) -> tuple[str, ...]:
     observed = explanation.last_observed_moves
     lines = list[str]()
     if planned is not None:
-        n = planned.metrics
-        age = format_age(now - planned.time)
-        lines.append(
-            f"{age} ago ({planned.action}) {_count_partitions(n.moves)} had to move, R {n.r_score:.2f}: "
-            "the moved load in consumer capacities."
-        )
-        lines += _format_moves(planned.expected_moves, n.moves)
+        lines += _describe_plan(planned, explanation.plan_outcome, now)
     if observed is not None:
         count, rate = observed.observed_move_count, observed.observed_move_bytes_per_s
         age = format_age(now - observed.time)
@@ -179,6 +195,34 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
         yield f"The load needs {n.recommended_replicas}: partitions cannot be split to fill every consumer."
     if n.unknown_partitions:
         yield f"The write rate of {n.unknown_partitions} of {_count_partitions(n.partitions)} is unknown."
+
+
+def _describe_plan(planned: DecisionRecord, outcome: PlanOutcome | None, now: float) -> Iterable[str]:
+    n = planned.metrics
+    fill = "" if n.planned_fill is None else f", fullest consumer {n.planned_fill:.0%}"
+    plan = (
+        f"{format_age(now - planned.time)} ago ({planned.action}) {_count_partitions(n.moves)} had to move, "
+        f"R {n.r_score:.2f} (the moved load in consumer capacities){fill}."
+    )
+    yield plan if outcome is None else f"{plan} {_describe_outcome(outcome)}"
+    places = {} if outcome is None else outcome.consumer_by_place
+    moves = [replace(move, target=places.get(move.target, move.target)) for move in planned.expected_moves]
+    yield from _format_moves(moves, n.moves)
+    for one in () if outcome is None else outcome.elsewhere[:MAX_EXPLAINED_MOVES]:
+        reason = f": {one.reason}" if one.reason else ""
+        yield f"  {one.topic}-{one.partition} is at {one.owner or 'no consumer'}, not {one.planned}{reason}"
+
+
+def _describe_outcome(outcome: PlanOutcome) -> str:
+    if not outcome.is_settled:
+        return f"Not carried out yet: {outcome.describe_difference()}."
+    if outcome.moves is None:
+        return f"Done: {outcome.describe_difference()}."
+    fill = "?" if outcome.max_fill is None else f"{outcome.max_fill:.0%}"
+    return (
+        f"Done: {_count_partitions(outcome.moves)} moved, R {outcome.r_score or 0.0:.2f}, "
+        f"fullest consumer {fill}; {outcome.describe_difference()}."
+    )
 
 
 def _describe_racks(last: DecisionRecord) -> Iterable[str]:

@@ -20,6 +20,7 @@ from trimtab.sidecar.leadership.group_ownership import compute_silence_timeout
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 RECENT_DECISION_COUNT: Final = 8  # a drain spans several decisions, and the plan forgets it at its end
 
@@ -97,6 +98,7 @@ class GroupStatus:
     errors: tuple[str, ...]
     cross_rack_traffic: CrossRackTraffic | None  # None if no consumer reports its rack
     queue_summary: str | None = None
+    plan_outcome: PlanOutcome | None = None  # as of the last decision of an active sidecar
     unreachable_since: float | None = None  # start of a broker outage, seconds since the epoch
 
     @property
@@ -179,6 +181,7 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
         errors=snapshot.errors,
         cross_rack_traffic=compute_cross_rack_traffic(group.members, rates, snapshot.replica_racks),
         queue_summary=None if current is None else current.metrics.queue_summary,
+        plan_outcome=None if current is None else current.outcome,
     )
 
 

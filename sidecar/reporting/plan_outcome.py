@@ -64,7 +64,8 @@ class PlanOutcome:
 
     def format_line(self) -> str:
         """Return the outcome as one log line."""
-        cost = "" if self.moves is None else f"{self.moves} moves, R {self.r_score or 0.0:.2f}, "
+        moves = "1 move" if self.moves == 1 else f"{self.moves} moves"
+        cost = "" if self.moves is None else f"{moves}, R {self.r_score or 0.0:.2f}, "
         fill = "?" if self.max_fill is None else f"{self.max_fill:.0%}"
         done = "carried out" if self.is_settled else "is being carried out"
         return f"plan {self.epoch} {done}: {cost}fullest {fill}; {self.describe_difference()}"

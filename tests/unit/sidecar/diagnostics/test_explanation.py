@@ -27,6 +27,7 @@ from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
 from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
+from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
 
 NOW = 1_000_000.0
 NUMBERS = DecisionMetrics(
@@ -133,6 +134,49 @@ def test_expected_moves_have_reasons() -> None:
     assert "1 partition had to move, R 0.40" in text
     assert "t-1 w1 -> +1 (40 B/s): w1 would be at 120% of its capacity" in text
     assert "No recorded decision moved a partition." in placement(HELD)
+
+
+DONE = PlanOutcome(4, 2, 1, 0.4, 0.87, 0, is_settled=True, consumer_by_place={"+1": "w3"})
+TOLD = replace(STARTED, revision=2, metrics=replace(NUMBERS, r_score=0.4, moves=1, planned_fill=0.88))
+
+
+def test_plan_and_what_was_done_are_one_statement() -> None:
+    """It gives what was planned and what was done; "+1" is the consumer that took the place."""
+    text = placement(TOLD, replace(MOVED, outcome=DONE))
+    assert (
+        "1 partition had to move, R 0.40 (the moved load in consumer capacities), fullest consumer 88%. "
+        "Done: 1 partition moved, R 0.40, fullest consumer 87%; as planned." in text
+    )
+    assert "t-1 w1 -> w3 (40 B/s): w1 would be at 120% of its capacity" in text
+    assert "moved since" not in text
+    assert "+1" not in text
+
+
+def test_partitions_elsewhere_are_explained() -> None:
+    """It lists what is not where the plan places it, and why; later moves are listed, too."""
+    gone = PartitionElsewhere("t", 1, "w3", "w2", "w3 left")
+    off = replace(DONE, off_plan=1, elsewhere=(gone,))
+    died = replace(MOVED, number=3, time=NOW - 20, observed_moves=(RecordedMove("t", 1, "w3", "w2", 40.0),))
+    text = placement(TOLD, MOVED, replace(died, outcome=off))
+    assert "as planned" not in text
+    assert "1 partition elsewhere (w3 left)." in text
+    assert "t-1 is at w2, not w3: w3 left" in text
+    assert "1 partition moved since 20 s ago" in text
+
+
+def test_plan_that_waits_is_told_as_planned_only() -> None:
+    """Before the consumer of a place has joined, nothing counts as done."""
+    waits = PartitionElsewhere("t", 1, "+1", "w1", "+1 has yet to join")
+    off = replace(DONE, is_settled=False, off_plan=1, elsewhere=(waits,), consumer_by_place={})
+    text = placement(TOLD, replace(HELD, outcome=off))
+    assert "Not carried out yet: 1 partition elsewhere (+1 has yet to join)." in text
+    assert "t-1 w1 -> +1 (40 B/s)" in text
+
+
+def test_outcome_of_another_plan_does_not_count() -> None:
+    """An outcome belongs to its epoch and revision; records of earlier versions have none."""
+    for other in (replace(DONE, revision=3), replace(DONE, epoch=5)):
+        assert placement(TOLD, replace(MOVED, outcome=other)) == placement(TOLD, MOVED)
 
 
 def test_explanation_as_of_a_time() -> None:

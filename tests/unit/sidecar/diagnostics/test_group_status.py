@@ -29,6 +29,7 @@ from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.leadership.group_ownership import SILENCE_GRACE_S
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 P = tuple(TopicPartition("t", n) for n in range(4))
 PLAN = GroupPlan("g", 3, 0.0, 2, "steady", 100.0, 0.9, draining=("b",), capacities={"a": 50.0})
@@ -94,6 +95,19 @@ def test_status_shows_a_decision_that_was_not_carried_out() -> None:
     status = build_group_status(snapshot(decisions=(record(failure="quota exceeded"),)))
     assert status.sidecar_summary == "decision 0 s ago: hold: 2 is right; not done: quota exceeded"
     assert status.last_decision == "hold: 2 is right; not done: quota exceeded"
+
+
+def test_status_has_the_outcome_of_the_plan() -> None:
+    """JSON and heading tell what was done of the plan in force, as the active sidecar saw it."""
+    outcome = PlanOutcome(3, 1, 5, 0.72, 0.87, 0, is_settled=True)
+    status = build_group_status(snapshot(decisions=(record(outcome=outcome),)))
+    assert status.plan_outcome == outcome
+    assert run.build_status_body(status, "g")["plan_outcome"]["off_plan"] == 0
+    out = StringIO()
+    Console(file=out, width=120).print(run.build_status_table(status, "g"))
+    assert "plan 3 carried out: 5 moves, R 0.72, fullest 87%; as planned" in out.getvalue()
+    stale = build_group_status(snapshot(decisions=(record(NOW - 600, outcome=outcome),)))
+    assert stale.plan_outcome is None
 
 
 def test_missing_consumer_is_dead() -> None:
