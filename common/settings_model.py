@@ -18,8 +18,9 @@ Construct a model directly from Python values, or validate the text of a file or
 `make docs` rewrites each block of a page between `<!-- settings:begin MODULE:CLASS -->` and
 `<!-- settings:end -->`; a test compares them.
 
-Value types: Duration (seconds), ByteRate (bytes/s), ByteSize (bytes), TopicList, `Literal`, enums,
-`Path`, numbers, text, and other models. `Parsed` makes further types that have a short form.
+Value types: Duration (seconds), ByteRate (bytes/s), ByteSize (bytes), TopicList, TopicGroups,
+`Literal`, enums, `Path`, numbers, text, and other models. `Parsed` makes further types that have a
+short form.
 """
 
 import dataclasses
@@ -66,6 +67,10 @@ _SHAPE_ERRORS: Final = frozenset({"dataclass_type", "tuple_type", "string_patter
 _CHOICE_ERRORS: Final = frozenset({"enum", "literal_error"})
 _SCALAR_TYPES: Final = frozenset({"str", "int", "float", "bool"})
 _NAME_CUTOFF: Final = 0.5
+MIN_GROUP_TOPICS: Final = 2
+CO_PARTITIONED_EXAMPLE: Final = (
+    'groups of topics, like [[orders, payments]] or "orders,payments; clicks,views"'
+)
 _VALUE: Final = "value"  # the name in errors of `units`; the setting's own name replaces it
 
 
@@ -158,6 +163,22 @@ def parse_topic_list(value: Any) -> Any:
     return tuple(names)
 
 
+def parse_topic_groups(value: Any) -> Any:
+    """Return the groups in "a,b; c,d", or in a list of lists; a topic belongs to one group at most."""
+    groups = value.split(";") if isinstance(value, str) else value
+    if not isinstance(groups, list | tuple):
+        return value
+    parsed = [parse_topic_list(group) for group in groups]
+    lists = [group for group in parsed if isinstance(group, list | tuple)]
+    if any(len(group) < MIN_GROUP_TOPICS for group in lists):
+        raise ValueError(f"a group has two topics or more; write {CO_PARTITIONED_EXAMPLE}")
+    names = [str(name) for group in lists for name in group]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice!r} is there twice; a topic belongs to one group")
+    return parsed
+
+
 def format_duration(seconds: float) -> str:
     """Return "30 s", "250 ms", "10 min" of seconds."""
     if 0 < seconds < 1:
@@ -185,6 +206,9 @@ Duration = Annotated[float, Parsed(partial(parse_seconds, name=_VALUE), format_d
 ByteRate = Annotated[float, Parsed(partial(parse_rate, name=_VALUE), format_byte_rate)]
 ByteSize = Annotated[int, Parsed(partial(parse_bytes, name=_VALUE), format_size)]
 TopicList = Annotated[tuple[str, ...], Parsed(parse_topic_list, ",".join)]
+TopicGroups = Annotated[
+    tuple[tuple[str, ...], ...], Parsed(parse_topic_groups, lambda groups: "; ".join(map(",".join, groups)))
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
         *,
         instance: str = "",
         rack: str | None = None,
+        co_partitioned: Iterable[Iterable[str]] = (),
         view: Callable[[], LeaderView] | None = None,
     ) -> type[Self]:
         """Return a class with these settings and its own owned partitions.
@@ -65,7 +66,7 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
         """
         policy, own_capacity = parse_own_policy(heuristic, capacity)
         settings = {
-            "_policy": policy,
+            "_policy": replace(policy, co_partitioned=tuple(map(tuple, co_partitioned))),
             "_data": MemberUserData(capacity=own_capacity, instance=instance, rack=rack),
             "_view_provider": (view or cls._view_provider[0],),
         }

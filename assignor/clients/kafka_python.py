@@ -3,7 +3,8 @@
     KafkaConsumer("orders", group_id="g", partition_assignment_strategy=[TrimtabAssignor()])
 
 It balances by the write rates and the plan that `view` returns, and by partition count without
-them. `trimtab.consumer_sdk` supplies a view of the control topics.
+them. `trimtab.consumer_sdk.GroupView` is a view of the control topics; for `lag-aware` its leader asks
+the brokers for the lag that no sidecar publishes.
 
 For a rolling upgrade list both protocols, `[TrimtabAssignor, CooperativeStickyAssignor]`, restart
 the members one by one, then list `[TrimtabAssignor]` alone.
@@ -68,25 +69,28 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
 
     `heuristic` is a registered name; `capacity` is this member's bytes/s ("2.3 MB/s"), None for the
     plan's or the default; `instance` is the name by which the plan drains it; `rack` is this
-    member's `client.rack`. `view` returns the leader's load and plan; it is called once per
-    rebalance on the client's I/O thread and must not block. Raises UnknownHeuristicError,
-    BrokenHeuristicError and SettingError.
+    member's `client.rack`; `co_partitioned` are groups of topics whose partitions of one number
+    share a consumer. `view` returns the leader's load and plan (`trimtab.consumer_sdk.GroupView`);
+    it is called once per rebalance on the client's I/O thread and must not block. Raises
+    UnknownHeuristicError, BrokenHeuristicError and SettingError.
     """
 
     name: ClassVar[str] = "trimtab"
     version: ClassVar[int] = SUBSCRIPTION_VERSION
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the plugin's settings, by keyword
         self,
         heuristic: str = "steady",
         capacity: str | float | None = None,
         *,
         instance: str = "",
         rack: str | None = None,
+        co_partitioned: Iterable[Iterable[str]] = (),
         view: Callable[[], LeaderView] | None = None,
         on_round: Callable[[RebalanceRound], None] = log_round,
     ) -> None:
-        self._policy, own_capacity = parse_own_policy(heuristic, capacity)
+        policy, own_capacity = parse_own_policy(heuristic, capacity)
+        self._policy = replace(policy, co_partitioned=tuple(map(tuple, co_partitioned)))
         self._data = MemberUserData(capacity=own_capacity, instance=instance, rack=rack)
         self._view = view or (lambda: LeaderView(Load()))
         self._on_round = on_round

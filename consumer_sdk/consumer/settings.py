@@ -16,10 +16,12 @@ from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 from trimtab.common.settings_model import (
+    CO_PARTITIONED_EXAMPLE,
     ByteRate,
     Duration,
     Parsed,
     SettingsModel,
+    TopicGroups,
     list_settings,
     setting,
     validate_settings,
@@ -51,6 +53,12 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
         "Name of this consumer: the plan drains it by this name, and it becomes the client id.",
         default=None,
         default_text="`group.instance.id`, `client.id`, `$TRIMTAB_INSTANCE`, host and process id",
+    )
+    trimtab_co_partitioned: TopicGroups = setting(
+        "Groups of topics whose partitions of one number one consumer reads, for joins and state by key "
+        "([heuristics](heuristics.md#co-partitioned-topics)); a sidecar's plan takes precedence.",
+        default=(),
+        example=CO_PARTITIONED_EXAMPLE,
     )
     trimtab_plan_topic: Text = setting('Control topic of the plans; `""` ignores plans.', default=PLAN_TOPIC)
     trimtab_write_rate_topic: Text = setting(
@@ -140,6 +148,7 @@ class ConsumerSettings:
     rack: str | None
     heuristic: str
     capacity: float | None
+    co_partitioned: tuple[tuple[str, ...], ...]
     plan_topic: str
     write_rate_topic: str
     write_rate_max_age: float
@@ -203,6 +212,7 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
         rack=options.client_rack,
         heuristic=options.trimtab_heuristic,
         capacity=options.trimtab_capacity,
+        co_partitioned=options.trimtab_co_partitioned,
         plan_topic=options.trimtab_plan_topic,
         write_rate_topic=options.trimtab_write_rate_topic,
         write_rate_max_age=options.trimtab_write_rate_max_age,

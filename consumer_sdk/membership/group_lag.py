@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import Any, Final, TypeAlias
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka import admin as admin_api
 from confluent_kafka.admin import AdminClient
@@ -55,7 +55,7 @@ class GroupLag:
             partitions = partition_index.list_partitions()
             from_beginning = reset not in RESET_TO_END_VALUES
             self._lags = measure_lags(admin, self._group, partitions, from_beginning=from_beginning)
-        except KafkaException as error:
+        except Exception as error:  # noqa: BLE001 - a token callback may raise anything
             log.warning("lag of group %s: %s; using the previous values", self._group, error)
 
 

@@ -92,6 +92,7 @@ class GroupMember:
             settings.capacity,
             instance=settings.instance,
             rack=settings.rack,
+            co_partitioned=settings.co_partitioned,
             view=self._build_leader_view,
             on_round=self._on_round,
         )
@@ -257,8 +258,7 @@ class GroupMember:
     def _run_iteration(self) -> None:
         if self._fenced.is_set():  # rule 5: joining would fence the other consumer in turn
             raise FencedInstanceIdError
-        limit = self._settings.max_poll_interval
-        group = self._settings.group
+        limit, group = self._settings.max_poll_interval, self._settings.group
         overdue = self._clock.monotonic() - self._last_poll_at > limit
         if overdue and not self._poll_overdue:
             text = "no poll for %.1f s (max.poll.interval.ms): leaving group %s until the next poll"

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Final, Literal
 
 from trimtab.common.control_topics.topics import DECISION_TOPIC, PLAN_TOPIC, WRITE_RATE_TOPIC
-from trimtab.common.settings_model import ByteRate, Duration, SettingsModel, TopicList, setting
+from trimtab.common.settings_model import (
+    CO_PARTITIONED_EXAMPLE,
+    ByteRate,
+    Duration,
+    SettingsModel,
+    TopicGroups,
+    TopicList,
+    setting,
+)
 from trimtab.common.shared_defaults import DEFAULT_HEURISTIC, QueueKind
 from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.settings.fields import (
@@ -57,6 +65,12 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     )
     headroom: float = setting("Fraction of the capacity to fill.", default=0.9)
     heuristic: str = setting("Placement heuristic; see `trimtab heuristics`.", default=DEFAULT_HEURISTIC)
+    co_partitioned: TopicGroups = setting(
+        "Groups of topics whose partitions of one number one consumer reads, for joins and state by key; "
+        "see [heuristics](heuristics.md#co-partitioned-topics).",
+        default=(),
+        example=CO_PARTITIONED_EXAMPLE,
+    )
     move_cost: Duration | None = setting(
         "Tunes steady: how long to keep one more consumer rather than move one consumer's load; "
         '"15 s" equals steady:balanced. See [placement](placement.md).',

@@ -20,6 +20,7 @@ from trimtab.common.http_server import AccessPolicy, load_access_policy
 from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 from trimtab.common.kmq_offset_metadata import markers_topic
+from trimtab.common.lag import RESET_TO_END_VALUES
 from trimtab.common.settings_model import validate_settings
 from trimtab.common.shared_defaults import DEFAULT_BATCH_MAX_AGE_S, QueueKind
 from trimtab.common.units import parse_seconds
@@ -80,7 +81,13 @@ class SidecarSettings(SidecarOptions):
     @property
     def autoscaling_policy(self) -> AutoscalingPolicy:
         """Return the policy as decisions use it."""
-        placement = PlacementPolicy(self.effective_heuristic, self.capacity, self.headroom, consolidate=True)
+        placement = PlacementPolicy(
+            self.effective_heuristic,
+            self.capacity,
+            self.headroom,
+            consolidate=True,
+            co_partitioned=self.co_partitioned,
+        )
         learned = CapacityBounds(self.learned_capacity_min, self.learned_capacity_max)
         tolerance = self.tolerance
         return AutoscalingPolicy(
@@ -198,7 +205,7 @@ def _resolve_offset_reset(settings: SidecarSettings) -> Literal["earliest", "lat
         is_queue = settings.queue in (QueueKind.KMQ, QueueKind.ORDERED)
         return "earliest" if is_queue else "latest"  # librdkafka's default
     written = read_settings_file(settings.worker_config).get("auto.offset.reset", "earliest")
-    return "earliest" if written in ("earliest", "smallest", "beginning") else "latest"
+    return "latest" if written in RESET_TO_END_VALUES else "earliest"
 
 
 def _to_setting_name(name: str) -> str:

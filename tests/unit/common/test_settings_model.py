@@ -14,6 +14,7 @@ from trimtab.common.settings_model import (
     ByteSize,
     Duration,
     SettingsModel,
+    TopicGroups,
     TopicList,
     list_settings,
     render_settings_table,
@@ -36,6 +37,7 @@ class Example(SettingsModel, owner="an example", prefix="x.", separator="."):
     size: ByteSize = setting("Size.", default=64_000_000)
     topics: TopicList = setting("Topics.", default=(), default_text="all topics")
     kind: Literal["a", "b"] = setting("Kind | of it.", default="a")
+    groups: TopicGroups = setting("Groups.", default=(("a", "b"), ("c", "d")), example="groups")
     pair: Pair = setting("Pair.", default=Pair(), default_text="none", example="{in: 0.2}")
     login: dict[str, str | int] = setting("Login.", default_factory=dict, secret=True)
 
@@ -68,6 +70,11 @@ def test_values_are_parsed_by_their_written_names() -> None:
         ({"x.pair": {"up": 1}}, "x.pair.up is not a part of x.pair; write {in: 0.2}"),
         ({"x.login": {"p": ["hunter2"]}}, "x.login.p: write text, a number, or true or false"),
         ({"x.kind": "b", "batch.max.age": 1}, "x.kind=b has no age"),
+        ({"x.groups": "a,b; c"}, "x.groups: a group has two topics or more; write groups of topics, like [["),
+        ({"x.groups": ["a", "b"]}, "x.groups: a group has two topics or more"),
+        ({"x.groups": [["a", "b"], ["c", "a"]]}, "x.groups: 'a' is there twice; a topic belongs to one"),
+        ({"x.groups": 7}, "x.groups: write groups"),
+        ({"x.groups": [[{}, 3]]}, "x.groups.0.0: write text"),
         ({"x.topics": "a,,b", "x.size": "big"}, r"x.size: 'big' .*; x.topics: a name is empty"),
     ],
 )
@@ -79,6 +86,12 @@ def test_errors_name_setting_and_remedy(given: dict[str, Any], text: str) -> Non
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("groups", ["a,b; c, d", ["a,b", "c,d"], [["a", "b"], ["c", "d"]]])
+def test_groups_of_topics_have_short_forms(groups: Any) -> None:
+    """A command line has them in one text, a file as lists."""
+    assert validate_settings(Example, {**GOOD, "x.groups": groups}).groups == (("a", "b"), ("c", "d"))
+
+
 def test_a_missing_setting_is_described() -> None:
     """The error has its description."""
     with pytest.raises(SettingError, match=r"x\.rate is missing; an example needs it: Needed\."):
@@ -88,12 +101,13 @@ def test_a_missing_setting_is_described() -> None:
 def test_the_table_has_names_defaults_and_descriptions() -> None:
     """Defaults are in their written form."""
     rows = render_settings_table(Example).splitlines()[2:]
-    assert rows[:5] == [
+    assert rows[:6] == [
         "| `x.rate` | required | Needed. |",
         "| `batch.max.age` | `10 min` | Age. |",
         "| `x.size` | `64 MB` | Size. |",
         "| `x.topics` | all topics | Topics. |",
         "| `x.kind` | `a` | Kind \\| of it. |",
+        "| `x.groups` | `a,b; c,d` | Groups. |",
     ]
     assert [one.name for one in list_settings(Pair)] == ["in"]
 

@@ -36,6 +36,14 @@ def test_an_invalid_setting_is_named_with_a_remedy(invalid: dict[str, Any], mess
     assert raised.value.exit_code == 2
 
 
+def test_co_partitioned_topics_are_lists_or_text() -> None:
+    """A file has lists; an environment variable or a flag has text."""
+    for groups in ("orders,payments", [["orders", "payments"]]):
+        settings = parse_consumer_settings({**GOOD, "trimtab.co.partitioned": groups})
+        assert settings.co_partitioned == (("orders", "payments"),)
+        assert not any(name.startswith("trimtab.") for name in settings.librdkafka_config)
+
+
 def test_an_unknown_heuristic_is_its_own_error() -> None:
     """A program can distinguish an unknown heuristic from other errors."""
     with pytest.raises(UnknownHeuristicError):

@@ -54,6 +54,12 @@ def test_move_cost_becomes_a_weight() -> None:
     )
 
 
+def test_co_partitioned_topics_are_placed_by() -> None:
+    """The decisions' policy has them."""
+    settings = load_settings(None, {**GOOD, "co-partitioned": "orders,payments"})
+    assert settings.autoscaling_policy.placement.co_partitioned == (("orders", "payments"),)
+
+
 def test_policies_and_tolerances_have_short_forms() -> None:
     """A number is a policy per iteration; the full forms are the HPA's."""
     short = load_settings(None, {**GOOD, "scale-up-policies": 2, "tolerance": 0.2}).autoscaling_policy
@@ -215,7 +221,12 @@ def test_invalid_files_are_named(tmp_path: Path, text: str | None, message: str)
 
 @pytest.mark.parametrize(
     ("text", "reset"),
-    [(None, "latest"), ("topics: [a]\n", "earliest"), ("auto.offset.reset: latest\n", "latest")],
+    [
+        (None, "latest"),
+        ("topics: [a]\n", "earliest"),
+        ("auto.offset.reset: latest\n", "latest"),
+        ("auto.offset.reset: error\n", "earliest"),  # any other value (KAFKA-5337)
+    ],
 )
 def test_offset_reset_is_the_workers(tmp_path: Path, text: str | None, reset: str) -> None:
     """Without a commit, consumers begin where the worker's settings say."""

@@ -1,0 +1,112 @@
+"""The lag that a leader asks for."""
+
+from concurrent.futures import Future
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.consumer_sdk.membership import group_lag
+from trimtab.consumer_sdk.membership.group_lag import GroupLag, measure_lags
+
+ONE, TWO, LEADERLESS, UNREADABLE = (TopicPartition("t", n) for n in range(4))
+OFFSETS = {"latest": 100, "earliest": 40}
+
+
+def answer(value: Any = None, error: Exception | None = None) -> "Future[Any]":
+    future: Future[Any] = Future()
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)
+    return future
+
+
+class Broker:
+    """Answers as an AdminClient: partition 0 has a commit, 2 no leader, 3 an unreadable commit."""
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        self.config = config
+
+    def list_offsets(self, specs: dict[Any, Any], request_timeout: float) -> dict[Any, Any]:
+        del request_timeout
+        lost = KafkaException("no leader")
+        return {
+            p: answer(error=lost)
+            if p.partition == LEADERLESS.partition
+            else answer(SimpleNamespace(offset=OFFSETS[spec]))
+            for p, spec in specs.items()
+        }
+
+    def list_consumer_group_offsets(self, requests: list[Any], request_timeout: float) -> dict[str, Any]:
+        del request_timeout
+        for p in requests[0].topic_partitions:
+            p.offset = 70 if p.partition == ONE.partition else -1001
+        found = [
+            SimpleNamespace(topic=p.topic, partition=p.partition, offset=p.offset, error=None)
+            for p in requests[0].topic_partitions
+        ]
+        found[-1].error = "unstable" if found[-1].partition == UNREADABLE.partition else None
+        return {requests[0].group_id: answer(SimpleNamespace(topic_partitions=found))}
+
+
+@pytest.fixture(autouse=True)
+def offset_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = SimpleNamespace(latest=lambda: "latest", earliest=lambda: "earliest")
+    monkeypatch.setattr(group_lag, "OFFSET_SPEC", spec)
+
+
+def as_admin(broker: Broker) -> Any:
+    return broker
+
+
+@pytest.mark.parametrize(("from_beginning", "uncommitted"), [(True, 60), (False, 0)])
+def test_lag_is_the_end_less_the_commit(*, from_beginning: bool, uncommitted: int) -> None:
+    """Without a commit the reset decides; a partition without an answer is left out."""
+    asked = [ONE, TWO, LEADERLESS, UNREADABLE]
+    lags = measure_lags(as_admin(Broker()), "g", asked, from_beginning=from_beginning)
+    assert lags == {ONE: 30, TWO: uncommitted}
+
+
+@pytest.mark.parametrize(
+    ("reset", "lag"),
+    [("latest", 0), ("largest", 0), ("end", 0), (None, 0), ("earliest", 60), ("error", 60), ("none", 60)],
+)
+def test_any_reset_but_latest_counts_from_the_beginning(
+    reset: str | None, lag: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KAFKA-5337: earliest "(or any other value)"; librdkafka's default is latest."""
+    monkeypatch.setattr(group_lag, "AdminClient", Broker)
+    config = {} if reset is None else {"auto.offset.reset": reset}
+    assert GroupLag("g", config).measure(PartitionIndex.from_partitions([TWO])) == {TWO: lag}
+
+
+def test_brokers_that_do_not_answer_hold_up_the_group_for_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The previous values serve; an error does the same."""
+    released = Event()
+
+    def get_stuck(_: Any) -> Any:
+        released.wait()
+        raise KafkaException("too late")
+
+    lag, index = GroupLag("g", {"auto.offset.reset": "earliest"}), PartitionIndex.from_partitions([TWO])
+    monkeypatch.setattr(group_lag, "AdminClient", Broker)
+    before = lag.measure(index)
+    monkeypatch.setattr(group_lag, "LAG_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(group_lag, "AdminClient", get_stuck)
+    assert lag.measure(index) == before == {TWO: 60}
+    released.set()
+    assert "no answer within 0.05 s; using the previous values" in caplog.text
+
+    def refuse(_: Any) -> Any:
+        raise KafkaException("no permission")
+
+    monkeypatch.setattr(group_lag, "AdminClient", refuse)
+    assert lag.measure(index) == before
+    assert "no permission; using the previous values" in caplog.text
