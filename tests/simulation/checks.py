@@ -12,8 +12,10 @@
 7. *Sidecar*: no replica that owns a partition is stopped; no plan exceeds the limits, and no
    more replicas are started than they allow.
 8. *History*: what consumers and tables got has none of the anomalies of `history.anomalies`.
-9. *At rest*: after the faults, every remaining record is in the tables, every partition has an
-   owner, and the group is stable and stays so.
+9. *Plan*: a leader whose plan has a target assigns or promises exactly that, but for the repairs that
+   `planned` allows; its consumers are replicas that were started.
+10. *At rest*: after the faults, every remaining record is in the tables, every partition has an
+   owner, that of the plan's target, and the group is stable and stays so.
 """
 
 from bisect import bisect_left
@@ -27,9 +29,11 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from history.anomalies import Anomaly, find_anomalies
 from simulation.broker import Group, Log
 from simulation.lake import Content, Row, Snapshot
+from simulation.planned import decode_round, find_deviations, find_misplaced
 from simulation.recording import Recorder
 from simulation.worker import Worker
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 
@@ -143,12 +147,20 @@ class Checks:
 
     def assigned(self, group: Group, given: Mapping[str, bytes]) -> None:
         """Check a leader's assignments when they arrive."""
+        self._planned(group, given)
         for member, data in given.items():
             if member in group.members:
                 found = ConsumerProtocolAssignment.decode(data).partitions()
                 client = group.members[member].client
                 for tp in found:
                     self._give(member, client, TopicPartition(tp.topic, tp.partition))
+
+    def _planned(self, group: Group, given: Mapping[str, bytes]) -> None:
+        leader = self.workers[group.members[group.leader].client]
+        plan = leader.round_plan()
+        if plan is not None and set(group.members) == set(given):
+            for deviation in find_deviations(plan, decode_round(group, given, plan.draining)):
+                self.fail(f"{leader.name} led plan {plan.epoch}: {deviation}")
 
     def _give(self, member: str, client: str, partition: TopicPartition) -> None:
         holder = self._holder(partition, client)
@@ -215,6 +227,14 @@ class Checks:
             for partition, offsets in sorted(self.log.sorted.items())
             if offsets and max(self.marks(partition) or 0, self.log.lows[partition]) <= offsets[-1]
         ]
+
+    def misplaced(self, plan: GroupPlan | None) -> list[str]:
+        """Return the shares of the plan's consumers that are not with one worker each."""
+        alive = [worker for worker in self.workers.values() if worker.alive]
+        owners = {partition: worker.name for worker in alive for partition in worker.owned()}
+        if plan is None or plan.target is None:
+            return []
+        return list(find_misplaced(plan.target, owners, {worker.name for worker in alive}))
 
     def unowned(self) -> list[str]:
         """Return the partitions with no reader, or with more than one."""

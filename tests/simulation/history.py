@@ -232,7 +232,7 @@ class History:
 
     def _unrest(self) -> list[str]:
         """Return the violations at rest."""
-        found = [*self.checks.unread(), *self.checks.unowned()]
+        found = [*self.checks.unread(), *self.checks.unowned(), *self.checks.misplaced(self.plan())]
         plan, alive = self.plan(), [w for w in self.workers.values() if w.alive]
         if plan is None or len(alive) != plan.replicas or plan.draining:
             found.append(f"{len(alive)} replicas live, the plan is {plan}")
@@ -342,6 +342,12 @@ class History:
         plan = report.decision.plan
         if plan is not None and not self.shape.least <= plan.replicas <= self.shape.most:
             self.fail(f"the plan wants {plan.replicas} replicas: {report.decision.format_line()}")
+        if (
+            plan is not None
+            and plan.target is not None
+            and not set(plan.target.consumers) <= set(self.workers)
+        ):
+            self.fail(f"the target names {plan.target.consumers}, started were {list(self.workers)}")
 
     def _replicas(self) -> tuple[ReplicaInstance, ...]:
         alive = sorted(worker.name for worker in self.workers.values() if worker.alive)

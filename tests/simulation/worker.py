@@ -1,5 +1,7 @@
 """Worker: the loop of `trimtab ingest`, with its consumer and lake writer, in one process."""
 
+# pyright: reportPrivateUsage=false
+# the plan that a member led its last round on is its own
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,6 +12,7 @@ from simulation.membership import Client, ClientSettings, Cluster
 from simulation.network import UnreachableError
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.interfaces import Lake
@@ -161,6 +164,11 @@ class Worker:
     def reads(self) -> bool:
         """Return whether it would return records now."""
         return self.consumer is not None and self.consumer.reads()
+
+    def round_plan(self) -> GroupPlan | None:
+        """Return the plan of the last round that it led."""
+        member: GroupMember | None = None if self.consumer is None else self.consumer._member
+        return None if member is None else member._round_plan
 
     def hiccup(self) -> None:
         """Keep the application from polling for `stall` seconds, once."""

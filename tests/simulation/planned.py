@@ -1,0 +1,122 @@
+"""Invariant 10: what a leader assigns and promises is its plan's target, re-derived here by name.
+
+Nothing of `rebalance.plan_target` is used. A partition of a consumer that is present is with it, unless
+an absent consumer holds up the round: then it may stay with its owner. A partition of an absent
+consumer stays with its owner, is with a joiner that stands for the absent one, or had no owner. A
+joiner beyond the plan may hold anything. A joiner that reads one consumer's share, and nothing else, keeps
+it while its consumer is absent.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from simulation.broker import Group
+from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
+
+Owners = dict[TopicPartition, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round by name: who is eligible, who reads what before, and who gets or is promised what."""
+
+    eligible: frozenset[str]
+    before: Owners
+    after: Owners
+    faults: frozenset[str]
+    expecting: frozenset[str]  # members that an earlier round promised something
+
+
+def decode_round(group: Group, given: Mapping[str, bytes], draining: Iterable[str]) -> Round:
+    """Return a round from the bytes of its members and of its leader."""
+    before, after, eligible, faults, expecting = Owners(), Owners(), set[str](), set[str](), set[str]()
+    for member in group.members.values():
+        sent = ConsumerProtocolSubscription.decode(member.subscription)
+        told = MemberUserData.decode(sent.user_data)
+        expecting |= {member.client} if told.promised else set()
+        if not told.draining and member.client not in draining:
+            eligible.add(member.client)
+        before |= {
+            TopicPartition(tp.topic, p): member.client for tp in sent.owned_partitions for p in tp.partitions
+        }
+        received = ConsumerProtocolAssignment.decode(given[member.id])
+        data = AssignmentUserData.decode(received.user_data)
+        faults |= {data.fault} - {""}
+        after |= {TopicPartition(tp.topic, tp.partition): member.client for tp in received.partitions()}
+        after |= {
+            TopicPartition(topic, p): member.client for topic, numbers in data.promised for p in numbers
+        }
+    return Round(frozenset(eligible), before, after, frozenset(faults), frozenset(expecting))
+
+
+def group_by_consumer(target: PlanTarget) -> Mapping[int, list[TopicPartition]]:
+    """Return the partitions of each consumer number that has some."""
+    shares: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    for topic, numbers in target.partitions.items():
+        for partition, number in enumerate(numbers):
+            if number:
+                shares[number].append(TopicPartition(topic, partition))
+    return shares
+
+
+def find_deviations(plan: GroupPlan, seen: Round) -> Iterator[str]:
+    """Yield what in a round is neither the plan's target nor one of its repairs."""
+    target = plan.target
+    if target is None:
+        return
+    yield from (f"plan {plan.epoch} failed: {fault}" for fault in sorted(seen.faults))
+    present = seen.eligible & set(target.consumers)
+    joiners = seen.eligible - present
+    if not present and not target.places:
+        return  # void, unless joiners hold what consumers had
+    yield from _find_reshuffled(target, seen, joiners - seen.expecting)
+    if present >= set(target.consumers) and len(joiners) == target.places:
+        yield from find_misplaced(target, seen.after, seen.eligible)
+        return
+    beyond = joiners if len(joiners) > target.size - len(present) else frozenset[str]()
+    for number, share in group_by_consumer(target).items():
+        name = target.consumers[number - 1] if number <= len(target.consumers) else "a joiner"
+        for partition in share:
+            holder, owner = seen.after.get(partition), seen.before.get(partition)
+            allowed = {name, owner} if name in present else {owner, *joiners}
+            ownerless = name not in present and owner not in seen.eligible
+            if holder not in allowed | beyond and not ownerless:
+                yield f"{partition} of {name} went from {owner} to {holder}, {sorted(present)} are there"
+
+
+def _find_reshuffled(target: PlanTarget, seen: Round, joiners: Iterable[str]) -> Iterator[str]:
+    shares = group_by_consumer(target)
+    planned = set().union(*shares.values())
+    for joiner in sorted(joiners):
+        read = {p for p, owner in seen.before.items() if owner == joiner} & planned
+        lost = {p for p in read if seen.after.get(p) != joiner}
+        for number, share in shares.items():
+            absent = (
+                target.consumers[number - 1 : number] == ()
+                or target.consumers[number - 1] not in seen.eligible
+            )
+            if lost and absent and read == set(share):
+                yield f"{joiner} stood for consumer {number}, and lost {sorted(lost)}"
+
+
+def find_misplaced(
+    target: PlanTarget, owners: Mapping[TopicPartition, str], alive: Iterable[str]
+) -> Iterator[str]:
+    """Yield the shares that are not with one consumer each, the one of their name if that is there."""
+    holders: dict[str, int] = {}
+    for number, share in sorted(group_by_consumer(target).items()):
+        found = {owners.get(p) for p in share}
+        holder = min(map(str, found))
+        named = target.consumers[number - 1] if number <= len(target.consumers) else ""
+        if (
+            len(found) > 1
+            or (named in alive and holder != named)
+            or holders.setdefault(holder, number) != number
+        ):
+            yield f"the share of consumer {number} ({named or 'a place'}) is with {sorted(map(str, found))}"
