@@ -9,20 +9,31 @@ Without one the group is overloaded:
    owners are kept unless that lowers the fullest member by 1 %.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 from typing import Final
 
+import numpy as np
+
 from trimtab.assignor.closed_mode import keep_owners
-from trimtab.assignor.feasibility import find_feasible, find_oversized, is_within_capacities, measure_fullest
+from trimtab.assignor.feasibility import (
+    confine_partitions,
+    find_feasible,
+    find_oversized,
+    is_within_capacities,
+    measure_fullest,
+)
 from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.heuristics.steady.fair_shares import compute_fair_shares
 from trimtab.assignor.heuristics.steady.heuristic import STEADY
 from trimtab.assignor.heuristics.steady.pack import reduce_moves
-from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
+from trimtab.assignor.model import IntArray, PackingProblem
 
 MIN_RELIEF: Final = 1.01  # fullest member before ÷ after, for which owners change under overload
 MAX_SCALING_STEPS: Final = 10
+SEARCH_EFFORT: Final = 200_000  # of rule 3, in members looked at: about 50 ms
+SCALED_SEARCH_EFFORT: Final = 10_000  # of each step of rule 4
 
 
 def pack_exactly(entry: Heuristic, problem: PackingProblem) -> tuple[IntArray, bool]:
@@ -30,35 +41,42 @@ def pack_exactly(entry: Heuristic, problem: PackingProblem) -> tuple[IntArray, b
 
     Every topic needs a reader. Raises BrokenHeuristicError as `run_heuristic` does.
     """
-    for bins in _iter_placements(entry, problem):
+    bins = _pack_within(problem, (entry, STEADY), SEARCH_EFFORT)
+    return (_share_overload(problem), True) if bins is None else (bins, False)
+
+
+def _pack_within(problem: PackingProblem, entries: Iterable[Heuristic], effort: int) -> IntArray | None:
+    """Return the first placement within the capacities (rules 1 to 3); None without one."""
+    problem = confine_partitions(problem)
+    for entry in entries:
+        bins = run_heuristic(entry, problem)
         if is_within_capacities(problem, bins):
-            return bins, False
-    return _share_overload(problem), True
-
-
-def _iter_placements(entry: Heuristic, problem: PackingProblem) -> Iterator[IntArray]:
-    yield run_heuristic(entry, problem)
-    yield run_heuristic(STEADY, problem)
-    found = find_feasible(problem)
-    if found is not None:
-        yield reduce_moves(problem, found)
+            return bins
+    found = find_feasible(problem, effort)
+    return None if found is None else reduce_moves(problem, found)
 
 
 def _share_overload(problem: PackingProblem) -> IntArray:
     """Return the placement with the least full fullest member, by bisection of the factor (rule 4)."""
     kept = best = keep_owners(problem)
     highest = fullest = measure_fullest(problem, kept)
-    load = float(problem.weight[~find_oversized(problem)].sum())
-    low = max(1.0, load / float(problem.capacity.sum()))
+    low = _bound_fullest(problem)
     factor = low * MIN_RELIEF  # mostly enough: many partitions divide finely
     for _ in range(MAX_SCALING_STEPS):
         if fullest <= low * MIN_RELIEF:
             break
-        bins = run_heuristic(STEADY, replace(problem, capacity=problem.capacity * factor))
-        reached = inf if (bins == UNASSIGNED).any() else measure_fullest(problem, bins)
-        if reached < fullest:
+        scaled = replace(problem, capacity=problem.capacity * factor)
+        bins = _pack_within(scaled, (STEADY,), SCALED_SEARCH_EFFORT)
+        reached = inf if bins is None else measure_fullest(problem, bins)
+        if bins is not None and reached < fullest:
             best, fullest = bins, reached
         else:
             low = factor
         factor = (low + fullest) / 2
     return best if fullest * MIN_RELIEF <= highest else kept
+
+
+def _bound_fullest(problem: PackingProblem) -> float:
+    """Return a fill that the fullest member has at least, above its capacity."""
+    divisible = np.where(find_oversized(problem), 0.0, problem.weight)
+    return max(1.0, float(compute_fair_shares(replace(problem, weight=divisible)).max()))

@@ -5,14 +5,13 @@ An oversized partition, one that no reader of its topic can hold, has a member f
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE, index_member_kinds, sum_loads
-
-MAX_SEARCH_LOOKS: Final = 200_000  # members looked at in one search; about 50 ms
+from trimtab.assignor.packing import CAPACITY_TOLERANCE, find_owners_who_read, index_member_kinds, sum_loads
 
 
 def find_oversized(problem: PackingProblem) -> BoolArray:
@@ -20,6 +19,28 @@ def find_oversized(problem: PackingProblem) -> BoolArray:
     largest = np.where(problem.subscribed, problem.capacity, 0.0).max(axis=1, initial=0.0)
     oversized: BoolArray = problem.weight > (largest * (1 + CAPACITY_TOLERANCE))[problem.topic]
     return oversized
+
+
+def confine_partitions(problem: PackingProblem) -> PackingProblem:
+    """Return the problem in which a member reads a partition only if it can hold it.
+
+    Heuristics may give an empty member a partition of any size, even if another could hold it. An
+    oversized partition keeps all its readers.
+    """
+    room = problem.capacity * (1 + CAPACITY_TOLERANCE)
+    oversized = find_oversized(problem)
+    if not (problem.weight[~oversized] > room.min()).any():
+        return problem
+    sizes = np.unique(room)
+    size = np.where(oversized, 0, np.searchsorted(sizes, problem.weight))  # the least that holds it
+    # Partitions of one topic and size have the same readers.
+    kinds, topic = np.unique(np.stack([problem.topic, size]), axis=1, return_inverse=True)
+    confined = replace(
+        problem,
+        topic=topic.ravel().astype(np.int32),
+        subscribed=problem.subscribed[kinds[0]] & (room >= sizes[kinds[1], np.newaxis]),
+    )
+    return replace(confined, owner=find_owners_who_read(confined))
 
 
 def measure_fullest(problem: PackingProblem, bins: IntArray) -> float:
@@ -40,16 +61,19 @@ def is_within_capacities(problem: PackingProblem, bins: IntArray) -> bool:
     return measure_fullest(problem, bins) <= 1 + 2 * CAPACITY_TOLERANCE  # sums in another order differ
 
 
-def find_feasible(problem: PackingProblem) -> IntArray | None:
+def find_feasible(problem: PackingProblem, effort: int) -> IntArray | None:
     """Return bins (P,) within the capacities, whatever they move; None if the search finds none.
 
-    Best fit decreasing with backtracking: exhaustive for a few partitions, limited for more.
+    Best fit decreasing with backtracking, until `effort` members have been looked at: exhaustive for a
+    few partitions.
     """
     oversized = find_oversized(problem)
     choices = problem.subscribed.sum(axis=1)[problem.topic]
+    if choices.sum() > effort:  # not even once through
+        return None
     for keys in ((-problem.weight,), (-problem.weight, choices)):  # lexsort: the last key comes first
         order = np.lexsort((*keys, ~oversized)).tolist()
-        bins = _BestFitSearch(problem, oversized).place_items(order)
+        bins = _BestFitSearch(problem, oversized, effort).place_items(order)
         if bins is not None:
             return bins
     return None
@@ -66,7 +90,7 @@ class _Step(NamedTuple):
 class _BestFitSearch:
     """State of one depth-first search: the room left in each member."""
 
-    def __init__(self, problem: PackingProblem, oversized: BoolArray) -> None:
+    def __init__(self, problem: PackingProblem, oversized: BoolArray, effort: int) -> None:
         self._weight: list[float] = problem.weight.tolist()
         self._oversized: list[bool] = oversized.tolist()
         self._topic: list[int] = problem.topic.tolist()
@@ -76,7 +100,7 @@ class _BestFitSearch:
         self._whole = self._room.copy()
         self._least = min(self._weight, default=0.0)
         self._spare = sum(self._room) - float(problem.weight[~oversized].sum())
-        self._looks = 0
+        self._effort = effort
 
     def place_items(self, order: list[int]) -> IntArray | None:
         """Place the items in order, each in the tightest member that leads to the end."""
@@ -84,7 +108,7 @@ class _BestFitSearch:
         options = [self._list_options(item) for item in order[:1]]
         while len(steps) < len(order):
             member = next(options[-1], UNASSIGNED)
-            if member != UNASSIGNED and self._looks <= MAX_SEARCH_LOOKS:
+            if member != UNASSIGNED and self._effort >= 0:
                 steps.append(self._take_item(order[len(steps)], member))
                 options += [self._list_options(item) for item in order[len(steps) : len(steps) + 1]]
             elif member != UNASSIGNED or not steps:
@@ -101,7 +125,7 @@ class _BestFitSearch:
         if self._spare < 0:
             return iter(())
         readers = self._readers[self._topic[item]]
-        self._looks += len(readers)
+        self._effort -= len(readers)
         room, weight = self._room, self._weight[item]
         if self._oversized[item]:
             able = [(-room[m], self._kind[m], m) for m in readers if room[m] == self._whole[m]]
