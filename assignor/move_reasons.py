@@ -6,10 +6,10 @@ from typing import Final, overload
 import numpy as np
 
 from trimtab.assignor.fill_levels import PlacementDecision
-from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Move
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Move, TopicPartition
 from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
-from trimtab.assignor.task_groups import list_topics_apart
+from trimtab.assignor.task_groups import list_task_mates, list_topics_apart
 from trimtab.common.units import format_name_list, format_rate
 
 MAX_NAMES_IN_NOTE: Final = 3  # a note is one line of a log
@@ -60,7 +60,11 @@ def _describe_move(decision: PlacementDecision, item: int) -> Move:
         why = _explain_forced_move(group, owner, partition.topic)
         reason = f"{why}; {decision.display_name(target)} comes to {fill:.0%} of its capacity"
     else:
-        why = explain_rack_move(decision, item) or _explain_chosen_move(decision, source, target)
+        why = (
+            _explain_task_move(decision, partition, target)
+            or explain_rack_move(decision, item)
+            or _explain_chosen_move(decision, source, target)
+        )
         reason = f"{decision.policy.heuristic}: {why}"
     return Move(
         partition=partition,
@@ -127,6 +131,13 @@ def _explain_forced_move(group: IndexedGroup, owner: int, topic: str) -> str:
     if topic not in member.topics:
         return f"{name} no longer subscribes to {topic}"
     return f"{name} is draining"
+
+
+def _explain_task_move(decision: PlacementDecision, partition: TopicPartition, target: int) -> str:
+    """Return the reason of a move to the rest of a task; "" if the target read nothing of it."""
+    mates = list_task_mates(partition, decision.policy.co_partitioned)
+    read = [str(mate) for mate in mates if decision.indexed.find_owner(mate) == target]
+    return f"joins {format_name_list(read, len(read))} on {decision.display_name(target)}" if read else ""
 
 
 def _explain_chosen_move(decision: PlacementDecision, source: int, target: int) -> str:

@@ -75,6 +75,13 @@ class PartitionIndex:
         """Return a partition by name."""
         return TopicPartition(self.topics[self.topic[index]], int(self.number[index]))
 
+    def find_partition(self, partition: TopicPartition) -> int:
+        """Return the index of a partition by name, NOT_INDEXED if absent."""
+        if partition.topic not in self.topics:
+            return NOT_INDEXED
+        topic = np.array([self.topics.index(partition.topic)], dtype=np.int32)
+        return int(self.find_indexes(topic, np.array([partition.partition], dtype=np.int32))[0])
+
     def list_partitions(self) -> list[TopicPartition]:
         """Return all partitions by name; slow for many partitions."""
         pairs = zip(self.topic.tolist(), self.number.tolist(), strict=True)

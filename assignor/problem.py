@@ -65,6 +65,12 @@ class IndexedProblem:
         names = self.group.partition_index.list_partitions()
         return tuple(names[p] for p in self.item.tolist())
 
+    def find_owner(self, partition: TopicPartition) -> int:
+        """Return the problem's number of a partition's owner; UNASSIGNED without one."""
+        found = self.group.partition_index.find_partition(partition)
+        items = np.flatnonzero(self.item == found)
+        return int(self.problem.owner[items[0]]) if items.size else UNASSIGNED
+
     @property
     def members(self) -> tuple[Member, ...]:
         """The problem's members, in its order."""

@@ -20,6 +20,7 @@ from trimtab.assignor.model import (
     PackingProblem,
     RackTopology,
     RateForecast,
+    TopicPartition,
 )
 from trimtab.assignor.packing import sum_loads
 from trimtab.assignor.problem import IndexedProblem
@@ -61,6 +62,16 @@ def merge_tasks(indexed: IndexedProblem, co_partitioned: Iterable[Sequence[str]]
     task = task.astype(np.int32)
     merged = _merge_partitions(problem, task, topic[example].astype(np.int32), subscribed[kept])
     return TaskProblem(merged, task, problem.weight)
+
+
+def list_task_mates(
+    partition: TopicPartition, co_partitioned: Iterable[Sequence[str]]
+) -> Iterator[TopicPartition]:
+    """Yield the other partitions of a partition's task, whether they exist or not."""
+    for topics in co_partitioned:
+        if partition.topic in topics:
+            yield from (partition._replace(topic=topic) for topic in topics if topic != partition.topic)
+            return
 
 
 def list_topics_apart(

@@ -1,5 +1,6 @@
 """Tasks of co-partitioned topics."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -106,6 +107,30 @@ def test_a_target_of_partitions_becomes_one_of_tasks() -> None:
     tasks = merge_tasks(index(group(BOTH, BOTH)), GROUPS)
     bins = np.array([0, 0, UNASSIGNED, 1, 1, UNASSIGNED, 0], dtype=np.int32)
     assert tasks.merge_bins(bins).tolist() == [0, 1, UNASSIGNED, 0]
+
+
+@pytest.mark.parametrize("name", ["sticky", "lag-aware", "rack-aware", "rack-aware:balance_subtopology"])
+def test_balances_by_count_count_tasks(name: str) -> None:
+    """Partitions that one topic has more of do not stand for a task of the other."""
+    more = tuple(TopicPartition("payments", n) for n in range(3, 9))
+    given = replace(group(BOTH, BOTH, BOTH), partitions=(*ORDERS, *PAYMENTS, *more))
+    members = find_members(place_partitions(given, Load(), replace(POLICY, heuristic=name)))
+    tasks = Counter(members[p] for p in (*PAYMENTS, *more))
+    assert tasks == {"m0": 3, "m1": 3, "m2": 3}
+    assert [members[p] for p in ORDERS] == [members[p] for p in PAYMENTS]
+
+
+def test_a_move_to_the_rest_of_its_task_says_so() -> None:
+    """Its reason names the partition that draws it; the move of a whole task has the usual reason."""
+    owners = {
+        ORDERS[0]: "m0",
+        PAYMENTS[0]: "m1",
+        **dict.fromkeys((*ORDERS[1:], *PAYMENTS[1:], *CLICKS), "m1"),
+    }
+    plan = place_partitions(group(BOTH, BOTH, owners=owners), Load(RATES), POLICY)
+    (move,) = plan.moves
+    assert (move.partition, move.target) == (ORDERS[0], "m1")
+    assert move.reason == "bfd: joins payments-0 on m1"
 
 
 def test_a_plan_carried_out_keeps_tasks_together() -> None:
