@@ -80,6 +80,12 @@ class LakeMetrics:
             ["topic", "partition"],
             registry=self.registry,
         )
+        self._halted_partitions = Gauge(
+            "trimtab_halted_partitions",
+            "Owned partitions that are not read until their next assignment",
+            ["topic"],
+            registry=self.registry,
+        )
         self._flush_seconds = Histogram(
             "trimtab_flush_seconds",
             "From the start of a flush to the commit of the topic table",
@@ -111,6 +117,10 @@ class LakeMetrics:
     def count_lost(self, partition: TopicPartition, offsets: int) -> None:
         """Count expired offsets that a table has recorded as a gap."""
         self._lost_records.labels(partition.topic, partition.partition).inc(offsets)
+
+    def set_halted(self, topic: str, partitions: int) -> None:
+        """Set the number of a topic's halted partitions."""
+        self._halted_partitions.labels(topic).set(partitions)
 
     def observe_flush(self, table: str, duration_s: float) -> None:
         """Observe the duration of a flush."""

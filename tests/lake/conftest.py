@@ -154,10 +154,10 @@ def writers(
     made: list[LakeWriter] = []
 
     def make(log: dict[Any, list[bytes | None]], **changes: Any) -> tuple[FakeConsumer, LakeWriter]:
-        crash = changes.pop("crash", print)
+        crash, metrics = changes.pop("crash", print), changes.pop("metrics", None)
         consumer = FakeConsumer({TopicPartition(*p): values for p, values in log.items()})
         stepped = type("SteppedWriter", (LakeWriter,), {"_reach_step": staticmethod(crash)})
-        writer = stepped(consumer, config(**changes), lake=lake)
+        writer = stepped(consumer, config(**changes), lake=lake, metrics=metrics)
         made.append(writer)
         return consumer, writer
 

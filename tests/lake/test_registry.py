@@ -2,9 +2,11 @@
 
 import json
 import logging
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -23,6 +25,7 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import SchemaRegistryUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import MAX_UNKNOWN_SCHEMAS, RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
+from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.schema.record_columns import build_record_batch
 from trimtab.consumer_sdk.lake.settings import parse_lake_config
 
@@ -551,3 +554,35 @@ def test_an_unavailable_registry_is_retried(
     assert spark.table(f"{namespace}.orders").count() == 3
     assert not spark.catalog.tableExists(f"{namespace}.orders_dead_letter")
     assert any("retrying, no record is lost" in line for line in caplog.messages)
+
+
+@pytest.mark.spark
+def test_a_schema_that_does_not_fit_its_table_halts_its_topic_alone(
+    writers: Make, registry: Any, rows: Make, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other topic is written on; the log says once why, a metric counts, close() raises the error."""
+    text = fields({"name": "id", "type": "string"})
+    good = avro(registry.add("s", ORDER), ORDER, {"id": 1, "note": None})
+    bad = avro(registry.add("s", text), text, {"id": "x"})
+    other, clicks = TopicPartition("orders", 1), TopicPartition("clicks", 0)
+    log: dict[TopicPartition, list[bytes]] = {P0: [], other: [], clicks: []}
+    config = {"lake_decoder": "avro", "schema_registry_url": registry.url, "lake_schema_evolution": "add"}
+    metrics = LakeMetrics()
+    consumer, writer = writers(log, metrics=metrics, **config)
+    consumer.assign(writer, *log)
+    for orders, others in ((good, good), (bad, good), (good, bad)):
+        for partition, value in zip(log, (orders, others, good), strict=True):
+            log[partition].append(value)
+        writer.write(consumer.consume(10))
+        writer.flush()
+    assert rows(f"{namespace}.clicks") == [("clicks", 0, n) for n in range(3)]
+    assert rows(f"{namespace}.orders") == [("orders", n, 0) for n in range(2)]
+    (error,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert re.match(r"orders-0, orders-1 not read until assigned again: the schemas 1, 2 .*Field id", error)
+    sample = partial(metrics.registry.get_sample_value, "trimtab_halted_partitions", {"topic": "orders"})
+    assert sample() == 2
+    with pytest.raises(TableSchemaMismatchError, match="Field id"):
+        writer.close()
+    consumer.revoke(writer, *log)
+    assert sample() == 0
+    assert consumer.committed == {P0: 1, other: 1, clicks: 3}

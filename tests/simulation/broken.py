@@ -73,10 +73,10 @@ def kafka_before_the_table() -> Generator[None]:
     def believing(self: Any, consumer: Any, partitions: Any) -> None:
         assign(self, consumer, partitions)
         for raw in consumer.committed(list(partitions)):
-            position = self._positions._owned[writer._to_topic_partition(raw)]
+            position = self._positions._owned[writer.to_partition(raw)]
             if raw.offset != OFFSET_INVALID:
                 position.next = raw.offset
-                self._restart_partition(writer._to_topic_partition(raw), raw.offset)
+                self._restart_partition(writer.to_partition(raw), raw.offset)
 
     with (
         mock.patch.object(writer.LakeWriter, "_submit_batch", early),

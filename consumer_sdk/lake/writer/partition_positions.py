@@ -27,7 +27,7 @@ Rules:
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import lt
 from typing import Final
@@ -61,6 +61,11 @@ class PositionTracker:
 
     def __init__(self) -> None:
         self._owned: dict[TopicPartition, PartitionPosition] = {}
+
+    @property
+    def owned(self) -> Collection[TopicPartition]:
+        """The partitions that are read."""
+        return self._owned.keys()
 
     def assign(self, partition: TopicPartition, committed: int | None) -> None:
         """Add a partition; `committed` is the table's next offset."""
@@ -183,6 +188,14 @@ class PositionTracker:
         return ranges
 
 
+def log_starts(starts: Mapping[TopicPartition, int | None], *, resets_to_end: bool) -> None:
+    """Log where assigned partitions start; None is the group's offset."""
+    known = [str(partition) for partition, offset in starts.items() if offset is not None]
+    if known and resets_to_end:
+        log.warning(_RESET_TO_END_WARNING, ", ".join(known))
+    log.info("assigned %s", ", ".join(f"{p} at {_describe_start(start)}" for p, start in starts.items()))
+
+
 _NEW_TOPIC_ADVICE: Final = (
     "Nothing was written, and this partition is no longer read. "
     "Give the new topic a table of its own (lake.tables)"
@@ -190,6 +203,10 @@ _NEW_TOPIC_ADVICE: Final = (
 _NEW_PARTITION_WARNING: Final = (
     "%s is new to its table, and the group already stands at offset %d: earlier records will not "
     "be in the table. To read from the beginning, use another group.id"
+)
+_RESET_TO_END_WARNING: Final = (
+    "auto.offset.reset=latest: if retention deletes unread records, %s continue at the end of the log; "
+    "write earliest to lose the deleted records only"
 )
 _EXPIRED_OFFSETS_ADVICE: Final = (
     "This partition is no longer read. To continue with the remaining records, write earliest "
@@ -199,3 +216,7 @@ _EXPIRED_OFFSETS_ADVICE: Final = (
 
 def _first_not_none(*offsets: int | None) -> int:
     return next(offset for offset in offsets if offset is not None)
+
+
+def _describe_start(offset: int | None) -> str:
+    return "the offset of the group" if offset is None else str(offset)

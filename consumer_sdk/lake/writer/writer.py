@@ -17,8 +17,10 @@ Rules:
 4. *Refused*: partitions of the batch that are still owned continue from the table's offsets.
 5. Kafka's offsets follow the table: committed after it, never before.
 6. What only one partition suffers from halts it until its next assignment: an offset that went back, one
-   that expired with `auto.offset.reset=error` (records read before are still written), a table whose
-   offsets are lost or that is another topic's (a pattern may find one). `close` raises the error.
+   that expired with `auto.offset.reset=error` (records read before are still written), another topic's
+   table (a pattern may find one). A table whose offsets are lost, or that the rows do not fit, halts
+   those of its partitions that are owned. `close` raises the error. If rows that do not fit leave no
+   other partition, `write` and `flush` raise it, too: a writer of one topic ends instead of idling.
 7. Positions are rewound outside of callbacks only: records fetched before a callback are still to
    be passed to `write`, which would take them for the next ones.
 
@@ -28,7 +30,7 @@ All methods run on the application's thread; rebalance callbacks may run while `
 import logging
 import random
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
@@ -39,12 +41,14 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes
+from trimtab.consumer_sdk.consumer.client_adapters import to_partition
 from trimtab.consumer_sdk.errors import (
     CommittedOffsetsLostError,
     LakeUnavailableError,
     OffsetRegressionError,
     OffsetsExpiredError,
     TableNameCollisionError,
+    TableSchemaMismatchError,
 )
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
 from trimtab.consumer_sdk.lake.factory import open_lake
@@ -59,7 +63,8 @@ from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
 from trimtab.consumer_sdk.lake.writer.flush_metrics import with_flush_metrics
 from trimtab.consumer_sdk.lake.writer.flush_thread import FlushThread, InFlightFlush
-from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
+from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions, format_partitions
+from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker, log_starts
 from trimtab.consumer_sdk.lake.writer.projection import TableProjection
 
 log = logging.getLogger("trimtab.lake")
@@ -95,7 +100,8 @@ class LakeWriter:
         self._in_flight: InFlightFlush | None = None
         self._refused_batches: list[BatchRefused] = []
         self._failure: BaseException | None = None  # not retryable: raised by every later call
-        self._halted_partitions: dict[TopicPartition, TrimtabError] = {}
+        metrics = metrics or LakeMetrics()
+        self._halted = HaltedPartitions(metrics)
         self._closed = False
         self._flush_hangs = False
         flusher = BatchFlusher(
@@ -108,7 +114,7 @@ class LakeWriter:
             self._config.evolves_schema,
             self._clock.monotonic,
         )
-        flush = with_flush_metrics(flusher.flush_batch, metrics or LakeMetrics(), self._clock)
+        flush = with_flush_metrics(flusher.flush_batch, metrics, self._clock)
         self._flush_thread = FlushThread(flush, random.Random())  # noqa: S311 - jitter
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -118,8 +124,9 @@ class LakeWriter:
 
         While the memory is full, it waits and serves rebalance callbacks, until `stop` is set.
 
-        Raises TableSchemaMismatchError, TransformError, SparkSessionError, and KafkaException for a fatal
-        error event. After these and any unexpected error, no record is lost: each call raises it again.
+        Raises TransformError, SparkSessionError, TableSchemaMismatchError if no other partition is left
+        (rule 6), and KafkaException for a fatal error event. After these and any unexpected error, no
+        record is lost: each call raises it again.
         """
         self._raise_failure()
         try:
@@ -136,7 +143,7 @@ class LakeWriter:
             self._advance_flushes()
 
     def flush(self) -> None:
-        """Write all buffered records to the tables.
+        """Write all buffered records to the tables, but those of halted partitions (rule 6).
 
         Raises the errors of `write`, and LakeUnavailableError after `lake.flush.timeout`.
         """
@@ -154,15 +161,14 @@ class LakeWriter:
         Takes at most `lake.flush.timeout`, twice that if a call into the lake does not return.
         Unflushed records are logged, and the next owner reads them again. Raises the errors of
         `flush`, and that of a halted partition (rule 6): OffsetRegressionError, OffsetsExpiredError,
-        TableNameCollisionError or CommittedOffsetsLostError.
+        TableNameCollisionError, CommittedOffsetsLostError or TableSchemaMismatchError.
         """
         try:
             if self._failure is None and not self._closed:
                 self._reach_step("draining")
                 self.flush()
                 self._reach_step("drained")
-                if self._halted_partitions:
-                    raise self._halted_partitions[min(self._halted_partitions)]
+                self._halted.raise_first_error()
         finally:
             self._release_resources()
 
@@ -184,34 +190,26 @@ class LakeWriter:
         self._reach_step("assigning")
         starts: dict[TopicPartition, int | None] = {}
         for topic in sorted({partition.topic for partition in partitions}):
-            starts |= self._find_starts(
-                topic, [_to_topic_partition(p) for p in partitions if p.topic == topic]
-            )
+            starts |= self._find_starts(topic, [to_partition(p) for p in partitions if p.topic == topic])
+        self._halted.discard(starts)
         for partition, start in starts.items():
-            self._halted_partitions.pop(partition, None)
             self._positions.assign(partition, start)
         known = {p: offset for p, offset in starts.items() if offset is not None}
         if known:
             self._consumer.incremental_assign([RawPartition(*p, offset) for p, offset in known.items()])
-        if known and self._config.resets_to_end:
-            log.warning(
-                "auto.offset.reset=latest: if retention deletes unread records, %s continue at the "
-                "end of the log; write earliest to lose the deleted records only",
-                _format_partitions(known),
-            )
-        log.info("assigned %s", ", ".join(_format_start(*start) for start in starts.items()))
+        log_starts(starts, resets_to_end=self._config.resets_to_end)
         self._reach_step("assigned")
 
     def on_revoke(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Flush in-flight and nearly full batches, drop the rest, commit to Kafka (rule 2)."""
         self._reach_step("revoking")
-        revoked = set(map(_to_topic_partition, partitions))
+        revoked = set(map(to_partition, partitions))
         deadline = self._flush_deadline()
         try:
-            if self._in_flight is not None and revoked & self._in_flight.batch.spans.keys():
+            in_flight = set(self._in_flight.batch.spans) if self._in_flight else set()
+            if revoked & in_flight or self._buffer.find_nearly_full_tables(revoked):
                 self._await_flush(deadline)
-            for table in self._buffer.find_nearly_full_tables(revoked):
-                self._await_flush(deadline)
+            for table in self._buffer.find_nearly_full_tables(revoked):  # those that this has not halted
                 self._submit_batch(table)
                 self._await_flush(deadline)
         except Exception as error:  # noqa: BLE001 - also an unexpected one, which every later call raises
@@ -223,17 +221,17 @@ class LakeWriter:
         self._drop_partitions(revoked)
         self._commit_to_kafka(self._positions.committed_offsets(revoked), asynchronous=False)
         self._positions.forget_partitions(revoked)
-        log.info("revoked %s", _format_partitions(revoked))
+        log.info("revoked %s", format_partitions(revoked))
         self._reach_step("revoked")
 
     def on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Drop the records of these partitions (rule 3)."""
-        lost = set(map(_to_topic_partition, partitions))
+        lost = set(map(to_partition, partitions))
         if self._in_flight is not None and lost & self._in_flight.batch.spans.keys():
             self._in_flight.cancel()
         self._drop_partitions(lost)
         self._positions.forget_partitions(lost)
-        log.warning("lost %s", _format_partitions(lost))
+        log.warning("lost %s", format_partitions(lost))
 
     # -- buffering --------------------------------------------------------------------------------
 
@@ -246,7 +244,7 @@ class LakeWriter:
             self._buffer_run(partition, run, now)
 
     def _buffer_run(self, partition: TopicPartition, messages: list[ConsumedMessage], now: float) -> None:
-        if partition in self._halted_partitions:  # by its table: the consumer still reads it
+        if partition in self._halted:  # by its table: the consumer still reads it
             self._consumer.incremental_unassign([RawPartition(*partition)])
         offsets = record_columns.message_offsets(messages)
         if (reread := self._positions.find_reread_offset(partition, offsets)) is not None:
@@ -267,25 +265,32 @@ class LakeWriter:
         try:
             yield
         except (OffsetRegressionError, OffsetsExpiredError) as error:
-            # After an expiry the buffered records are valid, and the log no longer has them.
-            if isinstance(error, OffsetRegressionError):
-                self._drop_partitions({partition})
-                self._positions.forget_partitions({partition})
             self._consumer.incremental_unassign([RawPartition(*partition)])
-            self._halted_partitions[partition] = error
-            log.error("%s", error)  # noqa: TRY400 - the message suffices
+            if isinstance(error, OffsetsExpiredError):
+                # The buffered records are valid, and the log no longer has them.
+                self._halted.halt({partition}, error)
+            else:
+                self._halt_partitions({partition}, error)
 
     def _halt_partitions(self, partitions: set[TopicPartition], error: TrimtabError) -> None:
         """Drop these partitions; the next record of each stops its fetching (rule 6)."""
         self._drop_partitions(partitions)
         self._positions.forget_partitions(partitions)
-        self._halted_partitions |= dict.fromkeys(partitions, error)
-        if partitions:
-            log.error("%s not read until assigned again: %s", _format_partitions(partitions), error)
+        self._halted.halt(partitions, error)
+
+    def _halt_table(self, batch: FlushBatch, error: TrimtabError) -> None:
+        """Halt a table's partitions, unless those of the batch were lost since (rule 6)."""
+        if self._positions.select_submitted(batch.spans):
+            table_for = self._config.table_names.table_for
+            owned = {p for p in self._positions.owned if table_for(p.topic) == batch.table}
+            self._halt_partitions(owned, error)
+            is_idle = all(partition in self._halted for partition in self._positions.owned)
+            if isinstance(error, TableSchemaMismatchError) and is_idle:
+                self._failure = error
 
     def _drop_partitions(self, partitions: set[TopicPartition]) -> None:
         self._buffer.drop_partitions(partitions)
-        self._halted_partitions = {p: e for p, e in self._halted_partitions.items() if p not in partitions}
+        self._halted.discard(partitions)
 
     def _find_starts(self, topic: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the offsets of these partitions of a topic; none if they are halted (rule 6)."""
@@ -344,8 +349,8 @@ class LakeWriter:
         self._flush_hangs = False  # it has ended after all
         try:
             outcome = flight.future.result()
-        except CommittedOffsetsLostError as error:
-            self._halt_partitions(self._positions.select_submitted(flight.batch.spans), error)
+        except (CommittedOffsetsLostError, TableSchemaMismatchError) as error:
+            self._halt_table(flight.batch, error)
             return
         except BaseException as error:  # noqa: BLE001 - raised by every later call
             self._failure = error
@@ -370,7 +375,7 @@ class LakeWriter:
             restarts = self._positions.rewind_partitions(outcome.batch.spans, outcome.offsets)
             self._buffer.drop_partitions(restarts)
             for partition, offset in sorted(restarts.items()):
-                if partition not in self._halted_partitions:
+                if partition not in self._halted:
                     self._restart_partition(partition, offset)
 
     def _restart_partition(self, partition: TopicPartition, offset: int) -> None:
@@ -435,15 +440,3 @@ class LakeWriter:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-def _to_topic_partition(partition: Any) -> TopicPartition:
-    return TopicPartition(partition.topic, partition.partition)
-
-
-def _format_partitions(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(map(str, sorted(partitions)))
-
-
-def _format_start(partition: TopicPartition, offset: int | None) -> str:
-    return f"{partition} at {'the offset of the group' if offset is None else offset}"

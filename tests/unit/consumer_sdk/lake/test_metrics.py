@@ -8,13 +8,16 @@ import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry
 
+from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, VectorHistogram, serve_metrics
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchRefused, FlushBatch, TableWrite
 from trimtab.consumer_sdk.lake.writer.flush_metrics import record_ages, with_flush_metrics
+from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
 
 LAKE = {"group.id": "g", "lake.warehouse": "lake", "topics": ["t"], "bootstrap.servers": "x:1"}
 
@@ -82,6 +85,18 @@ def test_a_failed_decision_of_the_leader_is_exported() -> None:
     assert metrics.registry.get_sample_value("trimtab_leader_fallback") == 0
     fault[0] = "plan 3: …"
     assert metrics.registry.get_sample_value("trimtab_leader_fallback") == 1
+
+
+def test_halted_partitions_are_exported_by_topic() -> None:
+    """Until their next assignment; a topic without one keeps its sample."""
+    metrics = LakeMetrics()
+    halted = HaltedPartitions(metrics)
+    orders = [TopicPartition("orders", number) for number in range(3)]
+    halted.halt(orders, TableSchemaMismatchError("no column"))
+    halted.discard(orders[:2])
+    assert metrics.registry.get_sample_value("trimtab_halted_partitions", {"topic": "orders"}) == 1
+    halted.discard(orders)
+    assert metrics.registry.get_sample_value("trimtab_halted_partitions", {"topic": "orders"}) == 0
 
 
 def test_metrics_are_served_while_the_block_runs() -> None:

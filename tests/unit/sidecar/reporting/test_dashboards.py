@@ -56,6 +56,7 @@ def exported() -> dict[str, set[str]]:
     consumer = LakeMetrics()
     consumer.count_written("orders", 1, 1)
     consumer.count_lost(PARTITION, 1)
+    consumer.set_halted("orders", 1)
     consumer.observe_flush("orders", 1.0)
     consumer.observe_freshness("orders", np.array([1.0]))
     return {**sidecars(), **samples(consumer.registry)}

@@ -14,7 +14,12 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
-from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, LakeUnavailableError, OffsetsExpiredError
+from trimtab.consumer_sdk.errors import (
+    CommittedOffsetsLostError,
+    LakeUnavailableError,
+    OffsetsExpiredError,
+    TableSchemaMismatchError,
+)
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
@@ -484,4 +489,52 @@ def test_offsets_lost_before_a_commit_halt_the_batch_alone(monkeypatch: pytest.M
     writer.flush()
     assert (flushed, consumer.stopped) == (["a", "b"], ["b"])
     with pytest.raises(CommittedOffsetsLostError, match=r"lake\.b"):
+        writer.close()
+
+
+def refuse_rows(_: Any) -> Any:
+    raise TableSchemaMismatchError("lake.b: no column for n int")
+
+
+def test_rows_that_do_not_fit_end_a_writer_without_another_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every partition of the table is halted, with records in the batch or without: write() raises, too."""
+    monkeypatch.setattr(BatchFlusher, "flush_batch", lambda _, batch, __: refuse_rows(batch))
+    writer = LakeWriter(EmptyConsumer(), CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", number) for number in range(3)])
+    writer.write([Record(10, 0)])
+    for call in (writer.flush, lambda: writer.write([]), writer.flush):
+        with pytest.raises(TableSchemaMismatchError, match="no column"):
+            call()
+    writer.__exit__(KeyError)
+
+
+def test_a_revocation_gives_up_the_batch_that_the_one_in_flight_has_halted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The batch behind it holds the same table's rows; the other topic goes on afterwards."""
+    revoked = threading.Event()
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        assert revoked.wait(20)
+        return refuse_rows(batch) if batch.table.endswith(".a") else BatchCommitted(batch, ())
+
+    class SoonRevoking(LakeWriter):
+        def _reach_step(self, step: str) -> None:
+            if step == "revoking":
+                revoked.set()
+
+    class OtherRecord(Record):
+        def topic(self) -> str:
+            return "b"
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    writer = SoonRevoking(EmptyConsumer(), CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 0), RawPartition("a", 1), RawPartition("b", 1)])
+    writer.write([Record(10, 0)])  # in flight
+    writer._buffer_messages([Record(0)])  # pyright: ignore[reportPrivateUsage] # nearly full behind it
+    writer.on_revoke(None, [RawPartition("a", 1)])
+    writer.write([OtherRecord(0)])
+    writer.flush()
+    assert not writer._positions.unwritten_ranges()  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(TableSchemaMismatchError):
         writer.close()
