@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -45,13 +45,20 @@ class GroupSnapshot:
             for name, topics, data in zip(self.member_ids, self.topics, self.user_data, strict=True)
         )
 
-    def index_promised(self, fingerprint: str | None = None) -> IntArray:
-        """Return the member that a decision, or any, has promised each partition to (P,), or UNASSIGNED."""
+    def index_promised(self, fingerprint: str) -> IntArray:
+        """Return the member that a decision has promised each partition to (P,), or UNASSIGNED."""
+        return self._index_promises(data.decision_fingerprint == fingerprint for data in self.user_data)
+
+    def index_last_promises(self) -> IntArray:
+        """Return the same for the decision of the last round, whichever that was."""
+        generation = self.claims.generation
+        # a member that missed a round repeats what is no longer its own
+        return self._index_promises((generation == generation.max(initial=0)).tolist())
+
+    def _index_promises(self, counts: Iterable[bool]) -> IntArray:
         promised = [
-            OwnedPartitions.from_grouped(
-                data.promised if fingerprint in (None, data.decision_fingerprint) else ()
-            )
-            for data in self.user_data
+            OwnedPartitions.from_grouped(data.promised if repeats else ())
+            for data, repeats in zip(self.user_data, counts, strict=True)
         ]
         member, partition = self.partition_index.locate_owned(promised)
         return index_owners(member, partition, len(self.partition_index))

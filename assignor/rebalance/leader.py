@@ -202,7 +202,7 @@ def _carry_out(
         return None
     if view.load_replica_racks is not None and _weighs_racks(attempt.policy.heuristic):
         group = replace(group, replica_racks=view.load_replica_racks(group.partition_index))
-    return carry_out_target(attempt.plan, group, view.load, attempt.policy, snapshot.index_promised())
+    return carry_out_target(attempt.plan, group, view.load, attempt.policy, snapshot.index_last_promises())
 
 
 def _weighs_racks(heuristic: str) -> bool:

@@ -207,5 +207,5 @@ def _list_causes(
     for consumer in () if absent else lacking:
         member = group.members[match.member[consumer]]
         topics = _list_topics(match, group.partition_index)[consumer] - member.topics
-        unread = f"does not subscribe to {min(topics)}" if topics else "can take less than planned"
-        yield f"{member.instance or member.id} {unread}"
+        why = f"does not subscribe to {min(topics)}" if topics else "would be above its headroom"
+        yield f"{member.instance or member.id} {why}"

@@ -8,7 +8,7 @@ it while its consumer is absent.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -75,11 +75,11 @@ def find_deviations(plan: GroupPlan, seen: Round) -> Iterator[str]:
     joiners = seen.eligible - present
     if not present and not target.places:
         return  # void, unless joiners hold what consumers had
-    yield from _find_reshuffled(target, seen, joiners - seen.expecting)
+    beyond = joiners if len(joiners) > target.size - len(present) else frozenset[str]()
+    yield from _find_reshuffled(target, seen, joiners - beyond - seen.expecting)
     if present >= set(target.consumers) and len(joiners) == target.places:
         yield from find_misplaced(target, seen.after, seen.eligible)
         return
-    beyond = joiners if len(joiners) > target.size - len(present) else frozenset[str]()
     for number, share in group_by_consumer(target).items():
         name = target.consumers[number - 1] if number <= len(target.consumers) else "a joiner"
         for partition in share:
@@ -106,17 +106,16 @@ def _find_reshuffled(target: PlanTarget, seen: Round, joiners: Iterable[str]) ->
 
 
 def find_misplaced(
-    target: PlanTarget, owners: Mapping[TopicPartition, str], alive: Iterable[str]
+    target: PlanTarget, owners: Mapping[TopicPartition, str], alive: Collection[str]
 ) -> Iterator[str]:
-    """Yield the shares that are not with one consumer each, the one of their name if that is there."""
+    """Yield the shares that are not with one consumer each, the one of their name if that is there.
+
+    With fewer consumers than the target has, some read what the absent ones are to read.
+    """
     holders: dict[str, int] = {}
     for number, share in sorted(group_by_consumer(target).items()):
-        found = {owners.get(p) for p in share}
-        holder = min(map(str, found))
+        found = sorted({str(owners.get(p)) for p in share})
         named = target.consumers[number - 1] if number <= len(target.consumers) else ""
-        if (
-            len(found) > 1
-            or (named in alive and holder != named)
-            or holders.setdefault(holder, number) != number
-        ):
-            yield f"the share of consumer {number} ({named or 'a place'}) is with {sorted(map(str, found))}"
+        shared = len(found) > 1 or holders.setdefault(found[0], number) != number
+        if found != [named] if named in alive else shared and len(alive) >= target.size:
+            yield f"the share of consumer {number} ({named or 'a place'}) is with {found}"

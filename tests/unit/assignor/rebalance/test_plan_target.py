@@ -33,13 +33,20 @@ class Group:
         }
         self.rates: dict[TopicPartition, float] = dict(RATES)
         self.generation = 0
+        self.generations: dict[str, int] = {}  # of members that missed rounds
         self.moved = 0  # partitions that changed their reader
 
     def round(
         self, plan: GroupPlan | None, *, partitions: Iterable[TopicPartition] = PARTITIONS
     ) -> RebalanceRound:
         joined = [
-            JoinedMember(f"id-{n}", self.topics[n], self.data[n], self.owned[n], self.generation)
+            JoinedMember(
+                f"id-{n}",
+                self.topics[n],
+                self.data[n],
+                self.owned[n],
+                self.generations.get(n, self.generation),
+            )
             for n in self.owned
         ]
         view = LeaderView(Load(self.rates), plan)
@@ -139,6 +146,23 @@ def test_joiners_one_by_one_move_what_joiners_at_once_do(order: str) -> None:
                 group.round(plan)
         assert group.settle(plan) == {"a": {0, 1}, order[0]: {2, 3}, order[1]: {4, 5}}
         assert group.moved == 4
+
+
+def test_a_member_that_missed_rounds_does_not_insist_on_its_promises() -> None:
+    """Another one stands for its consumer by then."""
+    plan = plan_of({"a": [0, 1, 2], "+1": [3, 4, 5]}, 1)
+    group = Group({"a": range(6), "late": ()})
+    group.round(plan)
+    data = group.data["late"]
+    assert data.promised
+    group.leave("late")
+    group.join("y")
+    group.settle(plan)
+    group.join("late")
+    group.data["late"] = data
+    group.generations["late"] = 1
+    group.round(plan)
+    assert group.reads() == {"a": {0, 1, 2}, "y": {3, 4, 5}, "late": set()}
 
 
 def test_a_replacement_takes_the_share_of_the_dead() -> None:
