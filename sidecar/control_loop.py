@@ -32,6 +32,7 @@ from trimtab.sidecar.measurement.observation import (
     TargetStatus,
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome, PlanTracker
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.process.rolling_restart import list_pending_restarts
 from trimtab.sidecar.targets.replica_target import ReplicaTarget
@@ -81,6 +82,7 @@ class ControlLoop:
         self._plan_known = False
         self._was_leader = False
         self._handover_tracker = HandoverTracker(clock.wall())
+        self._plan_tracker = PlanTracker()
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Iterate until `wait(seconds)` returns True."""
@@ -122,6 +124,8 @@ class ControlLoop:
             learned_capacities=self._memory.learned_capacities,
             scale_up_suspended=self._memory.scale_up_suspension is not None,
             certificate=self._certify(observation),
+            capacity=self._policy.placement.capacity,
+            plan_outcome=self._track_plan(observation),
         )
         self._report(report, measurement)
         return decision
@@ -143,6 +147,7 @@ class ControlLoop:
     def _stand_by(self, measurement: GroupMeasurement, started_at: float) -> ScalingDecision:
         # measured all the same: after a takeover the windows of write rates are full
         self._plan_known = False  # the leader may publish another plan
+        self._plan_tracker = PlanTracker()
         leader = self._collaborators.leadership.get_leader()
         reason = f"standing by: {leader or 'no sidecar yet'} leads"
         metrics = DecisionMetrics(partitions=len(measurement.write_rates))
@@ -295,6 +300,12 @@ class ControlLoop:
             return None
         certifier.offer_observation(observation)
         return certifier.last_certificate
+
+    def _track_plan(self, observation: Observation) -> PlanOutcome | None:
+        if self._settings.dry_run:
+            return None  # nobody carries out a plan that is not published
+        self._plan_tracker = self._plan_tracker.track_outcome(observation, self._memory.last_owners)
+        return self._plan_tracker.outcome
 
     def _report(self, report: IterationReport, measurement: GroupMeasurement) -> None:
         tracker = self._handover_tracker

@@ -139,6 +139,8 @@ class DecisionMemory:
     scale_events: tuple[ScaleEvent, ...] = ()
     replacements: tuple[float, ...] = ()  # starts of replicas for dead ones, and during a restart
     short_since: float | None = None  # since when fewer replicas run than planned
+    overfull_since: float | None = None  # since when a consumer exceeds the headroom
+    last_owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     last_placement: frozenset[tuple[TopicPartition, str]] = frozenset()  # when a better one was requested
     unknown_iterations: int = 0  # in a row, without a known write rate
     idle_since: float | None = None  # since when nothing was written or waiting

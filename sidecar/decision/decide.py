@@ -38,10 +38,13 @@ Rules; the first that applies decides:
 12. Scale down: if the desired count is below the plan, as far as the scale-down policies allow,
     after the cooldown, unless paused, in a stable group: drain the replicas whose load costs least
     to move if the others can hold it. New epoch, unless they own nothing.
-13. Place: publish learned capacities that changed enough in a new epoch. If the placement overfills
-    a consumer and the leader would find a better one, publish a new epoch after the cooldown, but
-    not twice for the same placement within `drain_retry` seconds.
+13. Place: publish learned capacities that changed enough in a new epoch. If a consumer is above its
+    capacity, or above the headroom for a whole cooldown, and a better placement exists, publish it in
+    a new epoch after the cooldown, but not twice for the same placement within `drain_retry` seconds.
 14. Otherwise hold.
+
+A plan of a new epoch, or with more replicas to start, carries the placement as its target
+(`decision_context.attach_target`); the others carry the target in force along.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,6 +70,7 @@ from trimtab.sidecar.decision.decision_context import (
     DecisionContext,
     DecisionStep,
     adopt_count,
+    attach_target,
     drain_replicas,
     hold,
     start_epoch,
@@ -118,10 +122,10 @@ def make_decision(
         return decision, _record_unknown_state(observation, policy, memory, now)
     if observation.plan is None:
         return _announce_first_plan(observation, policy, now, group), memory
-    model = build_group_model(observation, policy, observation.plan)
+    model = build_group_model(observation, policy, observation.plan, memory.last_owners)
     recommendation, memory = recommend_replicas(model, memory, now)
     context = DecisionContext(model, recommendation, memory, now)
-    step = next(step for rule in DECISION_RULES if (step := rule(context)) is not None)
+    step = attach_target(context, next(s for rule in DECISION_RULES if (s := rule(context)) is not None))
     cross_rack = model.compute_cross_rack_traffic()
     shortfall = _explain_missing_replicas(context)
     warnings = (
@@ -140,7 +144,7 @@ def make_decision(
         step.plan,
         step.start_count,
         step.stop_names,
-        select_largest_moves(step.expected_plan),
+        select_largest_moves(step.placed),
     ), memory
 
 
@@ -201,11 +205,11 @@ def _announce_first_plan(
 def _announce_settings(context: DecisionContext) -> DecisionStep | None:
     plan = context.plan
     desired = context.policy.placement
-    changed: list[str] = []
-    if plan.heuristic != desired.heuristic:
-        changed.append(f"heuristic {plan.heuristic} -> {desired.heuristic}")
-    if plan.headroom != desired.headroom:
-        changed.append(f"headroom {plan.headroom} -> {desired.headroom}")
+    changed = [
+        f"{name.replace('_', '-')} {getattr(plan, name)} -> {getattr(desired, name)}"
+        for name in ("heuristic", "headroom", "co_partitioned")
+        if getattr(plan, name) != getattr(desired, name)
+    ]
     if plan.capacity != desired.capacity:
         changed.append(f"capacity {format_rate(plan.capacity)} -> {format_rate(desired.capacity)}")
     if plan.capacities and context.policy.learned_capacity_bounds is None:
@@ -437,8 +441,9 @@ def _build_metrics(
         recommended_replicas=context.recommendation.recommended,
         desired_replicas=context.recommendation.desired,
         max_fill=model.compute_max_fill(),
-        r_score=0.0 if step.expected_plan is None else step.expected_plan.r_score,
-        moves=0 if step.expected_plan is None else len(step.expected_plan.moves),
+        r_score=0.0 if step.placed is None else step.placed.r_score,
+        moves=0 if step.placed is None else len(step.placed.moves),
+        planned_fill=None if step.placed is None else step.placed.fill,
         cross_rack_rate=None if cross_rack is None else cross_rack.load,
         partitions_without_local_replica=None if cross_rack is None else cross_rack.without_local_replica,
         racks_without_consumer=None if cross_rack is None else len(cross_rack.racks_without_members),

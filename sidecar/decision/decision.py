@@ -7,6 +7,7 @@ from typing import Final
 from trimtab.assignor.model import Move, PlacementPlan
 from trimtab.common.control_topics.number_ranges import Figure
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.measurement.observation import Observation
@@ -70,6 +71,14 @@ class DecisionMetrics:
         return str(QueueBacklog(QueueKind(self.queue_kind), *counts))
 
     @property
+    def placement_summary(self) -> str:
+        """Return ": R 0.72, 5 moves, fullest 88%"; empty without a placement."""
+        if self.planned_fill is None:
+            return ""
+        moves = "1 move" if self.moves == 1 else f"{self.moves} moves"
+        return f": R {self.r_score:.2f}, {moves}, fullest {self.planned_fill:.0%}"
+
+    @property
     def replica_summary(self) -> str:
         """Return "2 running, 2 planned, 3 desired"."""
         running, planned = format_count(self.running_replicas), format_count(self.planned_replicas)
@@ -111,9 +120,8 @@ class ScalingDecision:
         cross_rack = "" if n.cross_rack_rate is None else f", {format_rate(n.cross_rack_rate)} across racks"
         unknown = n.unknown_partitions
         missing = f", {unknown} of {n.partitions} partitions unknown" if unknown else ""
-        cost = f", R {n.r_score:.2f}, {n.moves} moves" if n.moves else ""
-        epoch = f", epoch {self.plan.epoch}" if self.plan else ""
-        figures = f"{n.replica_summary}; {load}{reading}{cross_rack}{missing}{cost}{epoch}"
+        plan = f"; plan {self.plan.epoch}{n.placement_summary}" if self.plan else ""
+        figures = f"{n.replica_summary}; {load}{reading}{cross_rack}{missing}{plan}"
         return f"{self.action}: {self.reason_text} ({figures})"
 
 
@@ -149,6 +157,10 @@ def compute_totals(observation: Observation) -> DecisionMetrics:
 
 
 def _action_key(decision: ScalingDecision) -> tuple[object, ...]:
-    plan = decision.plan  # without reasons, time and capacities, which differ from read to read
-    planned = None if plan is None else (plan.epoch, plan.replicas, plan.draining)
+    plan = decision.plan  # without reasons, time, revision and capacities, which differ from read to read
+    planned = None if plan is None else (plan.epoch, plan.replicas, plan.draining, _target_key(plan.target))
     return decision.action, planned, decision.replicas_to_start, decision.replicas_to_stop
+
+
+def _target_key(target: PlanTarget | None) -> tuple[object, ...]:
+    return () if target is None else (target.consumers, target.places, target.partitions)

@@ -6,6 +6,7 @@ from typing import Any
 
 from trimtab.assignor.model import PlacementPlan
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.decision.group_model import GroupModel
@@ -61,7 +62,7 @@ class DecisionStep:
     plan: GroupPlan | None = None
     start_count: int = 0
     stop_names: tuple[str, ...] = ()
-    expected_plan: PlacementPlan | None = None  # the placement that the leader should make
+    placed: PlacementPlan | None = None  # the placement of the plan's target
 
 
 def hold(*reasons: str) -> DecisionStep:
@@ -77,6 +78,7 @@ def start_epoch(plan: GroupPlan, policy: AutoscalingPolicy) -> GroupPlan:
         heuristic=policy.placement.heuristic,
         capacity=policy.placement.capacity,
         headroom=policy.placement.headroom,
+        co_partitioned=policy.placement.co_partitioned,
         capacities=plan.capacities if policy.learned_capacity_bounds else {},
     )
 
@@ -94,6 +96,37 @@ def drain_replicas(
     owning = any(context.model.owned_partitions(name) for name in names)
     make = context.next_plan if owning else context.amend_plan
     plan = make(reason, replicas=replicas, draining=(*context.plan.draining, *names))
-    shared = context.model.is_share_group
-    expected = None if shared else context.model.plan_without(names)
-    return DecisionStep(ScalingAction.DRAIN, (reason,), plan, expected_plan=expected)
+    return DecisionStep(ScalingAction.DRAIN, (reason,), plan)
+
+
+def attach_target(context: DecisionContext, step: DecisionStep) -> DecisionStep:
+    """Return the step with the target of its plan, if the plan moves partitions or adds replicas.
+
+    Without a known write rate, and where nothing is owned, the plan has none: the leader decides.
+    """
+    plan, before = step.plan, context.plan
+    if plan is None or not _requires_placement(step.action, plan, before):
+        return step
+    model = context.model
+    if plan.capacities != before.capacities:
+        model = replace(model, plan=replace(before, capacities=plan.capacities))
+    if model.sized is None:
+        return replace(step, plan=replace(plan, target=None))
+    names = tuple(name for name in model.running if name not in plan.draining)
+    places = max(0, plan.replicas - len(names))
+    placed = step.placed or model.place_on(names, places)
+    target = PlanTarget.from_assignment(_next_revision(context), names, places, placed.assignment)
+    return replace(step, plan=replace(plan, target=target), placed=placed)
+
+
+def _next_revision(context: DecisionContext) -> int:
+    # The time, so that none is repeated after a plan without a target.
+    last = 0 if context.plan.target is None else context.plan.target.revision
+    return max(last + 1, int(context.now))
+
+
+def _requires_placement(action: ScalingAction, plan: GroupPlan, before: GroupPlan) -> bool:
+    if plan.epoch > before.epoch:
+        return True
+    # An adopted count is that of replicas which run already: it moves nothing.
+    return action is not ScalingAction.ADOPT and plan.replicas > before.replicas

@@ -1,13 +1,18 @@
 """Derives the facts a decision needs from an observation: owners, loads, missing replicas.
 
-Members unknown to the replica target (dying pods, or others' clients) are foreign: their partitions
-count as unowned.
+1. Members unknown to the replica target (dying pods, or others' clients) are foreign: their partitions
+   count as unowned.
+2. A member has the capacity that it states, else the learned one, else that of the settings. A replica
+   that has yet to join reads every topic.
+3. A partition that nobody owns, as in a rebalance, counts for its last owner.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
 
-from trimtab.assignor.decisions import place_partitions
+from trimtab.assignor.decisions import place_partitions, size_group
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPlan, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
@@ -19,8 +24,10 @@ from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, Observation, ObservedMember
 
+OVERLOAD_SLACK: Final = 1e-6  # relative overload that counts as none: float sums are inexact
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)  # without slots, which hold no cached property
 class GroupModel:
     """An observation under a policy and the plan in force."""
 
@@ -29,6 +36,7 @@ class GroupModel:
     plan: GroupPlan
     running: tuple[str, ...]  # live instances, sorted
     members: Mapping[str, ObservedMember]  # ours, by instance
+    last_owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
     @property
     def write_rates(self) -> Mapping[TopicPartition, PartitionLoad]:
@@ -50,10 +58,27 @@ class GroupModel:
         """Live instances that the plan in force keeps."""
         return tuple(name for name in self.running if name not in self.plan.draining)
 
-    @property
+    @cached_property
     def unknown_partitions(self) -> tuple[TopicPartition, ...]:
         """Partitions with an unknown write rate."""
         return tuple(sorted(p for p, s in self.write_rates.items() if s.weight is None))
+
+    @property
+    def packs_by_capacity(self) -> bool:
+        """Whether the heuristic fills consumers up to the headroom, instead of placing by count or lag."""
+        return get_heuristic(self.policy.placement.heuristic).packs_by_capacity
+
+    @property
+    def fill_limit(self) -> float:
+        """Load / capacity to which a placement should fill a consumer."""
+        return self.policy.placement.headroom if self.packs_by_capacity else 1.0
+
+    @cached_property
+    def sized(self) -> PlacementPlan | None:
+        """Placement on as many consumers as the load needs; None if it is unknown, or nothing is owned."""
+        if self.is_share_group or len(self.unknown_partitions) == len(self.write_rates):
+            return None
+        return self.size_active()
 
     def find_unjoined_replicas(self, now: float) -> tuple[str, ...]:
         """Return instances started within the startup timeout that have not joined."""
@@ -85,31 +110,34 @@ class GroupModel:
 
     def build_load(self, *, unknown_as_zero: bool = False) -> Load:
         """Return the load of a placement; the assignor estimates unknown rates."""
-        default = 0.0 if unknown_as_zero else None
+        load = self._load
+        if not unknown_as_zero or not self.unknown_partitions:
+            return load
+        return replace(load, write_rates={p: rate or 0.0 for p, rate in load.write_rates.items()})
+
+    @cached_property
+    def _load(self) -> Load:
         loads = self.write_rates.items()
-        rates = {p: default if s.weight is None else s.weight for p, s in loads}
         lags = {p: s.backlog_records for p, s in loads if s.backlog_records is not None}
-        return Load(rates, lags, {p: s.stddev_bytes_per_s for p, s in loads})
+        return Load({p: s.weight for p, s in loads}, lags, {p: s.stddev_bytes_per_s for p, s in loads})
 
     def build_group(self, draining: Iterable[str] = (), *, with_draining: bool = True) -> ConsumerGroup:
         """Return our members, joined or not; `draining` adds to the plan's draining ones."""
         leaving = {*self.draining, *draining}
         names = self.running if with_draining else self.active
-        topics = frozenset(p.topic for p in self.write_rates)
         members = tuple(
             Member(
                 id=name,
-                topics=topics,
-                capacity=self.plan.capacities.get(name),
+                topics=self.topics_of(name),
+                capacity=self.capacity_of(name),
                 instance=name,
                 draining=name in leaving,
                 rack=self.members[name].rack if name in self.members else None,
             )
             for name in names
         )
-        owners = {p: name for name in names for p in self.owned_partitions(name)}
         partitions = tuple(sorted(self.write_rates))
-        return ConsumerGroup(members, partitions, owners, self.observation.replica_racks)
+        return ConsumerGroup(members, partitions, self._list_owners(names), self.observation.replica_racks)
 
     def map_ordinals(self) -> dict[str, int]:
         """Return the ordinal of each live instance; the target removes the highest first."""
@@ -120,7 +148,7 @@ class GroupModel:
         return {n: sum_rates(self.owned_partitions(n), self.build_load()) for n in self.running}
 
     def compute_max_fill(self) -> float | None:
-        """Return the highest load / capacity of an instance; None without instances."""
+        """Return the highest load / capacity of an instance now; None without instances."""
         if self.is_share_group:
             room = sum(map(self.capacity_of, self.active))  # the broker keeps all equally full
             return self.compute_total_rate() / room if room else None
@@ -132,13 +160,52 @@ class GroupModel:
         return sum_rates(load.write_rates, load)
 
     def capacity_of(self, instance: str) -> float:
-        """Return the learned capacity of an instance in bytes/s, else the configured one."""
+        """Return the capacity of an instance in bytes/s."""
+        member = self.members.get(instance)
+        if member is not None and member.capacity is not None:
+            return member.capacity
         return self.plan.capacities.get(instance, self.policy.placement.capacity)
 
-    def compute_overflow(self) -> float:
-        """Return the bytes/s above capacity in the current placement."""
-        assignment = {name: tuple(self.owned_partitions(name)) for name in self.running}
-        return compute_overflow(assignment, self.build_load(), self.capacity_of)
+    def is_limited(self, instance: str) -> bool:
+        """Return whether an instance has less capacity, or reads fewer topics, than an added one."""
+        smaller = self.capacity_of(instance) < self.policy.placement.capacity
+        return smaller or self.topics_of(instance) < self._topics
+
+    def topics_of(self, instance: str) -> frozenset[str]:
+        """Return the group's topics that an instance reads."""
+        member = self.members.get(instance)
+        if member is None or member.topics is None:
+            return self._topics
+        return (member.topics & self._topics) | self._unread_topics
+
+    @cached_property
+    def _topics(self) -> frozenset[str]:
+        return frozenset(p.topic for p in self.write_rates)
+
+    @cached_property
+    def _unread_topics(self) -> frozenset[str]:
+        # A topic that was read once would add a consumer after the other if it took one to read it.
+        known = [m.topics for m in self.members.values() if m.topics is not None]
+        return self._topics.difference(*known)
+
+    def compute_fullest(self, assignment: Mapping[str, Collection[TopicPartition]] | None = None) -> float:
+        """Return the highest load / capacity of a placement, by default of the current one.
+
+        A consumer of a single partition that no consumer can hold does not count.
+        """
+        if assignment is None:
+            assignment = {name: self.owned_partitions(name) for name in self.running}
+        load = self.build_load()
+        room = {
+            topic: max((self.capacity_of(n) for n in assignment if topic in self.topics_of(n)), default=0.0)
+            for topic in self._topics
+        }
+        fullest = 0.0
+        for name, owned in assignment.items():
+            rate = sum_rates(owned, load)
+            if len(owned) > 1 or any(rate <= self.fill_limit * room.get(p.topic, 0.0) for p in owned):
+                fullest = max(fullest, rate / self.capacity_of(name))
+        return fullest
 
     def explain_pause(self, direction: Direction) -> str | None:
         """Return why this direction is paused; None if it is not."""
@@ -200,24 +267,63 @@ class GroupModel:
         """Return whether the heuristic considers racks."""
         return get_heuristic(self.policy.placement.heuristic).weighs_racks
 
+    @property
+    def is_overfull(self) -> bool:
+        """Whether a consumer exceeds the fill limit now."""
+        return not self.is_share_group and exceeds(self.compute_fullest(), self.fill_limit)
+
+    def find_last_owners(self) -> dict[TopicPartition, str]:
+        """Return the last known owner of each partition among the live instances."""
+        return self._list_owners(self.running)
+
+    def _list_owners(self, names: Collection[str]) -> dict[TopicPartition, str]:
+        there = set(names)
+        last = {p: name for p, name in self.last_owners.items() if name in there and p in self.write_rates}
+        return last | {p: name for name in names for p in self.owned_partitions(name)}
+
     def capture_placement(self) -> frozenset[tuple[TopicPartition, str]]:
         """Return the current placement as a comparable value."""
         return frozenset((p, name) for name in self.running for p in self.owned_partitions(name))
 
-    def plan_without(self, names: Iterable[str]) -> PlacementPlan:
-        """Return the placement the leader would make without `names`."""
-        return place_partitions(self.build_group(names), self.build_load(), self.policy.placement)
+    def size_active(self, share: float = 1.0) -> PlacementPlan:
+        """Return the placement on the active consumers and added ones, filled to `share` of the headroom."""
+        policy = self.policy.placement
+        policy = replace(policy, headroom=min(1.0, policy.headroom * share))
+        # Unknown partitions weigh nothing here: an estimate must not add replicas.
+        return size_group(
+            self.build_group(with_draining=False), self.build_load(unknown_as_zero=True), policy
+        )
+
+    def place_on(self, names: Collection[str], added: int = 0) -> PlacementPlan:
+        """Return the placement on these running consumers and on the places "+1", "+2" and so on."""
+        wanted = {*names, *(f"+{place + 1}" for place in range(added))}
+        if self.sized is not None and not self.draining and not self.unknown_partitions:
+            used = {name for name, owned in self.sized.assignment.items() if owned}
+            if used == wanted:
+                return self.sized  # what is done is what was sized
+        group = self.build_group(set(self.running).difference(names))
+        return place_partitions(group, self.build_load(), self.policy.placement, added)
 
 
-def build_group_model(observation: Observation, policy: AutoscalingPolicy, plan: GroupPlan) -> GroupModel:
+def build_group_model(
+    observation: Observation,
+    policy: AutoscalingPolicy,
+    plan: GroupPlan,
+    last_owners: Mapping[TopicPartition, str] | None = None,
+) -> GroupModel:
     """Build the model of an observation with known replicas and group."""
     running = tuple(sorted(i.name for i in observation.replicas or () if i.alive))
     members: dict[str, ObservedMember] = {}
     for member in observation.group.members:
         if member.instance in running:  # one instance may have two member ids while it rejoins
-            owned = members.get(member.instance, member).owned_partitions
-            members[member.instance] = replace(member, owned_partitions=owned | member.owned_partitions)
-    return GroupModel(observation, policy, plan, running, members)
+            earlier = members.get(member.instance, member)
+            members[member.instance] = replace(
+                member,
+                owned_partitions=earlier.owned_partitions | member.owned_partitions,
+                capacity=earlier.capacity if member.capacity is None else member.capacity,
+                topics=earlier.topics if member.topics is None else member.topics,
+            )
+    return GroupModel(observation, policy, plan, running, members, last_owners or {})
 
 
 def sum_rates(partitions: Iterable[TopicPartition], load: Load) -> float:
@@ -225,10 +331,6 @@ def sum_rates(partitions: Iterable[TopicPartition], load: Load) -> float:
     return sum(load.write_rates.get(p) or 0.0 for p in partitions)
 
 
-def compute_overflow(
-    assignment: Mapping[str, tuple[TopicPartition, ...]], load: Load, capacity: Callable[[str], float]
-) -> float:
-    """Return the bytes/s above capacity of consumers with more than one partition."""
-    # A partition larger than a consumer overflows in every placement, so it does not count.
-    excess = (sum_rates(items, load) - capacity(n) for n, items in assignment.items() if len(items) > 1)
-    return sum(max(0.0, rate) for rate in excess)
+def exceeds(fill: float, limit: float) -> bool:
+    """Return whether a load / capacity is above a limit; float sums are inexact."""
+    return fill > limit * (1 + OVERLOAD_SLACK)

@@ -5,7 +5,7 @@ from typing import Final
 from trimtab.common.units import format_rate
 from trimtab.sidecar.decision.decision import ScalingAction, compute_totals
 from trimtab.sidecar.decision.decision_context import DecisionContext, DecisionStep, drain_replicas, hold
-from trimtab.sidecar.decision.group_model import compute_overflow
+from trimtab.sidecar.decision.group_model import exceeds
 from trimtab.sidecar.decision.hpa_behavior import Direction, SelectPolicy, limit_scale_down, limit_scale_up
 from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
@@ -30,8 +30,7 @@ def scale_up(context: DecisionContext) -> DecisionStep | None:
     reason = f"{planned} -> {count}: {_describe_demand(context)}"
     plan = context.amend_plan(reason, replicas=count)  # the new member's join starts the rebalance
     add = max(0, count - len(context.model.active))
-    expected = context.recommendation.expected_plan
-    return DecisionStep(ScalingAction.SCALE_UP, (reason,), plan, add, expected_plan=expected)
+    return DecisionStep(ScalingAction.SCALE_UP, (reason,), plan, add)
 
 
 def scale_down(context: DecisionContext) -> DecisionStep | None:
@@ -96,27 +95,35 @@ def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
 
 
 def request_placement(context: DecisionContext) -> DecisionStep | None:
-    """Request a new placement if the current one overfills a consumer and a better one exists."""
+    """Publish a new placement if the current one overfills a consumer and a better one exists."""
     model = context.model
-    before = context.model.compute_overflow()
-    if before <= 0 or model.unknown_partitions:
+    before, limit = model.compute_fullest(), model.fill_limit
+    if not _is_overfull_for_long(context, before) or model.unknown_partitions:
         return None
     pending = model.find_unjoined_replicas(context.now)  # their join makes a new placement anyway
     blocker = context.explain_cooldown() or model.explain_instability()
     if pending:
         blocker = f"{pending[0]} has not joined yet"
-    what = f"{format_rate(before)} above capacity in the current placement"
+    what = f"the fullest consumer is at {before:.0%}, above {limit:.0%}"
     if blocker is not None:
         return hold(what, blocker)
     recent = context.memory.seconds_since_change(context.now) < context.policy.drain_retry
     if recent and model.capture_placement() == context.memory.last_placement:
         return hold(what, "the leader kept it on request")
-    better = model.plan_without(())
-    after = compute_overflow(better.assignment, model.build_load(), model.capacity_of)
-    if before - after < MIN_OVERLOAD_GAIN * context.policy.placement.capacity:
+    better = model.place_on(model.active)
+    after = model.compute_fullest(better.assignment)
+    if exceeds(after, limit) and before - after < MIN_OVERLOAD_GAIN:
         return hold(what, "no better placement found")
-    reason = f"{what}, {format_rate(after)} in a better one"
-    return DecisionStep(ScalingAction.PLACE, (reason,), context.next_plan(reason), expected_plan=better)
+    reason = f"{what}, {after:.0%} in a better placement"
+    return DecisionStep(ScalingAction.PLACE, (reason,), context.next_plan(reason), placed=better)
+
+
+def _is_overfull_for_long(context: DecisionContext, fullest: float) -> bool:
+    """Return whether a consumer is above its capacity, or above the headroom for a whole cooldown."""
+    since = context.memory.overfull_since
+    # Write rates vary around the headroom of a consumer filled up to it: each peak would move partitions.
+    lasts = since is not None and context.now - since >= context.policy.cooldown
+    return lasts or exceeds(fullest, 1.0)
 
 
 def _explain_policy_limit(select: SelectPolicy, setting: str) -> str:

@@ -2,7 +2,8 @@
 
 The rules are those of the HPA, the count is the assignor's:
 
-1. The heuristic computes the count in open mode, starting from the current owners. In a share
+1. The heuristic computes the count in open mode, starting from the current owners. If it adds
+   consumers, those that are too small for any partition left are counted, too: they run on. In a share
    group, which delivers every partition to every worker, it is load / usable capacity of a worker.
 2. Tolerance: scale up only if the load exceeds the current count filled to headroom x
    (1 + tolerance); scale down only as far as the load fits at headroom x (1 - tolerance).
@@ -24,7 +25,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trimtab.assignor.decisions import size_group
 from trimtab.assignor.model import PlacementPlan
 from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
@@ -48,7 +48,6 @@ class ReplicaRecommendation:
     recommended: int | None  # by load; None if it is unknown
     bounded: int  # after tolerance and limits
     desired: int  # after the stabilization windows
-    expected_plan: PlacementPlan | None
     hold_reasons: tuple[str, ...] = ()  # why a change is held back
     warnings: tuple[str, ...] = ()  # shown with every decision
 
@@ -58,14 +57,14 @@ def recommend_replicas(
 ) -> tuple[ReplicaRecommendation, DecisionMemory]:
     """Return the recommendation, and the memory with it added."""
     current = model.policy.clamp_replicas(model.plan.replicas)
-    expected, recommended = _recommend(model)
+    recommended = _recommend(model)
     memory = _record_iteration(model, memory, now, is_load_known=recommended is not None)
     bounded, notes = _apply_tolerance(model, current, recommended, memory.unknown_iterations)
     memory = prepare_recommendations(memory, model.policy, current, now)
     newest = TimestampedRecommendation(now, bounded)
     memory = replace(memory, recommendations=(*memory.recommendations, newest))
     desired = _stabilize(memory, model.policy, current, now)
-    recommendation = ReplicaRecommendation(recommended, bounded, desired, expected, notes)
+    recommendation = ReplicaRecommendation(recommended, bounded, desired, notes)
     # Scale to zero comes last: windows and a suspension hold back neither an idle group nor a new record.
     recommendation = _apply_suspension(model, recommendation, memory, now)
     recommendation = _apply_scale_to_zero(model, recommendation, memory, now)
@@ -92,6 +91,8 @@ def _record_iteration(
         unknown_iterations=0 if is_load_known else memory.unknown_iterations + 1,
         idle_since=_start_time(memory.idle_since, now) if idle else None,
         short_since=_start_time(memory.short_since, now) if lacking else None,
+        overfull_since=_start_time(memory.overfull_since, now) if model.is_overfull else None,
+        last_owners=model.find_last_owners(),
         age_samples=_append_age_sample(model, memory, now),
     )
     return update_learned_capacities(model, evaluate_scale_up(model, memory, now), now)
@@ -108,29 +109,30 @@ def _append_age_sample(model: GroupModel, memory: DecisionMemory, now: float) ->
     return kept if new is None else (*kept, new)
 
 
-def _recommend(model: GroupModel) -> tuple[PlacementPlan | None, int | None]:
-    """Return the placement of the recommended count, and the count (rule 1)."""
+def _recommend(model: GroupModel) -> int | None:
+    """Return the count by the load alone (rule 1); None if it is unknown."""
     if len(model.unknown_partitions) == len(model.write_rates):
-        return None, None
-    if model.is_share_group:
-        return None, _count_required_replicas(model, 1.0)
-    expected = _size_group(model, 1.0)
-    return expected, expected.consumers
+        return None
+    if model.sized is None:
+        return _count_required_replicas(model, 1.0)
+    return _count_consumers(model, model.sized)
 
 
 def _count_required_replicas(model: GroupModel, share: float) -> int:
     """Return the replicas required if filled to `share` of the headroom."""
     if not model.is_share_group:
-        return _size_group(model, share).consumers
+        return _count_consumers(model, model.size_active(share))
     room = model.policy.placement.capacity * min(1.0, model.policy.placement.headroom * share)
     return max(1, math.ceil(model.compute_total_rate() / room - REPLICA_EPSILON))
 
 
-def _size_group(model: GroupModel, share: float) -> PlacementPlan:
-    policy = model.policy.placement
-    policy = replace(policy, headroom=min(1.0, policy.headroom * share))
-    # Unknown partitions weigh nothing here: an estimate must not add replicas (rule 3).
-    return size_group(model.build_group(with_draining=False), model.build_load(unknown_as_zero=True), policy)
+def _count_consumers(model: GroupModel, sized: PlacementPlan) -> int:
+    if sized.assignment.keys() <= set(model.active):
+        return sized.consumers
+    # Beside added consumers, one too small or with too few topics stays, and counts, although it is empty.
+    return sized.consumers + sum(
+        not sized.assignment[name] and model.is_limited(name) for name in model.active
+    )
 
 
 def _apply_tolerance(

@@ -1,41 +1,44 @@
 """Selects the replicas to drain: those whose load costs least to move.
 
-The cost is that of the placement the leader would compute. Targets that remove replicas in order
-allow only the last ones. In a share group nothing moves, and the newest replicas are selected.
+1. The cost is that of the placement that the plan would publish. The others must stay within the
+   headroom, unless the drain is forced: above the limit of replicas, overload is accepted.
+2. Candidates are the replicas that sizing leaves empty and the least loaded ones.
+3. Targets that remove replicas in order allow only the last ones. In a share group nothing moves, and
+   the newest replicas are selected.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trimtab.sidecar.decision.group_model import GroupModel, compute_overflow, sum_rates
+from trimtab.sidecar.decision.group_model import GroupModel, exceeds, sum_rates
 
-MAX_DRAIN_CANDIDATES: Final = 8  # the least loaded: each costs a whole placement
-
-OVERLOAD_SLACK: Final = 1e-6  # relative overload that counts as none: float sums are inexact
+MAX_DRAIN_CANDIDATES: Final = 8  # of either kind: each costs a whole placement
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class DrainCost:
-    """Cost of draining a candidate; sorts by cost."""
+    """Cost of draining replicas; sorts by cost."""
 
-    overflow: float  # bytes/s above capacity afterwards
+    fullest: float  # load / capacity of the fullest of the others; at least the limit
     moved_rate: float  # bytes/s that change their owner
-    load: float  # bytes/s that the candidate reads
-    name: str
+    load: float  # bytes/s that the victims read
+    victims: tuple[str, ...]
 
 
 def select_victims(model: GroupModel, count: int, *, forced: bool = False) -> tuple[str, ...]:
     """Return up to `count` replicas to drain; fewer if the others cannot take over their load."""
+    count = min(count, len(model.active) - 1)
     if model.is_share_group:
-        return _select_newest(model, min(count, len(model.active) - 1))
-    victims: list[str] = []  # one at a time: each placement includes the victims before it
-    for _ in range(min(count, len(model.active) - 1)):
-        best = min(_compute_drain_cost(model, victims, name) for name in _list_candidates(model, victims))
-        allowed = model.compute_overflow() + OVERLOAD_SLACK * model.policy.placement.capacity
-        if best.overflow > allowed and not forced:  # forced: above the limit, overload is accepted
+        return _select_newest(model, count)
+    victims: tuple[str, ...] = ()  # one at a time: each placement includes the victims before it
+    for _ in range(count):
+        costs = (_compute_drain_cost(model, (*victims, name)) for name in _list_candidates(model, victims))
+        best = min(costs)
+        if not forced and exceeds(best.fullest, _limit_fill(model)):
             break
-        victims.append(best.name)
-    return tuple(victims)
+        victims = best.victims
+    return victims
 
 
 def _select_newest(model: GroupModel, count: int) -> tuple[str, ...]:
@@ -44,18 +47,28 @@ def _select_newest(model: GroupModel, count: int) -> tuple[str, ...]:
     return tuple(instance.name for instance in newest[:count])
 
 
-def _list_candidates(model: GroupModel, selected: list[str]) -> list[str]:
+def _list_candidates(model: GroupModel, selected: Sequence[str]) -> list[str]:
     loads = model.compute_loads()
     ordinals = model.map_ordinals()
     left = [n for n in model.active if n not in selected]
     last = max(ordinals[n] for n in left)  # equal for all replicas of targets without an order
-    free = (n for n in left if ordinals[n] == last)
-    return sorted(free, key=lambda n: (loads[n], len(model.owned_partitions(n)), n))[:MAX_DRAIN_CANDIDATES]
+    free = [n for n in left if ordinals[n] == last]
+    free.sort(key=lambda n: (loads[n], len(model.owned_partitions(n)), n))
+    kept = {n for n, owned in model.sized.assignment.items() if owned} if model.sized else set[str]()
+    spare = [n for n in free if n not in kept]
+    return list(dict.fromkeys((*spare[:MAX_DRAIN_CANDIDATES], *free[:MAX_DRAIN_CANDIDATES])))
 
 
-def _compute_drain_cost(model: GroupModel, selected: list[str], name: str) -> DrainCost:
+def _limit_fill(model: GroupModel) -> float:
+    """Return the fill that the others may reach."""
+    # A heuristic that places by count or lag may exceed it with any number of consumers.
+    return model.fill_limit if model.packs_by_capacity else max(model.fill_limit, model.compute_fullest())
+
+
+def _compute_drain_cost(model: GroupModel, victims: tuple[str, ...]) -> DrainCost:
     load = model.build_load()
-    plan = model.plan_without([*selected, name])
-    overflow = compute_overflow(plan.assignment, load, model.capacity_of)
-    moved = sum_rates((m.partition for m in plan.moves if m.source is not None), load)
-    return DrainCost(overflow, moved, sum_rates(model.owned_partitions(name), load), name)
+    placed = model.place_on(set(model.active).difference(victims))
+    fullest = float("inf") if placed.unassigned else model.compute_fullest(placed.assignment)
+    moved = sum_rates((m.partition for m in placed.moves if m.source is not None), load)
+    given = sum_rates((p for name in victims for p in model.owned_partitions(name)), load)
+    return DrainCost(max(fullest, model.fill_limit), moved, given, victims)

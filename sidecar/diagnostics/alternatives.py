@@ -3,21 +3,19 @@
 from dataclasses import replace
 from typing import Final
 
-from trimtab.assignor.decisions import place_partitions
-from trimtab.assignor.model import Member, PlacementPlan, PlacementPolicy
+from trimtab.assignor.model import PlacementPlan, PlacementPolicy
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
-from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.decision.scale_in_selection import OVERLOAD_SLACK, select_victims
+from trimtab.sidecar.decision.group_model import OVERLOAD_SLACK, GroupModel
+from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.diagnostics.explanation import AlternativeCount
 from trimtab.sidecar.diagnostics.what_if import GroupBaseline, model_baseline
 from trimtab.sidecar.measurement.observation import GroupState
 
-ADDED_CONSUMER_NAME: Final = "+1"  # of the hypothetical additional consumer
 MAX_COMPARED_PARTITIONS: Final = 2000  # the comparison computes up to nine placements
 
 
 def compute_alternatives(baseline: GroupBaseline, policy: AutoscalingPolicy) -> tuple[AlternativeCount, ...]:
-    """Return the cost of one consumer fewer and one more, placed as the plan says.
+    """Return the cost of one consumer fewer and one more, placed as the sidecar would place them.
 
     Empty for a group that has no plan or no placement, rebalances, drains or is too large.
     """
@@ -27,20 +25,15 @@ def compute_alternatives(baseline: GroupBaseline, policy: AutoscalingPolicy) -> 
         return ()
     if not 0 < len(baseline.write_rates) <= MAX_COMPARED_PARTITIONS:
         return ()
-    placement = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
+    placement = PlacementPolicy(
+        plan.heuristic, plan.capacity, plan.headroom, consolidate=True, co_partitioned=plan.co_partitioned
+    )
     at = model_baseline(baseline, replace(policy, placement=placement))
     # forced: the cost is of interest even if the remaining consumers would be overloaded
     victims = select_victims(at, 1, forced=True)
-    fewer = (_evaluate(at, at.plan_without(victims), len(at.active) - 1),) if victims else ()
-    return (*fewer, _evaluate_one_more(at))
-
-
-def _evaluate_one_more(at: GroupModel) -> AlternativeCount:
-    group = at.build_group()
-    topics = frozenset(p.topic for p in at.observation.write_rates)
-    added = Member(ADDED_CONSUMER_NAME, topics, instance=ADDED_CONSUMER_NAME)
-    wider = replace(group, members=(*group.members, added))
-    return _evaluate(at, place_partitions(wider, at.build_load(), at.policy.placement), len(at.active) + 1)
+    others = set(at.active).difference(victims)
+    fewer = (_evaluate(at, at.place_on(others), len(others)),) if victims else ()
+    return (*fewer, _evaluate(at, at.place_on(at.active, added=1), len(at.active) + 1))
 
 
 def _evaluate(at: GroupModel, plan: PlacementPlan, consumers: int) -> AlternativeCount:

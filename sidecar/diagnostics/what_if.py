@@ -5,7 +5,6 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from trimtab.assignor.decisions import size_group
 from trimtab.assignor.model import ConsumerGroup, Load, PlacementPlan, PlacementPolicy, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.clock import Clock
@@ -144,10 +143,11 @@ def evaluate_heuristics(
     baseline: GroupBaseline, heuristics: Iterable[str], policy: AutoscalingPolicy, max_reasons: int
 ) -> tuple[HeuristicOutcome, ...]:
     """Return the result of each heuristic, with the reasons of its first `max_reasons` moves."""
-    model = model_baseline(baseline, policy)
     outcomes: list[HeuristicOutcome] = []
     for name in heuristics:
-        plan = size_group(model.build_group(), model.build_load(), replace(policy.placement, heuristic=name))
+        placement = replace(policy.placement, heuristic=name)
+        model = model_baseline(baseline, replace(policy, placement=placement))
+        plan = _place_as_sized(model)
         reasons = tuple(f"{m.partition} -> {m.target}: {m.reason}" for m in plan.moves[:max_reasons])
         figures = (plan.consumers, len(plan.moves), plan.r_score, plan.fill)
         # for heuristics that ignore racks, too: it is their cost
@@ -155,6 +155,13 @@ def evaluate_heuristics(
         rate = None if traffic is None else traffic.load
         outcomes.append(HeuristicOutcome(name, *figures, rate, reasons, plan.notes))
     return tuple(outcomes)
+
+
+def _place_as_sized(model: GroupModel) -> PlacementPlan:
+    """Return the placement that a sidecar would publish at the count that the load needs."""
+    used = {name for name, owned in model.size_active().assignment.items() if owned}
+    kept = used.intersection(model.active)
+    return model.place_on(kept, added=len(used - kept))
 
 
 def _compute_cross_rack(

@@ -443,5 +443,5 @@ def test_the_log_line_has_figures_and_reasons() -> None:
     """One line has the action, the reason, counts, load and epoch."""
     line = decide(BUSY).format_line()
     assert "\n" not in line
-    for part in ("scale-up: 2 -> 5", "required 300 B/s", "2 running", "epoch 7", "R "):
+    for part in ("scale-up: 2 -> 5", "required 300 B/s", "2 running", "plan 7: R 1.80, 3 moves, fullest 60%"):
         assert part in line

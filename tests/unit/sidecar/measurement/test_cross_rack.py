@@ -10,6 +10,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from named_rounds import JoinedMember, assign_by_name, assignments
 from policies import build_policy
 
+from trimtab.assignor.decisions import place_partitions
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
@@ -78,7 +79,8 @@ def test_the_sidecar_places_as_the_leader_does(heuristic: str, racks: str) -> No
     policy = PlacementPolicy(heuristic, 100.0, consolidate=True)
     seen = observed(heuristic, there)
     assert seen.plan is not None
-    ours = build_group_model(seen, build_policy(placement=policy), seen.plan).plan_without(())
+    model = build_group_model(seen, build_policy(placement=policy), seen.plan)
+    ours = place_partitions(model.build_group(), model.build_load(), policy)
     data = {r.instance: MemberUserData(instance=r.instance, rack=r.rack) for r in there}
     joined = [
         JoinedMember(r.instance, frozenset({"t"}), data[r.instance], r.owned_partitions, 1) for r in there
@@ -89,9 +91,8 @@ def test_the_sidecar_places_as_the_leader_does(heuristic: str, racks: str) -> No
     assert {name: frozenset(mine) for name, mine in ours.assignment.items()} == {
         name: share.assigned | share.promised for name, share in theirs.items()
     }
-    unaware = build_group_model(
-        replace(seen, replica_racks={}), build_policy(placement=policy), seen.plan
-    ).plan_without(())
+    group = replace(model.build_group(), replica_racks={})
+    unaware = place_partitions(group, model.build_load(), policy)
     assert (racks == "zzz") == (unaware.assignment == ours.assignment)
 
 
