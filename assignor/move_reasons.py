@@ -9,7 +9,7 @@ from trimtab.assignor.fill_levels import PlacementDecision
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Move, TopicPartition
 from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
-from trimtab.assignor.task_groups import list_task_mates, list_topics_apart
+from trimtab.assignor.task_groups import list_task_mates, list_task_warnings
 from trimtab.common.units import format_name_list, format_rate
 
 MAX_NAMES_IN_NOTE: Final = 3  # a note is one line of a log
@@ -85,15 +85,11 @@ def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
     elif unassigned:
         shown = [str(group.partition_index.partition_at(p)) for p in unassigned[:MAX_NAMES_IN_NOTE]]
         notes.append(f"no member subscribes to {format_name_list(shown, len(unassigned))}")
-    notes += [
-        f"no member subscribes to all of {format_name_list(topics, len(topics))}: "
-        "their partitions are placed apart"
-        for topics in list_topics_apart(decision.indexed, decision.policy.co_partitioned)
-    ]
     if any(m.draining for m in decision.indexed.members):
         notes.append("all members are draining: they go on reading")
     return (
         *notes,
+        *list_task_warnings(decision.indexed, decision.policy.co_partitioned),
         *list_rack_warnings(decision.indexed),
         *_note_oversized_partitions(decision),
         *_note_overload(decision),

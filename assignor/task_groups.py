@@ -3,12 +3,13 @@
 A join of two topics, or a state kept per key, needs the same keys of both in one consumer. Tasks
 replace partitions before a heuristic sees the problem, so each heuristic places them, by its own
 rules. A task weighs what its partitions weigh together. Topics that no member reads together are
-left apart, since nobody could have their tasks; a note says so.
+left apart, since nobody could have their tasks; a warning says so.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,11 @@ from trimtab.assignor.model import (
 )
 from trimtab.assignor.packing import sum_loads
 from trimtab.assignor.problem import IndexedProblem
+from trimtab.common.units import format_name_list
+
+TopicGroups: TypeAlias = Sequence[Sequence[str]]
+
+MAX_NAMES_IN_WARNING: Final = 3  # a warning is one line of a log
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,16 +52,17 @@ class TaskProblem:
         return _merge_bins(bins, self.task, self._weight, self.problem.topic, self.problem.subscribed)
 
 
-def merge_tasks(indexed: IndexedProblem, co_partitioned: Iterable[Sequence[str]]) -> TaskProblem:
+def merge_tasks(indexed: IndexedProblem, co_partitioned: TopicGroups) -> TaskProblem:
     """Return the problem of the tasks; without co-partitioned topics it is the problem itself."""
     problem = indexed.problem
+    joined = list(_list_joined(indexed, co_partitioned)) if co_partitioned else []
+    if not joined:
+        return TaskProblem(problem, np.arange(len(problem.weight), dtype=np.int32), problem.weight)
     first_topic = np.arange(len(problem.subscribed))
     subscribed = problem.subscribed.copy()
-    for topics in _list_joined(indexed, co_partitioned):
+    for topics in joined:
         first_topic[topics] = topics[0]
         subscribed[topics[0]] = subscribed[topics].all(axis=0)
-    if (first_topic == np.arange(len(first_topic))).all():
-        return TaskProblem(problem, np.arange(len(problem.weight), dtype=np.int32), problem.weight)
     kept, topic = np.unique(first_topic[problem.topic], return_inverse=True)
     number = indexed.group.partition_index.number[indexed.item]
     _, example, task = np.unique((topic << 32) + number, return_index=True, return_inverse=True)
@@ -64,9 +71,7 @@ def merge_tasks(indexed: IndexedProblem, co_partitioned: Iterable[Sequence[str]]
     return TaskProblem(merged, task, problem.weight)
 
 
-def list_task_mates(
-    partition: TopicPartition, co_partitioned: Iterable[Sequence[str]]
-) -> Iterator[TopicPartition]:
+def list_task_mates(partition: TopicPartition, co_partitioned: TopicGroups) -> Iterator[TopicPartition]:
     """Yield the other partitions of a partition's task, whether they exist or not."""
     for topics in co_partitioned:
         if partition.topic in topics:
@@ -74,18 +79,33 @@ def list_task_mates(
             return
 
 
-def list_topics_apart(
-    indexed: IndexedProblem, co_partitioned: Iterable[Sequence[str]]
-) -> Iterator[tuple[str, ...]]:
-    """Yield the co-partitioned topics that no member reads together."""
+def list_task_warnings(indexed: IndexedProblem, co_partitioned: TopicGroups) -> Iterator[str]:
+    """Yield why partitions of co-partitioned topics are, or their keys may be, apart."""
+    if not co_partitioned:
+        return
+    index = indexed.group.partition_index
+    counts = dict(zip(index.topics, np.diff(index.start).tolist(), strict=True))
     rows = _number_topics(indexed)
     for topics in co_partitioned:
-        there = [rows[t] for t in topics if t in rows]
+        missing = [topic for topic in topics if topic not in counts]
+        if missing:
+            yield f"co-partitioned topics that the group does not read: {_join_names(missing)}"
+        if len({counts[topic] for topic in topics if topic in counts}) > 1:
+            shown = [f"{topic} {counts[topic]}" for topic in topics if topic in counts]
+            yield (
+                f"co-partitioned topics have different numbers of partitions ({_join_names(shown)}): "
+                "equal keys may be in different ones"
+            )
+        there = [rows[topic] for topic in topics if topic in rows]
         if len(there) > 1 and not _is_read_together(indexed.problem, there):
-            yield tuple(topics)
+            yield f"no member subscribes to all of {_join_names(topics)}: their partitions are placed apart"
 
 
-def _list_joined(indexed: IndexedProblem, co_partitioned: Iterable[Sequence[str]]) -> Iterator[list[int]]:
+def _join_names(names: Sequence[str]) -> str:
+    return format_name_list(names[:MAX_NAMES_IN_WARNING], len(names))
+
+
+def _list_joined(indexed: IndexedProblem, co_partitioned: TopicGroups) -> Iterator[list[int]]:
     """Yield the rows of topics to join, ascending; a topic of several groups belongs to the first."""
     rows = _number_topics(indexed)
     for topics in co_partitioned:

@@ -86,10 +86,21 @@ def test_a_topic_of_two_groups_belongs_to_the_first() -> None:
 
 
 def test_numbers_that_one_topic_lacks_are_tasks_of_their_own() -> None:
-    """Topics of a group may have grown unequally."""
-    given = replace(group(BOTH), partitions=(*ORDERS, *PAYMENTS[:2], TopicPartition("payments", 7)))
-    tasks = merge_tasks(index(given), GROUPS)
-    assert tasks.task.tolist() == [0, 1, 2, 0, 1, 3]
+    """Topics of a group may have grown unequally; a warning says so."""
+    partitions = (*ORDERS, *PAYMENTS[:1], TopicPartition("payments", 7))
+    given = replace(group(BOTH), partitions=partitions)
+    assert merge_tasks(index(given), GROUPS).task.tolist() == [0, 1, 2, 0, 3]
+    assert (
+        "co-partitioned topics have different numbers of partitions (payments 2, orders 3): "
+        "equal keys may be in different ones"
+    ) in place_partitions(given, Load(RATES), POLICY).notes
+
+
+def test_a_misspelt_topic_is_named() -> None:
+    """It has no effect otherwise."""
+    policy = replace(POLICY, co_partitioned=(("orders", "payment"),))
+    notes = place_partitions(group(BOTH), Load(RATES), policy).notes
+    assert "co-partitioned topics that the group does not read: payment" in notes
 
 
 def test_a_task_is_remote_where_half_of_its_weight_is() -> None:
