@@ -38,9 +38,16 @@ class Explanation:
     decision: DecisionRecord
     last_change: DecisionRecord | None  # of the count or the plan
     last_plan_with_moves: DecisionRecord | None
-    last_observed_moves: DecisionRecord | None  # None, too, if they are all of that plan
+    last_observed_moves: DecisionRecord | None
     history: tuple[DecisionRecord, ...]
     plan_outcome: PlanOutcome | None = None  # of the last plan with moves
+    moves_since_plan: int = 0  # observed since then
+
+    @property
+    def has_other_moves(self) -> bool:
+        """Whether partitions have moved that the outcome of the last plan does not count."""
+        outcome = self.plan_outcome
+        return outcome is None or not outcome.is_settled or self.moves_since_plan > (outcome.moves or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +74,15 @@ def build_explanation(
         return None
     newest_first = begun[::-1]
     planned = next((r for r in newest_first if r.expected_moves), None)
-    outcome = None if planned is None else _find_outcome(newest_first, planned)
+    since = [r for r in begun if planned is not None and r.time > planned.time]
     return Explanation(
         decision=begun[-1],
         last_change=next((r for r in newest_first if r.action is not ScalingAction.HOLD), None),
         last_plan_with_moves=planned,
-        last_observed_moves=_find_other_moves(newest_first, planned, outcome),
+        last_observed_moves=next((r for r in newest_first if r.observed_move_count), None),
         history=tuple(begun[-number:]) if number else (),
-        plan_outcome=outcome,
+        plan_outcome=None if planned is None else _find_outcome(newest_first, planned),
+        moves_since_plan=sum(r.observed_move_count for r in since),
     )
 
 
@@ -82,17 +90,6 @@ def _find_outcome(newest_first: Sequence[DecisionRecord], planned: DecisionRecor
     outcomes = (r.outcome for r in newest_first if r.outcome is not None)
     key = (planned.epoch, planned.revision)
     return next((outcome for outcome in outcomes if (outcome.epoch, outcome.revision) == key), None)
-
-
-def _find_other_moves(
-    newest_first: Sequence[DecisionRecord], planned: DecisionRecord | None, outcome: PlanOutcome | None
-) -> DecisionRecord | None:
-    """Return the last record with moves, unless the outcome of the plan counts them all."""
-    observed = next((r for r in newest_first if r.observed_move_count), None)
-    if planned is None or outcome is None or not outcome.is_settled:
-        return observed
-    since = sum(r.observed_move_count for r in newest_first if r.time > planned.time)
-    return observed if since > (outcome.moves or 0) else None
 
 
 def build_explanation_body(
@@ -132,7 +129,7 @@ def explain_placement(explanation: Explanation, now: float) -> tuple[str, ...]:
     lines = list[str]()
     if planned is not None:
         lines += _describe_plan(planned, explanation.plan_outcome, now)
-    if observed is not None:
+    if observed is not None and explanation.has_other_moves:
         count, rate = observed.observed_move_count, observed.observed_move_bytes_per_s
         age = format_age(now - observed.time)
         cost = f", R {rate / observed.capacity:.2f}" if observed.capacity else ""
