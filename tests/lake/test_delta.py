@@ -21,6 +21,7 @@ from trimtab.consumer_sdk.errors import (
 )
 from trimtab.consumer_sdk.lake.formats.delta import link_log_store
 from trimtab.consumer_sdk.lake.formats.delta.table import (
+    MAX_CREATION_REFUSALS,
     TXN_RETENTION_PROPERTY,
     DeltaLake,
     DeltaTable,
@@ -202,6 +203,19 @@ def test_a_table_in_creation_by_another_writer_is_retried(
     assert caught.value.retryable
     (folder / "_delta_log").rmdir()
     assert delta.create_table(f"{namespace}.begun", frame(0)).count_snapshots() == 1
+
+
+def test_a_creation_that_was_given_up_is_begun_again(
+    delta: DeltaLake, frame: Callable[[int], Any], namespace: str
+) -> None:
+    """A full disk or a kill leaves a log without a commit, which would refuse every writer for ever."""
+    log_folder = Path(urlparse(delta.namespace_path(namespace)).path) / "left" / "_delta_log"
+    log_folder.mkdir(parents=True)
+    (log_folder / ".00000000000000000000.json.6b0d.tmp").touch()
+    for _ in range(MAX_CREATION_REFUSALS):
+        with pytest.raises(LakeUnavailableError, match="another writer is creating it"):
+            delta.create_table(f"{namespace}.left", frame(0))
+    assert delta.create_table(f"{namespace}.left", frame(0)).count_snapshots() == 1
 
 
 def test_a_folder_with_other_files_is_an_error(

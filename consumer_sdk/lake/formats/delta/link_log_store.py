@@ -1,6 +1,7 @@
 """Delta's log store for local folders, compiled into the session's JVM."""
 
 import tempfile
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,23 @@ def compile_log_store(root: Any, loader: Any) -> Any:
     folder = files("trimtab.consumer_sdk.lake.formats.delta")
     compiler.cook((folder / _LOG_STORE_SOURCE).read_text())
     return compiler
+
+
+def remove_unfinished_log(folder: Path) -> None:
+    """Remove a log folder that has no commit, such as a full disk or a killed writer leaves behind.
+
+    A commit that another writer makes meanwhile stays; before it the writer fails, and retries.
+    """
+    with suppress(OSError):
+        files = list(folder.iterdir())
+        for draft in files if all(_is_draft(file.name) for file in files) else ():
+            draft.unlink(missing_ok=True)
+        # removes no folder with a commit; Hadoop's delete looks first, and then takes all
+        folder.rmdir()
+
+
+def _is_draft(name: str) -> bool:
+    return name.startswith(".") and name.endswith((".tmp", ".crc"))
 
 
 def _is_class_loaded(loader: Any) -> bool:

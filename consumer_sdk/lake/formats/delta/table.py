@@ -14,7 +14,9 @@ and tests fail when a release changes it.
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -48,6 +50,8 @@ log = logging.getLogger("trimtab.lake")
 DELTA_TABLE_DEFAULTS: Final[dict[str, str]] = {"delta.checkpointInterval": "50"}
 TXN_RETENTION_PROPERTY: Final = "delta.setTransactionRetentionDuration"  # drops offsets of idle partitions
 
+MAX_CREATION_REFUSALS: Final = 3  # of a folder with an empty log: another writer needs less time for a commit
+
 AddActions: TypeAlias = tuple[str, ...]  # of the staged files, in JSON
 
 _OUR_TXN: Final = re.compile(r"^SetTransaction\((trimtab/.*)", re.MULTILINE)
@@ -65,6 +69,7 @@ class DeltaLake(SparkLake):
         super().__init__(spark, owns_session=owns_session, arrow=arrow)
         self._warehouse = warehouse.rstrip("/")
         self._registered: set[str] = set()
+        self._refused: Counter[str] = Counter()  # creations of a table whose log has no commit
         with jvm_errors.translate_errors("Delta's log store for local folders"):
             link_log_store.install_log_store(java(spark))  # before the first access to a table
 
@@ -85,7 +90,12 @@ class DeltaLake(SparkLake):
             return True
         occupied = any(_NOT_A_TABLE.search(message) for _, message in jvm_errors.java_causes(error))
         # The other writer's empty _delta_log may be visible before its first commit.
-        return occupied and self._holds_only_log(name)
+        if not (occupied and self._holds_only_log(name)):
+            return False
+        self._refused[name] += 1
+        if self._refused[name] % MAX_CREATION_REFUSALS == 0:
+            self._remove_unfinished_log(name)
+        return True
 
     def create_scratch_table(self, folder: str, frame: Frame) -> "DeltaTable":
         """Return a table with the frame's columns in a local folder, without a name in SQL."""
@@ -122,6 +132,12 @@ class DeltaLake(SparkLake):
             path, files = self._open_path(self._table_path(name))
             entries = {str(status.getPath().getName()) for status in files.listStatus(path)}
         return entries <= {"_delta_log"} or self.open_table(name) is not None
+
+    def _remove_unfinished_log(self, name: str) -> None:
+        with jvm_errors.translate_errors(f"table {name}"):
+            path, files = self._open_path(f"{self._table_path(name)}/_delta_log")
+            if str(files.getUri().getScheme()) == "file":  # an object store has no empty folders
+                link_log_store.remove_unfinished_log(Path(str(path.toUri().getPath())))
 
     def _create_at_path(
         self, path: str, rows: StructType, partition_spec: PartitionSpec, properties: dict[str, str]
