@@ -51,6 +51,7 @@ class SimulationFindings:
     no_recommendation_reason: str  # "" with a recommendation
     late_limit_percent: float  # of the traffic
     oversized: OversizedPartitions
+    live: bool = False  # of the closed loop; else of the paper's replay
 
 
 def build_findings(

@@ -1,5 +1,6 @@
 """The options of `trimtab simulate`."""
 
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,17 +12,33 @@ from trimtab.cli.settings_options import CommandOptions, build_command
 
 DEFAULT_SEED: Final = 11
 
+
+class InitialRate(StrEnum):
+    """First write rates of a random walk: the paper's four."""
+
+    RANDOM = "random"  # uniform in [0, C]
+    ZERO = "0"  # percent of the capacity, as the others
+    HALF = "50"
+    FULL = "100"
+
+
 _stream_option = partial(typer.Option, rich_help_panel="Generated streams")
 _consumer_option = partial(typer.Option, rich_help_panel="Consumers")
+_live_option = partial(typer.Option, rich_help_panel="Closed loop (--live, --recommend)")
 _result_option = partial(typer.Option, rich_help_panel="Result")
 
 
 class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
-    """Replay a stream of write rates through heuristics and compare cost, lag and lateness.
+    """Run heuristics on a stream of write rates and compare cost, lag and lateness.
+
+    Without --live each heuristic decides anew at every tick, as in the paper. With --live the sidecar
+    decides, with its windows and tolerance, and the group's leader carries it out.
 
     For example:
 
         trimtab simulate --random-walk 15
+
+        trimtab simulate --random-walk 15 --live --heuristic steady,mwf,keda
 
         trimtab simulate --random-walk 5 --seeds 10 --heuristic mbf --heuristic bfd
 
@@ -49,6 +66,9 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
         float | None,
         _stream_option(metavar="δ", help="Random walk: largest step, in percent of the capacity."),
     ] = None
+    initial: Annotated[
+        InitialRate, _stream_option(help="First write rates of --random-walk, in percent of the capacity.")
+    ] = InitialRate.RANDOM
     zipf: Annotated[bool, _stream_option("--zipf", help="Skewed, with a daily wave.")] = False
     flash_crowd: Annotated[
         bool, _stream_option("--flash-crowd", help="Some partitions write several times as much at times.")
@@ -74,7 +94,10 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
         str | None,
         _consumer_option(help='Throughput of one consumer: "2.3 MB/s" (default 100 for generated streams).'),
     ] = None
-    headroom: Annotated[float, _consumer_option(help="Fraction of --capacity to fill.")] = 1.0
+    headroom: Annotated[
+        float | None,
+        _consumer_option(help="Fraction of --capacity to fill (default 1, in the closed loop 0.9)."),
+    ] = None
     tick: Annotated[str, _consumer_option(help="Length of a tick of the stream.")] = "30 s"
     pause: Annotated[str, _consumer_option(help="Time for which a moved partition is not read.")] = "3 s"
     late: Annotated[
@@ -83,6 +106,15 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
     lag_threshold: Annotated[
         str, _consumer_option(help="keda's lag threshold for one replica, in seconds of its capacity.")
     ] = "5 s"
+    live: Annotated[
+        bool,
+        _live_option("--live", help="Run the closed loop: the sidecar decides, the leader carries it out."),
+    ] = False
+    startup: Annotated[str, _live_option(help="Time from a consumer's start to its join.")] = "20 s"
+    set: Annotated[
+        list[str] | None,
+        _live_option(metavar="name=value", help="Setting of the sidecar, as cooldown=60; repeat it."),
+    ] = None
     against: Annotated[
         list[str] | None,
         _result_option(
@@ -92,7 +124,10 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
         ),
     ] = None
     recommend: Annotated[
-        bool, _result_option("--recommend", help="Try headrooms from 0.7 to 1 and recommend a setting.")
+        bool,
+        _result_option(
+            "--recommend", help="Try headrooms from 0.7 to 1 in the closed loop, recommend a setting."
+        ),
     ] = False
     late_limit: Annotated[
         float, _result_option(min=0, max=100, help="Acceptable late traffic in percent.")

@@ -20,6 +20,11 @@ PACKING_COLUMNS: Final = (
     ("mean consumers", "mean_consumers", 1),
     ("over L2 %", "over_l2_percent", 2),
 )
+FILL_COLUMNS: Final = (
+    ("fullest", "max_fullest", 2),
+    ("ticks over headroom", "over_headroom", 1),
+    ("ticks over capacity", "over_capacity", 1),
+)
 OPERATOR_COLUMNS: Final = (
     ("consumer hours", "consumer_hours", 1),
     ("late %", "late_percent", 2),
@@ -43,7 +48,8 @@ def print_findings(
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, PIPED_TABLE_WIDTH))
-    for shown in (PACKING_COLUMNS, operator_columns(findings)):
+    typer.echo(describe_model(findings))
+    for shown in (PACKING_COLUMNS, operator_columns(findings), FILL_COLUMNS):
         console.print(_summary_table(findings, shown))
     if any(s.cbs_percent is None for s in findings.mean_summaries.values()):
         console.print(f"{NO_VALUE}: does not pack by capacity, so that its bins cannot be compared")
@@ -52,6 +58,13 @@ def print_findings(
     for line in format_recommendation(findings, capacity, headrooms_tried=headrooms_tried):
         typer.echo(line)
     typer.echo(f"RESULT {json.dumps(_build_result(findings))}")
+
+
+def describe_model(findings: SimulationFindings) -> str:
+    """Return what was simulated."""
+    if findings.live:
+        return "The closed loop: the sidecar decides, the group's leader carries it out."
+    return "The paper's replay: each tick is decided anew and done at once; --live runs the closed loop."
 
 
 def format_recommendation(
@@ -137,6 +150,8 @@ def _build_result(findings: SimulationFindings) -> dict[str, Any]:
     advised = findings.recommendation and findings.recommendation.chosen
     return {
         "stream": findings.title,
+        "live": findings.live,
+        "model": "live" if findings.live else "paper",
         "streams": len(findings.streams),
         "heuristics": {name: _round_figures(s) for name, s in findings.mean_summaries.items()},
         "against": [
@@ -171,6 +186,10 @@ def _tick_series(run: SimulationRun) -> dict[str, list[Any]]:
         "consumers": run.consumers.tolist(),
         "rscore": run.r_score.tolist(),
         "moved": run.moved.tolist(),
+        "fullest": run.fullest.tolist(),
+        "decided": run.decided.tolist(),
+        "feasible": run.feasible.tolist(),
+        "avoidable": run.avoidable.tolist(),
         "late_bytes": run.late.tolist(),
         "lag_seconds": run.mean_lag.tolist(),
     }

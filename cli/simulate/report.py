@@ -8,7 +8,9 @@ from trimtab.assignor.analysis.simulation import parse_contender
 from trimtab.cli.simulate import figures
 from trimtab.cli.simulate.findings import SimulationFindings
 from trimtab.cli.simulate.output import (
+    FILL_COLUMNS,
     PACKING_COLUMNS,
+    describe_model,
     format_capacity,
     format_figure,
     format_recommendation,
@@ -52,6 +54,9 @@ TERMS: Final = {
     "partition has waited longer than the limit.",
     "Overload": "Fraction of the consumers that receive more than they sustain, at the tick after "
     "the decision.",
+    "Fullest": "Highest load of a consumer ÷ its capacity, right after a decision. Ticks over headroom: "
+    "those whose decision left a consumer of several partitions above it, although another placement "
+    "was found. Ticks over capacity: all with a consumer above its own.",
     "keda, range": "Kafka users' other choices: a lag-threshold autoscaler (KEDA with the HPA) and "
     "Kafka's default assignor. Drawn as crosses.",
 }
@@ -95,6 +100,7 @@ def _describe_setup(findings: SimulationFindings, capacity: str | None) -> str:
     ticks, partitions = first.rates.shape
     several = f"{len(findings.streams)} streams of " if len(findings.streams) > 1 else ""
     return (
+        f"{describe_model(findings)} "
         f"{several}{partitions} partitions and {ticks} ticks of {setup.tick:g} s; a consumer "
         f"sustains {format_capacity(findings, capacity)} and is filled to {setup.headroom:.0%}; a "
         f"moved partition pauses {setup.pause:g} s; a byte is late if the oldest unread one has "
@@ -147,7 +153,7 @@ def _render_figure(title: str, svg: str, caption: str, alt: str) -> str:
 
 
 def _render_table(findings: SimulationFindings) -> str:
-    shown = (*PACKING_COLUMNS, *operator_columns(findings))
+    shown = (*PACKING_COLUMNS, *operator_columns(findings), *FILL_COLUMNS)
     chosen = findings.recommendation.chosen.name if findings.recommendation else None
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title, _, _ in shown)
     rows: list[str] = []

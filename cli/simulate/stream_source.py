@@ -18,7 +18,7 @@ from trimtab.assignor.analysis.streams.generators import (
 )
 from trimtab.assignor.analysis.streams.stream import MAX_BYTES_PER_S, WriteRateStream, parse_stream
 from trimtab.cli.setting_pairs import parse_pairs
-from trimtab.cli.simulate.options import SimulateOptions
+from trimtab.cli.simulate.options import InitialRate, SimulateOptions
 from trimtab.common.errors import InvalidStreamError, SettingError
 from trimtab.common.units import parse_rate
 
@@ -34,7 +34,8 @@ def describe_source(options: SimulateOptions) -> str:
     if options.stream is not None:
         return f"stream {'from standard input' if options.stream == STDIN_PATH else options.stream.name}"
     if options.random_walk is not None:
-        return f"random walk, δ = {options.random_walk:g} %"
+        start = "" if options.initial is InitialRate.RANDOM else f" from {options.initial} %"
+        return f"random walk, δ = {options.random_walk:g} %{start}"
     if options.oversize:
         return "oversize partitions"
     return "Zipf with a daily wave" if options.zipf else "flash crowds"
@@ -84,7 +85,8 @@ def _create_generator(options: SimulateOptions, capacity: float) -> StreamGenera
     if options.random_walk is not None:
         if given:
             raise SettingError(f"--shape {next(iter(given))}: a random walk's only shape is its δ")
-        return RandomWalk(options.random_walk, *common)
+        initial = None if options.initial is InitialRate.RANDOM else float(options.initial)
+        return RandomWalk(options.random_walk, *common, initial=initial)
     kind = ZipfLoad if options.zipf else FlashCrowd if options.flash_crowd else OversizeLoad
     known = {f.name: f.type for f in fields(kind) if f.name not in COMMON_GENERATOR_FIELDS}
     if kind is OversizeLoad:

@@ -22,6 +22,8 @@ from trimtab.assignor.analysis.simulation.range_assignor import RANGE_ASSIGNOR
 from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 from trimtab.assignor.analysis.streams.replay import replay_stream
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.assignor.exact_mode import SEARCH_EFFORT
+from trimtab.assignor.feasibility import find_feasible
 from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.heuristics.registry import get_heuristic, is_installed, list_heuristics
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
@@ -204,20 +206,20 @@ def iter_autoscaled_decisions(
 
 
 def is_feasible(weight: FloatArray, usable: FloatArray) -> bool:
-    """Return whether a placement of these partitions within `usable` (M,) is found.
+    """Return whether a placement of these partitions (P,) within `usable` (M,), bytes/s, is found.
 
-    A partition (P,) that is larger than any of them may have a consumer of its own.
+    A partition that is larger than any of them may have a consumer of its own.
     """
     count = len(weight)
     problem = PackingProblem(
-        weight=np.minimum(weight, usable.max(initial=0.0)),
+        weight=weight,
         owner=np.full(count, UNASSIGNED, dtype=np.int32),
         topic=np.zeros(count, dtype=np.int32),
         lag=np.zeros(count),
         capacity=usable,
         subscribed=np.ones((1, len(usable)), dtype=np.bool_),
     )
-    return bool((get_heuristic("bfd").pack(problem) != UNASSIGNED).all())
+    return not count or (len(usable) > 0 and find_feasible(problem, SEARCH_EFFORT) is not None)
 
 
 def _create_autoscaler(stream: WriteRateStream, setup: SimulationSetup) -> LagAutoscaler:

@@ -8,6 +8,7 @@ import numpy as np
 
 from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun
 from trimtab.assignor.analysis.simulation.setup import SimulationSetup
+from trimtab.assignor.packing import CAPACITY_TOLERANCE
 
 SIMULATED_HOUR_S: Final = 3600.0
 
@@ -29,6 +30,10 @@ class RunSummary:
     starts_stops_per_hour: float
     mean_lag_s: float
     worst_lag_s: float
+    # Ticks whose decision left a consumer above the headroom although that was avoidable.
+    over_headroom: float
+    over_capacity: float  # ticks with a consumer above its capacity
+    max_fullest: float  # highest load ÷ capacity of a consumer
 
     def to_dict(self) -> dict[str, float | None]:
         """Return the figures by name."""
@@ -55,17 +60,21 @@ def summarize_run(
         starts_stops_per_hour=_per_hour(run.started.sum() + run.stopped.sum(), hours),
         mean_lag_s=float(run.mean_lag.mean()),
         worst_lag_s=float(run.worst_lag.max()),
+        over_headroom=float((run.decided & run.avoidable).sum()),
+        over_capacity=float((run.fullest > 1 + CAPACITY_TOLERANCE).sum()),
+        max_fullest=float(run.fullest.max()),
     )
 
 
 def average_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
-    """Return the mean of each figure, and the maximum of `worst_lag_s`."""
+    """Return the mean of each figure, and the maximum of the worst ones."""
     means: dict[str, float | None] = {}
     for field in fields(RunSummary):
         values = [getattr(s, field.name) for s in summaries]
         means[field.name] = None if None in values else float(np.mean(values))
-    worst = max(s.worst_lag_s for s in summaries)
-    return RunSummary(**{**means, "worst_lag_s": worst})  # type: ignore[arg-type]
+    for name in ("worst_lag_s", "max_fullest"):
+        means[name] = max(getattr(s, name) for s in summaries)
+    return RunSummary(**means)  # type: ignore[arg-type]
 
 
 def _percent_over_bound(run: SimulationRun, bounds: Sequence[int]) -> float:

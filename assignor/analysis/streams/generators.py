@@ -38,12 +38,15 @@ class RandomWalk:
     ticks: int = 500
     capacity: float = 100.0
     clamped: bool = True
+    initial: float | None = None  # of all partitions, in percent of the capacity; None: uniform in [0, C]
 
     def generate_stream(self, rng: np.random.Generator) -> WriteRateStream:
-        """Return equation 11: starts uniform in [0, C], steps in ±δ % of C. Raises InvalidStreamError."""
-        _check_shape("random walk", self, at_least_0=("delta",))
+        """Return equation 11: steps in ±δ % of C from the initial write rates. Raises InvalidStreamError."""
+        _check_shape("random walk", self, at_least_0=("delta", "initial"))
         top = np.full(self.partitions, self.capacity)
         start = rng.uniform(0, self.capacity, self.partitions)
+        if self.initial is not None:
+            start = self.initial / 100 * top
         # The printed formula has no upper limit; the published results need one.
         limit = top if self.clamped else np.full_like(top, math.inf)
         return _build_stream("walk", _walk(rng, start, self.delta / 100 * top, limit, self.ticks))
@@ -157,7 +160,9 @@ def _check_shape(
             f"a {what} of {shape.partitions} partitions and {shape.ticks} ticks; both must be at least 1"
         )
     for name in (field.name for field in fields(shape) if field.name != "clamped"):
-        value: float = getattr(shape, name)
+        value: float | None = getattr(shape, name)
+        if value is None:
+            continue
         may_be_0 = name in at_least_0
         if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_0):
             least = "from 0 on" if may_be_0 else "above 0"

@@ -120,6 +120,60 @@ def test_a_recommendation_tries_headrooms() -> None:
     assert "Nearest to the limit: none of" in call("simulate", *crowd, "--late-limit", "0").output
 
 
+def test_the_closed_loop_is_simulated_live(stream: str) -> None:
+    """With --live the figures of a tick are those done: a consumer joins --startup after its start."""
+    words = ("simulate", "--stream", stream, "--capacity", "100", "--headroom", "1", "--heuristic", "mbf")
+    body = json.loads(call(*words, "--live", "--format", "json").stdout)
+    assert (body["live"], body["model"]) == (True, "live")
+    # the paper's replay ends with one consumer: the sidecar waits for its stabilization window
+    done = body["heuristics"]["mbf"]
+    assert (done["consumers"], done["rscore"], done["moved"]) == ([2, 2], [0.0, 0.0], [0, 0])
+    assert done["fullest"] == [0.6, 0.5]
+    assert (done["decided"], done["feasible"], done["avoidable"]) == ([False] * 2, [True] * 2, [False] * 2)
+    eager = (*words, "--live", "--set", "scale-down-stabilization-window=0", "--set", "tolerance=0")
+    assert json.loads(call(*eager, "--format", "json").stdout)["heuristics"]["mbf"]["moved"] == [0, 1]
+    paper = json.loads(call(*words, "--format", "json").stdout)
+    assert (paper["live"], paper["model"]) == (False, "paper")
+    assert paper["heuristics"]["mbf"]["fullest"] == [0.6, 0.9]
+
+
+def test_live_results_count_what_was_over() -> None:
+    """RESULT has the ticks over headroom and capacity, and the fullest consumer; all but range run live."""
+    words = ("simulate", "--zipf", *SMALL, "--live")
+    output = call(*words, "--heuristic", "all").output
+    assert output.startswith("The closed loop: ")
+    found = json.loads(output.splitlines()[-1].removeprefix("RESULT "))["heuristics"]
+    assert {"steady:calm", "mbfp", "sticky", "lag-aware", "keda:range", "keda:sticky"} < set(found)
+    assert "range" not in found
+    assert {"over_headroom", "over_capacity", "max_fullest"} < set(found["steady:calm"])
+    assert 0 < found["mbfp"]["max_fullest"] < found["keda:range"]["max_fullest"]
+
+
+def test_the_recommendation_is_of_the_closed_loop() -> None:
+    """--recommend names the cheapest of the live runs of --live."""
+    words = ("simulate", "--random-walk", "15", *SMALL, "--heuristic", "mwf,mbfp", "--late-limit", "100")
+    chosen = json.loads(call(*words, "--recommend", "--format", "json").stdout)["recommended"]
+    live = {
+        (name, headroom): json.loads(
+            call(*words, "--live", "--headroom", headroom, "--format", "json").stdout
+        )["heuristics"][name]["summary"]
+        for name in ("mwf", "mbfp")
+        for headroom in ("1", "0.9", "0.8")
+    }
+    best = live[chosen["heuristic"], f"{chosen['headroom']:g}"]
+    assert chosen["consumer_hours"] == best["consumer_hours"]
+    assert best["consumer_hours"] <= 1.01 * min(summary["consumer_hours"] for summary in live.values())
+
+
+@pytest.mark.parametrize(("initial", "filled"), [("0", 0.0), ("50", 0.5), ("100", 1.0)])
+def test_a_walk_begins_where_it_is_told(tmp_path: Path, initial: str, filled: float) -> None:
+    """--initial sets all first write rates, in percent of the capacity."""
+    file = tmp_path / "walk.json"
+    words = ("--random-walk", "5", *SMALL, "--heuristic", "mwf", "--capacity", "200", "--save", str(file))
+    call("simulate", *words, "--initial", initial)
+    assert set(json.loads(file.read_text())[0]["walk"].values()) == {200 * filled}
+
+
 def test_oversized_partitions_are_reported() -> None:
     """The output names partitions that write more than one consumer sustains."""
     output = call("simulate", "--oversize", *SMALL, "--heuristic", "mbf").output
@@ -175,6 +229,11 @@ def test_a_saved_stream_replays_to_the_same_result(tmp_path: Path) -> None:
             ("--stream", "x", "--capacity", "1", "--seeds", "2", "--unclamped"),
             "only a generated stream has --seeds, --unclamped; leave out --stream",
         ),
+        (("--zipf", "--initial", "50"), "--initial: only a random walk has initial write rates"),
+        (("--zipf", "--startup", "5"), "only the closed loop has --startup; add --live"),
+        (("--zipf", "--live", "--set", "headroom=1"), "headroom: set by the simulation's own options"),
+        (("--zipf", "--live", "--set", "cooldwn=1"), "cooldwn"),
+        (("--zipf", "--live", "--heuristic", "range"), "range decides no number of consumers"),
     ],
 )
 def test_simulate_rejects_invalid_settings(words: tuple[str, ...], text: str) -> None:

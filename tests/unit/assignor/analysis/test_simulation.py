@@ -237,7 +237,7 @@ def test_late_traffic_on_the_papers_walk() -> None:
 
 
 def summary(r: float = 1.0, cbs: float | None = 0.0, hours: float = 1.0, late: float = 0.0) -> RunSummary:
-    return RunSummary(cbs, r, 0, 0, None, hours, late, 0, 0, 0, 0, 0, late)
+    return RunSummary(cbs, r, 0, 0, None, hours, late, 0, 0, 0, 0, 0, late, 0, 0, late)
 
 
 def test_better_is_less_r_at_no_higher_cbs() -> None:

@@ -63,6 +63,7 @@ def test_a_seed_gives_one_walk() -> None:
         RandomWalk(5, capacity=0),
         RandomWalk(5, partitions=0),
         RandomWalk(5, ticks=0),
+        RandomWalk(5, initial=-1),
     ],
 )
 def test_an_invalid_walk_is_refused(nonsense: RandomWalk) -> None:
