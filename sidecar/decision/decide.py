@@ -53,7 +53,6 @@ from typing import Final
 
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.common.units import format_rate
 from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
     DecisionMemory,
@@ -73,6 +72,7 @@ from trimtab.sidecar.decision.decision_context import (
     attach_target,
     drain_replicas,
     hold,
+    list_changed_settings,
     start_epoch,
 )
 from trimtab.sidecar.decision.external_scaling import (
@@ -203,17 +203,7 @@ def _announce_first_plan(
 
 
 def _announce_settings(context: DecisionContext) -> DecisionStep | None:
-    plan = context.plan
-    desired = context.policy.placement
-    changed = [
-        f"{name.replace('_', '-')} {getattr(plan, name)} -> {getattr(desired, name)}"
-        for name in ("heuristic", "headroom", "co_partitioned")
-        if getattr(plan, name) != getattr(desired, name)
-    ]
-    if plan.capacity != desired.capacity:
-        changed.append(f"capacity {format_rate(plan.capacity)} -> {format_rate(desired.capacity)}")
-    if plan.capacities and context.policy.learned_capacity_bounds is None:
-        changed.append("capacities are no longer learned")
+    changed = list_changed_settings(context.plan, context.policy)
     if not changed:
         return None
     reason = "settings changed: " + ", ".join(changed)

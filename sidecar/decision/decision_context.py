@@ -7,6 +7,7 @@ from typing import Any
 from trimtab.assignor.model import PlacementPlan
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.common.units import format_rate
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.decision.group_model import GroupModel
@@ -81,6 +82,24 @@ def start_epoch(plan: GroupPlan, policy: AutoscalingPolicy) -> GroupPlan:
         co_partitioned=policy.placement.co_partitioned,
         capacities=plan.capacities if policy.learned_capacity_bounds else {},
     )
+
+
+def list_changed_settings(plan: GroupPlan, policy: AutoscalingPolicy) -> list[str]:
+    """Return what `start_epoch` would change in the plan, as text."""
+    desired = policy.placement
+    changed: list[str] = []
+    if plan.heuristic != desired.heuristic:
+        changed.append(f"heuristic {plan.heuristic} -> {desired.heuristic}")
+    if plan.headroom != desired.headroom:
+        changed.append(f"headroom {plan.headroom} -> {desired.headroom}")
+    if plan.capacity != desired.capacity:
+        changed.append(f"capacity {format_rate(plan.capacity)} -> {format_rate(desired.capacity)}")
+    if plan.co_partitioned != desired.co_partitioned:
+        groups = "; ".join(map(",".join, desired.co_partitioned)) or "none"
+        changed.append(f"co-partitioned topics: {groups}")
+    if plan.capacities and policy.learned_capacity_bounds is None:
+        changed.append("capacities are no longer learned")
+    return changed
 
 
 def adopt_count(context: DecisionContext, count: int, reason: str) -> DecisionStep:
