@@ -180,7 +180,14 @@ def _place_first(stream: WriteRateStream, policy: AutoscalingPolicy) -> IntArray
 def _announce_plan(policy: AutoscalingPolicy, replicas: int) -> GroupPlan:
     placement = policy.placement
     return GroupPlan(
-        SIMULATED_GROUP, 1, EPOCH_S, replicas, placement.heuristic, placement.capacity, placement.headroom
+        SIMULATED_GROUP,
+        1,
+        EPOCH_S,
+        replicas,
+        placement.heuristic,
+        placement.capacity,
+        placement.headroom,
+        co_partitioned=placement.co_partitioned,
     )
 
 
