@@ -49,7 +49,7 @@ class CarriedPlan:
 
     decision: PlacementDecision
     elsewhere: BoolArray  # (P,) of the decision's partitions: not on the consumer of the target
-    note: str  # "plan 7 carried out; 3 partitions elsewhere: worker-2 is gone"
+    note: str  # "plan 7 carried out; 3 partitions elsewhere: worker-2 left"
 
 
 def name_members(ids: Sequence[str], instances: Sequence[str]) -> tuple[str, ...]:
@@ -200,7 +200,7 @@ def _list_causes(
     absent = [c for c in lacking if match.member[c] == UNASSIGNED]
     draining = {m.instance or m.id for m in group.members if m.draining}
     named = [target.consumers[c] for c in absent if c < len(target.consumers)]
-    yield from (f"{name} is {'draining' if name in draining else 'gone'}" for name in named)
+    yield from (f"{name} {'drains' if name in draining else 'left'}" for name in named)
     waiting = len(absent) - len(named)
     if waiting:
         yield f"{waiting} consumer{'s have' if waiting > 1 else ' has'} yet to join"

@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+
 from trimtab.assignor.clients.leader_plugin import decode_member_data, decode_subscriptions, subscribed_topics
-from trimtab.assignor.model import PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model import UNASSIGNED, PlacementPolicy, TopicPartition
+from trimtab.assignor.partition_index import PartitionIndex, index_owners
+from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder, decode_assignment
 from trimtab.assignor.rebalance.group_snapshot import (
+    GroupSnapshot,
     compute_decision_fingerprint,
     snapshot_from_subscriptions,
 )
+from trimtab.assignor.rebalance.plan_target import match_consumers
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.errors import InvalidPayloadError
@@ -180,8 +185,13 @@ def check_plan_followed(
     if finding is not None or plan is None:
         return finding or noted(check, "no plan exists")
     decisions = {decision.decision_fingerprint for decision in _decode_decisions(members)}
-    if decisions == {_compute_fingerprint(plan, members, partitions)}:
-        return passed(check, f"all {len(members)} members have the assignment of epoch {plan.epoch}")
+    group = _snapshot_group(members, partitions)
+    if decisions == {_compute_fingerprint(plan, group)}:
+        assigned = f"all {len(members)} members have the assignment of epoch {plan.epoch}"
+        elsewhere = _count_elsewhere(plan, group, members)
+        if elsewhere:
+            return noted(check, f"{assigned}; {elsewhere} partitions are on other consumers than planned")
+        return passed(check, assigned)
     if now - plan.time < PLAN_PROPAGATION_S:
         return noted(check, f"epoch {plan.epoch} is new; run the doctor again in {PLAN_PROPAGATION_S:.0f} s")
     return failed(
@@ -269,14 +279,28 @@ def _decode_decisions(members: Mapping[str, MemberMetadata]) -> list[AssignmentU
     return [AssignmentUserData.decode(decode_assignment(m.assignment).user_data) for m in members.values()]
 
 
-def _compute_fingerprint(
-    plan: GroupPlan, members: Mapping[str, MemberMetadata], partitions: Iterable[TopicPartition]
-) -> str:
-    # as the group's leader computes it: from the same subscriptions, partitions and plan
+def _snapshot_group(
+    members: Mapping[str, MemberMetadata], partitions: Iterable[TopicPartition]
+) -> GroupSnapshot:
+    # as the group's leader sees it: from the same subscriptions and partitions
     subscriptions = decode_subscriptions({name: m.subscription for name, m in members.items()})
     topics = subscribed_topics(subscriptions)
     index = PartitionIndex.from_partitions(p for p in partitions if p.topic in topics)
     data = {name: decode_member_data(name, s.user_data) for name, s in subscriptions.items()}
-    group = snapshot_from_subscriptions(subscriptions, data, index)
+    return snapshot_from_subscriptions(subscriptions, data, index)
+
+
+def _compute_fingerprint(plan: GroupPlan, group: GroupSnapshot) -> str:
     policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, co_partitioned=plan.co_partitioned)
-    return compute_decision_fingerprint(group.resolve_members(plan), index, plan, policy)
+    return compute_decision_fingerprint(group.resolve_members(plan), group.partition_index, plan, policy)
+
+
+def _count_elsewhere(plan: GroupPlan, group: GroupSnapshot, members: Mapping[str, MemberMetadata]) -> int:
+    """Return how many partitions are not assigned to the consumer of the plan's target."""
+    if plan.target is None:
+        return 0
+    index = group.partition_index
+    assigned = [decode_assignment(members[name].assignment).owned for name in group.member_ids]
+    owner = index_owners(*index.locate_owned(assigned), len(index))
+    match = match_consumers(plan.target, IndexedGroup(group.resolve_members(plan), index, owner))
+    return int(np.count_nonzero((match.consumer != UNASSIGNED) & (match.resolve_target() != owner)))

@@ -207,7 +207,7 @@ def test_the_partitions_of_a_dead_consumer_go_where_there_is_room() -> None:
     outcome = group.round(plan_of({"a": [0], "b": [1, 2], "c": [], "dead": [3, 4, 5]}))
     assert group.reads() == {"a": {0, 4}, "b": {1, 2, 5}, "c": {3}}
     assert outcome.off_plan == 3
-    assert outcome.note == "plan 7 carried out; 3 partitions elsewhere: dead is gone"
+    assert outcome.note == "plan 7 carried out; 3 partitions elsewhere: dead left"
 
 
 def test_where_nothing_has_room_the_least_full_takes_more() -> None:

@@ -23,6 +23,7 @@ from trimtab.cli.doctor.run import (
 )
 from trimtab.cli.main import main
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.doctor.checks import (
     ASSIGNOR_NAME,
@@ -140,6 +141,17 @@ def test_assignment_of_the_plan_passes() -> None:
     assert (
         check_plan_followed(PLAN, ASSIGNOR_NAME, member_metadata(PLAN), other, NOW).level is FindingLevel.OK
     )
+
+
+def test_partitions_that_are_elsewhere_than_planned_are_counted() -> None:
+    """A consumer of the plan's target is not there: noted, for its partitions are read by others."""
+    numbers = tuple(1 if n % 2 else 2 for n in range(len(PARTITIONS)))
+    for consumers, level in ((("w0", "w1"), FindingLevel.OK), (("gone", "w0", "w1"), FindingLevel.NOTE)):
+        planned = replace(PLAN, target=PlanTarget(1, consumers, 0, {"t": numbers}))
+        finding = check_plan_followed(planned, ASSIGNOR_NAME, member_metadata(planned), PARTITIONS, NOW)
+        assert finding.level is level
+    expected = f"; {numbers.count(1)} partitions are on other consumers than planned"
+    assert finding.message == f"all 2 members have the assignment of epoch 4{expected}"
 
 
 def test_assignment_of_another_plan_fails() -> None:
