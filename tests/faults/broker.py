@@ -176,8 +176,8 @@ class Broker:
         for attempt in range(1, TRIES + 1):
             try:
                 return {key: future.result(60) for key, future in send().items()}
-            except KafkaException as error:
-                code = error.args[0].code()
+            except (KafkaException, TimeoutError) as error:
+                code = KafkaError._TIMED_OUT if isinstance(error, TimeoutError) else error.args[0].code()
                 if attempt > 1 and code in DONE:
                     break
                 if attempt == TRIES or code not in LOST:
