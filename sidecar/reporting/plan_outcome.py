@@ -32,9 +32,11 @@ from trimtab.common.control_topics.number_ranges import Count, Figure
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.units import format_name_list
 from trimtab.sidecar.measurement.observation import GroupState, Observation
 
 MAX_LISTED_ELSEWHERE: Final = 20  # partitions listed one by one in an outcome; the others are only counted
+MAX_NAMED_REASONS: Final = 3  # in a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class PartitionElsewhere:
     partition: int
     planned: str  # consumer, or "+1" for a place that no consumer has taken
     owner: str | None
-    reason: str = ""  # empty if the planned consumer is there
+    reason: str = ""  # empty if the planned consumer is there and subscribes to the topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +67,18 @@ class PlanOutcome:
     def format_line(self) -> str:
         """Return the outcome as one log line."""
         moves = "1 move" if self.moves == 1 else f"{self.moves} moves"
-        cost = "" if self.moves is None else f"{moves}, R {self.r_score or 0.0:.2f}, "
-        fill = "?" if self.max_fill is None else f"{self.max_fill:.0%}"
+        cost = None if self.moves is None else f"{moves}, R {self.r_score or 0.0:.2f}"
+        fill = None if self.max_fill is None else f"fullest {self.max_fill:.0%}"
+        figures = ", ".join(filter(None, (cost, fill)))
         done = "carried out" if self.is_settled else "is being carried out"
-        return f"plan {self.epoch} {done}: {cost}fullest {fill}; {self.describe_difference()}"
+        return f"plan {self.epoch} {done}: {'; '.join(filter(None, (figures, self.describe_difference())))}"
 
     def describe_difference(self) -> str:
         """Return "as planned" or "2 partitions elsewhere (worker-2 left)"."""
         if not self.off_plan:
             return "as planned"
         reasons = sorted({one.reason for one in self.elsewhere} - {""})
-        why = f" ({', '.join(reasons)})" if reasons else ""
+        why = f" ({format_name_list(reasons[:MAX_NAMED_REASONS], len(reasons))})" if reasons else ""
         return f"{self.off_plan} partition{'' if self.off_plan == 1 else 's'} elsewhere{why}"
 
 
@@ -153,10 +156,12 @@ class _Comparison:
         named = len(self.target.consumers)
         return frozenset(c for c in absent if c >= named or self.target.consumers[c] in self.running)
 
-    def explain_absence(self, consumer: int) -> str:
-        """Return why a consumer does not have its partitions; empty if it is there."""
-        if self.match.member[consumer] != UNASSIGNED:
-            return ""
+    def explain_elsewhere(self, consumer: int, topic: str) -> str:
+        """Return why a consumer does not have its partitions of a topic; empty if it may have them."""
+        member = int(self.match.member[consumer])
+        if member != UNASSIGNED:
+            reads = topic in self.group.members[member].topics
+            return "" if reads else f"{self.display_consumer(consumer)} does not subscribe to {topic}"
         name = self.names[consumer]
         if name in self.plan.draining:
             return f"{name} drains"
@@ -225,11 +230,13 @@ def _list_elsewhere(compared: _Comparison, items: IntArray) -> Iterator[Partitio
     group = compared.group
     for item, owner in zip(items.tolist(), group.owner[items].tolist(), strict=True):
         consumer = int(compared.match.consumer[item])
+        topic, number = group.partition_index.partition_at(item)
         yield PartitionElsewhere(
-            *group.partition_index.partition_at(item),
+            topic,
+            number,
             planned=compared.display_consumer(consumer),
             owner=None if owner == UNASSIGNED else group.members[owner].instance,
-            reason=compared.explain_absence(consumer),
+            reason=compared.explain_elsewhere(consumer, topic),
         )
 
 

@@ -206,6 +206,30 @@ def test_plan_of_an_earlier_sidecar_has_no_moves() -> None:
     assert outcome.format_line() == "plan 8 carried out: fullest 70%; as planned"
 
 
+def test_line_leaves_out_what_is_unknown() -> None:
+    """Right after a sidecar's start neither moves nor loads are known; of many reasons it names three."""
+    reasons = ("w1 left", "w2 left", "w3 drains", "+1 has yet to join")
+    elsewhere = tuple(PartitionElsewhere("t", n, "x", "y", reason) for n, reason in enumerate(reasons))
+    outcome = PlanOutcome(7, 1, None, None, None, 0, is_settled=True)
+    assert outcome.format_line() == "plan 7 carried out: as planned"
+    off = replace(outcome, off_plan=4, is_settled=False, elsewhere=elsewhere)
+    assert off.format_line() == (
+        "plan 7 is being carried out: 4 partitions elsewhere "
+        "(+1 has yet to join, w1 left, w2 left and 1 more)"
+    )
+
+
+def test_unread_topic_explains_the_difference() -> None:
+    """A consumer that no longer subscribes to a topic is named with it."""
+    group = small()
+    group.aim(w1={A}, w2={B, C, D})
+    seen = group.seen()
+    members = tuple(replace(m, topics=frozenset({"orders"})) for m in seen.group.members)
+    seen = replace(seen, group=ObservedGroup(GroupState.STABLE, members))
+    outcome = told_of(track(PlanTracker(), group, seen))
+    assert outcome.describe_difference() == "1 partition elsewhere (w2 does not subscribe to clicks)"
+
+
 def test_plan_without_a_target_has_no_outcome() -> None:
     """A plan of the version before, or one without a load, leaves the placement to the leader."""
     group = small()
