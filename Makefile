@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-containers test-kubernetes kubernetes check bench bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults mutants model fuzz docs constraints proto clean help
+.PHONY: demo test test-containers test-kubernetes kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults mutants model fuzz docs constraints proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -68,6 +68,11 @@ proto: .venv/.dev ## generate the committed Python code of KEDA's gRPC protocol
 
 bench: .venv/.dev ## run all benchmarks, short versions; each ends with one line RESULT {json}
 	@for b in benchmarks/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$b || exit 1; done
+
+PARTITIONS ?= 200
+TICKS ?= 500
+tables: .venv/.dev ## make the docs' tables of the closed loop: all heuristics, six deltas, four initial write rates; two hours of CPU
+	@$(BIN)/python benchmarks/bench_live.py --partitions $(PARTITIONS) --ticks $(TICKS) --initial random 0 50 100
 
 bench-assign: .venv/.dev ## CPU time of an assignment compared with Kafka's, kafka-python's and aiokafka's assignors; also rack-aware
 	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png

@@ -1,7 +1,7 @@
 """The autoscalers of a simulated month: Trimtab's sidecar and a lag-threshold autoscaler.
 
-`TrimtabAutoscaler` runs the sidecar's control loop and load estimator on the simulated offsets, with
-the leader's placement. `KedaAutoscaler` is KEDA's Kafka scaler with the HPA
+`TrimtabAutoscaler` runs the sidecar's control loop and load estimator on the simulated offsets, and
+the leader's functions. `KedaAutoscaler` is KEDA's Kafka scaler with the HPA
 (`analysis.simulation.lag_autoscaler`) and a sticky assignor. It reproduces KEDA 2's behavior under
 faults: no metric while a partition has no leader, so that the HPA keeps the replica count; the log's
 end as the lag of a partition without a commit (`offsetResetPolicy: earliest`). `patient` is
@@ -16,7 +16,9 @@ from month_world import LEAST, MOST, RECORD, World
 
 from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
 from trimtab.assignor.decisions import place_partitions
-from trimtab.assignor.model import BoolArray, FloatArray, Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.rebalance.leader import LeaderView, assign_round
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
@@ -26,6 +28,7 @@ from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, O
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
+from trimtab.sidecar.simulation.live_group import build_snapshot
 from trimtab.sidecar.targets.in_memory import InMemoryTarget
 
 EPOCH = 1.8e9  # seconds, of the month's beginning
@@ -49,6 +52,7 @@ class TrimtabAutoscaler:
         self._target = InMemoryTarget(self.wall)
         self._plan: GroupPlan | None = None
         self._load = Load()
+        self._fingerprint = ""  # of the leader's decision in force
         self._moving = False
         self._group: tuple[int, ObservedGroup] = (-1, ObservedGroup())
         self.results = AutoscalerResults()
@@ -73,8 +77,22 @@ class TrimtabAutoscaler:
         return {i.name for i in self._target.list_replicas() if i.alive}
 
     def _placed(self, plan: GroupPlan) -> dict[str, tuple[TopicPartition, ...]]:
-        policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
-        return dict(place_partitions(self._world.group(plan.draining), self._load, policy).assignment)
+        """Return the placement of the group's leader."""
+        group = self._world.group()
+        names = [member.id for member in group.members]
+        index = PartitionIndex.from_partitions(group.partitions)
+        partitions = index.list_partitions()
+        number = {name: n for n, name in enumerate(names)}
+        owner = [number.get(group.owners.get(p, ""), UNASSIGNED) for p in partitions]
+        snapshot = build_snapshot(names, index, np.array(owner, dtype=np.int32), self._fingerprint)
+        policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom)
+        done = assign_round(snapshot, LeaderView(self._load, plan), policy)
+        self._fingerprint = done.decision_fingerprint
+        target = done.target.tolist()
+        return {
+            name: tuple(p for p, t in zip(partitions, target, strict=True) if t == n)
+            for name, n in number.items()
+        }
 
     def _record_reasons(self, report: IterationReport) -> None:
         self.results.reasons[self._world.tick] = report.decision.reasons

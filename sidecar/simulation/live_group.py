@@ -5,6 +5,7 @@ the order of their start.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -97,31 +98,34 @@ class LiveGroup:
         if not len(numbers):
             self.owner = np.full_like(self.owner, UNASSIGNED)
             return False
-        done = assign_round(self._take_snapshot(numbers, there), LeaderView(load, plan), policy)
+        index = PartitionIndex.from_partitions(compress(self._partitions, there.tolist()))
+        owner = self.owner[there]
+        member = np.where(owner == UNASSIGNED, UNASSIGNED, np.searchsorted(numbers, owner)).astype(np.int32)
+        names = tuple(map(format_name, numbers.tolist()))
+        snapshot = build_snapshot(names, index, member, self._fingerprint)
+        done = assign_round(snapshot, LeaderView(load, plan), policy)
         self._fingerprint = done.decision_fingerprint
-        owner = np.full_like(self.owner, UNASSIGNED)
-        owner[there] = np.where(done.target == UNASSIGNED, UNASSIGNED, numbers[done.target])
-        self.owner = owner
+        self.owner = np.full_like(self.owner, UNASSIGNED)
+        self.owner[there] = np.where(done.target == UNASSIGNED, UNASSIGNED, numbers[done.target])
         return done.is_new_decision
 
-    def _take_snapshot(self, numbers: IntArray, there: BoolArray) -> GroupSnapshot:
-        names = tuple(map(format_name, numbers.tolist()))
-        owner = self.owner[there]
-        owned = np.flatnonzero(owner != UNASSIGNED)
-        claims = OwnershipClaims(
-            member=np.searchsorted(numbers, owner[owned]).astype(np.int32),
-            partition=owned.astype(np.int32),
-            generation=np.ones(len(numbers), dtype=np.int32),
-        )
-        return GroupSnapshot(
-            member_ids=names,
-            topics=(self._topics,) * len(names),
-            user_data=tuple(MemberUserData(None, n, decision_fingerprint=self._fingerprint) for n in names),
-            claims=claims,
-            partition_index=PartitionIndex.from_partitions(
-                p for p, exists in zip(self._partitions, there.tolist(), strict=True) if exists
-            ),
-        )
+
+def build_snapshot(
+    names: Sequence[str], index: PartitionIndex, owner: IntArray, fingerprint: str = ""
+) -> GroupSnapshot:
+    """Return the group as its leader sees it: sorted members, which all subscribe to all topics.
+
+    `owner` (P,) are numbers of members, or UNASSIGNED; `fingerprint` is of the decision in force.
+    """
+    owned = np.flatnonzero(owner != UNASSIGNED)
+    claims = OwnershipClaims(
+        member=owner[owned].astype(np.int32),
+        partition=owned.astype(np.int32),
+        generation=np.ones(len(names), dtype=np.int32),
+    )
+    data = tuple(MemberUserData(instance=name, decision_fingerprint=fingerprint) for name in names)
+    topics = (frozenset(index.topics),) * len(names)
+    return GroupSnapshot(tuple(names), topics, data, claims, index)
 
 
 def format_name(number: int) -> str:

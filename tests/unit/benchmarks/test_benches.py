@@ -79,3 +79,23 @@ def test_a_simulated_day_with_faults_is_neither_scaled_to_nothing_nor_to_the_mos
         assert fault["trimtab"]["most"] <= fault["needed"]["most"] + 3
     assert around["offsets expired"]["keda_5s"]["most"] == 24
     assert any("is stuck" in text for text in around["poison record"]["trimtab"]["told"])
+
+
+def test_the_tables_of_the_closed_loop_cover_the_papers_grid() -> None:
+    """Each heuristic on each δ and initial write rate; a load that does not change rests."""
+    small = (
+        "--partitions",
+        8,
+        "--ticks",
+        6,
+        "--initial",
+        "random",
+        "100",
+        "--heuristic",
+        "mwf",
+        "keda:range",
+    )
+    found = run_bench("bench_live.py", *small)
+    assert list(found) == [f"{i} {d}" for i in ("random", "100") for d in (0, 5, 10, 15, 20, 25)]
+    assert all(list(cell) == ["mwf", "keda:range"] for cell in found.values())
+    assert found["random 0"]["mwf"]["mean_r"] == found["100 0"]["mwf"]["mean_r"] == 0
