@@ -10,6 +10,7 @@ import numpy as np
 
 from trimtab.assignor.closed_mode import spread_load
 from trimtab.assignor.exact_mode import pack_exactly
+from trimtab.assignor.feasibility import confine_partitions
 from trimtab.assignor.fill_levels import PlacementDecision, evaluate_placement
 from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.heuristics.registry import get_heuristic
@@ -51,9 +52,10 @@ def place_partitions(
 def size_group(group: ConsumerGroup, load: Load, policy: PlacementPolicy) -> PlacementPlan:
     """Return a plan with as many consumers as the load needs: `plan.consumers` (open mode).
 
-    Empty members may stop. Added members have the policy's capacity and subscribe to all topics. A
-    heuristic that does not pack by capacity gets the fewest members whose capacities add up to the
-    load, at least one (`trimtab.assignor.open_mode`). `policy.consolidate` has no effect.
+    Empty members may stop. Added members have the policy's capacity and subscribe to all topics. No
+    member gets a partition beyond its capacity that another one can hold. A heuristic that does not pack
+    by capacity gets the fewest members whose capacities add up to the load, at least one
+    (`trimtab.assignor.open_mode`). `policy.consolidate` has no effect.
 
     Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
     """
@@ -61,7 +63,8 @@ def size_group(group: ConsumerGroup, load: Load, policy: PlacementPolicy) -> Pla
     group_ = index_group(group)
     indexed = build_problem(group_, load, policy, open_mode=True, weigh_racks=entry.weighs_racks)
     tasks = merge_tasks(indexed, policy.co_partitioned)
-    bins = tasks.expand(pack_open_mode(entry, tasks.problem))
+    problem = confine_partitions(tasks.problem) if entry.packs_by_capacity else tasks.problem
+    bins = tasks.expand(pack_open_mode(entry, problem))
     return _build_plan(evaluate_placement(indexed, policy, bins))
 
 

@@ -16,7 +16,8 @@ from trimtab.assignor.packing import CAPACITY_TOLERANCE, find_owners_who_read, i
 
 def find_oversized(problem: PackingProblem) -> BoolArray:
     """Return which partitions (P,) exceed the capacity of each of their readers."""
-    largest = np.where(problem.subscribed, problem.capacity, 0.0).max(axis=1, initial=0.0)
+    added = problem.new_member_capacity or 0.0  # it reads every topic
+    largest = np.where(problem.subscribed, problem.capacity, 0.0).max(axis=1, initial=added)
     oversized: BoolArray = problem.weight > (largest * (1 + CAPACITY_TOLERANCE))[problem.topic]
     return oversized
 
@@ -29,9 +30,10 @@ def confine_partitions(problem: PackingProblem) -> PackingProblem:
     """
     room = problem.capacity * (1 + CAPACITY_TOLERANCE)
     oversized = find_oversized(problem)
-    if not (problem.weight[~oversized] > room.min()).any():
+    if not (problem.weight[~oversized] > room.min(initial=np.inf)).any():
         return problem
-    sizes = np.unique(room)
+    added = (problem.new_member_capacity or 0.0) * (1 + CAPACITY_TOLERANCE)
+    sizes = np.unique(np.append(room, added))
     size = np.where(oversized, 0, np.searchsorted(sizes, problem.weight))  # the least that holds it
     # Partitions of one topic and size have the same readers.
     kinds, topic = np.unique(np.stack([problem.topic, size]), axis=1, return_inverse=True)
@@ -71,9 +73,11 @@ def find_feasible(problem: PackingProblem, effort: int) -> IntArray | None:
     choices = problem.subscribed.sum(axis=1)[problem.topic]
     if choices.sum() > effort:  # not even once through
         return None
-    for keys in ((-problem.weight,), (-problem.weight, choices)):  # lexsort: the last key comes first
-        order = np.lexsort((*keys, ~oversized)).tolist()
-        bins = _BestFitSearch(problem, oversized, effort).place_items(order)
+    largest_first = np.lexsort((-problem.weight, ~oversized))
+    scarcest_first = np.lexsort((-problem.weight, choices, ~oversized))
+    alike = (largest_first == scarcest_first).all()
+    for order in (largest_first,) if alike else (largest_first, scarcest_first):
+        bins = _BestFitSearch(problem, oversized, effort).place_items(order.tolist())
         if bins is not None:
             return bins
     return None

@@ -299,7 +299,7 @@ class GroupModel:
         wanted = {*names, *(f"+{place + 1}" for place in range(added))}
         if self.sized is not None and not self.draining and not self.unknown_partitions:
             used = {name for name, owned in self.sized.assignment.items() if owned}
-            if used == wanted:
+            if used == wanted and not exceeds(self.compute_fullest(self.sized.assignment), self.fill_limit):
                 return self.sized  # what is done is what was sized
         group = self.build_group(set(self.running).difference(names))
         return place_partitions(group, self.build_load(), self.policy.placement, added)

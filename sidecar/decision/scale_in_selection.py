@@ -2,7 +2,7 @@
 
 1. The cost is that of the placement that the plan would publish. The others must stay within the
    headroom, unless the drain is forced: above the limit of replicas, overload is accepted.
-2. Candidates are the replicas that sizing leaves empty and the least loaded ones.
+2. Candidates are replicas that sizing leaves empty, up to half of them, and the least loaded ones.
 3. Targets that remove replicas in order allow only the last ones. In a share group nothing moves, and
    the newest replicas are selected.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 from trimtab.sidecar.decision.group_model import GroupModel, exceeds, sum_rates
 
-MAX_DRAIN_CANDIDATES: Final = 8  # of either kind: each costs a whole placement
+MAX_DRAIN_CANDIDATES: Final = 8  # each costs a whole placement
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,7 +56,7 @@ def _list_candidates(model: GroupModel, selected: Sequence[str]) -> list[str]:
     free.sort(key=lambda n: (loads[n], len(model.owned_partitions(n)), n))
     kept = {n for n, owned in model.sized.assignment.items() if owned} if model.sized else set[str]()
     spare = [n for n in free if n not in kept]
-    return list(dict.fromkeys((*spare[:MAX_DRAIN_CANDIDATES], *free[:MAX_DRAIN_CANDIDATES])))
+    return list(dict.fromkeys((*spare[: MAX_DRAIN_CANDIDATES // 2], *free)))[:MAX_DRAIN_CANDIDATES]
 
 
 def _limit_fill(model: GroupModel) -> float:

@@ -419,7 +419,7 @@ def test_a_partition_larger_than_a_consumer_moves_nothing() -> None:
     world = World({"a": {0: 300}, "b": {1: 60}})
     decision = decide(world, replace(POLICY, max_replicas=2))
     assert decision.action is ScalingAction.HOLD
-    assert "above capacity" not in decision.format_line()
+    assert "fullest consumer" not in decision.format_line()
 
 
 def test_an_advisory_sidecar_records_the_observed_count() -> None:
