@@ -10,7 +10,7 @@ from trimtab.assignor import ConsumerGroup, Load, Member, PlacementPolicy, Topic
 from trimtab.assignor.model import UNASSIGNED, PlacementPlan
 from trimtab.assignor.problem import IndexedProblem, build_problem, index_group
 from trimtab.assignor.rebalance.plan_target import carry_out_target
-from trimtab.assignor.task_groups import merge_tasks
+from trimtab.assignor.task_groups import list_task_warnings, merge_tasks
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 
@@ -27,8 +27,8 @@ def group(*topics: frozenset[str], owners: dict[TopicPartition, str] | None = No
     return ConsumerGroup(members, (*CLICKS, *ORDERS, *PAYMENTS), owners or {})
 
 
-def index(given: ConsumerGroup, *, racks: bool = False) -> IndexedProblem:
-    return build_problem(index_group(given), Load(RATES, RATES, RATES), POLICY, weigh_racks=racks)
+def index(given: ConsumerGroup) -> IndexedProblem:
+    return build_problem(index_group(given), Load(RATES, RATES, RATES), POLICY)
 
 
 def find_members(plan: PlacementPlan) -> dict[TopicPartition, str]:
@@ -53,12 +53,23 @@ def test_a_task_belongs_to_the_owner_of_most_of_its_weight() -> None:
     assert tasks.problem.owner.tolist() == [UNASSIGNED, 1, 1, UNASSIGNED]
 
 
-def test_an_owner_that_reads_a_part_of_a_task_cannot_keep_it() -> None:
+def test_an_idle_task_belongs_to_the_owner_of_most_partitions() -> None:
+    """Without write rates the partitions count."""
+    three = tuple(TopicPartition(t, 0) for t in ("clicks", "orders", "payments"))
+    given = ConsumerGroup(
+        (Member("m0", BOTH), Member("m1", BOTH)), three, dict(zip(three, ("m0", "m1", "m1"), strict=True))
+    )
+    idle = build_problem(index_group(given), Load(dict.fromkeys(three, 0.0)), POLICY)
+    assert merge_tasks(idle, [("clicks", "orders", "payments")]).problem.owner.tolist() == [1]
+
+
+@pytest.mark.parametrize("part", ["orders", "payments"])
+def test_an_owner_that_reads_a_part_of_a_task_cannot_keep_it(part: str) -> None:
     """Only who reads all topics of the group can have its tasks."""
-    owners = {PAYMENTS[0]: "m0", ORDERS[0]: "m1"}
-    given = group(frozenset({"payments"}), BOTH, owners=owners)
+    owners = {TopicPartition(part, 0): "m0"}
+    given = group(frozenset({part}), BOTH, owners=owners)
     tasks = merge_tasks(index(given), GROUPS)
-    assert tasks.problem.owner.tolist()[1] == 1
+    assert tasks.problem.owner.tolist() == [UNASSIGNED] * 4
     assert tasks.problem.subscribed.tolist() == [[False, True], [False, True]]
     members = find_members(place_partitions(given, Load(RATES), POLICY))
     assert {members[p] for p in (*ORDERS, *PAYMENTS)} == {"m1"}
@@ -96,6 +107,11 @@ def test_numbers_that_one_topic_lacks_are_tasks_of_their_own() -> None:
     ) in place_partitions(given, Load(RATES), POLICY).notes
 
 
+def test_without_trouble_there_is_no_warning() -> None:
+    """Nor for a topic alone, whose number of partitions cannot differ."""
+    assert not list(list_task_warnings(index(group(BOTH)), [*GROUPS, ("clicks",)]))
+
+
 def test_a_misspelt_topic_is_named() -> None:
     """It has no effect otherwise."""
     policy = replace(POLICY, co_partitioned=(("orders", "payment"),))
@@ -103,14 +119,30 @@ def test_a_misspelt_topic_is_named() -> None:
     assert "co-partitioned topics that the group does not read: payment" in notes
 
 
-def test_a_task_is_remote_where_half_of_its_weight_is() -> None:
-    """The weight decides between racks with replicas of one topic only."""
-    racks = {ORDERS[0]: ["a"], PAYMENTS[0]: ["b"]}
-    members = (Member("m0", BOTH, rack="a"), Member("m1", BOTH, rack="b"))
-    given = ConsumerGroup(members, (ORDERS[0], PAYMENTS[0]), {}, racks)
-    merged = merge_tasks(index(given, racks=True), GROUPS).problem.racks
+@pytest.mark.parametrize(
+    ("orders", "payments", "remote"),
+    [
+        (1.0, 10.0, [True, False]),
+        (5.0, 4.0, [False, True]),
+        (5.0, 5.0, [True, True]),
+        (0.0, 0.0, [True, True]),
+    ],
+)
+def test_a_task_is_remote_where_half_of_its_weight_is(
+    orders: float, payments: float, remote: list[bool]
+) -> None:
+    """The weight decides between racks with replicas of one topic only; without any, the partitions."""
+    given = ConsumerGroup(
+        (Member("m0", BOTH, rack="a"), Member("m1", BOTH, rack="b")),
+        (ORDERS[0], PAYMENTS[0]),
+        {},
+        {ORDERS[0]: ["a"], PAYMENTS[0]: ["b"]},
+    )
+    rates = {ORDERS[0]: orders, PAYMENTS[0]: payments}
+    indexed = build_problem(index_group(given), Load(rates), POLICY, weigh_racks=True)
+    merged = merge_tasks(indexed, GROUPS).problem.racks
     assert merged is not None
-    assert merged.remote.tolist() == [[True, False, False]]
+    assert merged.remote.tolist() == [[*remote, False]]  # the last: an unknown rack
 
 
 def test_a_target_of_partitions_becomes_one_of_tasks() -> None:
