@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, time
 from typing import Any
@@ -13,6 +14,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from sidecar_bench import PARTITIONS, SidecarBench
 
 from secured import Secured, secured
 from trimtab.assignor.model import TopicPartition
@@ -299,3 +301,10 @@ class Control:
 def control(bootstrap: str, group: str) -> Control:
     """Control topics for one group."""
     return Control(bootstrap, group)
+
+
+@pytest.fixture
+def bench(bootstrap: str, group: str, topic: Callable[..., str], tmp_path: Path) -> Iterator[SidecarBench]:
+    bench = SidecarBench(bootstrap, group, topic(partitions=PARTITIONS), tmp_path)
+    yield bench
+    bench.close()
