@@ -13,7 +13,8 @@ from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.consumer_sdk.membership import group_lag
 from trimtab.consumer_sdk.membership.group_lag import GroupLag, measure_lags
 
-ONE, TWO, LEADERLESS, UNREADABLE = (TopicPartition("t", n) for n in range(4))
+ONE, TWO, LEADERLESS, UNREADABLE, UNREAD = (TopicPartition("t", n) for n in range(5))
+COMMITS = {ONE.partition: 70, UNREAD.partition: 0}
 OFFSETS = {"latest": 100, "earliest": 40}
 
 
@@ -27,7 +28,7 @@ def answer(value: Any = None, error: Exception | None = None) -> "Future[Any]":
 
 
 class Broker:
-    """Answers as an AdminClient: partition 0 has a commit, 2 no leader, 3 an unreadable commit."""
+    """Answers as an AdminClient: partitions 0 and 4 have a commit, 2 no leader, 3 an unreadable commit."""
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         self.config = config
@@ -44,13 +45,15 @@ class Broker:
 
     def list_consumer_group_offsets(self, requests: list[Any], request_timeout: float) -> dict[str, Any]:
         del request_timeout
-        for p in requests[0].topic_partitions:
-            p.offset = 70 if p.partition == ONE.partition else -1001
         found = [
-            SimpleNamespace(topic=p.topic, partition=p.partition, offset=p.offset, error=None)
+            SimpleNamespace(
+                topic=p.topic,
+                partition=p.partition,
+                offset=COMMITS.get(p.partition, -1001),
+                error="unstable" if p.partition == UNREADABLE.partition else None,
+            )
             for p in requests[0].topic_partitions
         ]
-        found[-1].error = "unstable" if found[-1].partition == UNREADABLE.partition else None
         return {requests[0].group_id: answer(SimpleNamespace(topic_partitions=found))}
 
 
@@ -67,9 +70,9 @@ def as_admin(broker: Broker) -> Any:
 @pytest.mark.parametrize(("from_beginning", "uncommitted"), [(True, 60), (False, 0)])
 def test_lag_is_the_end_less_the_commit(*, from_beginning: bool, uncommitted: int) -> None:
     """Without a commit the reset decides; a partition without an answer is left out."""
-    asked = [ONE, TWO, LEADERLESS, UNREADABLE]
+    asked = [ONE, TWO, LEADERLESS, UNREADABLE, UNREAD]
     lags = measure_lags(as_admin(Broker()), "g", asked, from_beginning=from_beginning)
-    assert lags == {ONE: 30, TWO: uncommitted}
+    assert lags == {ONE: 30, TWO: uncommitted, UNREAD: 60}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,17 @@ def test_any_reset_but_latest_counts_from_the_beginning(
     monkeypatch.setattr(group_lag, "AdminClient", Broker)
     config = {} if reset is None else {"auto.offset.reset": reset}
     assert GroupLag("g", config).measure(PartitionIndex.from_partitions([TWO])) == {TWO: lag}
+
+
+def test_a_slow_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the decision would be by count."""
+
+    def connect_slowly(_: Any) -> Broker:
+        Event().wait(0.2)
+        return Broker()
+
+    monkeypatch.setattr(group_lag, "AdminClient", connect_slowly)
+    assert GroupLag("g", {}).measure(PartitionIndex.from_partitions([ONE])) == {ONE: 30}
 
 
 def test_brokers_that_do_not_answer_hold_up_the_group_for_a_limited_time(
