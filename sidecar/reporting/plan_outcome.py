@@ -18,14 +18,12 @@ import numpy as np
 from trimtab.assignor.model import (
     UNASSIGNED,
     ConsumerGroup,
-    FloatArray,
     IntArray,
     Load,
     Member,
     PlacementPolicy,
     TopicPartition,
 )
-from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.problem import IndexedGroup, build_problem, index_group
 from trimtab.assignor.rebalance.plan_target import TargetMatch, match_consumers, name_members
 from trimtab.common.control_topics.number_ranges import Count, Figure
@@ -242,8 +240,9 @@ def _list_elsewhere(compared: _Comparison, items: IntArray) -> Iterator[Partitio
 
 def _map_places(compared: _Comparison) -> dict[str, str]:
     first = len(compared.target.consumers)
-    taken = np.flatnonzero(compared.match.member[first:] != UNASSIGNED).tolist()
-    return {compared.names[first + n]: compared.display_consumer(first + n) for n in taken}
+    places = [c for c in np.flatnonzero(compared.match.member != UNASSIGNED).tolist() if c >= first]
+    names = compared.names
+    return {names[place]: compared.display_consumer(place) for place in places}
 
 
 def _sum_moves(basis: DecisionBasis, group: IndexedGroup, plan: GroupPlan) -> tuple[int, float]:
@@ -251,28 +250,28 @@ def _sum_moves(basis: DecisionBasis, group: IndexedGroup, plan: GroupPlan) -> tu
     owners = zip(group.partition_index.list_partitions(), group.owner.tolist(), strict=True)
     now = {p: group.members[owner].instance for p, owner in owners if owner != UNASSIGNED}
     moved = [p for p in basis.write_rates if p in now and now[p] != basis.owners.get(p)]
-    index = PartitionIndex.from_partitions(basis.write_rates)
-    weights = _weigh_partitions(index, basis.write_rates, plan)
-    weight = dict(zip(index.list_partitions(), weights.tolist(), strict=True))
+    loads = _estimate_loads(basis.write_rates, plan)
     # a partition that nobody had read interrupts no reading
-    return len(moved), sum((weight[p] for p in moved if p in basis.owners), 0.0) / plan.capacity
+    return len(moved), sum((loads[p] for p in moved if p in basis.owners), 0.0) / plan.capacity
 
 
 def _compute_max_fill(seen: Observation, group: IndexedGroup, plan: GroupPlan) -> float | None:
-    if not group.members or all(load.weight is None for load in seen.write_rates.values()):
+    if all(load.weight is None for load in seen.write_rates.values()):
         return None
-    weight = _weigh_partitions(group.partition_index, seen.write_rates, plan)
-    owned = group.owner != UNASSIGNED
-    load = np.bincount(group.owner[owned], weight[owned], minlength=len(group.members))
-    capacity = [plan.capacity if m.capacity is None else m.capacity for m in group.members]
-    return float((load / capacity).max())
+    loads = _estimate_loads(seen.write_rates, plan)
+    capacity = {m.id: plan.capacity if m.capacity is None else m.capacity for m in group.members}
+    fills = (sum(loads.get(p, 0.0) for p in m.owned_partitions) / capacity[m.id] for m in seen.group.members)
+    return max(fills, default=None)
 
 
-def _weigh_partitions(
-    index: PartitionIndex, write_rates: Mapping[TopicPartition, PartitionLoad], plan: GroupPlan
-) -> FloatArray:
-    """Return each partition's load in bytes/s (P,), estimated where it is unknown, as for a placement."""
-    group = IndexedGroup((), index, np.full(len(index), UNASSIGNED, dtype=np.int32))
+def _estimate_loads(
+    write_rates: Mapping[TopicPartition, PartitionLoad], plan: GroupPlan
+) -> dict[TopicPartition, float]:
+    """Return the loads in bytes/s; an unknown one is estimated as for a placement."""
+    known = {p: s.weight for p, s in write_rates.items() if s.weight is not None}
+    if len(known) == len(write_rates):
+        return known
+    group = index_group(ConsumerGroup((), tuple(write_rates)))
     policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom)
-    load = Load({p: s.weight for p, s in write_rates.items()})
-    return build_problem(group, load, policy, open_mode=True).problem.weight
+    indexed = build_problem(group, Load(known), policy, open_mode=True)
+    return dict(zip(indexed.partitions, indexed.problem.weight.tolist(), strict=True))
