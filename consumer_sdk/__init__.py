@@ -1,5 +1,6 @@
-"""Consumer SDK: a drop-in consumer, work queues, and a sink for lake tables."""
+"""Consumer SDK: drop-in consumers, work queues, and a sink for lake tables."""
 
+from trimtab.consumer_sdk.consumer.async_consumer import AsyncConsumer
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.errors import (
     BrokerUnreachableError,
@@ -10,6 +11,7 @@ from trimtab.consumer_sdk.errors import (
 from trimtab.consumer_sdk.group_view import GroupView
 
 __all__ = [
+    "AsyncConsumer",
     "BrokerUnreachableError",
     "Consumer",
     "ConsumerClosedError",

@@ -12,6 +12,7 @@ from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset, OffsetResetH
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import ConsumerClosedError
+from trimtab.consumer_sdk.membership.events import MembershipEnded, PartitionsLost
 from trimtab.consumer_sdk.membership.member import GroupMember
 
 
@@ -52,6 +53,15 @@ class ClusterQueries:
         self._settings.set_sasl_credentials(username, password)
         if (member := self._member) is not None:
             member.set_sasl_credentials(username, password)
+
+    def holds_lease(self) -> bool:
+        """Return whether the records returned so far are of partitions that no other member reads."""
+        member = self._member
+        if member is None:  # assign() without a subscription: no other reader, no lease
+            return bool(self._partitions.owned)
+        # A membership that was lost and renewed holds a lease, but not on the same partitions.
+        lost = any(isinstance(event, PartitionsLost | MembershipEnded) for event in tuple(member.inbox))
+        return member.holds_lease() and not lost
 
     def drain(self) -> None:
         """Request an empty assignment; this consumer stays in the group, idle."""
@@ -114,6 +124,9 @@ class ClusterQueries:
     ) -> list[RawPartition]:
         """Return the first offsets at or after the times in the partitions' offset fields (ms)."""
         return list(self._data_plane.offsets_for_times(list(partitions), timeout=timeout))
+
+    def _record_poll(self, member: GroupMember) -> None:
+        member.record_poll()
 
     def _check_not_closed(self) -> None:
         if self._closed:

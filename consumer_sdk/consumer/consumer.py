@@ -285,9 +285,7 @@ class Consumer(OffsetCommits):
 
     def _recheck_lease(self) -> bool:
         # The process may have been frozen since the check before the fetch.
-        pending = () if self._member is None else tuple(self._member.inbox)
-        lost = any(isinstance(event, PartitionsLost | MembershipEnded) for event in pending)
-        return self._apply_lease() and not lost
+        return self._apply_lease() and self.holds_lease()
 
     def _collect_messages(
         self, fetched: list[list[Message]], max_messages: int, deadline: float
@@ -336,7 +334,7 @@ class Consumer(OffsetCommits):
 
     def _serve_member_events(self) -> None:
         if self._member is not None:
-            self._member.record_poll()  # before the events, whose callbacks may take long
+            self._record_poll(self._member)  # before the events, whose callbacks may take long
             while self._member.inbox and not self._serving_event:
                 self._serve_first_event(self._member)
         # After the events, so that callbacks run for lost partitions before the error is raised.

@@ -133,9 +133,11 @@ class OffsetCommits(ClusterQueries):
         with self._partitions.lock:
             known = {} if self._partitions.transactional else dict(self._partitions.committed_offsets)
             committed = {p: o for p, o in known.items() if p in partitions}
+            # on_revoke may have stored later ones, as when it waits for workers.
+            stored = {p: o for p, o in self._partitions.stored_offsets.items() if p in partitions}
             self._partitions.remove_partitions(partitions)
         # Committed offsets, too: their metadata must carry the release time.
-        self._commit_released({**committed, **(offsets if self._settings.auto_commit else {})})
+        self._commit_released({**committed, **({**offsets, **stored} if self._settings.auto_commit else {})})
 
     def _commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
         if not offsets or self._member is None:
