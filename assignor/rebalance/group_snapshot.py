@@ -96,6 +96,8 @@ def compute_decision_fingerprint(
     partition_index: PartitionIndex,
     plan: GroupPlan | None,
     policy: PlacementPolicy,
+    *,
+    members_overdue: bool = False,
 ) -> str:
     """Return the digest of a decision's cause (rule 1 of `leader`)."""
     staying = [m for m in members if not m.draining]  # so a drained member's leave changes nothing
@@ -104,6 +106,8 @@ def compute_decision_fingerprint(
     decided_by += [policy.heuristic, policy.capacity, policy.headroom]
     if plan is not None and plan.target is not None:
         decided_by.append(plan.target.revision)  # else as in versions without targets
+        if members_overdue:
+            decided_by.append("overdue")
     if policy.co_partitioned:
         decided_by.append(policy.co_partitioned)
     cause = [

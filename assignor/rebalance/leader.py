@@ -1,8 +1,8 @@
 """One rebalance round of the leader: claims and load in, assignments and reasons out.
 
-1. The cause of a decision is the plan's epoch and the revision of its target, the eligible members
-   (capacity, subscription), the partitions and the policy. Changed write rates are no cause; neither is
-   the leave of a drained member.
+1. The cause of a decision is the plan's epoch and the revision of its target, whether its absent members
+   are overdue, the eligible members (capacity, subscription), the partitions and the policy. Changed
+   write rates are no cause; neither is the leave of a drained member.
 2. One cause has one decision. Further rounds with the same cause, such as the second round of a
    cooperative move or a forced rejoin, complete the decision and move nothing else. A member that
    repeats no decision, or another one, does not prevent that.
@@ -57,6 +57,7 @@ class LeaderView:
 
     load: Load
     plan: GroupPlan | None = None
+    members_overdue: bool = False  # the plan's absent members are waited for no longer
     # Called only if the heuristic weighs racks.
     load_replica_racks: Callable[[PartitionIndex], ReplicaRacks] | None = None
     # Called only if the heuristic places by lag and `load` lacks one.
@@ -176,7 +177,8 @@ def _assign_by_policy(
 ) -> RebalanceRound:
     members = snapshot.resolve_members(attempt.plan)
     index, policy = snapshot.partition_index, attempt.policy
-    decision = compute_decision_fingerprint(members, index, attempt.plan, policy)
+    overdue = view.members_overdue
+    decision = compute_decision_fingerprint(members, index, attempt.plan, policy, members_overdue=overdue)
     target = _complete_decision(snapshot, ownership, decision)
     if target is not None:
         return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision)
@@ -202,7 +204,14 @@ def _carry_out(
         return None
     if view.load_replica_racks is not None and _weighs_racks(attempt.policy.heuristic):
         group = replace(group, replica_racks=view.load_replica_racks(group.partition_index))
-    return carry_out_target(attempt.plan, group, view.load, attempt.policy, snapshot.index_last_promises())
+    return carry_out_target(
+        attempt.plan,
+        group,
+        view.load,
+        attempt.policy,
+        snapshot.index_last_promises(),
+        members_overdue=view.members_overdue,
+    )
 
 
 def _weighs_racks(heuristic: str) -> bool:

@@ -10,7 +10,9 @@ or the plan does not know the partition. The rules, in this order:
 3. A loose partition without an owner goes to the emptiest reader with room within its headroom, else to
    the one that is the least full with it; the largest first.
 4. The least load above the headroom of a member that is smaller than planned goes where it fits.
-5. So does that of any member, to members beyond the plan. Nothing else moves.
+5. So does that of any member, to members beyond the plan.
+6. Once absent members are overdue, loose partitions leave a member above its headroom for where they
+   fit: a quota may keep the others away for ever. Nothing else moves.
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,12 @@ from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
 
 
 def repair_placement(
-    problem: PackingProblem, wish: IntArray, smaller: BoolArray, surplus: BoolArray
+    problem: PackingProblem,
+    wish: IntArray,
+    smaller: BoolArray,
+    surplus: BoolArray,
+    *,
+    members_overdue: bool = False,
 ) -> IntArray:
     """Return the member of each partition (P,).
 
@@ -36,6 +43,8 @@ def repair_placement(
     repair.relieve_members(smaller, everyone)
     if surplus.any():
         repair.relieve_members(everyone, surplus)
+    if members_overdue:
+        repair.relieve_members(everyone, everyone, wish == UNASSIGNED)
     return repair.bins
 
 
@@ -54,8 +63,8 @@ class _Repair:
         problem = self._problem
         planned = sum_loads(self._wish, problem.weight, len(problem.capacity))
         limit = np.maximum(self._capacity, planned * (1 + CAPACITY_TOLERANCE))
-        incoming = self._list_incoming()
         overfull = np.flatnonzero(self._load > limit).tolist()
+        incoming = self._list_incoming() if overfull else ()
         while overfull:
             member = overfull.pop()
             while self._load[member] > limit[member] and incoming[member]:
@@ -81,15 +90,18 @@ class _Repair:
             member = self._find_room(item, everyone)
             self._move(item, self._find_least_full(item) if member == UNASSIGNED else member)
 
-    def relieve_members(self, givers: BoolArray, receivers: BoolArray) -> None:
-        """Move the least load above the givers' headroom to receivers with room (rules 4 and 5)."""
+    def relieve_members(
+        self, givers: BoolArray, receivers: BoolArray, movable: BoolArray | None = None
+    ) -> None:
+        """Move the least load above the givers' headroom to receivers with room (rules 4 to 6)."""
+        movable = np.ones(len(self.bins), dtype=np.bool_) if movable is None else movable
         for member in np.flatnonzero(givers & (self._load > self._capacity)).tolist():
-            while self._load[member] > self._capacity[member] and self._relieve(member, receivers):
+            while self._load[member] > self._capacity[member] and self._relieve(member, receivers, movable):
                 pass
 
-    def _relieve(self, member: int, receivers: BoolArray) -> bool:
+    def _relieve(self, member: int, receivers: BoolArray, movable: BoolArray) -> bool:
         """Move one partition away from the member; return whether one fits elsewhere."""
-        for item in self._order_to_give(member):
+        for item in self._order_to_give(member, movable):
             owner = int(self._problem.owner[item])
             kept = owner != UNASSIGNED and receivers[owner] and self._has_room(item)[owner]
             receiver = owner if kept else self._find_room(item, receivers)
@@ -98,10 +110,10 @@ class _Repair:
                 return True
         return False
 
-    def _order_to_give(self, member: int) -> list[int]:
+    def _order_to_give(self, member: int, movable: BoolArray) -> list[int]:
         """Return the member's items: those it does not own, the smallest that suffice, the largest others."""
         weight = self._problem.weight
-        items = np.flatnonzero((self.bins == member) & (weight > 0))
+        items = np.flatnonzero((self.bins == member) & movable & (weight > 0))
         suffices = weight[items] >= self._load[member] - self._capacity[member]
         size = np.where(suffices, weight[items], -weight[items])
         order = np.lexsort((size, ~suffices, self._problem.owner[items] == member))

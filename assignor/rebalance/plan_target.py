@@ -91,9 +91,12 @@ def carry_out_target(
     load: Load,
     policy: PlacementPolicy,
     promised_to: IntArray | None = None,
+    *,
+    members_overdue: bool = False,
 ) -> CarriedPlan | None:
     """Place the partitions as the plan's target says; None if it has none, or a void one.
 
+    Once absent members are overdue, nobody keeps partitions for them above the headroom.
     Raises InvalidProblemError, as `decide_placement` does.
     """
     if plan.target is None:
@@ -110,7 +113,11 @@ def carry_out_target(
     surplus = ~np.isin(indexed.eligible, match.member)
     tasks = merge_tasks(indexed, policy.co_partitioned)
     smaller = _find_smaller(plan, policy, indexed)
-    bins = tasks.expand(repair_placement(tasks.problem, tasks.merge_bins(wish), smaller, surplus))
+    bins = tasks.expand(
+        repair_placement(
+            tasks.problem, tasks.merge_bins(wish), smaller, surplus, members_overdue=members_overdue
+        )
+    )
     planned = match.consumer[indexed.item]
     elsewhere = (planned != UNASSIGNED) & (bins != wish)
     causes = _explain_elsewhere(plan.target, match, indexed, elsewhere)

@@ -19,6 +19,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 from threading import Event, Thread
@@ -289,8 +290,7 @@ class GroupMember:
         return self._assignor.fault
 
     def _follow_plan(self) -> None:
-        plan = self._control_topics.plan
-        if plan is None:
+        if (plan := self._control_topics.plan) is None:
             return
         # The plan in force at the first join is part of that round's decision.
         if not self._assignor.assignment_count:
@@ -327,7 +327,7 @@ class GroupMember:
     def _build_leader_view(self) -> LeaderView:
         view = self._control_topics.build_leader_view()
         self._round_plan = view.plan  # a newer plan may arrive before the round ends
-        return view
+        return replace(view, members_overdue=self._plan_follower.is_overdue(view.plan))
 
     def _on_round(self, outcome: RebalanceRound) -> None:
         self._plan_follower.record_rebalance(self._round_plan, len(outcome.snapshot.member_ids))

@@ -7,6 +7,8 @@ Used by the leader only. The rules:
    the group has: then the next member's join starts it, and there is one rebalance instead of two.
 3. That wait ends when any plan requires no more members than the group has, and after
    `MEMBER_WAIT_TIMEOUT_S`: a quota or a full node may keep the member away.
+4. A target that was followed with fewer members than planned needs another rebalance when that wait has
+   ended: from then on nobody keeps partitions for those that are *overdue*.
 """
 
 from dataclasses import dataclass
@@ -42,6 +44,7 @@ class PlanFollower:
     group_size: int = 0  # members in the last round led by this member; 0 before the first
     awaited: PlanKey = NO_PLAN  # of the plan that waits for members
     awaited_since: float = 0.0  # in seconds
+    overdue: PlanKey = NO_PLAN  # of the plan that waits no longer
 
     def adopt_existing_plan(self, plan: GroupPlan) -> None:
         """Follow a plan that was in force before this member joined."""
@@ -55,16 +58,22 @@ class PlanFollower:
     def follow_if_due(self, plan: GroupPlan, now: float) -> bool:
         """Return whether the plan needs a rebalance at `now`; if so, follow it."""
         key = PlanKey.of_plan(plan)
-        if key == self.followed or self._waits_for_members(plan, now):
+        # The group's size is unknown to a static leader that returned: do not wait then.
+        lacks_members = 0 < self.group_size < plan.replicas
+        if lacks_members and self._waits_for_members(key, now):
+            return False
+        gives_up = lacks_members and key.revision > 0 and self.overdue != key
+        if key == self.followed and not gives_up:
             return False
         self.followed = key
+        self.overdue = key if lacks_members else NO_PLAN
         return True
 
-    def _waits_for_members(self, plan: GroupPlan, now: float) -> bool:
-        # The group's size is unknown to a static leader that returned: do not wait then.
-        if not self.group_size or plan.replicas <= self.group_size:
-            return False
-        key = PlanKey.of_plan(plan)
+    def is_overdue(self, plan: GroupPlan | None) -> bool:
+        """Return whether members that the plan lacks are waited for no longer."""
+        return plan is not None and self.overdue == PlanKey.of_plan(plan)
+
+    def _waits_for_members(self, key: PlanKey, now: float) -> bool:
         if self.awaited != key:  # each plan has a wait of its own
             self.awaited, self.awaited_since = key, now
         return now - self.awaited_since < MEMBER_WAIT_TIMEOUT_S

@@ -4,6 +4,7 @@
 # what is broken here are private parts
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -13,9 +14,10 @@ from confluent_kafka import OFFSET_INVALID
 from simulation import fetching
 from simulation.broker import Log
 from simulation.fetching import Fetcher
-from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray
-from trimtab.assignor.rebalance import leader
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProblem
+from trimtab.assignor.rebalance import leader, plan_target
 from trimtab.assignor.rebalance.cooperative import Ownership
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.writer import writer
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
@@ -162,6 +164,44 @@ def first_record_passed_over() -> AbstractContextManager[Any]:
     return mock.patch.object(Fetcher, "incremental_assign", assign)
 
 
+def one_partition_not_carried_out() -> AbstractContextManager[Any]:
+    """Leave the first partition with its owner, whatever the plan's target says."""
+    usual = plan_target.repair_placement
+
+    def repair(problem: PackingProblem, wish: IntArray, *members: Any) -> IntArray:
+        bins = usual(problem, wish, *members)
+        bins[:1] = np.where(problem.owner[:1] != UNASSIGNED, problem.owner[:1], bins[:1])
+        return bins
+
+    return mock.patch.object(plan_target, "repair_placement", repair)
+
+
+def repairs_move_owned_partitions() -> AbstractContextManager[Any]:
+    """Place what an absent consumer was to read anew, although it has an owner."""
+    usual = plan_target.repair_placement
+
+    def repair(problem: PackingProblem, wish: IntArray, *members: Any) -> IntArray:
+        owner = np.where(wish == UNASSIGNED, UNASSIGNED, problem.owner).astype(np.int32)
+        return usual(replace(problem, owner=owner), wish, *members)
+
+    return mock.patch.object(plan_target, "repair_placement", repair)
+
+
+def places_given_by_name() -> AbstractContextManager[Any]:
+    """Give places to joiners by name, whatever they read already."""
+    return mock.patch.object(plan_target, "_match_by_overlap")
+
+
+def revision_ignored() -> AbstractContextManager[Any]:
+    """Rebalance for new epochs only, and complete decisions on an older target."""
+    usual = leader.compute_decision_fingerprint
+
+    def compute(members: Any, index: Any, plan: GroupPlan | None, policy: Any) -> str:
+        return usual(members, index, plan and replace(plan, target=None), policy)
+
+    return mock.patch.object(leader, "compute_decision_fingerprint", compute)
+
+
 BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     broken.__name__: broken
     for broken in (
@@ -177,5 +217,9 @@ BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         aborted_records_handed_out,
         records_fetched_again,
         first_record_passed_over,
+        one_partition_not_carried_out,
+        repairs_move_owned_partitions,
+        places_given_by_name,
+        revision_ignored,
     )
 }

@@ -27,6 +27,10 @@ FOUND_WITHIN = {
     "aborted_records_handed_out": 20,
     "records_fetched_again": 20,
     "first_record_passed_over": 60,
+    "one_partition_not_carried_out": 20,
+    "repairs_move_owned_partitions": 60,
+    "places_given_by_name": 120,
+    "revision_ignored": 120,
 }
 """Seeds that it may take to find each broken rule."""
 

@@ -5,7 +5,7 @@ scaling is restricted); `failed` (with a remedy); `skipped` (an earlier check fa
 makes the command fail.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -186,7 +186,7 @@ def check_plan_followed(
         return finding or noted(check, "no plan exists")
     decisions = {decision.decision_fingerprint for decision in _decode_decisions(members)}
     group = _snapshot_group(members, partitions)
-    if decisions == {_compute_fingerprint(plan, group)}:
+    if len(decisions) == 1 and decisions <= set(_list_fingerprints(plan, group)):
         assigned = f"all {len(members)} members have the assignment of epoch {plan.epoch}"
         elsewhere = _count_elsewhere(plan, group, members)
         if elsewhere:
@@ -290,9 +290,12 @@ def _snapshot_group(
     return snapshot_from_subscriptions(subscriptions, data, index)
 
 
-def _compute_fingerprint(plan: GroupPlan, group: GroupSnapshot) -> str:
+def _list_fingerprints(plan: GroupPlan, group: GroupSnapshot) -> Iterator[str]:
+    """Yield the fingerprints of the plan's decision, with members that are overdue and without."""
     policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, co_partitioned=plan.co_partitioned)
-    return compute_decision_fingerprint(group.resolve_members(plan), group.partition_index, plan, policy)
+    members, index = group.resolve_members(plan), group.partition_index
+    for overdue in (False, True):
+        yield compute_decision_fingerprint(members, index, plan, policy, members_overdue=overdue)
 
 
 def _count_elsewhere(plan: GroupPlan, group: GroupSnapshot, members: Mapping[str, MemberMetadata]) -> int:

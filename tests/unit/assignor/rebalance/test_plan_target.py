@@ -34,6 +34,7 @@ class Group:
         self.rates: dict[TopicPartition, float] = dict(RATES)
         self.generation = 0
         self.generations: dict[str, int] = {}  # of members that missed rounds
+        self.members_overdue = False
         self.moved = 0  # partitions that changed their reader
 
     def round(
@@ -49,7 +50,7 @@ class Group:
             )
             for n in self.owned
         ]
-        view = LeaderView(Load(self.rates), plan)
+        view = LeaderView(Load(self.rates), plan, self.members_overdue)
         outcome = assign_by_name(joined, list(partitions), view, PlacementPolicy("sticky"))
         self.moved += sum(move.source is not None for move in outcome.moves)
         for name in self.owned:
@@ -163,6 +164,19 @@ def test_a_member_that_missed_rounds_does_not_insist_on_its_promises() -> None:
     group.generations["late"] = 1
     group.round(plan)
     assert group.reads() == {"a": {0, 1, 2}, "y": {3, 4, 5}, "late": set()}
+
+
+def test_overdue_members_leave_no_one_overloaded() -> None:
+    """Rule 6: a quota keeps two of three joiners away; what fits on the first leaves the overloaded owner."""
+    plan = plan_of({"a": [0, 1], "+1": [2], "+2": [3, 4], "+3": [5]}, 3)
+    group = Group({"a": range(6), "y": ()})
+    assert group.settle(plan) == {"a": {0, 1, 3, 4, 5}, "y": {2}}
+    group.members_overdue = True
+    assert group.settle(plan) == {"a": {0, 1, 4, 5}, "y": {2, 3}}
+    group.members_overdue = False  # another leader, which does not know for how long
+    assert group.settle(plan) == {"a": {0, 1, 4, 5}, "y": {2, 3}}
+    group.join("z")
+    assert group.settle(plan) == {"a": {0, 1, 5}, "y": {2}, "z": {3, 4}}
 
 
 def test_a_replacement_takes_the_share_of_the_dead() -> None:

@@ -43,6 +43,26 @@ def test_another_target_has_a_wait_of_its_own() -> None:
     assert follows.follow_if_due(with_revision(2), 2 * MEMBER_WAIT_TIMEOUT_S)
 
 
+def test_members_that_stay_away_are_overdue_after_the_wait() -> None:
+    """One of two joiners came, and led to a round on the target: there is one more without the other."""
+    follows = PlanFollower()
+    follows.record_rebalance(with_revision(1), 1)
+    assert not follows.follow_if_due(with_revision(1), 0.0)
+    assert not follows.is_overdue(with_revision(1))
+    assert follows.follow_if_due(with_revision(1), MEMBER_WAIT_TIMEOUT_S)
+    assert follows.is_overdue(with_revision(1))
+    assert not follows.follow_if_due(with_revision(1), 2 * MEMBER_WAIT_TIMEOUT_S)
+    assert not follows.is_overdue(with_revision(2))
+
+
+def test_without_a_target_nobody_is_overdue() -> None:
+    """The leader places everything on the members that are there, in the first round on the plan."""
+    follows = PlanFollower()
+    follows.record_rebalance(PLAN, 1)
+    for now in (0.0, MEMBER_WAIT_TIMEOUT_S):
+        assert not follows.follow_if_due(PLAN, now)
+
+
 def test_a_rebalance_decided_on_a_plan_follows_it() -> None:
     """A join started it; nothing is due until a newer epoch."""
     follows = PlanFollower()
