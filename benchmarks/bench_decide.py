@@ -1,15 +1,19 @@
-"""CPU time of a decision in open mode: `steady` and the paper's heuristics, on the same problems.
+"""CPU time of a decision: `steady` and the paper's heuristics, on the same problems.
 
 A random walk (δ = 10) of a few ticks at each size, each heuristic on its own trajectory; the first
-tick, without any owners, is measured separately. Medians in CPU ms of the calling thread.
+tick, without any owners, is measured separately. Medians in CPU ms of the calling thread. "sized" is
+open mode; "placed" is the placement of a plan with exactly as many consumers, from the same owners.
 
     python benchmarks/bench_decide.py [--ticks 5]
 """
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from time import thread_time
+from typing import TypeVar
 
 import numpy as np
 from harness import result
@@ -17,11 +21,16 @@ from one_topic import one_topic
 from rich.console import Console
 from rich.table import Table
 
+from trimtab.assignor.exact_mode import pack_exactly
 from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import UNASSIGNED, FloatArray
+from trimtab.assignor.open_mode import close_problem
+from trimtab.assignor.score import r_score
 
-SIZES = ((200, 100), (1_000, 500), (10_000, 500), (10_000, 5_000))  # partitions, consumers
+T = TypeVar("T")
+
+SIZES = ((200, 100), (1_000, 500), (10_000, 100), (10_000, 500), (10_000, 5_000))  # partitions, consumers
 HEURISTICS = ("steady:tight", "steady:balanced", "steady:calm", "mwf", "mbf")
 SLOW = {(10_000, 5_000): ("mwf", "mbf")}  # takes minutes without new insight
 CAPACITY = 100.0
@@ -42,22 +51,36 @@ def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
     entry = get_heuristic(heuristic)
     owner = np.full(walk.shape[1], UNASSIGNED, dtype=np.int32)
     changes = RateChangeStats.empty(walk.shape[1])
-    spent: list[float] = []
-    moved: list[float] = []
+    sized: list[tuple[float, float]] = []
+    placed: list[tuple[float, float]] = []
     for rate in walk:
         changes = changes.with_measurement(rate)
         problem = replace(one_topic(rate, owner, CAPACITY), forecast=changes.forecast_next(rate))
-        began = thread_time()
-        after = entry.pack(problem)
-        spent.append(1e3 * (thread_time() - began))
-        moved.append(float(rate[(owner != UNASSIGNED) & (owner != after)].sum()) / CAPACITY)
+        after, spent = time_call(partial(entry.pack, problem))
+        sized.append((spent, r_score(rate, owner, after, CAPACITY)))
+        members = len(problem.capacity)
+        kept = np.unique(after[after < members]).astype(np.int32)
+        exact = close_problem(problem, kept, len(np.unique(after)) - len(kept))
+        (bins, is_overloaded), spent = time_call(partial(pack_exactly, entry, exact))
+        assert not is_overloaded, f"{heuristic} places nothing within {len(exact.capacity)} consumers"
+        stopped = float(rate[(owner != UNASSIGNED) & (exact.owner == UNASSIGNED)].sum()) / CAPACITY
+        placed.append((spent, r_score(rate, exact.owner, bins, CAPACITY) + stopped))
         owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
     return {
-        "first_cpu_ms": round(spent[0], 2),
-        "cpu_ms": round(median(spent[1:]), 2),
-        "r_score": round(median(moved[1:]), 2),
+        "first_cpu_ms": round(sized[0][0], 2),
+        "cpu_ms": round(median(ms for ms, _ in sized[1:]), 2),
+        "placed_cpu_ms": round(median(ms for ms, _ in placed[1:]), 2),
+        "r_score": round(median(r for _, r in sized[1:]), 2),
+        "placed_r_score": round(median(r for _, r in placed[1:]), 2),
         "consumers": int(owner.max()) + 1,
     }
+
+
+def time_call(call: Callable[[], T]) -> tuple[T, float]:
+    """Return the result and the CPU ms of a call."""
+    began = thread_time()
+    found = call()
+    return found, 1e3 * (thread_time() - began)
 
 
 def main() -> None:
@@ -65,7 +88,8 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=5)
     parser.add_argument("--sizes", type=int, default=len(SIZES), help="number of sizes, from the smallest")
     options = parser.parse_args()
-    table = Table("partitions x consumers", "heuristic", "first, ms", "further, ms", "R", "consumers")
+    times = ("first sized, ms", "sized, ms", "placed, ms", "R sized", "R placed")
+    table = Table("partitions x consumers", "heuristic", *times, "consumers")
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for partitions, consumers in SIZES[: options.sizes]:
         walk = write_rates(partitions, consumers, options.ticks)
