@@ -129,6 +129,25 @@ def test_the_plugins_lead_beside_unreadable_user_data(data: bytes) -> None:
         assert [len(decode_assignment(one).owned.number) for one in sent.values()] == [1, 1]
 
 
+def test_the_plugins_keep_co_partitioned_topics_together() -> None:
+    """Both take them as lists of lists; without them the busy partitions would be apart."""
+    cluster = SimpleNamespace(partitions_for_topic=lambda _: {0, 1})
+    busy = {TopicPartition("a", 0): 9.0, TopicPartition("b", 1): 9.0}
+    rates = {TopicPartition(t, n): busy.get(TopicPartition(t, n), 1.0) for t in "ab" for n in range(2)}
+    given: dict[str, Any] = {"co_partitioned": [["a", "b"]], "view": lambda: LeaderView(Load(rates))}
+    subscription = MemberSubscription(("a", "b"))
+    cooperative = TrimtabAssignor("mwf", **given).assign_decoded(
+        cluster, {"0": subscription, "1": subscription}
+    )
+    metadata = ConsumerProtocolMemberMetadata(0, ["a", "b"], b"")
+    eager = EagerTrimtabAssignor.with_settings("mwf", **given)
+    together = eager.assign(cluster, {"0": metadata, "1": metadata})  # type: ignore[arg-type]
+    for sent in (cooperative, together):
+        owned = [decode_assignment(one).owned for one in sent.values()]
+        numbers = [[o.numbers_of_topic(t).tolist() for t in "ab"] for o in owned]
+        assert sorted(numbers) == [[[0], [0]], [[1], [1]]]
+
+
 def test_an_owned_topic_without_partitions_is_no_claim() -> None:
     """A missing array in a subscription is None in kafka-python."""
     entry = SimpleNamespace(topic="t", partitions=None)
