@@ -28,6 +28,8 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from kafka import KafkaConsumer
+from kafka import TopicPartition as KafkaPythonPartition
 
 from faults.proxy import HOST, Network
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
@@ -157,6 +159,20 @@ class Broker:
                     found.add((message.partition(), message.offset()))
                 else:
                     left.discard(message.partition())
+        consumer.close()
+        return found
+
+    def read_with_kafka_python(self, topic: str, partitions: int, isolation: str) -> set[tuple[int, int]]:
+        """Return what `read` returns, found by a client that shares no code with librdkafka."""
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, isolation_level=isolation)
+        assigned = [KafkaPythonPartition(topic, p) for p in range(partitions)]
+        consumer.assign(assigned)
+        consumer.seek_to_beginning()
+        ends = consumer.end_offsets(assigned)
+        found: set[tuple[int, int]] = set()
+        while any(consumer.position(p) < ends[p] for p in assigned):
+            for records in consumer.poll(1000, max_records=5000).values():
+                found |= {(record.partition, record.offset) for record in records}
         consumer.close()
         return found
 

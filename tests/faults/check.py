@@ -80,6 +80,16 @@ def acknowledge(idempotent: Acknowledged, transactional: Iterable[Write]) -> Ack
     return found
 
 
+def abort_withdrawn(transactional: Iterable[Write], withdrawn: Collection[tuple[int, int]]) -> list[Write]:
+    """Return the writes; those of withdrawn records are aborted, so that no table may have them."""
+    return [
+        write._replace(outcome=Outcome.ABORTED)
+        if (int(write.partition), write.offset) in withdrawn
+        else write
+        for write in transactional
+    ]
+
+
 def check(
     topic: str,
     acknowledged: Acknowledged,

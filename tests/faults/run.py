@@ -24,7 +24,15 @@ from typing import Any, Final, Self
 
 from faults import settings
 from faults.broker import PARTITIONS, Broker
-from faults.check import MAX_DESCRIPTIONS, Findings, Handed, acknowledge, check, record_number
+from faults.check import (
+    MAX_DESCRIPTIONS,
+    Findings,
+    Handed,
+    abort_withdrawn,
+    acknowledge,
+    check,
+    record_number,
+)
 from faults.handed_log import read_logs
 from faults.inject import Injector, Load, World
 from faults.rest_catalog import RestCatalog
@@ -78,6 +86,7 @@ class Tally:
     wrong: int = 0
     double_owners: int = 0
     anomalies: int = 0
+    withdrawn: int = 0  # records of committed transactions that the broker gives to no client afterwards
     stuck: int = 0
     rounds: int = 0
     seconds: float = 0.0
@@ -232,6 +241,8 @@ class Run:
         rows = list(self._tables.rows(settings.table(topic)))
         starts, polls = read_logs(self.folder / "handed", topic)
         handed = [Handed(p.consumer, p.epoch, int(p.partition), p.time) for p in polls]
+        withdrawn = self._find_withdrawn(topic, traffic, transactional, held)
+        transactional = abort_withdrawn(transactional, withdrawn)
         acknowledged = acknowledge(traffic.acknowledged, transactional)
         found = check(topic, acknowledged, held, rows, handed)
         history = History(
@@ -250,6 +261,21 @@ class Run:
         if found.good and not errors and not anomalies:
             self._tidy(topic)
         return found, [*anomalies, *errors]
+
+    def _find_withdrawn(
+        self, topic: str, traffic: Traffic, transactional: list[Write], held: set[tuple[int, int]]
+    ) -> set[tuple[int, int]]:
+        """Return the records of committed transactions that the broker gives to no client."""
+        due = {(p, offset) for p, offsets in acknowledge({}, transactional).items() for offset in offsets}
+        if due <= held:
+            return set()
+        # librdkafka may be wrong, and our consumers with it
+        options = self._options
+        found = self._broker.read_with_kafka_python(topic, traffic.partitions, options.isolation)
+        withdrawn = due - held - found
+        log.warning("%s: %d acknowledged as committed, read by no client", topic, len(withdrawn))
+        self._tally.withdrawn += len(withdrawn)
+        return withdrawn
 
     def _wait_for_consumers(self) -> None:
         """Wait for consumers: Spark starts slowly."""

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from faults.check import Findings, Handed, Row, check, overlaps, record
+from faults.check import Findings, Handed, Row, abort_withdrawn, acknowledge, check, overlaps, record
+from history.events import Outcome, Write
 
 TOPIC = "t"
 ENDS = {0: 30, 1: 20}
@@ -51,6 +52,15 @@ def test_acknowledged_records_must_be_in_the_table() -> None:
     """Acknowledgements count, not only what the broker holds."""
     found = check(TOPIC, ACKNOWLEDGED, {(0, 0)}, [], [])
     assert found.lost == 50
+
+
+def test_withdrawn_records_must_not_be_in_the_table() -> None:
+    """The broker told of a commit, but gives the record to no client: a row of it is read from an abort."""
+    writes = [Write("0", 30, 30), Write("0", 31, 31)]
+    kept, gone = abort_withdrawn(writes, {(0, 31)})
+    assert (kept, gone.outcome) == (writes[0], Outcome.ABORTED)
+    assert acknowledge({}, [kept, gone]) == {0: {30: 30}}
+    assert check_rows([*rows(), Row(0, 31, *record(TOPIC, 0, 31))]).wrong == 1
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 `python -m faults.transactions BOOTSTRAP TOPIC PARTITIONS SEED LOG` writes transactions until SIGTERM,
 aborts every fifth, and logs each step before it takes it: a killed process has committed no
 transaction without the line "commit". Its successor, with the same transactional.id, aborts what was
-left open. Lines: "record PARTITION NUMBER", "acked PARTITION NUMBER OFFSET TIME", "commit", "abort", "done".
+left open. Lines: "record PARTITION NUMBER", "acked PARTITION NUMBER OFFSET TIME", and TIME after "commit",
+"abort" and "done"; "begin".
 """
 
 import random
@@ -128,19 +129,19 @@ class _Program:
 
     def _finish(self) -> None:
         if self._chance.random() >= ABORTED_SHARE:
-            self._say("commit")
+            self._say_when("commit")
             try:
                 self._producer.commit_transaction(60)
             except KafkaException as error:
                 if not error.args[0].txn_requires_abort():
                     raise
             else:
-                self._say("done")
+                self._say_when("done")
                 return
         # a commit that requires an abort did not happen
-        self._say("abort")
+        self._say_when("abort")
         self._producer.abort_transaction(60)
-        self._say("done")
+        self._say_when("done")
 
     def _write(self, partition: int) -> None:
         number = self._first + self._next[partition]
@@ -154,6 +155,9 @@ class _Program:
         self._say(f"record {partition} {number}")
         self._producer.produce(self._topic, value, key, partition=partition, on_delivery=delivered)
         self._producer.poll(0)
+
+    def _say_when(self, step: str) -> None:
+        self._say(f"{step} {time.monotonic():.6f}")
 
     def _say(self, line: str) -> None:
         self._log.write(line + "\n")
