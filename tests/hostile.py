@@ -15,6 +15,7 @@ from trimtab.assignor.rebalance.consumer_protocol import decode_assignment
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData, group_by_topic
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 
 TOPICS: Final = {"t": range(8), "u": range(3)}
 LOAD: Final = Load({TopicPartition(t, n): 10.0 * (n + 1) for t, numbers in TOPICS.items() for n in numbers})
@@ -115,6 +116,24 @@ def subscriptions(draw: st.DrawFn) -> bytes:
     return sent[: draw(st.just(len(sent)) | st.integers(0, len(sent)))]
 
 
+_odd_target_fields = {
+    "revision": odd_values,
+    "consumers": st.lists(st.sampled_from(["w0", "w1", "w2", "ghost"]), unique=True).map(tuple),
+    "places": st.integers(0, 5),
+    "partitions": st.dictionaries(_topic_names, st.lists(st.integers(-9, 9) | odd_values, max_size=9)),
+}
+
+
+@st.composite
+def targets(draw: st.DrawFn) -> PlanTarget:
+    """A target that no decoder lets through, as often as one that it does."""
+    odd = draw(st.fixed_dictionaries({}, optional=_odd_target_fields))
+    target = PlanTarget(1, ("w0", "w1"), 1, {"t": (1, 2, 3, 0, 1, 2, 3, 1), "u": (3, 2, 1)})
+    for name, value in odd.items():
+        object.__setattr__(target, name, value)
+    return target
+
+
 _plan_fields = {
     "epoch": odd_values | st.integers(0, 9),
     "time": odd_values,
@@ -127,6 +146,8 @@ _plan_fields = {
     "reasons": odd_values,
     "capacities": odd_values | st.dictionaries(st.sampled_from(["w0", "w1"]), odd_values | st.floats(1, 1e6)),
     "batch_max_age_s": odd_values,
+    "target": odd_values | targets(),
+    "co_partitioned": odd_values | st.just((("t", "u"),)),
 }
 # Not decoded: a check that the decoder forgets must not end a leader.
 plans = st.fixed_dictionaries({}, optional=_plan_fields).map(lambda fields: replace(PLAN, **fields))

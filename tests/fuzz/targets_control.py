@@ -12,6 +12,7 @@ from confluent_kafka import Message
 from trimtab.assignor.model import Move, TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
@@ -40,6 +41,9 @@ MOVE: Final = Move(TopicPartition("t", 0), "a", "b", 40.0, "a is too full")
 AUTHOR: Final = SidecarIdentity("id", "host", 7, 1.7e9, 3)
 METRICS: Final = DecisionMetrics(required_rate=200.0, desired_replicas=5, r_score=0.4, moves=1, max_fill=0.8)
 PLAN: Final = GroupPlan("g", 3, 1.0, 2, "steady", 1e6, 0.9, ("a",), ("why",), {"a": 9e5}, 4.5)
+PLANNED: Final = replace(
+    PLAN, target=PlanTarget(2, ("a", "b"), 1, {"t": (1, 2, 3, 0)}), co_partitioned=(("t", "u"),)
+)
 RATES: Final = TopicWriteRates(
     "g", "t", 2e9, 30.0, "offsets", {0: PartitionLoad(1.0, 2.0, 3.0, 4, 5.0, 6.0), 7: PartitionLoad()}
 )
@@ -78,7 +82,7 @@ def encode_part(key: str, value: bytes) -> bytes:
 
 
 SEEDS: Final = {
-    "apply_plan": [PLAN.encode(), encode_part(PLAN.key, PLAN.encode())],
+    "apply_plan": [PLAN.encode(), PLANNED.encode(), encode_part(PLAN.key, PLAN.encode())],
     "apply_write_rates": [RATES.encode(), encode_part(RATES.key, RATES.encode())],
     "read_decision": [RECORD.encode(), replace(RECORD, author=None, is_final=True).encode()],
     "read_commit_metadata": [OpenMessages(7, 1, 2).encode().encode()],
