@@ -34,9 +34,9 @@ def orders(topic: Callable[..., str], bootstrap: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("name", ["consume.py", "plain_kafka_python.py"])
+@pytest.mark.parametrize("name", ["consume.py", "consume_async.py", "plain_kafka_python.py"])
 def test_consumer_examples_print_all_records(name: str, bootstrap: str, orders: str) -> None:
-    """The Trimtab and the kafka-python consumer read the topic from its start."""
+    """Both Trimtab consumers and the kafka-python consumer read the topic from its start."""
     printed = run(name, bootstrap, orders)
     assert printed.count(" order ") == 10
     assert "0 0 b'open order 0'" in printed

@@ -291,3 +291,25 @@ def test_a_commit_has_the_membership_of_its_check(consumer: Any, monkeypatch: py
     monkeypatch.setattr(consumer, "_commit_sync", regain)
     consumer.commit(offsets=[RawPartition(*T, 5)], asynchronous=False)
     assert commit.call_args.args[1] == 0
+
+
+def test_offsets_stored_in_on_revoke_are_committed_with_the_release(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A callback that waits for workers stores later offsets than those of the revocation's begin."""
+    monkeypatch.setattr(consumer_module, "create_data_plane", Mock(return_value=data))
+    monkeypatch.setattr(consumer_module, "GroupMember", Member)
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.offset.store": False}
+    consumer: Any = Consumer(config)
+
+    def finish(*_: Any) -> None:
+        consumer.store_offsets(offsets=[RawPartition(*T, 9)])
+
+    consumer.subscribe(["t"], on_revoke=finish)
+    consumer._member.commit = committed = Mock()
+    consumer._member.inbox.append(PartitionsAssigned(frozenset({T, U}), 1))
+    consumer.consume(0, timeout=0)
+    consumer.store_offsets(offsets=[RawPartition(*T, 5), RawPartition(*U, 3)])
+    consumer._member.inbox.append(PartitionsRevoked(frozenset({T, U})))
+    consumer.consume(0, timeout=0)
+    assert {p: at.offset for p, at in committed.call_args[0][0].items()} == {T: 9, U: 3}

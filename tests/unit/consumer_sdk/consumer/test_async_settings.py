@@ -1,0 +1,67 @@
+"""aiokafka's keyword arguments become settings of the consumer."""
+
+from typing import Any
+
+import pytest
+
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk import AsyncConsumer
+from trimtab.consumer_sdk.consumer.async_settings import translate_settings
+
+
+def translate(**given: Any) -> dict[str, Any]:
+    config = translate_settings(given).config
+    assert config.pop("enable.auto.offset.store") is False
+    return config
+
+
+def test_names_and_values_are_translated() -> None:
+    """Names of aiokafka, librdkafka and Trimtab may be mixed; None counts as not given."""
+    given = {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "group_id": "shop",
+        "auto_offset_reset": "none",
+        "fetch_max_wait_ms": 100,
+        "sasl_plain_username": "me",
+        "client_rack": None,
+        "trimtab_write_rate_max_age": "1 min",
+        "queued.min.messages": 5,
+        "log_level": 3,
+    }
+    assert translate(**given) == {
+        "bootstrap.servers": "a:1,b:2",
+        "group.id": "shop",
+        "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 100,
+        "sasl.username": "me",
+        "trimtab.write.rate.max.age": "1 min",
+        "queued.min.messages": 5,
+        "log_level": 3,
+    }
+
+
+def test_own_settings_are_kept_apart() -> None:
+    """Deserializers and the limit of getmany() are none of the consumer's."""
+    settings = translate_settings({"key_deserializer": str, "max_poll_records": 3})
+    assert (settings.key_deserializer, settings.value_deserializer, settings.max_poll_records) == (
+        str,
+        None,
+        3,
+    )
+    with pytest.raises(ValueError, match="max_poll_records"):
+        translate_settings({"max_poll_records": 0})
+
+
+@pytest.mark.parametrize("name", ["ssl_context", "loop", "rebalance_timeout_ms", "enable.auto.offset.store"])
+def test_settings_without_a_counterpart_say_what_to_do(name: str) -> None:
+    """They are errors by name, as unknown settings are."""
+    with pytest.raises(SettingError, match=rf"'{name}' is not a setting .*(leave it out|write)"):
+        translate(**{name: object()})
+
+
+def test_invalid_settings_fail_in_the_constructor() -> None:
+    """Before any connection is made, with the nearest name."""
+    with pytest.raises(SettingError, match=r"session\.timeout\.ms"):
+        AsyncConsumer(bootstrap_servers="a:1", group_id="g", session_timeouts_ms=1)
+    with pytest.raises(SettingError, match=r"group\.id"):
+        AsyncConsumer(bootstrap_servers="a:1")
