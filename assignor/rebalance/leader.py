@@ -57,11 +57,11 @@ class LeaderView:
 
     load: Load
     plan: GroupPlan | None = None
-    members_overdue: bool = False  # the plan's absent members are waited for no longer
     # Called only if the heuristic weighs racks.
     load_replica_racks: Callable[[PartitionIndex], ReplicaRacks] | None = None
     # Called only if the heuristic places by lag and `load` lacks one.
     load_lags: Callable[[PartitionIndex], Mapping[TopicPartition, float | None]] | None = None
+    members_overdue: bool = False  # the plan's absent members are waited for no longer
 
 
 @dataclass(frozen=True, slots=True, eq=False)

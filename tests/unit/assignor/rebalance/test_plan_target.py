@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ class Group:
             )
             for n in self.owned
         ]
-        view = LeaderView(Load(self.rates), plan, self.members_overdue)
+        view = LeaderView(Load(self.rates), plan, members_overdue=self.members_overdue)
         outcome = assign_by_name(joined, list(partitions), view, PlacementPolicy("sticky"))
         self.moved += sum(move.source is not None for move in outcome.moves)
         for name in self.owned:
@@ -105,6 +106,27 @@ def test_a_target_is_carried_out_exactly_in_two_rounds(data: st.DataObject) -> N
     assert group.settle(plan_of(share)) == share
     assert not group.round(plan_of(share)).is_new_decision
     assert group.moved <= sum(b not in (None, t) for b, t in zip(before, target, strict=True))
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_target_that_is_carried_out_as_far_as_it_can_be_moves_nothing_more(data: st.DataObject) -> None:
+    """Whoever is there, whatever they can take and read before: a new epoch with the same target."""
+    names = sorted(data.draw(st.sets(st.sampled_from(["a", "b", "x", "y"]), min_size=1)))
+    before = data.draw(st.lists(st.sampled_from([*names, None]), min_size=6, max_size=6))
+    target = data.draw(st.lists(st.sampled_from(["a", "b", "+1"]), min_size=6, max_size=6))
+    capacity = st.sampled_from([50.0, 100.0, 200.0])
+    group = Group(
+        {name: [n for n in range(6) if before[n] == name] for name in names},
+        **{name: data.draw(capacity) for name in names},
+    )
+    group.members_overdue = data.draw(st.booleans())
+    rates = data.draw(st.lists(st.integers(0, 60), min_size=6, max_size=6))
+    group.rates = dict(zip(PARTITIONS, map(float, rates), strict=True))
+    plan = plan_of({m: [n for n in range(6) if target[n] == m] for m in ("a", "b", "+1")}, 1)
+    settled = group.settle(plan)
+    assert sorted(chain.from_iterable(settled.values())) == list(range(6))
+    assert group.settle(replace(plan, epoch=8)) == settled
 
 
 def test_without_known_rates_a_target_is_carried_out_too() -> None:
