@@ -11,10 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from named_rounds import JoinedMember, assign_by_name, assignments
 from ticking import Ticking
 
-from trimtab.assignor.decisions import place_partitions
-from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition
+from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.rebalance.leader import LeaderView
+from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
@@ -113,18 +115,26 @@ class Simulated:
         plan = self.read_plan() if not self.away else None
         if not self.members or plan is None:
             return
-        cause = (frozenset(self.members), plan.epoch, frozenset(self.owners) == set(PARTITIONS))
+        revision = 0 if plan.target is None else plan.target.revision
+        cause = (frozenset(self.members), plan.epoch, revision, frozenset(self.owners) == set(PARTITIONS))
         if cause == self._cause:
             return
         self._cause = cause
-        members = tuple(
-            Member(m, frozenset({"t"}), instance=m, draining=m in plan.draining) for m in sorted(self.members)
-        )
-        policy = PlacementPolicy(plan.heuristic, plan.capacity, plan.headroom, consolidate=True)
-        made = place_partitions(ConsumerGroup(members, PARTITIONS, self.owners), Load(self.rates), policy)
-        self._moving = {m.partition: m.target for m in made.moves}
+        made = self._lead(plan)
+        self._moving = {p: name for p, name in made.items() if self.owners.get(p) != name}
         for partition in self._moving:
             self.owners.pop(partition, None)
+
+    def _lead(self, plan: GroupPlan) -> dict[TopicPartition, str]:
+        """Return what the group's leader makes of a plan."""
+        held = {m: frozenset(p for p, owner in self.owners.items() if owner == m) for m in self.members}
+        joined = [
+            JoinedMember(m, frozenset({"t"}), MemberUserData(instance=m), owned, 1)
+            for m, owned in sorted(held.items())
+        ]
+        led = assign_by_name(joined, PARTITIONS, LeaderView(Load(self.rates), plan), PlacementPolicy())
+        assert not led.fault
+        return {p: m for m, share in assignments(led).items() for p in share.assigned | share.promised}
 
 
 def settings(**more: Any) -> SidecarSettings:
