@@ -1,12 +1,11 @@
 """The lag that a leader asks for."""
 
-from concurrent.futures import Future
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaException
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.partition_index import PartitionIndex
@@ -15,55 +14,36 @@ from trimtab.consumer_sdk.membership.group_lag import GroupLag, measure_lags
 
 ONE, TWO, LEADERLESS, UNREADABLE, UNREAD = (TopicPartition("t", n) for n in range(5))
 COMMITS = {ONE.partition: 70, UNREAD.partition: 0}
-OFFSETS = {"latest": 100, "earliest": 40}
-
-
-def answer(value: Any = None, error: Exception | None = None) -> "Future[Any]":
-    future: Future[Any] = Future()
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)
-    return future
+OFFSETS = {OFFSET_END: 100, OFFSET_BEGINNING: 40}
 
 
 class Broker:
-    """Answers as an AdminClient: partitions 0 and 4 have a commit, 2 no leader, 3 an unreadable commit."""
+    """Answers as a consumer: partitions 0 and 4 have a commit, 2 no leader, 3 an unreadable commit."""
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         self.config = config
 
-    def list_offsets(self, specs: dict[Any, Any], request_timeout: float) -> dict[Any, Any]:
-        del request_timeout
-        lost = KafkaException("no leader")
-        return {
-            p: answer(error=lost)
-            if p.partition == LEADERLESS.partition
-            else answer(SimpleNamespace(offset=OFFSETS[spec]))
-            for p, spec in specs.items()
-        }
+    def offsets_for_times(self, asked: list[Any], timeout: float) -> list[Any]:
+        assert timeout
+        return [answer(p, OFFSETS[p.offset], failed=p.partition == LEADERLESS.partition) for p in asked]
 
-    def list_consumer_group_offsets(self, requests: list[Any], request_timeout: float) -> dict[str, Any]:
-        del request_timeout
-        found = [
-            SimpleNamespace(
-                topic=p.topic,
-                partition=p.partition,
-                offset=COMMITS.get(p.partition, -1001),
-                error="unstable" if p.partition == UNREADABLE.partition else None,
-            )
-            for p in requests[0].topic_partitions
+    def committed(self, asked: list[Any], timeout: float) -> list[Any]:
+        assert timeout
+        return [
+            answer(p, COMMITS.get(p.partition, OFFSET_INVALID), failed=p.partition == UNREADABLE.partition)
+            for p in asked
         ]
-        return {requests[0].group_id: answer(SimpleNamespace(topic_partitions=found))}
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
-@pytest.fixture(autouse=True)
-def offset_spec(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = SimpleNamespace(latest=lambda: "latest", earliest=lambda: "earliest")
-    monkeypatch.setattr(group_lag, "OFFSET_SPEC", spec)
+def answer(asked: Any, offset: int, *, failed: bool) -> Any:
+    error = "no leader" if failed else None
+    return SimpleNamespace(topic=asked.topic, partition=asked.partition, offset=offset, error=error)
 
 
-def as_admin(broker: Broker) -> Any:
+def as_consumer(broker: Broker) -> Any:
     return broker
 
 
@@ -71,7 +51,7 @@ def as_admin(broker: Broker) -> Any:
 def test_lag_is_the_end_less_the_commit(*, from_beginning: bool, uncommitted: int) -> None:
     """Without a commit the reset decides; a partition without an answer is left out."""
     asked = [ONE, TWO, LEADERLESS, UNREADABLE, UNREAD]
-    lags = measure_lags(as_admin(Broker()), "g", asked, from_beginning=from_beginning)
+    lags = measure_lags(as_consumer(Broker()), asked, from_beginning=from_beginning)
     assert lags == {ONE: 30, TWO: uncommitted, UNREAD: 60}
 
 
@@ -83,7 +63,7 @@ def test_any_reset_but_latest_counts_from_the_beginning(
     reset: str | None, lag: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KAFKA-5337: earliest "(or any other value)"; librdkafka's default is latest."""
-    monkeypatch.setattr(group_lag, "AdminClient", Broker)
+    monkeypatch.setattr(group_lag, "DataConsumer", Broker)
     config = {} if reset is None else {"auto.offset.reset": reset}
     assert GroupLag("g", config).measure(PartitionIndex.from_partitions([TWO])) == {TWO: lag}
 
@@ -95,7 +75,7 @@ def test_a_slow_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         Event().wait(0.2)
         return Broker()
 
-    monkeypatch.setattr(group_lag, "AdminClient", connect_slowly)
+    monkeypatch.setattr(group_lag, "DataConsumer", connect_slowly)
     assert GroupLag("g", {}).measure(PartitionIndex.from_partitions([ONE])) == {ONE: 30}
 
 
@@ -110,10 +90,10 @@ def test_brokers_that_do_not_answer_hold_up_the_group_for_a_limited_time(
         raise KafkaException("too late")
 
     lag, index = GroupLag("g", {"auto.offset.reset": "earliest"}), PartitionIndex.from_partitions([TWO])
-    monkeypatch.setattr(group_lag, "AdminClient", Broker)
+    monkeypatch.setattr(group_lag, "DataConsumer", Broker)
     before = lag.measure(index)
     monkeypatch.setattr(group_lag, "LAG_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(group_lag, "AdminClient", get_stuck)
+    monkeypatch.setattr(group_lag, "DataConsumer", get_stuck)
     assert lag.measure(index) == before == {TWO: 60}
     released.set()
     assert "no answer within 0.05 s; using the previous values" in caplog.text
@@ -121,6 +101,6 @@ def test_brokers_that_do_not_answer_hold_up_the_group_for_a_limited_time(
     def refuse(_: Any) -> Any:
         raise KafkaException("no permission")
 
-    monkeypatch.setattr(group_lag, "AdminClient", refuse)
+    monkeypatch.setattr(group_lag, "DataConsumer", refuse)
     assert lag.measure(index) == before
     assert "no permission; using the previous values" in caplog.text
