@@ -2,6 +2,7 @@
 
 - Open mode: evict, candidates, (return home, close, search, return home), relabel.
 - Closed mode, in which members cost nothing: evict, insert into the emptiest, search, return home.
+  If something fits nowhere, the placement of open mode is improved instead, if it needs no added member.
 - Closed mode without a plan: `balance_members`.
 
 With a rack cost, `improve_rack_affinity` runs before and after the search and after
