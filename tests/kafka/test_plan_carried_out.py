@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 MEMBERS = 1_000
 PARTITIONS = 100_000
 TOPIC = "orders"
-FOLLOWED_WITHIN_S = 5.0  # a plan by the group, from its publication on
+FOLLOWED_WITHIN_S = 8.0  # a plan by the group; longer than both rounds take on a busy machine
 INSTANCES = tuple(f"consumer-{number:04d}" for number in range(MEMBERS))
 
 
