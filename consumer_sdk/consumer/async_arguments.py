@@ -7,9 +7,10 @@ from typing import Any, Literal, NamedTuple
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.consumer.rebalance_listener import check_listener
 
 Partitions = Collection[TopicPartition]
-Offsets = Mapping[TopicPartition, int | tuple[int, str]]
+CommitOffsets = Mapping[TopicPartition, int | tuple[int, str]]
 
 
 class Subscription(NamedTuple):
@@ -26,9 +27,7 @@ def check_subscription(topics: Collection[str], pattern: str | None, listener: o
         raise TypeError("You should provide either `topics` or `pattern`")
     if not isinstance(topics, list | tuple | set | frozenset):
         raise TypeError("Topics should be list of strings")
-    methods = ("on_partitions_assigned", "on_partitions_revoked")
-    if listener is not None and not all(callable(getattr(listener, name, None)) for name in methods):
-        raise TypeError(f"listener should have {' and '.join(methods)}")
+    check_listener(listener)
     if pattern is None:
         return Subscription("topics", tuple(topics))
     try:

@@ -17,8 +17,6 @@ A `Consumer` runs underneath, polled by a thread of its own (`poll_thread`). The
 """
 
 import asyncio
-import inspect
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -29,7 +27,7 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.consumer.async_arguments import (
-    Offsets,
+    CommitOffsets,
     Partitions,
     Subscription,
     check_offsets,
@@ -48,10 +46,9 @@ from trimtab.consumer_sdk.consumer.async_queries import AsyncQueries
 from trimtab.consumer_sdk.consumer.async_settings import check_record_limit, translate_settings
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.poll_thread import FetchedBatch, PollThread
+from trimtab.consumer_sdk.consumer.rebalance_listener import ASSIGNED, LOST, REVOKED, call_listener
 from trimtab.consumer_sdk.consumer.record_buffer import ConsumerRecord, RecordBuffer, to_record
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
-
-log = logging.getLogger("trimtab.consumer_sdk")
 
 LEASE_CHECK_INTERVAL_S: Final = 0.01  # far below the margin of a lease; a check costs more than a record
 LEASE_POLL_INTERVAL_S: Final = 0.1  # while records wait for the lease
@@ -103,9 +100,7 @@ class AsyncConsumer(AsyncQueries):
             self._submit_subscription(self._thread, self._subscription)
         self._thread.start()
         try:
-            while not self._joined:
-                await self._wait_for_news(None)
-                self._raise_first_error()
+            await self._wait_until_joined()
             await self.topics()
         except asyncio.CancelledError:  # the thread may wait for a broker: nobody waits for its end
             self._closed = True
@@ -162,7 +157,7 @@ class AsyncConsumer(AsyncQueries):
         self._records.drop(self._assigned)
         self._records.take_positions()
         self._records.readable |= chosen
-        self._assigned = chosen
+        self._assigned, self._paused = chosen, self._paused & chosen
 
     def subscription(self) -> frozenset[str]:
         """Return the subscribed topics; of a pattern those with assigned partitions."""
@@ -219,7 +214,7 @@ class AsyncConsumer(AsyncQueries):
 
     # -- positions --------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Offsets | None = None) -> None:
+    async def commit(self, offsets: CommitOffsets | None = None) -> None:
         """Commit the positions, or these offsets, with the member's generation.
 
         Raises CommitFailedError if the group removed this member, IllegalStateError for partitions that
@@ -227,6 +222,7 @@ class AsyncConsumer(AsyncQueries):
         """
         if self._subscription is None:
             raise illegal_state("nothing is subscribed or assigned")
+        self._raise_first_error()  # without a membership there is nothing to commit, which would be no error
         if offsets is None:
             requested = [RawPartition(*p, o) for p, o in self._records.positions.items()]
         else:
@@ -280,6 +276,7 @@ class AsyncConsumer(AsyncQueries):
         check_partitions(partitions)
         self._require_assigned(partitions)
         self._paused |= frozenset(TopicPartition(*p) for p in partitions)
+        self._crowded_out.difference_update(partitions)
         for partition in partitions:
             self._suspend(TopicPartition(*partition))
 
@@ -335,6 +332,13 @@ class AsyncConsumer(AsyncQueries):
             async with asyncio.timeout(timeout):
                 await self._news.wait()
 
+    async def _wait_until_joined(self) -> None:
+        while not self._joined:
+            self._raise_first_error()
+            if self._finished:  # by stop()
+                raise consumer_stopped()
+            await self._wait_for_news(None)
+
     async def _wait_until_finished(self) -> None:
         while not self._finished:
             await self._wait_for_news(None)
@@ -382,15 +386,8 @@ class AsyncConsumer(AsyncQueries):
             thread.submit(lambda consumer: consumer.assign(partitions))
 
     async def _tell_listener(self, name: str, partitions: frozenset[TopicPartition]) -> None:
-        listener = self._listener
-        if listener is None or self._closed:
-            return
-        try:
-            answer = getattr(listener, name, listener.on_partitions_revoked)(set(partitions))
-            if inspect.isawaitable(answer):
-                await answer
-        except Exception:
-            log.exception("%s of the listener failed for %s", name, sorted(partitions))
+        if not self._closed:  # as in aiokafka: stop() does not call it
+            await call_listener(self._listener, name, partitions)
 
     # -- called by the poll thread, on the loop ---------------------------------------------------
 
@@ -420,7 +417,7 @@ class AsyncConsumer(AsyncQueries):
             self._assigned |= partitions
             self._records.readable |= partitions
         self.on_joined()
-        await self._tell_listener("on_partitions_assigned", partitions)
+        await self._tell_listener(ASSIGNED, partitions)
 
     async def on_revoked(
         self, partitions: frozenset[TopicPartition], *, lost: bool
@@ -428,7 +425,7 @@ class AsyncConsumer(AsyncQueries):
         """Wait for the listener, forget the partitions and return their positions."""
         self._records.drop(partitions)
         try:
-            await self._tell_listener("on_partitions_lost" if lost else "on_partitions_revoked", partitions)
+            await self._tell_listener(LOST if lost else REVOKED, partitions)
         finally:
             positions = self._records.take_positions(partitions)
             self._assigned -= partitions

@@ -17,7 +17,7 @@ from trimtab.consumer_sdk.consumer.async_errors import (
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.poll_thread import PollThread
 
-REQUEST_TIMEOUT_S: Final = 10.0  # of a query, during which nothing is fetched
+QUERY_TIMEOUT_S: Final = 10.0  # of a query, during which nothing is fetched
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -38,7 +38,7 @@ class AsyncQueries:
 
     async def topics(self) -> set[str]:
         """Return the names of all topics."""
-        metadata = await self._call(Consumer.list_topics, None, REQUEST_TIMEOUT_S)
+        metadata = await self._call(Consumer.list_topics, None, QUERY_TIMEOUT_S)
         self._partition_ids = {name: set(topic.partitions) for name, topic in metadata.topics.items()}
         return set(self._partition_ids)
 
@@ -49,7 +49,7 @@ class AsyncQueries:
     async def committed(self, partition: TopicPartition) -> int | None:
         """Return the group's committed offset; None without one."""
         requested = [RawPartition(*partition)]
-        (found,) = await self._call(Consumer.committed, requested, REQUEST_TIMEOUT_S)
+        (found,) = await self._call(Consumer.committed, requested, QUERY_TIMEOUT_S)
         return found.offset if found.offset >= 0 else None
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -71,7 +71,7 @@ class AsyncQueries:
             if at < 0:
                 raise ValueError(f"The target time for partition {partition} is {at}: it cannot be negative")
         requested = [RawPartition(*p, int(at)) for p, at in timestamps.items()]
-        found = await self._call(Consumer.offsets_for_times, requested, REQUEST_TIMEOUT_S)
+        found = await self._call(Consumer.offsets_for_times, requested, QUERY_TIMEOUT_S)
         return {
             TopicPartition(p.topic, p.partition): OffsetAndTimestamp(p.offset) if p.offset >= 0 else None
             for p in found
@@ -122,7 +122,7 @@ def _query_watermarks(
 ) -> dict[TopicPartition, tuple[int, int]]:
     found: dict[TopicPartition, tuple[int, int]] = {}
     for partition in partitions:
-        watermarks = consumer.get_watermark_offsets(RawPartition(*partition), timeout=REQUEST_TIMEOUT_S)
+        watermarks = consumer.get_watermark_offsets(RawPartition(*partition), timeout=QUERY_TIMEOUT_S)
         if watermarks is None:
             raise load_client_errors().KafkaTimeoutError(f"{partition}: no answer to a query of its offsets")
         found[partition] = watermarks

@@ -105,6 +105,7 @@ class RecordBuffer:
         for partition in list(partitions):
             self.removed += len(self._records.pop(partition, ()))
             self._parked.pop(partition, None)
+            self.highwaters.pop(partition, None)
             self.readable.discard(partition)
 
     def next_offset(self, partition: TopicPartition) -> int | None:

@@ -7,10 +7,11 @@ from typing import Any, Self
 from unittest.mock import Mock
 
 import pytest
+from aiokafka.errors import ConsumerStoppedError, KafkaConnectionError
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk import AsyncConsumer
-from trimtab.consumer_sdk.consumer import poll_thread
+from trimtab.consumer_sdk import AsyncConsumer, BrokerUnreachableError
+from trimtab.consumer_sdk.consumer import async_consumer, poll_thread
 from trimtab.consumer_sdk.consumer.poll_thread import FetchedBatch, PollThread
 from trimtab.consumer_sdk.consumer.record_buffer import RecordBuffer
 
@@ -61,7 +62,7 @@ def play(scenario: Callable[[Opened], Coroutine[Any, Any, None]]) -> None:
 
 def test_no_record_is_returned_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that were fetched before the lease ended wait until it is renewed."""
-    monkeypatch.setattr("trimtab.consumer_sdk.consumer.async_consumer.LEASE_CHECK_INTERVAL_S", 0)
+    monkeypatch.setattr(async_consumer, "LEASE_CHECK_INTERVAL_S", 0)
 
     async def scenario(opened: Opened) -> None:
         opened.consumer.on_fetched(batch(0, 1))
@@ -166,6 +167,70 @@ def test_full_partitions_make_room_for_those_that_are_asked_for() -> None:
         assert await consumer.getmany(T) == {}
         assert opened.thread.seek.call_args[0][:2] == (T, 4)
         assert await consumer.position(T) == 4
+
+    play(scenario)
+
+
+class Unreachable:
+    """Fake of a thread whose consumer finds no broker."""
+
+    def __init__(self, _config: Any, application: Any, *_: Any) -> None:
+        self.application = application
+        self.subscribe = self.reject_calls = Mock()
+
+    def start(self) -> None:
+        self.application.on_failed(BrokerUnreachableError("a:1"))
+
+    def stop(self) -> None:
+        self.application.on_closed()
+
+
+def test_start_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applications try again until a broker answers."""
+    monkeypatch.setattr(async_consumer, "PollThread", Unreachable)
+
+    async def scenario() -> None:
+        consumer = AsyncConsumer("t", bootstrap_servers="a:1", group_id="g")
+        for _ in range(2):
+            with pytest.raises(KafkaConnectionError, match="no Kafka broker answers at a:1"):
+                await consumer.start()
+        await consumer.stop()
+        with pytest.raises(ConsumerStoppedError):
+            await consumer.start()
+
+    asyncio.run(scenario())
+
+
+def test_stop_ends_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start() that waits for its assignment raises."""
+    monkeypatch.setattr(Unreachable, "start", Mock())
+    monkeypatch.setattr(async_consumer, "PollThread", Unreachable)
+
+    async def scenario() -> None:
+        consumer = AsyncConsumer("t", bootstrap_servers="a:1", group_id="g")
+        starting = asyncio.create_task(consumer.start())
+        await asyncio.sleep(0.01)
+        await consumer.stop()
+        with pytest.raises(ConsumerStoppedError):
+            await starting
+
+    asyncio.run(scenario())
+
+
+def test_a_pause_outlasts_a_call_for_others() -> None:
+    """A partition that was parked to make room and is paused then returns nothing until it is resumed."""
+
+    async def scenario(opened: Opened) -> None:
+        consumer = opened.consumer
+        await consumer.on_assigned(frozenset({U}))
+        consumer.on_fetched(batch(4))
+        opened.thread.has_room.return_value = False
+        await consumer.getmany(U, timeout_ms=50)
+        consumer.pause(T)
+        await consumer.getmany()
+        assert not opened.thread.seek.called
+        consumer.resume(T)
+        assert opened.thread.seek.call_args[0][:2] == (T, 4)
 
     play(scenario)
 
