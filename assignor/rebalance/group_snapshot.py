@@ -45,20 +45,28 @@ class GroupSnapshot:
             for name, topics, data in zip(self.member_ids, self.topics, self.user_data, strict=True)
         )
 
+    def repeats_decision(self, fingerprint: str) -> BoolArray:
+        """Return which members repeat a decision of the last round, (M,)."""
+        same = [data.decision_fingerprint == fingerprint for data in self.user_data]
+        return np.array(same, dtype=bool) & self._was_in_last_round()
+
     def index_promised(self, fingerprint: str) -> IntArray:
         """Return the member that a decision has promised each partition to (P,), or UNASSIGNED."""
-        return self._index_promises(data.decision_fingerprint == fingerprint for data in self.user_data)
+        return self._index_promises(self.repeats_decision(fingerprint))
 
     def index_last_promises(self) -> IntArray:
         """Return the same for the decision of the last round, whichever that was."""
-        generation = self.claims.generation
-        # a member that missed a round repeats what is no longer its own
-        return self._index_promises((generation == generation.max(initial=0)).tolist())
+        return self._index_promises(self._was_in_last_round())
 
-    def _index_promises(self, counts: Iterable[bool]) -> IntArray:
+    def _was_in_last_round(self) -> BoolArray:
+        # a member that missed a round repeats what is no longer decided, nor its own
+        generation = self.claims.generation
+        return np.asarray(generation == generation.max(initial=-1))
+
+    def _index_promises(self, counts: BoolArray) -> IntArray:
         promised = [
             OwnedPartitions.from_grouped(data.promised if repeats else ())
-            for data, repeats in zip(self.user_data, counts, strict=True)
+            for data, repeats in zip(self.user_data, counts.tolist(), strict=True)
         ]
         member, partition = self.partition_index.locate_owned(promised)
         return index_owners(member, partition, len(self.partition_index))

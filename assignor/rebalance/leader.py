@@ -5,7 +5,8 @@
    write rates are no cause; neither is the leave of a drained member.
 2. One cause has one decision. Further rounds with the same cause, such as the second round of a
    cooperative move or a forced rejoin, complete the decision and move nothing else. A member that
-   repeats no decision, or another one, does not prevent that.
+   repeats no decision, or another one, does not prevent that. A member that has missed a round repeats
+   what the others may have decided otherwise since: it does not count.
 3. A plan with a target is carried out, not decided again (`plan_target`). Without one, and without a
    plan, the leader decides.
 4. A round never fails: an error would end the leader, then its successor, and so the group. If the
@@ -231,7 +232,7 @@ def _describe_outcome(plan: GroupPlan | None, carried: CarriedPlan | None) -> st
 
 def _complete_decision(snapshot: GroupSnapshot, ownership: Ownership, decision: str) -> IntArray | None:
     # A leader keeps no memory, since another member may lead the next round: members repeat the digest.
-    if all(data.decision_fingerprint != decision for data in snapshot.user_data):
+    if not snapshot.repeats_decision(decision).any():
         return None
     promised_to = snapshot.index_promised(decision)
     target = np.where(promised_to != UNASSIGNED, promised_to, ownership.owner)

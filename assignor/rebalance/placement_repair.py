@@ -111,12 +111,12 @@ class _Repair:
         return False
 
     def _order_to_give(self, member: int, movable: BoolArray) -> list[int]:
-        """Return the member's items: those it does not own, the smallest that suffice, the largest others."""
+        """Return the member's items: the smallest that suffice, then the largest; of equals, others' own."""
         weight = self._problem.weight
         items = np.flatnonzero((self.bins == member) & movable & (weight > 0))
         suffices = weight[items] >= self._load[member] - self._capacity[member]
         size = np.where(suffices, weight[items], -weight[items])
-        order = np.lexsort((size, ~suffices, self._problem.owner[items] == member))
+        order = np.lexsort((self._problem.owner[items] == member, size, ~suffices))
         return list(map(int, items[order]))
 
     def _has_room(self, item: int) -> BoolArray:

@@ -3,8 +3,8 @@
 Who stands for a consumer, in this order:
 
 1. The member of its name, unless that drains.
-2. Of the other members, the joiners, the one that has most of its partitions, by ownership or by
-   promise: so a second joiner does not reshuffle the first one's.
+2. Of the other members, the joiners, the one that has at least half of its partitions, by ownership or
+   by promise: so a second joiner does not reshuffle the first one's. Less may be a repair.
 3. Joiners by name for what is left: places first, then consumers that are gone, as a pod's of another
    name. A joiner takes only a consumer all of whose topics it reads.
 
@@ -151,8 +151,10 @@ def _match_by_overlap(match: TargetMatch, joiners: Sequence[int], held_by: IntAr
     shared = free[match.consumer] & np.isin(held_by, joiners)
     rank = {joiner: i for i, joiner in enumerate(joiners)}
     pairs = Counter(zip(held_by[shared].tolist(), match.consumer[shared].tolist(), strict=True))
+    size = np.bincount(match.consumer[match.consumer != UNASSIGNED], minlength=1).tolist()
+    share = {pair: count / size[pair[1]] for pair, count in pairs.items() if 2 * count >= size[pair[1]]}
     left = set(joiners)
-    for joiner, consumer in sorted(pairs, key=lambda pair: (-pairs[pair], rank[pair[0]], pair[1])):
+    for joiner, consumer in sorted(share, key=lambda pair: (-share[pair], rank[pair[0]], pair[1])):
         if joiner in left and match.member[consumer] == UNASSIGNED:
             match.member[consumer] = joiner
             left.remove(joiner)
