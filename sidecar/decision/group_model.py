@@ -24,6 +24,8 @@ from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, Observation, ObservedMember
 
+# Every new placement interrupts reading: above the headroom it must empty the fullest consumer by this.
+MIN_FILL_GAIN: Final = 0.05  # of its capacity
 OVERLOAD_SLACK: Final = 1e-6  # relative overload that counts as none: float sums are inexact
 
 
@@ -196,10 +198,10 @@ class GroupModel:
         if assignment is None:
             assignment = {name: self.owned_partitions(name) for name in self.running}
         load = self.build_load()
-        room = {
-            topic: max((self.capacity_of(n) for n in assignment if topic in self.topics_of(n)), default=0.0)
-            for topic in self._topics
-        }
+        room = dict.fromkeys(self._topics, 0.0)  # of the largest reader
+        for name in assignment:
+            capacity = self.capacity_of(name)
+            room |= {topic: capacity for topic in self.topics_of(name) if capacity > room[topic]}
         fullest = 0.0
         for name, owned in assignment.items():
             rate = sum_rates(owned, load)
@@ -271,6 +273,16 @@ class GroupModel:
     def is_overfull(self) -> bool:
         """Whether a consumer exceeds the fill limit now."""
         return not self.is_share_group and exceeds(self.compute_fullest(), self.fill_limit)
+
+    @cached_property
+    def better_placement(self) -> PlacementPlan | None:
+        """Placement on the active replicas with a less full fullest consumer; None without one."""
+        if not self.active:
+            return None
+        placed = self.place_on(self.active)
+        after = self.compute_fullest(placed.assignment)
+        gain = self.compute_fullest() - after
+        return placed if gain >= MIN_FILL_GAIN or not exceeds(after, self.fill_limit) else None
 
     def find_last_owners(self) -> dict[TopicPartition, str]:
         """Return the last known owner of each partition among the live instances."""

@@ -5,13 +5,11 @@ from typing import Final
 from trimtab.common.units import format_rate
 from trimtab.sidecar.decision.decision import ScalingAction, compute_totals
 from trimtab.sidecar.decision.decision_context import DecisionContext, DecisionStep, drain_replicas, hold
-from trimtab.sidecar.decision.group_model import exceeds
 from trimtab.sidecar.decision.hpa_behavior import Direction, SelectPolicy, limit_scale_down, limit_scale_up
+from trimtab.sidecar.decision.recommendation import is_overfull_for_long
 from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 
-# Every new placement interrupts reading: it must reduce the overload by this share of a consumer.
-MIN_OVERLOAD_GAIN: Final = 0.05
 CAPACITY_TOLERANCE: Final = 0.2  # relative change of a learned capacity that is worth a rebalance
 
 
@@ -98,7 +96,7 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
     """Publish a new placement if the current one overfills a consumer and a better one exists."""
     model = context.model
     before, limit = model.compute_fullest(), model.fill_limit
-    if not _is_overfull_for_long(context, before) or model.unknown_partitions:
+    if not is_overfull_for_long(model, context.memory, context.now) or model.unknown_partitions:
         return None
     pending = model.find_unjoined_replicas(context.now)  # their join makes a new placement anyway
     blocker = context.explain_cooldown() or model.explain_instability()
@@ -110,20 +108,11 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
     recent = context.memory.seconds_since_change(context.now) < context.policy.drain_retry
     if recent and model.capture_placement() == context.memory.last_placement:
         return hold(what, "the leader kept it on request")
-    better = model.place_on(model.active)
-    after = model.compute_fullest(better.assignment)
-    if exceeds(after, limit) and before - after < MIN_OVERLOAD_GAIN:
+    better = model.better_placement
+    if better is None:
         return hold(what, "no better placement found")
-    reason = f"{what}, {after:.0%} in a better placement"
+    reason = f"{what}, {model.compute_fullest(better.assignment):.0%} in a better placement"
     return DecisionStep(ScalingAction.PLACE, (reason,), context.next_plan(reason), placed=better)
-
-
-def _is_overfull_for_long(context: DecisionContext, fullest: float) -> bool:
-    """Return whether a consumer is above its capacity, or above the headroom for a whole cooldown."""
-    since = context.memory.overfull_since
-    # Write rates vary around the headroom of a consumer filled up to it: each peak would move partitions.
-    lasts = since is not None and context.now - since >= context.policy.cooldown
-    return lasts or exceeds(fullest, 1.0)
 
 
 def _explain_policy_limit(select: SelectPolicy, setting: str) -> str:

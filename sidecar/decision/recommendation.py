@@ -6,7 +6,8 @@ The rules are those of the HPA, the count is the assignor's:
    consumers, those that are too small for any partition left are counted, too: they run on. In a share
    group, which delivers every partition to every worker, it is load / usable capacity of a worker.
 2. Tolerance: scale up only if the load exceeds the current count filled to headroom x
-   (1 + tolerance); scale down only as far as the load fits at headroom x (1 - tolerance).
+   (1 + tolerance), or if a new placement is due: the recommended count then costs fewer moves than the
+   current one, filled up; scale down only as far as the load fits at headroom x (1 - tolerance).
 3. Unknown data counts against a change: unknown partitions weigh nothing for scale-up and prevent
    scale-down. With nothing known, the current count is recommended.
 4. Scale-up follows the lowest recommendation in its stabilization window, scale-down the highest.
@@ -31,7 +32,7 @@ from trimtab.sidecar.decision.autoscaling_policy import (
     DecisionMemory,
     TimestampedRecommendation,
 )
-from trimtab.sidecar.decision.group_model import GroupModel
+from trimtab.sidecar.decision.group_model import GroupModel, exceeds
 from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.decision.learned_capacity import update_learned_capacities
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
@@ -59,7 +60,7 @@ def recommend_replicas(
     current = model.policy.clamp_replicas(model.plan.replicas)
     recommended = _recommend(model)
     memory = _record_iteration(model, memory, now, is_load_known=recommended is not None)
-    bounded, notes = _apply_tolerance(model, current, recommended, memory.unknown_iterations)
+    bounded, notes = _apply_tolerance(model, current, recommended, memory, now)
     memory = prepare_recommendations(memory, model.policy, current, now)
     newest = TimestampedRecommendation(now, bounded)
     memory = replace(memory, recommendations=(*memory.recommendations, newest))
@@ -136,11 +137,11 @@ def _count_consumers(model: GroupModel, sized: PlacementPlan) -> int:
 
 
 def _apply_tolerance(
-    model: GroupModel, current: int, recommended: int | None, unknown_iterations: int
+    model: GroupModel, current: int, recommended: int | None, memory: DecisionMemory, now: float
 ) -> tuple[int, tuple[str, ...]]:
     """Apply rules 2, 3, 5 and the limits; return the count and why it was held back."""
     if recommended is None:
-        return _apply_fallback(model.policy, current, unknown_iterations)
+        return _apply_fallback(model.policy, current, memory.unknown_iterations)
     policy = model.policy
     desired = policy.clamp_replicas(recommended)
     if desired == current:
@@ -149,12 +150,26 @@ def _apply_tolerance(
     if desired > current:
         required = _count_required_replicas(model, 1 + policy.scale_up.tolerance)
         fits = policy.clamp_replicas(required) <= current
-        return (current, within) if fits else (desired, ())
+        return (current, within) if fits and not _is_placement_due(model, memory, now) else (desired, ())
     if model.unknown_partitions:
         return current, (f"{len(model.unknown_partitions)} partitions are unknown: no scale-down",)
     required = _count_required_replicas(model, 1 - policy.scale_down.tolerance)
     careful = max(desired, policy.clamp_replicas(required))
     return min(current, careful), within if careful >= current else ()
+
+
+def is_overfull_for_long(model: GroupModel, memory: DecisionMemory, now: float) -> bool:
+    """Return whether a consumer is above its capacity, or above the headroom for a whole cooldown."""
+    since = memory.overfull_since
+    # Write rates vary around the headroom of a consumer filled up to it: each peak would move partitions.
+    lasts = since is not None and now - since >= model.policy.cooldown
+    return lasts or exceeds(model.compute_fullest(), 1.0)
+
+
+def _is_placement_due(model: GroupModel, memory: DecisionMemory, now: float) -> bool:
+    if model.is_share_group or model.unknown_partitions or not is_overfull_for_long(model, memory, now):
+        return False
+    return model.better_placement is not None
 
 
 def _apply_fallback(
