@@ -196,8 +196,8 @@ def revision_ignored() -> AbstractContextManager[Any]:
     """Rebalance for new epochs only, and complete decisions on an older target."""
     usual = leader.compute_decision_fingerprint
 
-    def compute(members: Any, index: Any, plan: GroupPlan | None, policy: Any) -> str:
-        return usual(members, index, plan and replace(plan, target=None), policy)
+    def compute(members: Any, index: Any, plan: GroupPlan | None, policy: Any, **more: Any) -> str:
+        return usual(members, index, plan and replace(plan, target=None), policy, **more)
 
     return mock.patch.object(leader, "compute_decision_fingerprint", compute)
 
