@@ -1,7 +1,7 @@
 """Fixtures of all tests: one broker and one Spark session a run, unique names, polling.
 
 The broker is TRIMTAB_TEST_BOOTSTRAP if set, else a container if a Docker engine is available, else
-the embedded broker.
+the embedded broker. Effort of hypothesis: HYPOTHESIS_PROFILE=quick (default), ci or night.
 """
 
 import itertools
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from hypothesis import settings as hypothesis_settings
 
 from trimtab.cli.broker import broker_config
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
     from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
     from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
+
+# without a deadline: a busy machine is no failure
+hypothesis_settings.register_profile("quick", max_examples=50, deadline=None)
+hypothesis_settings.register_profile("ci", max_examples=500, deadline=None, derandomize=True)
+hypothesis_settings.register_profile("night", max_examples=20_000, deadline=None, print_blob=True)
+hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 _RUN = secrets.token_hex(3)
 _NUMBERS = itertools.count(1)

@@ -26,10 +26,13 @@ class Group:
         self.owned: dict[str, frozenset[TopicPartition]] = dict.fromkeys(names, frozenset())
         self.data = {name: MemberUserData(instance=name) for name in names}
         self.generation = 0
+        self.missed: dict[str, int] = {}  # rounds that a member has missed
 
     def round(self, view: LeaderView = BLIND, policy: PlacementPolicy | None = None) -> RebalanceRound:
         joined = [
-            JoinedMember(n, frozenset({"t"}), self.data[n], self.owned[n], self.generation)
+            JoinedMember(
+                n, frozenset({"t"}), self.data[n], self.owned[n], self.generation - self.missed.get(n, 0)
+            )
             for n in self.owned
         ]
         outcome = assign_by_name(joined, PARTITIONS, view, policy or PlacementPolicy())
@@ -168,6 +171,22 @@ def test_a_member_that_left_is_a_cause() -> None:
     assert outcome.is_new_decision
     assert gone <= group.owned["a"]
     assert {m.partition for m in outcome.moves} >= gone
+
+
+def test_a_member_that_returns_with_an_old_decision_gets_partitions() -> None:
+    """What it repeats was decided before it was removed from the group, and its share given away."""
+    group = Group("a", "b")
+    group.round()
+    data = group.data.pop("b")
+    del group.owned["b"]
+    group.round()
+    assert len(group.owned["a"]) == len(PARTITIONS)
+    group.join("b")
+    group.data["b"], group.missed["b"] = data, 1
+    assert group.round().is_new_decision
+    group.missed.clear()
+    group.round()
+    assert len(group.owned["a"]) == len(group.owned["b"])
 
 
 def test_members_of_another_assignor_keep_their_partitions() -> None:
