@@ -210,7 +210,7 @@ def test_a_creation_that_was_given_up_is_begun_again(
 ) -> None:
     """A full disk or a kill leaves a log without a commit, which would refuse every writer for ever."""
     log_folder = Path(urlparse(delta.namespace_path(namespace)).path) / "left" / "_delta_log"
-    log_folder.mkdir(parents=True)
+    (log_folder / link_log_store.STAGED_COMMITS_FOLDER).mkdir(parents=True)
     (log_folder / ".00000000000000000000.json.6b0d.tmp").touch()
     for _ in range(MAX_CREATION_REFUSALS):
         with pytest.raises(LakeUnavailableError, match="another writer is creating it"):

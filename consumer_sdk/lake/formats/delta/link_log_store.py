@@ -10,6 +10,7 @@ from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 LOG_STORE_CLASS: Final = "trimtab.LinkLogStore"
 LOG_STORE_SETTING: Final = "spark.delta.logStore.file.impl"  # of the scheme `file` only
+STAGED_COMMITS_FOLDER: Final = "_staged_commits"  # Delta makes it before the first commit
 _LOG_STORE_SOURCE: Final = "LinkLogStore.java"
 
 
@@ -53,15 +54,16 @@ def remove_unfinished_log(folder: Path) -> None:
     A commit that another writer makes meanwhile stays; before it the writer fails, and retries.
     """
     with suppress(OSError):
-        files = list(folder.iterdir())
-        for draft in files if all(_is_draft(file.name) for file in files) else ():
-            draft.unlink(missing_ok=True)
+        entries = list(folder.iterdir())
+        if all(_belongs_to_creation(entry.name) for entry in entries):
+            for entry in entries:
+                entry.rmdir() if entry.is_dir() else entry.unlink(missing_ok=True)
         # removes no folder with a commit; Hadoop's delete looks first, and then takes all
         folder.rmdir()
 
 
-def _is_draft(name: str) -> bool:
-    return name.startswith(".") and name.endswith((".tmp", ".crc"))
+def _belongs_to_creation(name: str) -> bool:
+    return name == STAGED_COMMITS_FOLDER or (name.startswith(".") and name.endswith((".tmp", ".crc")))
 
 
 def _is_class_loaded(loader: Any) -> bool:

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.consumer_sdk.lake.formats.delta.link_log_store import remove_unfinished_log
+from trimtab.consumer_sdk.lake.formats.delta.link_log_store import (
+    STAGED_COMMITS_FOLDER,
+    remove_unfinished_log,
+)
 
 COMMIT = f"{0:020}.json"
 
@@ -13,7 +16,7 @@ COMMIT = f"{0:020}.json"
 def test_a_log_without_a_commit_is_removed(tmp_path: Path, left: tuple[str, ...]) -> None:
     """Drafts belong to writers that were killed, or that will retry."""
     folder = tmp_path / "_delta_log"
-    folder.mkdir()
+    (folder / STAGED_COMMITS_FOLDER).mkdir(parents=True)
     for name in left:
         (folder / name).touch()
     remove_unfinished_log(folder)
