@@ -121,7 +121,8 @@ def drain_replicas(
 def attach_target(context: DecisionContext, step: DecisionStep) -> DecisionStep:
     """Return the step with the target of its plan, if the plan moves partitions or adds replicas.
 
-    Without a known write rate, and where nothing is owned, the plan has none: the leader decides.
+    Without a known write rate, where nothing is owned, and where all consumers drain, the plan has none:
+    the leader decides.
     """
     plan, before = step.plan, context.plan
     if plan is None or not _requires_placement(step.action, plan, before):
@@ -129,10 +130,10 @@ def attach_target(context: DecisionContext, step: DecisionStep) -> DecisionStep:
     model = context.model
     if plan.capacities != before.capacities:
         model = replace(model, plan=replace(before, capacities=plan.capacities))
-    if model.sized is None:
-        return replace(step, plan=replace(plan, target=None))
     names = tuple(name for name in model.running if name not in plan.draining)
     places = max(0, plan.replicas - len(names))
+    if model.sized is None or not (names or places):
+        return replace(step, plan=replace(plan, target=None))
     placed = step.placed or model.place_on(names, places)
     target = PlanTarget.from_assignment(_next_revision(context), names, places, placed.assignment)
     return replace(step, plan=replace(plan, target=target), placed=placed)

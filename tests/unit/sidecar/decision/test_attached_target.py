@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from policies import build_policy
@@ -193,6 +194,19 @@ def test_without_a_known_write_rate_the_leader_decides() -> None:
     grown = decide(seen, replace(POLICY, fallback=fallback), memory).plan
     assert grown is not None
     assert (grown.replicas, grown.target) == (4, None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"capacity": 120.0}, {"headroom": 0.8}, {"heuristic": "mwf"}, {"co_partitioned": (("t", "u"),)}],
+)
+def test_a_plan_that_keeps_no_consumer_has_no_target(changed: dict[str, Any]) -> None:
+    """The last replica drains, and the sidecar was restarted with other settings."""
+    seen = observe({"a": {0: 10.0}}, replace(PLAN, replicas=0, draining=("a",)))
+    placement = replace(POLICY.placement, **changed)
+    decision = decide(seen, replace(POLICY, placement=placement, min_replicas=0))
+    assert decision.plan is not None
+    assert decision.plan.target is None
 
 
 def test_a_share_group_has_no_target() -> None:
