@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-containers test-kubernetes kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults mutants model fuzz docs constraints proto clean help
+.PHONY: demo test test-slow test-containers test-kubernetes kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults mutants model fuzz docs constraints proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -35,11 +35,14 @@ demo: .venv/.run ## run the whole path on an embedded broker: producers, autosca
 	@$(BIN)/trimtab demo
 
 WORKERS ?= 2
-test: .venv/.dev ## run all tests except test-kubernetes and test-containers; each of WORKERS has a broker and a Spark session
+test: .venv/.dev ## run all tests except test-slow, test-kubernetes and test-containers; each of WORKERS has a broker and a Spark session
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 30
 
 kubernetes: .venv/.dev ## find the binaries of a Kubernetes control plane and of KEDA, or build them from source once
 	@PYTHONPATH=tests $(BIN)/python -m cluster.binaries
+
+test-slow: .venv/.dev ## run the tests that take minutes of CPU each: the closed loop at 40 to 300 partitions
+	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --durations 30
 
 test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA
 	@$(BIN)/python -m pytest -m kubernetes
