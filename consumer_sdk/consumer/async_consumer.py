@@ -147,6 +147,7 @@ class AsyncConsumer(AsyncQueries):
         manual = self._subscription is not None and self._subscription.kind == "partitions"
         positions = self._records.take_positions() if manual else {}  # else the revocation takes them
         self._subscription, self._listener, self._assigned = None, None, frozenset()
+        self._paused, self._crowded_out = frozenset(), set()
         if self._thread is not None:
             self._thread.unsubscribe(positions)
 
@@ -158,6 +159,9 @@ class AsyncConsumer(AsyncQueries):
         self._records.take_positions()
         self._records.readable |= chosen
         self._assigned, self._paused = chosen, self._paused & chosen
+        self._crowded_out &= chosen
+        for partition in self._paused:
+            self._suspend(partition)
 
     def subscription(self) -> frozenset[str]:
         """Return the subscribed topics; of a pattern those with assigned partitions."""
@@ -247,8 +251,7 @@ class AsyncConsumer(AsyncQueries):
         check_seek_offset(offset)
         self._require_assigned([partition])
         target = TopicPartition(*partition)
-        self._records.begin_seek(target, offset)
-        self._get_thread().seek(target, offset, self._records.end_seek)
+        self._get_thread().seek(target, offset, self._records.begin_seek(target, offset))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """Return the end of the log when records of it last arrived; None before."""
@@ -382,8 +385,7 @@ class AsyncConsumer(AsyncQueries):
         if subscription.kind != "partitions":
             thread.subscribe(list(subscription.names))
         else:
-            partitions = [RawPartition(*p) for p in sorted(subscription.partitions)]
-            thread.submit(lambda consumer: consumer.assign(partitions))
+            thread.assign(subscription.partitions)
 
     async def _tell_listener(self, name: str, partitions: frozenset[TopicPartition]) -> None:
         if not self._closed:  # as in aiokafka: stop() does not call it

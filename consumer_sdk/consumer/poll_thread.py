@@ -12,7 +12,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -158,6 +158,16 @@ class PollThread:
         callbacks = (self._on_assign, self._on_revoke, self._on_lost)
         self.submit(lambda consumer: consumer.subscribe(topics, *callbacks))
 
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Submit an assignment of these partitions, none of them paused."""
+        chosen = [RawPartition(*p) for p in sorted(partitions)]
+
+        def carry_out(consumer: Consumer) -> None:
+            consumer.assign(chosen)
+            consumer.resume(chosen)  # librdkafka keeps a pause beyond an assignment
+
+        self.submit(carry_out)
+
     def unsubscribe(self, positions: Offsets) -> None:
         """Submit the end of a subscription, or of an assignment with these positions."""
 
@@ -168,13 +178,15 @@ class PollThread:
 
         self.submit(carry_out)
 
-    def seek(self, partition: TopicPartition, offset: int, on_done: Callable[[TopicPartition], None]) -> None:
-        """Submit a seek; `on_done` is called on the loop, before the records from there."""
+    def seek(self, partition: TopicPartition, offset: int, on_done: Callable[[], None]) -> None:
+        """Submit a seek; `on_done` is called on the loop, before the records from there, or if it fails."""
 
         def carry_out(consumer: Consumer) -> None:
-            _seek(consumer, RawPartition(*partition, offset))
-            self._stored.pop(partition, None)  # as the consumer has
-            self._post(on_done, partition)
+            try:
+                _seek(consumer, RawPartition(*partition, offset))
+                self._stored.pop(partition, None)  # as the consumer has
+            finally:
+                self._post(on_done)
 
         self.submit(carry_out)
 

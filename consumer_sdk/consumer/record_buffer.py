@@ -8,10 +8,12 @@ The rules:
    outdated and dropped, too.
 4. A parked partition keeps no records: it remembers the first one that it dropped, where reading
    continues.
+5. Partitions take turns: one that gave records is the last of the next call.
 """
 
-from collections import Counter, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
@@ -48,9 +50,9 @@ class RecordBuffer:
         self.reads = 0  # the application's calls so far
         self.waiting_reads = 0
         self._convert = convert
-        self._records: dict[TopicPartition, deque[Message]] = {}  # never empty; drained ones queue up again
+        self._records: OrderedDict[TopicPartition, deque[Message]] = OrderedDict()  # in turn; never empty
         self._parked: dict[TopicPartition, int | None] = {}  # first dropped offset, None: nothing dropped yet
-        self._pending_seeks: Counter[TopicPartition] = Counter()
+        self._pending_seeks: dict[TopicPartition, object] = {}  # the last one of each partition
 
     def __len__(self) -> int:
         return sum(map(len, self._records.values()))
@@ -62,7 +64,7 @@ class RecordBuffer:
 
     def add(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
         """Keep a partition's next messages, except those of rules 2 to 4."""
-        if partition not in self.readable or self._pending_seeks[partition]:
+        if partition not in self.readable or partition in self._pending_seeks:
             self.removed += len(messages)
         elif partition in self._parked:
             self._drop_parked(partition, messages)
@@ -105,6 +107,7 @@ class RecordBuffer:
         for partition in list(partitions):
             self.removed += len(self._records.pop(partition, ()))
             self._parked.pop(partition, None)
+            self._pending_seeks.pop(partition, None)
             self.highwaters.pop(partition, None)
             self.readable.discard(partition)
 
@@ -121,17 +124,14 @@ class RecordBuffer:
         chosen = list(self.positions) if partitions is None else partitions
         return {p: self.positions.pop(p) for p in chosen if p in self.positions}
 
-    def begin_seek(self, partition: TopicPartition, offset: int) -> None:
-        """Set the position; `end_seek` follows once the data plane has carried it out."""
+    def begin_seek(self, partition: TopicPartition, offset: int) -> Callable[[], None]:
+        """Set the position; the result is to be called once the data plane has carried the seek out."""
         self.removed += len(self._records.pop(partition, ()))
         if partition in self._parked:
             self._parked[partition] = None
         self.positions[partition] = offset
-        self._pending_seeks[partition] += 1
-
-    def end_seek(self, partition: TopicPartition) -> None:
-        """Keep the records that arrive from now on, unless another seek is pending."""
-        self._pending_seeks[partition] -= 1
+        self._pending_seeks[partition] = seek = object()
+        return partial(self._end_seek, partition, seek)
 
     def park(self, partition: TopicPartition) -> None:
         """Drop the records of a partition until `unpark`."""
@@ -141,6 +141,11 @@ class RecordBuffer:
     def unpark(self, partition: TopicPartition) -> int | None:
         """Keep records again; return the offset to seek to, None if nothing was dropped."""
         return self._parked.pop(partition, None)
+
+    def _end_seek(self, partition: TopicPartition, seek: object) -> None:
+        """Keep the records that arrive from now on, unless a later seek is pending."""
+        if self._pending_seeks.get(partition) is seek:
+            del self._pending_seeks[partition]
 
     def _drop_parked(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
         if messages and self._parked[partition] is None:
@@ -161,7 +166,9 @@ class RecordBuffer:
         records.popleft()
         self.positions[partition] = offset + 1
         self.removed += 1
-        if not records:
+        if records:
+            self._records.move_to_end(partition)
+        else:
             del self._records[partition]
 
 

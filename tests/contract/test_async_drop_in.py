@@ -352,6 +352,28 @@ def test_paused_partitions_return_nothing(run: Run, filled: str) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("leave", [False, True])
+def test_a_pause_before_another_assign_is_over(run: Run, filled: str, *, leave: bool) -> None:
+    """After unsubscribe(), or a resume(), the partition is read from its committed offset."""
+
+    async def scenario(make: Make) -> None:
+        at = TopicPartition(filled, 0)
+        async with make(enable_auto_commit=False) as consumer:
+            consumer.assign([at])
+            assert (await consumer.getone()).offset == 0
+            consumer.pause(at)
+            if leave:
+                consumer.unsubscribe()
+            consumer.assign([at])
+            if not leave:
+                consumer.resume(at)
+            assert consumer.paused() == set()
+            await consumer.seek_to_beginning(at)
+            assert [(await consumer.getone()).offset for _ in range(COUNT)] == list(range(COUNT))
+
+    run(scenario)
+
+
 # -- commits ------------------------------------------------------------------------------------------
 
 

@@ -235,6 +235,53 @@ def test_a_pause_outlasts_a_call_for_others() -> None:
     play(scenario)
 
 
+def test_a_pause_outlasts_another_assign() -> None:
+    """Partitions that stay assigned stay paused; those that are gone are forgotten."""
+
+    async def scenario(opened: Opened) -> None:
+        consumer = opened.consumer
+        await consumer.on_revoked(frozenset({T}), lost=False)
+        consumer.unsubscribe()
+        consumer.assign([T, U])
+        consumer.pause(T, U)
+        consumer.assign([T])
+        consumer.on_fetched(batch(0))
+        assert (consumer.paused(), await consumer.getmany()) == ({T}, {})
+        assert sum(is_pause(call.args[0]) for call in opened.thread.submit.mock_calls) == 3
+        consumer.resume(T)
+        assert opened.thread.seek.call_args[0][:2] == (T, 0)
+
+    play(scenario)
+
+
+def is_pause(action: Callable[[Any], Any]) -> bool:
+    consumer = Mock()
+    action(consumer)
+    return bool(consumer.pause.called)
+
+
+def test_partitions_that_are_gone_are_not_resumed() -> None:
+    """Those that were paused or parked before an unsubscribe() or another assign()."""
+
+    async def scenario(opened: Opened) -> None:
+        consumer = opened.consumer
+        await consumer.on_revoked(frozenset({T}), lost=False)
+        for leave in (lambda: consumer.assign([U]), consumer.unsubscribe):
+            consumer.unsubscribe()
+            consumer.assign([T, U])
+            consumer.on_fetched(batch(4))
+            opened.thread.has_room.return_value = False
+            await consumer.getmany(U, timeout_ms=50)
+            consumer.pause(U)
+            leave()
+            opened.thread.submit.reset_mock()
+            await consumer.getmany()
+            assert not opened.thread.submit.called
+        assert consumer.paused() == set()
+
+    play(scenario)
+
+
 class Silent:
     """Fake of the consumer: no records; `close` is noted."""
 
@@ -283,5 +330,26 @@ def test_calls_that_the_thread_cannot_answer_fail(monkeypatch: pytest.MonkeyPatc
         thread.reject_calls()
         with pytest.raises(RuntimeError, match="stopped"):
             await asyncio.wrap_future(late)
+
+    asyncio.run(scenario())
+
+
+def test_a_failed_seek_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error is reported, and the partition's records are kept again."""
+    monkeypatch.setattr(poll_thread, "BackgroundConsumer", Silent)
+
+    async def scenario() -> None:
+        application, records = Mock(), RecordBuffer(Mock())
+        records.readable.add(T)
+        thread = PollThread({}, application, records, asyncio.get_running_loop())
+        failed, closed = asyncio.Event(), asyncio.Event()
+        application.on_failed, application.on_closed = (lambda _: failed.set()), closed.set
+        thread.start()
+        thread.seek(T, 9, records.begin_seek(T, 9))  # `Silent` has no seek()
+        await failed.wait()
+        records.add(T, [message(0)])
+        assert len(records) == 1
+        thread.stop()
+        await closed.wait()
 
     asyncio.run(scenario())

@@ -77,6 +77,16 @@ def test_drained_partitions_queue_up_again(buffer: RecordBuffer) -> None:
     assert buffer.take_one(()) is None
 
 
+def test_refilled_partitions_take_turns(buffer: RecordBuffer) -> None:
+    """A partition that is never drained does not keep the others waiting, whichever call takes."""
+    buffer.add(U, messages(0, 1, at=U))
+    buffer.add(T, messages(*range(9)))
+    assert [buffer.take_one(()).partition for _ in range(5)] == [1, 0, 1, 0, 0]  # type: ignore[union-attr]
+    buffer.add(U, messages(2, 3, at=U))
+    assert [take(buffer, limit=1) for _ in range(3)] == [{T: [3]}, {U: [2]}, {T: [4]}]
+    assert take(buffer, limit=3) == {U: [3], T: [5, 6]}
+
+
 def test_only_wanted_partitions_are_taken(buffer: RecordBuffer) -> None:
     """The others stay."""
     buffer.add(T, messages(0))
@@ -99,14 +109,26 @@ def test_a_revoked_partition_keeps_nothing(buffer: RecordBuffer) -> None:
 def test_a_seek_outdates_what_was_fetched(buffer: RecordBuffer) -> None:
     """Records that arrive before the last of several seeks is carried out are dropped."""
     buffer.add(T, messages(0, 1))
-    buffer.begin_seek(T, 9)
-    buffer.begin_seek(T, 4)
+    end_first, end_second = buffer.begin_seek(T, 9), buffer.begin_seek(T, 4)
     buffer.add(T, messages(2))
-    buffer.end_seek(T)
+    end_first()
     buffer.add(T, messages(9))
-    buffer.end_seek(T)
+    end_second()
     buffer.add(T, messages(4))
     assert (buffer.next_offset(T), buffer.removed, take(buffer)) == (4, 4, {T: [4]})
+
+
+def test_a_revocation_ends_a_seek(buffer: RecordBuffer) -> None:
+    """The partition's next assignment does not wait for it, and its late end does not end a later seek."""
+    end_seek = buffer.begin_seek(T, 9)
+    buffer.drop([T])
+    buffer.readable.add(T)
+    buffer.add(T, messages(0))
+    assert take(buffer) == {T: [0]}
+    buffer.begin_seek(T, 4)
+    end_seek()
+    buffer.add(T, messages(1))
+    assert take(buffer) == {}
 
 
 def test_a_parked_partition_continues_where_it_was(buffer: RecordBuffer) -> None:
@@ -125,8 +147,7 @@ def test_a_seek_of_a_parked_partition_wins(buffer: RecordBuffer) -> None:
     """What was dropped before the seek no longer counts."""
     buffer.add(T, messages(3))
     buffer.park(T)
-    buffer.begin_seek(T, 8)
-    buffer.end_seek(T)
+    buffer.begin_seek(T, 8)()
     assert buffer.unpark(T) is None
     assert buffer.next_offset(T) == 8
 
