@@ -3,7 +3,7 @@
 A join of two topics, or a state kept per key, needs the same keys of both in one consumer. Tasks
 replace partitions before a heuristic sees the problem, so each heuristic places them, by its own
 rules. A task weighs what its partitions weigh together. Topics that no member reads together are
-left apart, since nobody could have their tasks; a warning says so.
+left apart, since no member could have their tasks; a warning says so.
 """
 
 from collections.abc import Iterator, Sequence

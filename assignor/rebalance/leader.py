@@ -185,24 +185,21 @@ def _assign_by_policy(
         return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision)
     group = IndexedGroup(members, index, ownership.owner)
     carried = _carry_out(snapshot, group, view, attempt)
-    decided = (
-        decide_placement(group, view.load, policy, view.load_replica_racks, load_lags=view.load_lags)
-        if carried is None
-        else carried.decision
+    decided = carried.decision or decide_placement(
+        group, view.load, policy, view.load_replica_racks, load_lags=view.load_lags
     )
     target = np.full(len(index), UNASSIGNED, dtype=np.int32)
     target[decided.indexed.item] = decided.target
     now = withhold_moving_partitions(target, ownership)
-    note = _describe_outcome(attempt.plan, carried)
-    off_plan = 0 if carried is None else int(carried.elsewhere.sum())
-    return RebalanceRound(snapshot, target, now, decision, decided, note=note, off_plan=off_plan)
+    off_plan = int(carried.elsewhere.sum())
+    return RebalanceRound(snapshot, target, now, decision, decided, note=carried.note, off_plan=off_plan)
 
 
 def _carry_out(
     snapshot: GroupSnapshot, group: IndexedGroup, view: LeaderView, attempt: _Attempt
-) -> CarriedPlan | None:
+) -> CarriedPlan:
     if attempt.plan is None or attempt.plan.target is None:
-        return None
+        return CarriedPlan()
     if view.load_replica_racks is not None and _weighs_racks(attempt.policy.heuristic):
         group = replace(group, replica_racks=view.load_replica_racks(group.partition_index))
     return carry_out_target(
@@ -220,14 +217,6 @@ def _weighs_racks(heuristic: str) -> bool:
         return get_heuristic(heuristic).weighs_racks
     except SettingError:  # of a later version: a target needs no heuristic
         return False
-
-
-def _describe_outcome(plan: GroupPlan | None, carried: CarriedPlan | None) -> str:
-    if carried is not None:
-        return carried.note
-    if plan is None or plan.target is None:
-        return ""
-    return f"plan {plan.epoch} names no consumer that is here: its placement is decided anew"
 
 
 def _complete_decision(snapshot: GroupSnapshot, ownership: Ownership, decision: str) -> IntArray | None:

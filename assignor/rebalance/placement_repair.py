@@ -6,7 +6,7 @@ or the plan does not know the partition. The rules, in this order:
 1. A loose partition stays with its owner.
 2. Where members keep loose partitions, a planned move between two members waits if its receiver would
    be above its headroom, or above what the plan gives it: the heaviest moves first. So a scale-up plan
-   that meets a rebalance before the join overfills nobody.
+   that meets a rebalance before the join overfills no member.
 3. A loose partition without an owner goes to the emptiest reader with room within its headroom, else to
    the one that is the least full with it; the largest first.
 4. The least load above the headroom of a member that is smaller than planned goes where it fits.
@@ -25,7 +25,7 @@ from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
 
 def repair_placement(
     problem: PackingProblem,
-    wish: IntArray,
+    planned: IntArray,
     smaller: BoolArray,
     surplus: BoolArray,
     *,
@@ -33,10 +33,10 @@ def repair_placement(
 ) -> IntArray:
     """Return the member of each partition (P,).
 
-    `wish` (P,) has the planned members, UNASSIGNED where a partition is loose; `smaller` (M,) tells the
+    `planned` (P,) has the planned members, UNASSIGNED where a partition is loose; `smaller` (M,) tells the
     members with less capacity than planned, `surplus` (M,) those beyond the plan.
     """
-    repair = _Repair(problem, wish)
+    repair = _Repair(problem, planned)
     repair.hold_back_moves()
     repair.place_loose()
     everyone = np.ones_like(surplus)
@@ -44,25 +44,25 @@ def repair_placement(
     if surplus.any():
         repair.relieve_members(everyone, surplus)
     if members_overdue:
-        repair.relieve_members(everyone, everyone, wish == UNASSIGNED)
+        repair.relieve_members(everyone, everyone, planned == UNASSIGNED)
     return repair.bins
 
 
 class _Repair:
     """Bins under repair, and the members' loads."""
 
-    def __init__(self, problem: PackingProblem, wish: IntArray) -> None:
+    def __init__(self, problem: PackingProblem, planned: IntArray) -> None:
         self._problem = problem
-        self._wish = wish
+        self._planned = planned
         self._capacity: FloatArray = problem.capacity * (1 + CAPACITY_TOLERANCE)
-        self.bins: IntArray = np.where(wish != UNASSIGNED, wish, problem.owner)  # rule 1
+        self.bins: IntArray = np.where(planned != UNASSIGNED, planned, problem.owner)  # rule 1
         self._load = sum_loads(self.bins, problem.weight, len(problem.capacity))
 
     def hold_back_moves(self) -> None:
         """Leave moves with their owners until no receiver is overfilled (rule 2)."""
         problem = self._problem
-        planned = sum_loads(self._wish, problem.weight, len(problem.capacity))
-        limit = np.maximum(self._capacity, planned * (1 + CAPACITY_TOLERANCE))
+        load = sum_loads(self._planned, problem.weight, len(problem.capacity))
+        limit = np.maximum(self._capacity, load * (1 + CAPACITY_TOLERANCE))
         overfull = np.flatnonzero(self._load > limit).tolist()
         incoming = self._list_incoming() if overfull else ()
         while overfull:
@@ -75,11 +75,11 @@ class _Repair:
 
     def _list_incoming(self) -> Sequence[list[int]]:
         """Return the moves to each member from another one, lightest first."""
-        owner, wish = self._problem.owner, self._wish
-        moves = np.flatnonzero((owner != UNASSIGNED) & (wish != UNASSIGNED) & (wish != owner))
+        owner, planned = self._problem.owner, self._planned
+        moves = np.flatnonzero((owner != UNASSIGNED) & (planned != UNASSIGNED) & (planned != owner))
         incoming: list[list[int]] = [[] for _ in self._load]
         for item in moves[np.argsort(self._problem.weight[moves], kind="stable")].tolist():
-            incoming[wish[item]].append(item)
+            incoming[planned[item]].append(item)
         return incoming
 
     def place_loose(self) -> None:

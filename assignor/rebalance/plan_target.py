@@ -8,17 +8,20 @@ Who stands for a consumer, in this order:
 3. Joiners by name for what is left: places first, then consumers that are gone, as a pod's of another
    name. A joiner takes only a consumer all of whose topics it reads.
 
-A target for which nobody stands, and which has no places, is void: the plan is decided anew.
+The plan is decided anew if no member stands for a consumer and there are no places, and if joiners
+are left over that nothing would be given to: they get what is above the others' headroom, which takes
+measured write rates and a heuristic that packs by capacity.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from trimtab.assignor.fill_levels import PlacementDecision, evaluate_placement
+from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Load, PlacementPolicy
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.problem import IndexedGroup, IndexedProblem, build_problem, member_capacity
@@ -26,6 +29,7 @@ from trimtab.assignor.rebalance.placement_repair import repair_placement
 from trimtab.assignor.task_groups import merge_tasks
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import NOT_PLACED, PlanTarget
+from trimtab.common.errors import SettingError
 from trimtab.common.units import format_name_list
 
 MAX_NAMES_IN_NOTE: Final = 3
@@ -47,9 +51,10 @@ class TargetMatch:
 class CarriedPlan:
     """Decision that carries out a plan's target, and what could not be."""
 
-    decision: PlacementDecision
-    elsewhere: BoolArray  # (P,) of the decision's partitions: not on the consumer of the target
-    note: str  # "plan 7 carried out; 3 partitions elsewhere: worker-2 left"
+    note: str = ""  # "plan 7 carried out; 3 partitions elsewhere: worker-2 left"
+    decision: PlacementDecision | None = None  # None: the plan is to be decided anew
+    # (P,) of the decision's partitions: not on the consumer of the target
+    elsewhere: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
 
 def name_members(ids: Sequence[str], instances: Sequence[str]) -> tuple[str, ...]:
@@ -81,7 +86,7 @@ def match_consumers(
             held_by = np.where(promised_to != UNASSIGNED, promised_to, held_by)
         _match_by_overlap(match, joiners, held_by)
         if not _is_void(target, match):
-            _match_the_rest(match, joiners, target, group)
+            _match_by_name(match, joiners, target, group)
     return match
 
 
@@ -93,40 +98,57 @@ def carry_out_target(
     promised_to: IntArray | None = None,
     *,
     members_overdue: bool = False,
-) -> CarriedPlan | None:
-    """Place the partitions as the plan's target says; None if it has none, or a void one.
+) -> CarriedPlan:
+    """Place the partitions as the plan's target says; without a decision if that has to be made anew.
 
-    Once absent members are overdue, nobody keeps partitions for them above the headroom.
+    Once absent members are overdue, no member keeps partitions for them above its headroom.
     Raises InvalidProblemError, as `decide_placement` does.
     """
     if plan.target is None:
-        return None
+        return CarriedPlan()
     match = match_consumers(plan.target, group, promised_to)
     if _is_void(plan.target, match):
-        return None
+        return CarriedPlan(f"plan {plan.epoch} names no consumer that is here: its placement is decided anew")
     indexed = build_problem(group, load, policy, weigh_racks=group.replica_racks is not None)
     problem = indexed.problem
     number = np.full(len(group.members), UNASSIGNED, dtype=np.int32)
     number[indexed.eligible] = np.arange(len(indexed.eligible), dtype=np.int32)
-    wish = _look_up(number, match.resolve_target()[indexed.item])
-    wish[~problem.subscribed[problem.topic, wish]] = UNASSIGNED
+    planned = _look_up(number, match.resolve_target()[indexed.item])
+    planned[~problem.subscribed[problem.topic, planned]] = UNASSIGNED
     surplus = ~np.isin(indexed.eligible, match.member)
+    if surplus.any() and not _can_relieve(plan.heuristic, indexed):
+        return CarriedPlan(_explain_surplus(plan, indexed, surplus))
     tasks = merge_tasks(indexed, policy.co_partitioned)
     smaller = _find_smaller(plan, policy, indexed)
     bins = tasks.expand(
         repair_placement(
-            tasks.problem, tasks.merge_bins(wish), smaller, surplus, members_overdue=members_overdue
+            tasks.problem, tasks.merge_bins(planned), smaller, surplus, members_overdue=members_overdue
         )
     )
-    planned = match.consumer[indexed.item]
-    elsewhere = (planned != UNASSIGNED) & (bins != wish)
+    elsewhere = (match.consumer[indexed.item] != UNASSIGNED) & (bins != planned)
     causes = _explain_elsewhere(plan.target, match, indexed, elsewhere)
     note = f"plan {plan.epoch} carried out{causes}"
-    return CarriedPlan(evaluate_placement(indexed, policy, bins), elsewhere, note)
+    return CarriedPlan(note, evaluate_placement(indexed, policy, bins), elsewhere)
 
 
 def _is_void(target: PlanTarget, match: TargetMatch) -> bool:
     return not target.places and bool((match.member == UNASSIGNED).all())
+
+
+def _can_relieve(heuristic: str, indexed: IndexedProblem) -> bool:
+    """Return whether joiners beyond the target get something as soon as others have too much."""
+    try:
+        packs = get_heuristic(heuristic).packs_by_capacity
+    except SettingError:  # of a later version: a target needs no heuristic
+        packs = True
+    return packs and bool(indexed.measured.any())
+
+
+def _explain_surplus(plan: GroupPlan, indexed: IndexedProblem, surplus: BoolArray) -> str:
+    members = indexed.members
+    names = sorted(members[i].instance or members[i].id for i in np.flatnonzero(surplus).tolist())
+    listed = format_name_list(names[:MAX_NAMES_IN_NOTE], len(names))
+    return f"plan {plan.epoch} has no place for {listed}: its placement is decided anew"
 
 
 def _look_up(values: IntArray, index: IntArray) -> IntArray:
@@ -160,7 +182,7 @@ def _match_by_overlap(match: TargetMatch, joiners: Sequence[int], held_by: IntAr
             left.remove(joiner)
 
 
-def _match_the_rest(
+def _match_by_name(
     match: TargetMatch, joiners: Sequence[int], target: PlanTarget, group: IndexedGroup
 ) -> None:
     free = np.flatnonzero(match.member == UNASSIGNED).tolist()

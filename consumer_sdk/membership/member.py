@@ -117,7 +117,7 @@ class GroupMember:
         self._poll_overdue = False
         self._last_poll_at = clock.monotonic()
         self._plan_follower = PlanFollower()
-        self._round_plan: GroupPlan | None = None
+        self._round_view = self._control_topics.build_leader_view()
         self._topic_names: frozenset[str] = frozenset()
         self._missing_topics: set[str] = set()
         self._next_topic_lookup_at = clock.monotonic() + MISSING_TOPIC_LOOKUP_INTERVAL_S
@@ -326,11 +326,11 @@ class GroupMember:
 
     def _build_leader_view(self) -> LeaderView:
         view = self._control_topics.build_leader_view()
-        self._round_plan = view.plan  # a newer plan may arrive before the round ends
+        self._round_view = view  # a newer plan may arrive before the round ends
         return replace(view, members_overdue=self._plan_follower.is_overdue(view.plan))
 
     def _on_round(self, outcome: RebalanceRound) -> None:
-        self._plan_follower.record_rebalance(self._round_plan, len(outcome.snapshot.member_ids))
+        self._plan_follower.record_rebalance(self._round_view.plan, len(outcome.snapshot.member_ids))
         log_round(outcome)
 
     def _leave_and_close(self) -> None:

@@ -6,9 +6,10 @@ Used by the leader only. The rules:
 2. A new epoch, or a new target, needs a rebalance at once, unless the plan requires more members than
    the group has: then the next member's join starts it, and there is one rebalance instead of two.
 3. That wait ends when any plan requires no more members than the group has, and after
-   `MEMBER_WAIT_TIMEOUT_S`: a quota or a full node may keep the member away.
+   `MEMBER_WAIT_TIMEOUT_S`: a quota or a full node may keep the member away. A later plan continues it,
+   and starts another one only if it requires more members than those before.
 4. A target that was followed with fewer members than planned needs another rebalance when that wait has
-   ended: from then on nobody keeps partitions for those that are *overdue*.
+   ended: from then on no member keeps partitions above its headroom for those that are *overdue*.
 """
 
 from dataclasses import dataclass
@@ -38,11 +39,11 @@ NO_PLAN: Final = PlanKey()
 
 @dataclass(slots=True)
 class PlanFollower:
-    """Keys of the followed and of the awaited plan."""
+    """Key of the followed plan, and the wait for missing members."""
 
     followed: PlanKey = NO_PLAN
     group_size: int = 0  # members in the last round led by this member; 0 before the first
-    awaited: PlanKey = NO_PLAN  # of the plan that waits for members
+    awaited: int = 0  # members that the group waits to have, or has waited to have; 0 once it has them
     awaited_since: float = 0.0  # in seconds
     overdue: PlanKey = NO_PLAN  # of the plan that waits no longer
 
@@ -60,7 +61,9 @@ class PlanFollower:
         key = PlanKey.of_plan(plan)
         # The group's size is unknown to a static leader that returned: do not wait then.
         lacks_members = 0 < self.group_size < plan.replicas
-        if lacks_members and self._waits_for_members(key, now):
+        if not lacks_members:
+            self.awaited = 0
+        elif self._waits_for_members(plan.replicas, now):
             return False
         gives_up = lacks_members and key.revision > 0 and self.overdue != key
         if key == self.followed and not gives_up:
@@ -73,7 +76,9 @@ class PlanFollower:
         """Return whether members that the plan lacks are waited for no longer."""
         return plan is not None and self.overdue == PlanKey.of_plan(plan)
 
-    def _waits_for_members(self, key: PlanKey, now: float) -> bool:
-        if self.awaited != key:  # each plan has a wait of its own
-            self.awaited, self.awaited_since = key, now
+    def _waits_for_members(self, replicas: int, now: float) -> bool:
+        if (
+            replicas > self.awaited
+        ):  # plans come faster than a quota is raised: their own waits would never end
+            self.awaited, self.awaited_since = replicas, now
         return now - self.awaited_since < MEMBER_WAIT_TIMEOUT_S

@@ -4,7 +4,7 @@
    count as unowned.
 2. A member has the capacity that it states, else the learned one, else that of the settings. A replica
    that has yet to join reads every topic.
-3. A partition that nobody owns, as in a rebalance, counts for its last owner.
+3. A partition without an owner, as in a rebalance, counts for its last owner.
 """
 
 from collections.abc import Collection, Iterable, Mapping

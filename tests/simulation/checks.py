@@ -29,13 +29,14 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from history.anomalies import Anomaly, find_anomalies
 from simulation.broker import Group, Log
 from simulation.lake import Content, Row, Snapshot
-from simulation.planned import decode_round, find_deviations, find_misplaced
+from simulation.planned import decode_round, find_deviations, find_misplaced, leaves_joiners_idle
 from simulation.recording import Recorder
 from simulation.worker import Worker
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.consumer_sdk.membership.plan_follower import PlanKey
 
 Wanted = Callable[[str, bytes], bool]
 """Whether a table is to have the record with this value."""
@@ -59,6 +60,10 @@ class Checks:
     past: set[tuple[TopicPartition, str, int]] = field(default_factory=set[tuple[TopicPartition, str, int]])
     stints: dict[tuple[TopicPartition, str], int] = field(
         default_factory=dict[tuple[TopicPartition, str], int]
+    )
+    # plan and members of the rounds in which the target is left; later ones complete their decision
+    decided_anew: set[tuple[PlanKey, frozenset[str]]] = field(
+        default_factory=set[tuple[PlanKey, frozenset[str]]]
     )
     table_gaps: TableGaps = field(default_factory=TableGaps)
     begins: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
@@ -157,10 +162,16 @@ class Checks:
 
     def _planned(self, group: Group, given: Mapping[str, bytes]) -> None:
         leader = self.workers[group.members[group.leader].client]
-        plan = leader.round_plan()
-        if plan is not None and set(group.members) == set(given):
-            for deviation in find_deviations(plan, decode_round(group, given, plan.draining)):
-                self.fail(f"{leader.name} led plan {plan.epoch}: {deviation}")
+        view = leader.round_view()
+        if view is None or view.plan is None or set(group.members) != set(given):
+            return
+        plan, seen = view.plan, decode_round(group, given, view.plan.draining)
+        measured = any(view.load.write_rates.get(p) is not None for p in self.log.records)
+        decision = PlanKey.of_plan(plan), seen.eligible
+        if leaves_joiners_idle(plan, seen.eligible, measured=measured):
+            self.decided_anew.add(decision)
+        for deviation in find_deviations(plan, seen, anew=decision in self.decided_anew):
+            self.fail(f"{leader.name} led plan {plan.epoch}: {deviation}")
 
     def _give(self, member: str, client: str, partition: TopicPartition) -> None:
         holder = self._holder(partition, client)
@@ -232,9 +243,10 @@ class Checks:
         """Return the shares of the plan's consumers that are not with one worker each."""
         alive = [worker for worker in self.workers.values() if worker.alive]
         owners = {partition: worker.name for worker in alive for partition in worker.owned()}
-        if plan is None or plan.target is None:
+        names = frozenset(worker.name for worker in alive)
+        if plan is None or plan.target is None or (PlanKey.of_plan(plan), names) in self.decided_anew:
             return []
-        return list(find_misplaced(plan.target, owners, {worker.name for worker in alive}))
+        return list(find_misplaced(plan.target, owners, names))
 
     def unowned(self) -> list[str]:
         """Return the partitions with no reader, or with more than one."""

@@ -3,8 +3,8 @@
 Nothing of `rebalance.plan_target` is used. A partition of a consumer that is present is with it, unless
 an absent consumer holds up the round: then it may stay with its owner. A partition of an absent
 consumer stays with its owner, is with a joiner that stands for the absent one, or had no owner. A
-joiner beyond the plan may hold anything. A joiner that reads one consumer's share, and nothing else, keeps
-it while its consumer is absent.
+joiner beyond the plan may hold anything; where no load says what it is to get, so may all. A joiner that
+reads one consumer's share, and nothing else, keeps it while its consumer is absent.
 """
 
 from collections import defaultdict
@@ -65,15 +65,24 @@ def group_by_consumer(target: PlanTarget) -> Mapping[int, list[TopicPartition]]:
     return shares
 
 
-def find_deviations(plan: GroupPlan, seen: Round) -> Iterator[str]:
-    """Yield what in a round is neither the plan's target nor one of its repairs."""
+def leaves_joiners_idle(plan: GroupPlan, eligible: frozenset[str], *, measured: bool) -> bool:
+    """Return whether there are joiners beyond the plan, and no load or no heuristic to fill them by it."""
+    by_load = measured and plan.heuristic not in ("sticky", "lag-aware", "rack-aware")
+    return plan.target is not None and len(eligible) > plan.target.size and not by_load
+
+
+def find_deviations(plan: GroupPlan, seen: Round, *, anew: bool = False) -> Iterator[str]:
+    """Yield what in a round is neither the plan's target nor one of its repairs.
+
+    `anew`: the target is left, since joiners beyond it would read nothing.
+    """
     target = plan.target
     if target is None:
         return
     yield from (f"plan {plan.epoch} failed: {fault}" for fault in sorted(seen.faults))
     present = seen.eligible & set(target.consumers)
     joiners = seen.eligible - present
-    if not present and not target.places:
+    if anew or (not present and not target.places):
         return  # void, unless joiners hold what consumers had
     beyond = joiners if len(joiners) > target.size - len(present) else frozenset[str]()
     yield from _find_reshuffled(target, seen, joiners - beyond - seen.expecting)

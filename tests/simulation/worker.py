@@ -12,7 +12,7 @@ from simulation.membership import Client, ClientSettings, Cluster
 from simulation.network import UnreachableError
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.interfaces import Lake
@@ -165,10 +165,10 @@ class Worker:
         """Return whether it would return records now."""
         return self.consumer is not None and self.consumer.reads()
 
-    def round_plan(self) -> GroupPlan | None:
-        """Return the plan of the last round that it led."""
+    def round_view(self) -> LeaderView | None:
+        """Return the load and the plan of the last round that it led."""
         member: GroupMember | None = None if self.consumer is None else self.consumer._member
-        return None if member is None else member._round_plan
+        return None if member is None else member._round_view
 
     def hiccup(self) -> None:
         """Keep the application from polling for `stall` seconds, once."""

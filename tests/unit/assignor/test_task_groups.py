@@ -184,7 +184,7 @@ def test_a_plan_carried_out_keeps_tasks_together() -> None:
     members = tuple(Member(f"m{n}", BOTH, instance=f"worker-{n}") for n in range(2))
     given = ConsumerGroup(members, (*CLICKS, *ORDERS, *PAYMENTS), {PAYMENTS[2]: "m0", ORDERS[2]: "m1"})
     carried = carry_out_target(plan, index_group(given), Load(RATES), POLICY)
-    assert carried is not None
+    assert carried.decision is not None
     readers = carried.decision.target[1:].reshape(2, 3)  # without clicks
     assert readers[0].tolist() == readers[1].tolist() == [0, 1, 0]
     assert carried.elsewhere.tolist() == [False, False, False, True, False, False, False]

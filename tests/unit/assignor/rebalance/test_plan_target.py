@@ -343,6 +343,30 @@ def test_a_joiner_beyond_the_plan_takes_only_what_is_too_much() -> None:
     assert group.settle(plan) == {"a": {0, 1, 2, 3, 4}, "b": {5}, "c": set(), "d": set()}
 
 
+@pytest.mark.parametrize(
+    ("heuristic", "rates"),
+    [("steady", {}), ("mbf", {}), ("sticky", {}), ("lag-aware", {}), ("sticky", RATES), ("lag-aware", RATES)],
+)
+def test_joiners_beyond_the_plan_read_where_no_load_says_what_is_too_much(
+    heuristic: str, rates: dict[TopicPartition, float]
+) -> None:
+    """As after scaling by hand once the sidecar is gone: six members for two consumers read one each."""
+    share = {"a": [0, 1, 2], "b": [3, 4, 5]}
+    group, plan = Group(share), plan_of(share, heuristic=heuristic)
+    group.rates = rates
+    assert group.settle(plan) == {"a": {0, 1, 2}, "b": {3, 4, 5}}
+    for name in "cdef":
+        group.join(name)
+    outcome = group.round(plan)
+    assert outcome.note == "plan 7 has no place for c, d, e and 1 more: its placement is decided anew"
+    assert (outcome.fault, outcome.off_plan) == ("", 0)
+    assert not group.round(plan).is_new_decision
+    assert sorted(map(len, group.owned.values())) == [1] * 6
+    for name in "cdef":
+        group.leave(name)
+    assert group.settle(plan) == {"a": {0, 1, 2}, "b": {3, 4, 5}}
+
+
 def test_a_plan_that_comes_between_the_two_rounds_is_carried_out() -> None:
     """What was promised, and is unclaimed by now, goes straight to its newer consumer."""
     group = Group({"a": range(6), "b": (), "c": ()})

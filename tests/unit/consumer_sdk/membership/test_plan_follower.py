@@ -35,12 +35,27 @@ def test_another_target_of_the_same_epoch_is_due() -> None:
     assert not follows.follow_if_due(with_revision(3), 0.0)
 
 
-def test_another_target_has_a_wait_of_its_own() -> None:
-    """It may require other members than the one before."""
+def test_another_plan_for_as_many_members_continues_the_wait() -> None:
+    """A quota keeps one away; of the plans that come every 55 s, each after the wait is due at once."""
     follows = PlanFollower(group_size=1)
+    due = [follows.follow_if_due(with_revision(n, epoch=n), n * 55.0) for n in range(1, 6)]
+    assert due == [False, False, True, True, True]
+    assert follows.is_overdue(with_revision(5, epoch=5))
+    assert follows.follow_if_due(replace(PLAN, epoch=6), 6 * 55.0)
+
+
+def test_a_plan_for_more_members_has_a_wait_of_its_own() -> None:
+    """Members that nothing waited for before, also those that are missing again after all had come."""
+    follows = PlanFollower(group_size=1)
+    more = replace(with_revision(2), replicas=3)
     assert not follows.follow_if_due(with_revision(1), 0.0)
-    assert not follows.follow_if_due(with_revision(2), MEMBER_WAIT_TIMEOUT_S)
-    assert follows.follow_if_due(with_revision(2), 2 * MEMBER_WAIT_TIMEOUT_S)
+    assert not follows.follow_if_due(more, MEMBER_WAIT_TIMEOUT_S)
+    assert follows.follow_if_due(more, 2 * MEMBER_WAIT_TIMEOUT_S)
+    follows.record_rebalance(more, 3)
+    assert not follows.follow_if_due(more, 3 * MEMBER_WAIT_TIMEOUT_S)
+    follows.record_rebalance(more, 2)
+    assert not follows.follow_if_due(replace(more, epoch=2), 4 * MEMBER_WAIT_TIMEOUT_S)
+    assert follows.follow_if_due(replace(more, epoch=2), 5 * MEMBER_WAIT_TIMEOUT_S)
 
 
 def test_members_that_stay_away_are_overdue_after_the_wait() -> None:
@@ -81,13 +96,13 @@ def test_a_plan_in_force_before_the_join_is_not_new() -> None:
 
 
 def test_missing_members_are_awaited_for_a_limited_time() -> None:
-    """The wait starts when the epoch is first seen."""
+    """The wait starts when their number is first seen."""
     follows = PlanFollower(group_size=1)
     assert not follows.follow_if_due(PLAN, 100.0)
     assert not follows.follow_if_due(PLAN, 100.0 + MEMBER_WAIT_TIMEOUT_S - 0.1)
     assert follows.follow_if_due(PLAN, 100.0 + MEMBER_WAIT_TIMEOUT_S)
     assert not follows.follow_if_due(PLAN, 100.0 + MEMBER_WAIT_TIMEOUT_S)
-    assert not follows.follow_if_due(replace(PLAN, epoch=2), 100.0 + MEMBER_WAIT_TIMEOUT_S)
+    assert follows.follow_if_due(replace(PLAN, epoch=2), 100.0 + MEMBER_WAIT_TIMEOUT_S)
 
 
 def test_a_plan_for_fewer_members_ends_the_wait_with_the_same_epoch() -> None:
