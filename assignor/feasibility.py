@@ -26,10 +26,13 @@ def confine_partitions(problem: PackingProblem) -> PackingProblem:
     """Return the problem in which a member reads a partition only if it can hold it.
 
     Heuristics may give an empty member a partition of any size, even if another could hold it. An
-    oversized partition keeps all its readers.
+    oversized partition keeps all its readers, and so does one beyond an added member's capacity: sizing
+    may have to give it to one.
     """
     room = problem.capacity * (1 + CAPACITY_TOLERANCE)
     oversized = find_oversized(problem)
+    if problem.new_member_capacity is not None:
+        oversized |= problem.weight > problem.new_member_capacity * (1 + CAPACITY_TOLERANCE)
     if not (problem.weight[~oversized] > room.min(initial=np.inf)).any():
         return problem
     added = (problem.new_member_capacity or 0.0) * (1 + CAPACITY_TOLERANCE)

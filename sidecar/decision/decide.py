@@ -39,7 +39,7 @@ Rules; the first that applies decides:
     after the cooldown, unless paused, in a stable group: drain the replicas whose load costs least
     to move if the others can hold it. New epoch, unless they own nothing.
 13. Place: publish learned capacities that changed enough in a new epoch. If a consumer is above its
-    capacity, or above the headroom for a whole cooldown, and a better placement exists, publish it in
+    capacity, or above the headroom for long, and a better placement exists, publish it in
     a new epoch after the cooldown, but not twice for the same placement within `drain_retry` seconds.
 14. Otherwise hold.
 

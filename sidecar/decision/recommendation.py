@@ -32,13 +32,14 @@ from trimtab.sidecar.decision.autoscaling_policy import (
     DecisionMemory,
     TimestampedRecommendation,
 )
-from trimtab.sidecar.decision.group_model import GroupModel, exceeds
+from trimtab.sidecar.decision.group_model import MIN_FILL_GAIN, GroupModel, exceeds
 from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.decision.learned_capacity import update_learned_capacities
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 from trimtab.sidecar.decision.scale_up_effectiveness import evaluate_scale_up
 from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness, sample_ages
 
+SMALL_EXCESS_PATIENCE_S: Final = 300.0  # of an excess over the headroom that is no overload
 REPLICA_EPSILON: Final = 1e-6  # share of a worker that rounding up ignores: float sums are inexact
 
 
@@ -159,11 +160,18 @@ def _apply_tolerance(
 
 
 def is_overfull_for_long(model: GroupModel, memory: DecisionMemory, now: float) -> bool:
-    """Return whether a consumer is above its capacity, or above the headroom for a whole cooldown."""
-    since = memory.overfull_since
+    """Return whether a consumer is above its capacity, or above the headroom for a whole cooldown.
+
+    A small excess counts after `SMALL_EXCESS_PATIENCE_S` without a change.
+    """
+    fullest, since = model.compute_fullest(), memory.overfull_since
+    if exceeds(fullest, 1.0):
+        return True
     # Write rates vary around the headroom of a consumer filled up to it: each peak would move partitions.
-    lasts = since is not None and now - since >= model.policy.cooldown
-    return lasts or exceeds(model.compute_fullest(), 1.0)
+    is_small = fullest - model.fill_limit < MIN_FILL_GAIN
+    patience = SMALL_EXCESS_PATIENCE_S if is_small else model.policy.cooldown
+    lasts = since is not None and now - since >= patience
+    return lasts and (not is_small or memory.seconds_since_change(now) >= patience)
 
 
 def _is_placement_due(model: GroupModel, memory: DecisionMemory, now: float) -> bool:

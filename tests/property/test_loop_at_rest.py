@@ -30,7 +30,7 @@ CAPACITY: Final = 100.0
 HEADROOM: Final = 0.9
 INTERVAL_S: Final = 10.0
 STARTUP_S: Final = 20.0
-REST_ITERATIONS: Final = 15  # without a decision; longer than cooldown and stabilization windows
+REST_ITERATIONS: Final = 40  # without a decision; longer than cooldown, windows and patience
 MAX_ITERATIONS: Final = 300
 
 

@@ -18,9 +18,16 @@ from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 from trimtab.consumer_sdk.membership import control_topic_reader
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 
-NOW = SystemClock().wall()
+NOW = 1_800_000_000.0
 PLAN = GroupPlan("g", 3, 1.0, 2, "mbf", 1000.0)
 RATES = TopicWriteRates("g", "t", NOW, 30.0, "offsets", {0: PartitionLoad(1.0)})
+
+
+class FixedClock(SystemClock):
+    """A wall clock that stands still: the rates above stay new, however long the tests take."""
+
+    def wall(self) -> float:
+        return NOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ def as_message(record: Record) -> Any:
 
 def make_reader() -> ControlTopicReader:
     settings = parse_consumer_settings({"bootstrap.servers": "x:1", "group.id": "g"})
-    return ControlTopicReader(settings, SystemClock())
+    return ControlTopicReader(settings, FixedClock())
 
 
 def test_a_client_that_does_not_close_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:

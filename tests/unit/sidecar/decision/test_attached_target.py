@@ -307,11 +307,28 @@ def test_a_consumer_above_the_headroom_for_a_cooldown_gets_a_new_placement(
     since: float | None, action: ScalingAction
 ) -> None:
     """Not at once: write rates vary around the headroom. Above the capacity it does (`UNEVEN`)."""
-    seen = observe({"a": {0: 40.0, 1: 30.0, 2: 25.0}, "b": {3: 30.0}})
+    seen = observe({"a": {0: 40.0, 1: 30.0, 2: 26.0}, "b": {3: 30.0}})
     decision = decide(seen, memory=replace(SETTLED, overfull_since=since))
     assert decision.action is action
     if decision.plan is not None:
-        assert decision.reasons[0] == "the fullest consumer is at 95%, above 90%, 70% in a better placement"
+        assert decision.reasons[0] == "the fullest consumer is at 96%, above 90%, 70% in a better placement"
+
+
+@pytest.mark.parametrize(
+    ("since", "last_change", "action"),
+    [
+        (NOW - 299, NOW - 500, ScalingAction.HOLD),
+        (NOW - 300, NOW - 299, ScalingAction.HOLD),
+        (NOW - 300, NOW - 300, ScalingAction.PLACE),
+    ],
+)
+def test_a_small_excess_over_the_headroom_waits_longer(
+    since: float, last_change: float, action: ScalingAction
+) -> None:
+    """A placement fills consumers up to the headroom: a drift of a percent must not move partitions."""
+    seen = observe({"a": {0: 40.0, 1: 30.0, 2: 22.0}, "b": {3: 30.0}})
+    memory = replace(SETTLED, overfull_since=since, last_change=last_change)
+    assert decide(seen, memory=memory).action is action
 
 
 def test_a_placement_that_gains_too_little_is_not_published() -> None:
