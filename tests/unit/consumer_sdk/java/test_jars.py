@@ -28,9 +28,9 @@ with (here / "calls").open("a") as calls:
     calls.write(pathlib.Path(sys.argv[sys.argv.index("-ivy") + 1]).read_text() + "\\n")
 lib = pathlib.Path(sys.argv[sys.argv.index("-retrieve") + 1]).parent
 lib.mkdir(parents=True, exist_ok=True)
-print("\\tfound org.example#one;1.0 in public", flush=True)
-(lib / "one-1.0.jar").write_bytes(b"jar" * 100)
 mode = (here / "mode").read_text()
+print("\\tfound org.example#one;1.0 in public", flush=True)  # then a test may change the mode
+(lib / "one-1.0.jar").write_bytes(b"jar" * 100)
 if mode == "fail" or (mode == "fail once" and not (here / "failed").exists()):
     (here / "failed").touch()
     print("unresolved dependency: org.example#one;1.0: not found")
