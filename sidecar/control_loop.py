@@ -31,6 +31,7 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
     TargetStatus,
 )
+from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome, PlanTracker
 from trimtab.sidecar.settings.settings import SidecarSettings
@@ -67,6 +68,7 @@ class LoopCollaborators:
     certifier: "DecisionCertifier | None" = None
     read_target_status: Callable[[], TargetStatus] = TargetStatus  # as of the last replica list
     leadership: Leadership = field(default_factory=SoleLeader)
+    plan_carrier: PlanCarrier | None = None  # None: the group's members carry plans out themselves
 
 
 class ControlLoop:
@@ -83,6 +85,7 @@ class ControlLoop:
         self._was_leader = False
         self._handover_tracker = HandoverTracker(clock.wall())
         self._plan_tracker = PlanTracker()
+        self._carrier_status: CarrierStatus | None = None
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Iterate until `wait(seconds)` returns True."""
@@ -126,6 +129,7 @@ class ControlLoop:
             certificate=self._certify(observation),
             capacity=self._policy.placement.capacity,
             plan_outcome=self._track_plan(observation),
+            carrier=self._carry_out_plan(measurement),
         )
         self._report(report, measurement)
         return decision
@@ -148,6 +152,7 @@ class ControlLoop:
         # measured all the same: after a takeover the windows of write rates are full
         self._plan_known = False  # the leader may publish another plan
         self._plan_tracker = PlanTracker()
+        carrier = self._collaborators.plan_carrier
         leader = self._collaborators.leadership.get_leader()
         reason = f"standing by: {leader or 'no sidecar yet'} leads"
         metrics = DecisionMetrics(partitions=len(measurement.write_rates))
@@ -162,6 +167,7 @@ class ControlLoop:
             iteration_seconds=self._clock.monotonic() - started_at,
             errors=measurement.errors,
             is_leader=False,
+            carrier=None if carrier is None else carrier.stand_by(),
         )
         self._report(report, measurement)
         return decision
@@ -306,6 +312,12 @@ class ControlLoop:
             return None  # nobody carries out a plan that is not published
         self._plan_tracker = self._plan_tracker.track_outcome(observation, self._memory.last_owners)
         return self._plan_tracker.outcome
+
+    def _carry_out_plan(self, measurement: GroupMeasurement) -> CarrierStatus | None:
+        carrier = self._collaborators.plan_carrier
+        if carrier is not None and self._plan_known:  # else the last known plan is carried out further
+            self._carrier_status = carrier.carry_out(self._plan, measurement.write_rates)
+        return self._carrier_status
 
     def _report(self, report: IterationReport, measurement: GroupMeasurement) -> None:
         tracker = self._handover_tracker

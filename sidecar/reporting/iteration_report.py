@@ -10,6 +10,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 if TYPE_CHECKING:  # it needs an extra
@@ -39,6 +40,7 @@ class IterationReport:
     is_leader: bool = True
     certificate: "TimedCertificate | None" = None  # of an earlier iteration: it is computed in a thread
     plan_outcome: PlanOutcome | None = None  # None without a target, and until the group was stable
+    carrier: CarrierStatus | None = None  # None: the group's members carry plans out themselves
 
     @property
     def moved_load(self) -> float:
@@ -56,20 +58,28 @@ class Reporter(Protocol):
 
 
 class LogReporter:
-    """Logs one line per decision, per new error, and per plan that is carried out."""
+    """Logs one line per decision, new error, plan that is carried out, and change of its carrier."""
 
     def __init__(self) -> None:
         self._last_errors: tuple[str, ...] = ()
         self._last_outcome = ""
+        self._last_carrier_text = ""
 
     def __call__(self, report: IterationReport) -> None:
         """Log the iteration."""
-        for text in report.errors:  # an outage lasts for many iterations
+        errors = (*report.errors, *(() if report.carrier is None else report.carrier.errors))
+        for text in errors:  # an outage lasts for many iterations
             if text not in self._last_errors:
                 log.warning("%s", text)
-        self._last_errors = report.errors
+        self._last_errors = errors
+        self._log_carrier(report.carrier)
         self._log_outcome(report.plan_outcome)
         log.info("%s", report.decision.format_line())
+
+    def _log_carrier(self, carrier: CarrierStatus | None) -> None:
+        if carrier is not None and carrier.text != self._last_carrier_text:
+            log.log(logging.INFO if carrier.is_steering else logging.WARNING, "%s", carrier.text)
+            self._last_carrier_text = carrier.text
 
     def _log_outcome(self, outcome: PlanOutcome | None) -> None:
         line = outcome.format_line() if outcome is not None and outcome.is_settled else ""

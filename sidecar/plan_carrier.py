@@ -1,0 +1,48 @@
+"""The interface of plan carriers: they carry out a plan in a group whose clients know no plans.
+
+1. The control loop calls `carry_out` or `stand_by` once per iteration. Both return at once; the carrier
+   works in a thread of its own, so that a slow coordinator delays no decision.
+2. Only the managing sidecar carries a plan out. The others' carriers are ready to take over.
+3. Carriers may join the group as members without partitions. Their client ids distinguish them:
+   `BrokerClient.describe_group` leaves them out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
+
+LEAD_CLIENT_ID: Final = "trimtab-lead"  # of a classic group
+PILOT_CLIENT_ID: Final = "trimtab-pilot"  # of a group of KIP-848
+CARRIER_CLIENT_IDS: Final = frozenset({LEAD_CLIENT_ID, PILOT_CLIENT_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierStatus:
+    """Whether the group's members get the partitions that the plan gives them."""
+
+    is_steering: bool
+    text: str  # one sentence: "leads the group since 12:04", "unsteered: led by member X's own assignor"
+    since: float | None = None  # of this state, seconds since the epoch
+    errors: tuple[str, ...] = ()
+
+
+class PlanCarrier(Protocol):
+    """Carries out plans, in a thread of its own."""
+
+    def carry_out(
+        self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]
+    ) -> CarrierStatus:
+        """Carry out this plan from now on; return the status so far."""
+        ...
+
+    def stand_by(self) -> CarrierStatus:
+        """Leave the group to another sidecar's carrier."""
+        ...
+
+    def close(self) -> None:
+        """End the thread and leave the group."""
+        ...
