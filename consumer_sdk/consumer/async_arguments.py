@@ -27,6 +27,12 @@ def check_subscription(topics: Collection[str], pattern: str | None, listener: o
         raise TypeError("You should provide either `topics` or `pattern`")
     if not isinstance(topics, list | tuple | set | frozenset):
         raise TypeError("Topics should be list of strings")
+    given: Collection[Any] = topics  # callers without a type checker pass anything
+    if wrong := [name for name in given if not (isinstance(name, str) and name)]:
+        raise TypeError(
+            f"{wrong[0]!r} is no topic name; write AsyncConsumer('orders', 'clicks') or "
+            "subscribe(['orders', 'clicks'])"
+        )
     check_listener(listener)
     if pattern is None:
         return Subscription("topics", tuple(topics))

@@ -43,12 +43,11 @@ from trimtab.consumer_sdk.consumer.async_errors import (
     to_record_error,
 )
 from trimtab.consumer_sdk.consumer.async_queries import AsyncQueries
-from trimtab.consumer_sdk.consumer.async_settings import check_record_limit, translate_settings
+from trimtab.consumer_sdk.consumer.async_settings import check_record_limit, parse_async_settings
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.poll_thread import FetchedBatch, PollThread
 from trimtab.consumer_sdk.consumer.rebalance_listener import ASSIGNED, LOST, REVOKED, call_listener
 from trimtab.consumer_sdk.consumer.record_buffer import ConsumerRecord, RecordBuffer, to_record
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 
 LEASE_CHECK_INTERVAL_S: Final = 0.01  # far below the margin of a lease; a check costs more than a record
 LEASE_POLL_INTERVAL_S: Final = 0.1  # while records wait for the lease
@@ -60,14 +59,13 @@ class AsyncConsumer(AsyncQueries):
     """Group consumer with aiokafka's methods, keyword arguments and errors.
 
     Settings may have librdkafka's names, aiokafka's, and those of Trimtab (docs/asyncio.md). Raises
-    SettingError for invalid ones. `start` raises KafkaConnectionError if no broker answers, and may be
-    repeated then.
+    SettingError for invalid ones, TypeError for topics that are no names. `start` raises
+    KafkaConnectionError if no broker answers, and may be repeated then, or after it was cancelled.
     """
 
     def __init__(self, *topics: str, **settings: Any) -> None:
         super().__init__()
-        self._settings = translate_settings(settings)
-        parse_consumer_settings(self._settings.config)  # fails here instead of in start()
+        self._settings = parse_async_settings(settings)
         decoders = self._settings.key_deserializer, self._settings.value_deserializer
         self._records = RecordBuffer(
             partial(to_record, key_deserializer=decoders[0], value_deserializer=decoders[1])
@@ -81,8 +79,8 @@ class AsyncConsumer(AsyncQueries):
         self._crowded_out: set[TopicPartition] = set()  # parked for a call that asks for others
         self._errors: list[Exception] = []
         self._news = asyncio.Event()  # records, an error, an assignment, the end
-        self._joined = False
-        self._finished = False
+        self._joined = self._finished = False
+        self._is_ending = False  # the thread of a start() that failed or was cancelled
         if topics:
             self.subscribe(topics)
 
@@ -90,6 +88,8 @@ class AsyncConsumer(AsyncQueries):
 
     async def start(self) -> None:
         """Connect, and wait for the first assignment if there is a subscription."""
+        if self._is_ending:  # its member leaves the group before the next one joins
+            await self._forget_thread()
         if self._closed:
             raise consumer_stopped()
         if self._thread is not None:
@@ -102,15 +102,11 @@ class AsyncConsumer(AsyncQueries):
         try:
             await self._wait_until_joined()
             await self.topics()
-        except asyncio.CancelledError:  # the thread may wait for a broker: nobody waits for its end
-            self._closed = True
+        except BaseException as error:
+            self._is_ending, self._consumer = True, None
             self._thread.stop()
-            raise
-        except Exception:
-            self._thread.stop()
-            await self._wait_until_finished()
-            self._thread = self._consumer = None
-            self._errors.clear()
+            if isinstance(error, Exception):  # else cancelled, and the thread may wait for a broker
+                await self._forget_thread()
             raise
 
     async def stop(self) -> None:
@@ -346,6 +342,11 @@ class AsyncConsumer(AsyncQueries):
         while not self._finished:
             await self._wait_for_news(None)
 
+    async def _forget_thread(self) -> None:
+        await self._wait_until_finished()
+        self._thread, self._is_ending = None, False
+        self._errors.clear()
+
     def _crowd_out(self, wanted: Partitions) -> None:
         """Make room: the records of other partitions would be in the way until they are asked for."""
         for partition in self._records.partitions:
@@ -388,14 +389,14 @@ class AsyncConsumer(AsyncQueries):
             thread.assign(subscription.partitions)
 
     async def _tell_listener(self, name: str, partitions: frozenset[TopicPartition]) -> None:
-        if not self._closed:  # as in aiokafka: stop() does not call it
+        if not (self._closed or self._is_ending):  # as in aiokafka: stop() does not call it
             await call_listener(self._listener, name, partitions)
 
     # -- called by the poll thread, on the loop ---------------------------------------------------
 
     def on_opened(self, consumer: Consumer) -> None:
         """Take the consumer."""
-        self._consumer = consumer
+        self._consumer = None if self._is_ending else consumer
         if self._subscription is None or self._subscription.kind == "partitions":
             self.on_joined()
 

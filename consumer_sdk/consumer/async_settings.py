@@ -9,11 +9,14 @@ from typing import Any, Final
 
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.client_config import SECURITY_SETTINGS
+from trimtab.consumer_sdk.consumer.client_adapters import check_librdkafka_values
 from trimtab.consumer_sdk.consumer.offset_reset import OFFSET_RESET_SETTING
 from trimtab.consumer_sdk.consumer.setting_names import LIBRDKAFKA_SETTINGS
+from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 
 Deserializer = Callable[[bytes | None], Any]
 
+_DESERIALIZERS: Final = ("key_deserializer", "value_deserializer")
 _RENAMED: Final = {
     "fetch_max_wait_ms": "fetch.wait.max.ms",
     "request_timeout_ms": "socket.timeout.ms",
@@ -51,10 +54,20 @@ class AsyncSettings:
         return self.config.get(OFFSET_RESET_SETTING, "latest") in ("latest", "largest", "end")
 
 
+def parse_async_settings(given: Mapping[str, Any]) -> AsyncSettings:
+    """Return valid settings; None counts as not given. Raises SettingError and ValueError."""
+    settings = translate_settings(given)
+    for name in _DESERIALIZERS:
+        if (function := getattr(settings, name)) is not None and not callable(function):
+            raise SettingError(f"{name}={function!r} must be a function that takes bytes or None")
+    check_librdkafka_values(parse_consumer_settings(settings.config).librdkafka_config)
+    return settings
+
+
 def translate_settings(given: Mapping[str, Any]) -> AsyncSettings:
     """Return the settings; None counts as not given. Raises SettingError and ValueError."""
     rest = {name: value for name, value in given.items() if value is not None}
-    own = {name: rest.pop(name, None) for name in ("key_deserializer", "value_deserializer")}
+    own = {name: rest.pop(name, None) for name in _DESERIALIZERS}
     limit = rest.pop("max_poll_records", None)
     check_record_limit("max_poll_records", limit)
     config = {_translate_name(name): _translate_value(name, value) for name, value in rest.items()}

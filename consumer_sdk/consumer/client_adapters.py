@@ -11,6 +11,7 @@ from kafka.errors import CommitFailedError, KafkaTimeoutError
 from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.kafka_security.client_config import SECURITY_SETTINGS
 from trimtab.common.kafka_security.preflight import check_token
 from trimtab.consumer_sdk.errors import InvalidSettingError
 from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER
@@ -35,6 +36,18 @@ def to_confluent_error(error: Exception) -> KafkaError:
 def create_data_plane(config: dict[str, Any]) -> DataConsumer:
     """Create librdkafka's consumer. Raises InvalidSettingError, SaslAuthenticationError."""
     check_token(config)  # librdkafka waits 10 s for it, and names no cause
+    return _create_librdkafka_consumer(config)
+
+
+def check_librdkafka_values(config: Mapping[str, Any]) -> None:
+    """Raise InvalidSettingError for values that librdkafka rejects; nothing is connected or called back."""
+    offline = {"bootstrap.servers", "metadata.broker.list", "debug", "statistics.interval.ms"}
+    offline |= SECURITY_SETTINGS  # need files, tokens and secrets: checked when the consumer connects
+    checked = {n: v for n, v in config.items() if n not in offline and not callable(v)}
+    _create_librdkafka_consumer(checked).close()
+
+
+def _create_librdkafka_consumer(config: Mapping[str, Any]) -> DataConsumer:
     try:
         return DataConsumer({"logger": LIBRDKAFKA_LOGGER, **config})
     except KafkaException as error:

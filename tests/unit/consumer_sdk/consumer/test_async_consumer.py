@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, Self
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
-from aiokafka.errors import ConsumerStoppedError, KafkaConnectionError
+from aiokafka.errors import ConsumerStoppedError, IllegalStateError, KafkaConnectionError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import AsyncConsumer, BrokerUnreachableError
@@ -197,6 +197,46 @@ def test_start_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
         await consumer.stop()
         with pytest.raises(ConsumerStoppedError):
             await consumer.start()
+
+    asyncio.run(scenario())
+
+
+class Slow(Unreachable):
+    """Fake of a thread that waits for a broker, and ends when it is told to."""
+
+    living: list["Slow"] = []  # noqa: RUF012 - threads that have not ended
+
+    def start(self) -> None:
+        self.living.append(self)
+
+    def stop(self) -> None:
+        """Be in the way until `end`."""
+
+    def end(self) -> None:
+        self.living.remove(self)
+        self.application.on_opened(Mock())
+        self.application.on_closed()
+
+
+def test_a_cancelled_start_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one waits until the thread of the cancelled one has left the group."""
+    monkeypatch.setattr(async_consumer, "PollThread", Slow)
+
+    async def scenario() -> None:
+        consumer = AsyncConsumer("t", bootstrap_servers="a:1", group_id="g")
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.start(), 0.05)
+        assert len(Slow.living) == 1
+        again = asyncio.create_task(consumer.start())
+        await asyncio.sleep(0)
+        Slow.living[0].end()
+        with pytest.raises(IllegalStateError, match="start"):
+            await consumer.getone()
+        await asyncio.sleep(0.01)
+        consumer.topics = AsyncMock()
+        Slow.living[0].application.on_joined()
+        await again
 
     asyncio.run(scenario())
 

@@ -65,3 +65,28 @@ def test_invalid_settings_fail_in_the_constructor() -> None:
         AsyncConsumer(bootstrap_servers="a:1", group_id="g", session_timeouts_ms=1)
     with pytest.raises(SettingError, match=r"group\.id"):
         AsyncConsumer(bootstrap_servers="a:1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("auto_offset_reset", "foo"), ("isolation_level", "foo"), ("fetch_min_bytes", "x"), ("group_id", "")],
+)
+def test_invalid_values_fail_in_the_constructor(name: str, value: str) -> None:
+    """Also those that only librdkafka knows; the text has the name."""
+    given = {"bootstrap_servers": "a:1", "group_id": "g", name: value}
+    with pytest.raises(SettingError, match=name.replace("_", ".")):
+        AsyncConsumer("t", **given)
+
+
+@pytest.mark.parametrize("name", ["key_deserializer", "value_deserializer"])
+def test_a_deserializer_is_a_function(name: str) -> None:
+    """Its name alone is none; the first record would fail."""
+    with pytest.raises(SettingError, match=rf"{name}='json' must be a function"):
+        AsyncConsumer("t", bootstrap_servers="a:1", group_id="g", **{name: "json"})
+
+
+@pytest.mark.parametrize("topic", [["orders"], (), "", b"orders", None])
+def test_topics_are_arguments_of_their_own(topic: Any) -> None:
+    """A list of them is a usual mistake: the error shows both spellings."""
+    with pytest.raises(TypeError, match=r"is no topic name; write AsyncConsumer\('orders', 'clicks'\)"):
+        AsyncConsumer(topic, bootstrap_servers="a:1", group_id="g")
