@@ -40,6 +40,7 @@ def cross_check_options(
     )
     yield from _check_move_cost(options)
     yield from _check_queue(options)
+    yield from _check_lead(options, given)
     yield from _check_limits(options)
     yield from _check_fallback(options)
     yield from _check_scale_up_evaluation(options, consumption_window, backlog_grace)
@@ -66,6 +67,15 @@ def _check_queue(options: SidecarOptions) -> CheckResults:
     # the broker of a share group distributes the records itself
     unplaced = options.queue is QueueKind.SHARE and (options.certify or options.learn_capacity)
     yield unplaced, "certify and learn-capacity are about a placement, and queue=share has none"
+
+
+def _check_lead(options: SidecarOptions, given: Collection[str]) -> CheckResults:
+    unused = sorted(name for name in given if name.startswith("lead-") or name == "take-lead")
+    yield not options.lead and bool(unused), f"{' and '.join(unused)} given, but not lead; write lead too"
+    unled = "lead is about a group whose members assign partitions, and queue=share has none"
+    yield options.lead and options.queue is QueueKind.SHARE, unled
+    yield not options.lead_assignors, "lead-assignors is empty; name an assignor of the group's clients"
+    yield options.lead_session_timeout <= 0, "lead-session-timeout must be above 0"
 
 
 def _check_limits(options: SidecarOptions) -> CheckResults:

@@ -34,6 +34,10 @@ WORKER_COMMAND_EXAMPLE: Final = (
     'a list of words, like ["python", "worker.py", "{instance}"]; {instance} becomes the worker\'s name'
 )
 
+# as Java's clients, librdkafka, kafka-python, aiokafka, franz-go and sarama call them
+LEAD_ASSIGNORS: Final = ("cooperative-sticky", "sticky", "range", "roundrobin")
+DEFAULT_LEAD_SESSION_S: Final = 60.0  # another sidecar takes over after 45 s of silence at most
+
 
 class SidecarOptions(SettingsModel, owner="the sidecar"):
     """The sidecar's settings as they are written, without checks between them."""
@@ -190,6 +194,24 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     take_over: bool = setting(
         "Take over from another sidecar of the group at once instead of [standing by](#one-leader).",
         default=False,
+    )
+
+    lead: bool = setting(
+        "Lead the group's rebalances, so that [clients that know no plans](any-client.md) follow them.",
+        default=False,
+    )
+    take_lead: bool = setting(
+        "Ask the group's leader to leave once, so that this sidecar leads; that member rejoins.",
+        default=False,
+    )
+    lead_session_timeout: Duration = setting(
+        "How long the lead is kept for a sidecar that restarts, or for the one that takes over.",
+        default=DEFAULT_LEAD_SESSION_S,
+    )
+    lead_assignors: TopicList = setting(
+        "Names of assignors, the preferred one first; the group uses one that all its members name.",
+        default=LEAD_ASSIGNORS,
+        example='names with commas, like "cooperative-sticky,range"',
     )
 
     plan_topic: str = setting("Control topic of the plans.", default=PLAN_TOPIC)
