@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -25,7 +25,10 @@ REFUSALS = {
 
 
 class Hammer:
-    """Threads that repeat calls until they are stopped; keeps what a call must not raise."""
+    """Threads that repeat calls until they are stopped; keeps what a call must not raise.
+
+    A context manager: threads that outlived a failed test would slow down all later ones.
+    """
 
     def __init__(self, *calls: Callable[[], Any]) -> None:
         self._stop = threading.Event()
@@ -35,8 +38,14 @@ class Hammer:
         for thread in self._threads:
             thread.start()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def _repeat(self, call: Callable[[], Any]) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(0.0005):  # else the consumer's own threads hardly get a turn
             self.count += 1
             try:
                 call()
@@ -45,6 +54,7 @@ class Hammer:
                     self.errors.append(error)
             except Exception as error:  # noqa: BLE001 - the test reads it
                 self.errors.append(error)
+                return  # its like would follow, without end
 
     def stop(self) -> list[BaseException]:
         self._stop.set()
@@ -74,24 +84,24 @@ def test_all_methods_run_beside_polls_and_rebalances(
     first = [TopicPartition(name, 0)]
     try:
         eventually(lambda: consumer.consume(0, 0.1) == [] and len(consumer.assignment()) == 40)
-        hammer = Hammer(
+        with Hammer(
             consumer.commit,
             lambda: consumer.commit(offsets=consumer.position(consumer.assignment()), asynchronous=False),
             lambda: (consumer.pause(first), consumer.resume(first)),
             consumer.consumer_group_metadata,
             lambda: seen.update((m.partition(), m.offset()) for m in consumer.consume(50, 0.01)),
             lambda: seen.update((m.partition(), m.offset()) for m in consumer.consume(50, 0.01)),
-        )
-        for _ in range(3):
+        ) as hammer:
+            for _ in range(3):
+                feed.write(name, 40, 400)
+                other = start("other", [name])
+                eventually(lambda w=other: len(w.owned) == 20, 90)  # seven threads share the interpreter
+                other.stop()
+                eventually(lambda: len(consumer.assignment()) == 40, 90)
             feed.write(name, 40, 400)
-            other = start("other", [name])
-            eventually(lambda w=other: len(w.owned) == 20)
-            other.stop()
-            eventually(lambda: len(consumer.assignment()) == 40)
-        feed.write(name, 40, 400)
-        eventually(lambda: {(p, 39) for p in range(40)} <= seen)
-        assert hammer.stop() == []
-        assert hammer.count > 1000
+            eventually(lambda: {(p, 39) for p in range(40)} <= seen, 90)
+            assert hammer.stop() == []
+            assert hammer.count > 1000
     finally:
         consumer.close()
 
