@@ -44,6 +44,7 @@ from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.clients.leader_plugin import decode_assignment_data, log_round
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
+from trimtab.assignor.rebalance.plan_follower import PlanFollower
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
@@ -61,7 +62,6 @@ from trimtab.consumer_sdk.membership.events import (
     PartitionsRevoked,
 )
 from trimtab.consumer_sdk.membership.lease import Lease
-from trimtab.consumer_sdk.membership.plan_follower import PlanFollower
 
 log = logging.getLogger("trimtab.consumer_sdk")
 

@@ -33,10 +33,10 @@ from simulation.planned import decode_round, find_deviations, find_misplaced, le
 from simulation.recording import Recorder
 from simulation.worker import Worker
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.rebalance.plan_follower import PlanKey
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
-from trimtab.consumer_sdk.membership.plan_follower import PlanKey
 
 Wanted = Callable[[str, bytes], bool]
 """Whether a table is to have the record with this value."""

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from trimtab.assignor.rebalance.plan_follower import MEMBER_WAIT_TIMEOUT_S, PlanFollower
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.consumer_sdk.membership.plan_follower import MEMBER_WAIT_TIMEOUT_S, PlanFollower
 
 PLAN = GroupPlan("g", 1, 0.0, 2, "mbf", 1000.0)
 
