@@ -57,16 +57,16 @@ class EagerTrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # a
         *,
         instance: str = "",
         rack: str | None = None,
-        co_partitioned: Iterable[Iterable[str]] = (),
+        co_partitioned: str | Iterable[Iterable[str]] = (),
         view: Callable[[], LeaderView] | None = None,
     ) -> type[Self]:
         """Return a class with these settings and its own owned partitions.
 
         Arguments and errors are those of `trimtab.assignor.clients.kafka_python.TrimtabAssignor`.
         """
-        policy, own_capacity = parse_own_policy(heuristic, capacity)
+        policy, own_capacity = parse_own_policy(heuristic, capacity, co_partitioned)
         settings = {
-            "_policy": replace(policy, co_partitioned=tuple(map(tuple, co_partitioned))),
+            "_policy": policy,
             "_data": MemberUserData(capacity=own_capacity, instance=instance, rack=rack),
             "_view_provider": (view or cls._view_provider[0],),
         }

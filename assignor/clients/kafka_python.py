@@ -85,12 +85,11 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         *,
         instance: str = "",
         rack: str | None = None,
-        co_partitioned: Iterable[Iterable[str]] = (),
+        co_partitioned: str | Iterable[Iterable[str]] = (),
         view: Callable[[], LeaderView] | None = None,
         on_round: Callable[[RebalanceRound], None] = log_round,
     ) -> None:
-        policy, own_capacity = parse_own_policy(heuristic, capacity)
-        self._policy = replace(policy, co_partitioned=tuple(map(tuple, co_partitioned)))
+        self._policy, own_capacity = parse_own_policy(heuristic, capacity, co_partitioned)
         self._data = MemberUserData(capacity=own_capacity, instance=instance, rack=rack)
         self._view = view or (lambda: LeaderView(Load()))
         self._on_round = on_round

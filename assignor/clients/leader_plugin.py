@@ -1,7 +1,8 @@
 """Shared code of the plugins: settings, one rebalance round, logging."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from trimtab.assignor.rebalance.group_snapshot import snapshot_from_subscription
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound, assign_round
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.errors import InvalidPayloadError, SettingError
+from trimtab.common.settings_model import CO_PARTITIONED_EXAMPLE, parse_topic_groups
 from trimtab.common.units import format_rate, parse_rate
 
 log = logging.getLogger("trimtab.assignor")
@@ -24,20 +26,38 @@ log = logging.getLogger("trimtab.assignor")
 MAX_LOGGED_MOVES: Final = 20  # at INFO; a group may move 100,000 partitions at once
 
 
-def parse_own_policy(heuristic: str, capacity: str | float | None) -> tuple[PlacementPolicy, float | None]:
+def parse_own_policy(
+    heuristic: str, capacity: str | float | None, co_partitioned: str | Iterable[Iterable[str]] = ()
+) -> tuple[PlacementPolicy, float | None]:
     """Return the leader's policy and the member's capacity in bytes/s.
 
     Raises UnknownHeuristicError, BrokenHeuristicError, SettingError.
     """
     registry.get_installed_heuristic(heuristic)
+    policy = PlacementPolicy(heuristic=heuristic, co_partitioned=_parse_co_partitioned(co_partitioned))
     if capacity is None:
-        return PlacementPolicy(heuristic=heuristic), None
+        return policy, None
     rate = parse_rate(capacity, "capacity")
     if not is_valid_capacity(rate):
         raise SettingError(
             f"capacity: {capacity!r} must be above 0: from {LEAST_CAPACITY:g} to {GREATEST_CAPACITY:g} B/s"
         )
-    return PlacementPolicy(heuristic=heuristic, capacity=rate), rate
+    return replace(policy, capacity=rate), rate
+
+
+def _parse_co_partitioned(value: Any) -> tuple[tuple[str, ...], ...]:
+    try:
+        groups = parse_topic_groups(value if isinstance(value, str) else [_to_list(g) for g in value])
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"co_partitioned: {error}") from None
+    return tuple(map(tuple, groups))
+
+
+def _to_list(group: Any) -> Any:
+    names = group if isinstance(group, str) else tuple(group)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{group!r} has no topic names; write {CO_PARTITIONED_EXAMPLE}")
+    return names
 
 
 def decode_subscriptions(raw: Mapping[str, bytes]) -> dict[str, MemberSubscription]:

@@ -27,12 +27,7 @@ def check_subscription(topics: Collection[str], pattern: str | None, listener: o
         raise TypeError("You should provide either `topics` or `pattern`")
     if not isinstance(topics, list | tuple | set | frozenset):
         raise TypeError("Topics should be list of strings")
-    given: Collection[Any] = topics  # callers without a type checker pass anything
-    if wrong := [name for name in given if not (isinstance(name, str) and name)]:
-        raise TypeError(
-            f"{wrong[0]!r} is no topic name; write AsyncConsumer('orders', 'clicks') or "
-            "subscribe(['orders', 'clicks'])"
-        )
+    _check_topic_names(topics)
     check_listener(listener)
     if pattern is None:
         return Subscription("topics", tuple(topics))
@@ -41,6 +36,13 @@ def check_subscription(topics: Collection[str], pattern: str | None, listener: o
     except re.error as error:
         raise ValueError(f"{pattern!r} is not a valid pattern: {error}") from error
     return Subscription("pattern", (f"^(?:{pattern})",))
+
+
+def _check_topic_names(topics: Iterable[Any]) -> None:
+    for name in topics:
+        if not (isinstance(name, str) and name):
+            example = "AsyncConsumer('orders', 'clicks') or subscribe(['orders', 'clicks'])"
+            raise TypeError(f"{name!r} is no topic name; write {example}")
 
 
 def check_partitions(partitions: Iterable[object]) -> None:

@@ -84,6 +84,24 @@ def test_malformed_user_data_is_ignored(data: bytes, caplog: pytest.LogCaptureFi
     assert "member a: " in caplog.text
 
 
+@pytest.mark.parametrize("create", [TrimtabAssignor, EagerTrimtabAssignor.with_settings])
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ([["a"]], "two topics or more"),
+        ([["a", "b"], ["b", "c"]], "'b' is there twice"),
+        ([["a", 1]], "no topic names"),
+        (3, ""),
+    ],
+)
+def test_co_partitioned_topics_are_checked_as_the_consumers_are(create: Any, groups: Any, text: str) -> None:
+    """A group that could have no effect is an error of its name."""
+    with pytest.raises(SettingError, match=f"^co_partitioned: .*{text}"):
+        create("mwf", co_partitioned=groups)
+    for given in ([["a", "b"]], "a,b", [("a", "b")], iter([{"a": 0, "b": 0}])):
+        assert create("mwf", co_partitioned=given)._policy.co_partitioned == (("a", "b"),)
+
+
 @pytest.mark.parametrize("capacity", ["0 B/s", 1e-9, 1e30])
 def test_an_unusable_capacity_is_refused_at_once(capacity: str | float) -> None:
     """Not by the leader, which would ignore all user data of the member."""
