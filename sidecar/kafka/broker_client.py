@@ -37,6 +37,8 @@ GROUP_STATE_BY_NAME: Final = {
     "Dead": GroupState.EMPTY,  # the broker forgot an empty group
     "PreparingRebalance": GroupState.REBALANCING,
     "CompletingRebalance": GroupState.REBALANCING,
+    "Assigning": GroupState.REBALANCING,  # KIP-848: the broker computes the target
+    "Reconciling": GroupState.REBALANCING,  # members revoke and receive partitions
 }
 _UNTYPED_ADMIN: Any = admin  # OffsetSpec is documented, but not in the package's __all__
 LATEST_OFFSET_SPEC: Final[Any] = _UNTYPED_ADMIN.OffsetSpec.latest()

@@ -35,6 +35,8 @@ class ObservedMember:
     rack: str | None = None
     capacity: float | None = None  # bytes/s, as the member itself states it
     topics: frozenset[str] | None = None  # of its subscription; None: unknown
+    # What the broker wants the member to own (KIP-848); None: the group's leader assigns.
+    target_partitions: frozenset[TopicPartition] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class ObservedGroup:
 
     state: GroupState = GroupState.UNKNOWN
     members: tuple[ObservedMember, ...] = ()
+    assignor: str | None = None  # of the broker (KIP-848); None: the group's leader assigns
     is_share_group: bool = False  # KIP-932: each member gets every partition; none is owned or handed over
 
 

@@ -4,14 +4,13 @@ The JSON files beside this module define the messages in kafka-python's own form
 names. `tests/kafka/test_queue_scaling.py` tests them against a broker.
 """
 
-# ruff: noqa: SLF001 - kafka-python sends only to coordinators it knows by private calls
-
 from typing import Any, Final
 
-from kafka.errors import for_code
 from kafka.protocol.api_message import (
     ApiMessage,  # pyright: ignore[reportMissingImports,reportUnknownVariableType] # stubs of v2
 )
+
+from trimtab.sidecar.kafka.coordinator_client import raise_for_error_code, send_to_coordinator
 
 PROTOCOL_PACKAGE: Final = "trimtab.sidecar.kafka.share_groups"
 GROUP_ID_NOT_FOUND_CODE: Final = 69  # also of a group of another type
@@ -41,10 +40,11 @@ def describe_share_group(client: Any, group: str) -> Any:
     `client` is a KafkaAdminClient. Raises KafkaError.
     """
     request: Any = ShareGroupDescribeRequest
-    described = _send(client, group, request(group_ids=[group], include_authorized_operations=False))
+    sent = request(group_ids=[group], include_authorized_operations=False)
+    (described,) = send_to_coordinator(client, group, sent).groups
     if described.error_code == GROUP_ID_NOT_FOUND_CODE:
         return None
-    _raise_for_error_code(described)
+    raise_for_error_code(described)
     return described
 
 
@@ -55,24 +55,10 @@ def describe_share_group_offsets(client: Any, group: str) -> Any:
     """
     request: Any = DescribeShareGroupOffsetsRequest
     groups = [request.RequestedGroup(group_id=group, topics=None)]  # None: all topics
-    described = _send(client, group, request(groups=groups))
-    _raise_for_error_code(described)
+    (described,) = send_to_coordinator(client, group, request(groups=groups)).groups
+    raise_for_error_code(described)
     for topic in described.topics:
         for partition in topic.partitions:
             # without the failed partition the others would look like the whole backlog
-            _raise_for_error_code(partition, f"{topic.topic_name}-{partition.partition_index}")
+            raise_for_error_code(partition, f"{topic.topic_name}-{partition.partition_index}")
     return described
-
-
-def _send(client: Any, group: str, request: Any) -> Any:
-    async def send() -> Any:
-        node = await client._find_coordinator_id(group)
-        return await client._manager.send(request, node_id=node)
-
-    (described,) = client._manager.run(send).groups
-    return described
-
-
-def _raise_for_error_code(response: Any, subject: str = "") -> None:
-    if response.error_code:
-        raise for_code(response.error_code)(": ".join(filter(None, (subject, response.error_message))))

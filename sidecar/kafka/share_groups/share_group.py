@@ -4,27 +4,21 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.errors import SettingError, ShareGroupsUnsupportedError
-from trimtab.common.kafka_security import client_config
 from trimtab.common.share_group_support import explain_missing_share_groups
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.errors import GroupTypeMismatchError
-from trimtab.sidecar.kafka.broker_client import (
-    COORDINATOR_RETRY_INTERVAL_S,
-    GROUP_STATE_BY_NAME,
-    GroupCommits,
-)
+from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME, GroupCommits
+from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient, connect_admin_client, fetch_group_type
 from trimtab.sidecar.kafka.share_groups import protocol
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
-_UNTYPED_ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
 SHARE_GROUP_TYPE: Final = "share"
 
 
@@ -37,8 +31,7 @@ class ShareGroupClient:
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._settings = settings
         self._group = settings.group
-        self._clock = clock
-        self._client: Any = None
+        self._coordinator = CoordinatorClient(settings, clock)
         self._group_type_checked = False
         try:
             self._retry(self._check_group_type)
@@ -82,27 +75,16 @@ class ShareGroupClient:
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        self._coordinator.close()
 
     def _retry(self, request: Callable[[Any], ResultT]) -> ResultT:
-        """Send a request; after a retryable error again, by a new connection, until the timeout.
+        """Raise KafkaError, ShareGroupsUnsupportedError, GroupTypeMismatchError."""
 
-        Raises KafkaError, ShareGroupsUnsupportedError, GroupTypeMismatchError.
-        """
-        deadline = self._clock.monotonic() + self._settings.timeout
-        while True:
-            try:
-                if self._client is None:
-                    self._client = _connect_admin_client(self._settings)
-                self._check_group_type(self._client)
-                return request(self._client)
-            except KafkaError as error:
-                self.close()  # the coordinator may have moved to another broker
-                if not error.retriable or self._clock.monotonic() >= deadline:
-                    raise
-            self._clock.sleep(COORDINATOR_RETRY_INTERVAL_S)
+        def check_and_request(client: Any) -> ResultT:
+            self._check_group_type(client)
+            return request(client)
+
+        return self._coordinator.retry(check_and_request)
 
     def _check_group_type(self, client: Any) -> None:
         if self._group_type_checked:
@@ -111,7 +93,7 @@ class ShareGroupClient:
         reason = explain_missing_share_groups(features, self._settings.bootstrap)
         if reason is not None:
             raise ShareGroupsUnsupportedError(reason)
-        group_type = _fetch_group_type(client, self._group)
+        group_type = fetch_group_type(client, self._group)
         if group_type not in {SHARE_GROUP_TYPE, None}:  # None: no worker has joined yet
             raise GroupTypeMismatchError(
                 f"group {self._group!r} is a {group_type} group, not a share group: leave out "
@@ -129,9 +111,9 @@ def refuse_share_group(settings: SidecarSettings) -> None:
     """Raise GroupTypeMismatchError for a share group; return if no broker responds."""
     # read as a consumer group, a share group would look empty
     try:
-        client = _connect_admin_client(settings)
+        client = connect_admin_client(settings)
         try:
-            group_type = _fetch_group_type(client, settings.group)
+            group_type = fetch_group_type(client, settings.group)
         finally:
             client.close()
     except KafkaError as error:
@@ -142,18 +124,3 @@ def refuse_share_group(settings: SidecarSettings) -> None:
             f"group {settings.group!r} is a share group: write queue=share (--queue share), or "
             "give the name of a consumer group"
         )
-
-
-def _connect_admin_client(settings: SidecarSettings) -> Any:
-    milliseconds = round(settings.timeout * 1000)
-    return _UNTYPED_ADMIN_CLIENT(
-        **client_config.to_kafka_python_config(settings.client_config),
-        bootstrap_servers=settings.bootstrap.split(","),
-        client_id="trimtab-sidecar",
-        request_timeout_ms=milliseconds,
-        bootstrap_timeout_ms=milliseconds,
-    )
-
-
-def _fetch_group_type(client: Any, group: str) -> str | None:
-    return {g["group_id"]: g.get("group_type") for g in client.list_groups()}.get(group)

@@ -11,7 +11,8 @@ from ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.sidecar.errors import GroupTypeMismatchError
-from trimtab.sidecar.kafka.share_groups import protocol, share_group
+from trimtab.sidecar.kafka import coordinator_client
+from trimtab.sidecar.kafka.share_groups import protocol
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.settings.settings import load_settings
@@ -82,7 +83,7 @@ class Coordinator:
 @pytest.fixture
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     made = Coordinator()
-    monkeypatch.setattr(share_group, "_UNTYPED_ADMIN_CLIENT", made.connected)
+    monkeypatch.setattr(coordinator_client, "_UNTYPED_ADMIN_CLIENT", made.connected)
     return made
 
 

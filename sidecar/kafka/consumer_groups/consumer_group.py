@@ -1,0 +1,67 @@
+"""Description of a group of the new protocol (KIP-848), which DescribeGroups reports as dead."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka.errors import IncompatibleBrokerVersion, KafkaError, UnsupportedVersionError
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import Clock
+from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME
+from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group
+from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
+from trimtab.sidecar.settings.settings import SidecarSettings
+
+
+class ConsumerGroupClient:
+    """Client of one group; an unreachable broker is reported as an error."""
+
+    def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
+        self._group = settings.group
+        self._coordinator = CoordinatorClient(settings, clock)
+
+    def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
+        """Return the group and errors; empty if it is classic or absent, unknown after a failure."""
+        try:
+            described = self._coordinator.retry(lambda admin: describe_consumer_group(admin, self._group))
+        except (IncompatibleBrokerVersion, UnsupportedVersionError):
+            return ObservedGroup(GroupState.EMPTY), ()  # brokers before 4.0 have classic groups only
+        except KafkaError as error:
+            return ObservedGroup(), (f"group {self._group}: {str(error) or type(error).__name__}",)
+        return parse_group(described), ()
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        self._coordinator.close()
+
+
+def parse_group(described: Any) -> ObservedGroup:
+    """Return the group of a ConsumerGroupDescribeResponse without plan carriers; empty for None."""
+    if described is None:
+        return ObservedGroup(GroupState.EMPTY)
+    members = [_parse_member(m) for m in described.members if m.client_id not in CARRIER_CLIENT_IDS]
+    state = GROUP_STATE_BY_NAME.get(described.group_state, GroupState.UNKNOWN)
+    return ObservedGroup(
+        state if members else GroupState.EMPTY,
+        tuple(sorted(members, key=lambda m: m.id)),
+        assignor=described.assignor_name,
+    )
+
+
+def _parse_member(member: Any) -> ObservedMember:
+    owned = _list_partitions(member.assignment.topic_partitions)
+    return ObservedMember(
+        id=member.member_id,
+        instance=member.instance_id or member.client_id,
+        owned_partitions=owned,
+        rack=member.rack_id or None,
+        # the topics of a pattern are not told
+        topics=None if member.subscribed_topic_regex else frozenset(member.subscribed_topic_names) or None,
+        target_partitions=_list_partitions(member.target_assignment.topic_partitions),
+    )
+
+
+def _list_partitions(topics: Iterable[Any]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(t.topic_name, number) for t in topics for number in t.partitions)

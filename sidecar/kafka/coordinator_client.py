@@ -1,0 +1,89 @@
+"""Requests to a group's coordinator by kafka-python, for protocols that confluent-kafka does not offer."""
+
+# ruff: noqa: SLF001 - kafka-python sends only to coordinators it knows by private calls
+
+from collections.abc import Callable
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError, for_code
+
+from trimtab.common.clock import Clock
+from trimtab.common.kafka_security import client_config
+from trimtab.common.type_vars import ResultT
+from trimtab.sidecar.kafka.broker_client import COORDINATOR_RETRY_INTERVAL_S
+from trimtab.sidecar.settings.settings import SidecarSettings
+
+_UNTYPED_ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
+
+
+class CoordinatorClient:
+    """Connection to the coordinator of one group, reopened after an error. For one thread."""
+
+    def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._admin: Any = None
+
+    def retry(self, request: Callable[[Any], ResultT]) -> ResultT:
+        """Call with a KafkaAdminClient; after a retryable error again, with a new one, until the timeout.
+
+        Raises KafkaError, and what `request` raises.
+        """
+        deadline = self._clock.monotonic() + self._settings.timeout
+        while True:
+            try:
+                return self.call(request)
+            except KafkaError as error:
+                if not error.retriable or self._clock.monotonic() >= deadline:
+                    raise
+            self._clock.sleep(COORDINATOR_RETRY_INTERVAL_S)
+
+    def call(self, request: Callable[[Any], ResultT]) -> ResultT:
+        """Call once with a KafkaAdminClient. Raises KafkaError, and what `request` raises."""
+        try:
+            if self._admin is None:
+                self._admin = connect_admin_client(self._settings)
+            return request(self._admin)
+        except KafkaError:
+            self.close()  # the coordinator may have moved to another broker
+            raise
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+
+def connect_admin_client(settings: SidecarSettings) -> Any:
+    """Return a KafkaAdminClient. Raises KafkaError."""
+    milliseconds = round(settings.timeout * 1000)
+    return _UNTYPED_ADMIN_CLIENT(
+        **client_config.to_kafka_python_config(settings.client_config),
+        bootstrap_servers=settings.bootstrap.split(","),
+        client_id="trimtab-sidecar",
+        request_timeout_ms=milliseconds,
+        bootstrap_timeout_ms=milliseconds,
+    )
+
+
+def send_to_coordinator(admin: Any, group: str, request: Any) -> Any:
+    """Return the response of the group's coordinator. Raises KafkaError."""
+
+    async def send() -> Any:
+        node = await admin._find_coordinator_id(group)
+        return await admin._manager.send(request, node_id=node)
+
+    return admin._manager.run(send)
+
+
+def raise_for_error_code(response: Any, subject: str = "") -> None:
+    """Raise the KafkaError of a response that has one; the text begins with the subject."""
+    if response.error_code:
+        raise for_code(response.error_code)(": ".join(filter(None, (subject, response.error_message))))
+
+
+def fetch_group_type(admin: Any, group: str) -> str | None:
+    """Return "classic", "consumer" or "share"; None if the group does not exist. Raises KafkaError."""
+    return {g["group_id"]: g.get("group_type") for g in admin.list_groups()}.get(group)
