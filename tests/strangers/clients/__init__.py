@@ -1,0 +1,1 @@
+"""Consumers of each client; none imports Trimtab. `strangers/events.py` has the lines that they print."""

@@ -1,0 +1,96 @@
+"""A consumer of kafka-python: see telling.py for the options."""
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from kafka import KafkaConsumer
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from strangers.clients.telling import POLL_S, Teller
+
+ASSIGNORS = {
+    one.name: one
+    for one in (
+        *(CooperativeStickyAssignor, RangePartitionAssignor),
+        *(RoundRobinPartitionAssignor, StickyPartitionAssignor),
+    )
+}
+COMMIT_TIMEOUT_MS = 5000
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Tells what the group gives and takes; commits before it is taken."""
+
+    def __init__(self, consumer: KafkaConsumer, teller: Teller) -> None:
+        self._consumer = consumer
+        self._teller = teller
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._teller.tell_partitions("assigned", assigned)
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        partitions = list(revoked)
+        commit(self._consumer, self._teller, partitions)
+        self._teller.forget(partitions)
+        self._teller.tell_partitions("revoked", partitions)
+
+    def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        partitions = list(lost)
+        self._teller.forget(partitions)
+        self._teller.tell_partitions("lost", partitions)
+
+
+def main(words: list[str]) -> None:
+    teller = Teller(words)
+    options = teller.options
+    consumer = KafkaConsumer(
+        bootstrap_servers=options["bootstrap"],
+        group_id=options["group"],
+        client_id=options["client"],
+        group_instance_id=options.get("instance") or None,
+        partition_assignment_strategy=[ASSIGNORS[name] for name in teller.assignors],
+        heartbeat_interval_ms=int(options["heartbeat"]),
+        session_timeout_ms=int(options["session"]),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    consumer.subscribe([options["topic"]], listener=Listener(consumer, teller))
+    while not teller.stopped.is_set():
+        handle(consumer, teller)
+        if teller.is_commit_due():
+            commit(consumer, teller, list(teller.uncommitted))
+    commit(consumer, teller, list(teller.uncommitted))
+    consumer.close()
+    teller.tell("closed")
+
+
+def handle(consumer: KafkaConsumer, teller: Teller) -> None:
+    polled = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=teller.batch)
+    records = [record for batch in polled.values() for record in batch]
+    teller.stopped.wait(teller.work_s(len(records)))
+    teller.tell_read((r.topic, r.partition, r.offset) for r in records)
+
+
+def commit(consumer: KafkaConsumer, teller: Teller, partitions: Iterable[Any]) -> None:
+    """Commit what was handled of these partitions; a refusal is told, and the next commit repeats it."""
+    offsets = {p: teller.uncommitted[p] for p in map(tuple, partitions) if p in teller.uncommitted}
+    if not offsets:
+        return
+    wanted = {TopicPartition(*p): OffsetAndMetadata(offset, "", -1) for p, offset in offsets.items()}
+    try:
+        consumer.commit(wanted, timeout_ms=COMMIT_TIMEOUT_MS)
+    except KafkaError as error:
+        teller.complain(error)
+    else:
+        teller.tell_committed(offsets)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
