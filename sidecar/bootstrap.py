@@ -11,11 +11,13 @@ from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.units import format_rate
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.errors import StartupError
+from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.share_groups.share_group import refuse_share_group
 from trimtab.sidecar.leadership.leader_election import Leadership
 from trimtab.sidecar.leadership.peer_detection import PeerAwareLeadership, build_author
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
+from trimtab.sidecar.plan_carrier import PlanCarrier
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder
 from trimtab.sidecar.reporting.iteration_report import LogReporter, Reporter
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
@@ -64,6 +66,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             certifier,
             connected.read_target_status,
             leadership,
+            _build_plan_carrier(settings, clock, stack),
         )
         yield ControlLoop(settings, collaborators, clock)
 
@@ -99,6 +102,14 @@ def _build_leadership(
     recorder = DecisionRecorder(settings, archive, leadership.get_author)
     stack.callback(recorder.close)
     return leadership, (recorder,)
+
+
+def _build_plan_carrier(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> PlanCarrier | None:
+    if settings.dry_run or not settings.lead:
+        return None
+    carrier = GroupLead(settings, clock)
+    stack.callback(carrier.close)
+    return carrier
 
 
 def _build_certifier(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> "DecisionCertifier | None":

@@ -30,6 +30,7 @@ from trimtab.common.suggestions import suggest_name
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember, ReplicaRacks
+from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
 
 GROUP_STATE_BY_NAME: Final = {
     "Stable": GroupState.STABLE,
@@ -173,7 +174,10 @@ class BrokerClient:
         self._describe_denied = False
         state = GROUP_STATE_BY_NAME.get(described.state, GroupState.UNKNOWN)
         decoder = SubscriptionDecoder()
-        members = sorted((_parse_member(m, decoder) for m in described.members), key=lambda m: m.id)
+        consumers = [m for m in described.members if m.client_id not in CARRIER_CLIENT_IDS]
+        if described.members and not consumers:
+            return ObservedGroup(GroupState.EMPTY), ()  # but for a sidecar that leads it
+        members = sorted((_parse_member(m, decoder) for m in consumers), key=lambda m: m.id)
         return ObservedGroup(state, tuple(members)), ()
 
     def fetch_group_commits(self, partitions: Iterable[TopicPartition] | None = None) -> GroupCommits:

@@ -3,7 +3,7 @@
 # ruff: noqa: SLF001 - kafka-python sends only to coordinators it knows by private calls
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, for_code
@@ -14,15 +14,17 @@ from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.kafka.broker_client import COORDINATOR_RETRY_INTERVAL_S
 from trimtab.sidecar.settings.settings import SidecarSettings
 
+SIDECAR_CLIENT_ID: Final = "trimtab-sidecar"
 _UNTYPED_ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
 
 
 class CoordinatorClient:
     """Connection to the coordinator of one group, reopened after an error. For one thread."""
 
-    def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
+    def __init__(self, settings: SidecarSettings, clock: Clock, client_id: str = SIDECAR_CLIENT_ID) -> None:
         self._settings = settings
         self._clock = clock
+        self._client_id = client_id
         self._admin: Any = None
 
     def retry(self, request: Callable[[Any], ResultT]) -> ResultT:
@@ -43,7 +45,7 @@ class CoordinatorClient:
         """Call once with a KafkaAdminClient. Raises KafkaError, and what `request` raises."""
         try:
             if self._admin is None:
-                self._admin = connect_admin_client(self._settings)
+                self._admin = connect_admin_client(self._settings, self._client_id)
             return request(self._admin)
         except KafkaError:
             self.close()  # the coordinator may have moved to another broker
@@ -56,13 +58,13 @@ class CoordinatorClient:
             self._admin = None
 
 
-def connect_admin_client(settings: SidecarSettings) -> Any:
+def connect_admin_client(settings: SidecarSettings, client_id: str = SIDECAR_CLIENT_ID) -> Any:
     """Return a KafkaAdminClient. Raises KafkaError."""
     milliseconds = round(settings.timeout * 1000)
     return _UNTYPED_ADMIN_CLIENT(
         **client_config.to_kafka_python_config(settings.client_config),
         bootstrap_servers=settings.bootstrap.split(","),
-        client_id="trimtab-sidecar",
+        client_id=client_id,
         request_timeout_ms=milliseconds,
         bootstrap_timeout_ms=milliseconds,
     )

@@ -1,0 +1,137 @@
+"""Leads a classic group in a thread of its own, so that a slow coordinator delays no decision.
+
+1. The member (`lead_member`) works while this sidecar manages the group. Otherwise it is silent, and
+   another sidecar's may take its place.
+2. A member whose place was taken tries again after `FENCED_RETRY_S` if its sidecar still manages the
+   group: until then one of the two sidecars has stood by.
+3. An error of the brokers is told as the status and retried. The thread never ends by one.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Event, Thread
+from typing import Final
+
+from kafka.errors import (
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    InconsistentGroupProtocolError,
+    KafkaError,
+)
+
+from trimtab.assignor.model import Load, TopicPartition
+from trimtab.common.clock import Clock
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.errors import GroupRequestAbortedError
+from trimtab.sidecar.group_lead.group_requests import GroupRequests
+from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
+from trimtab.sidecar.plan_carrier import CarrierStatus
+from trimtab.sidecar.settings.settings import SidecarSettings
+
+log = logging.getLogger("trimtab.sidecar")
+
+STEP_INTERVAL_S: Final = 0.5  # between heartbeats, and the delay of a new plan
+ERROR_RETRY_S: Final = 1.0
+FENCED_RETRY_S: Final = 10.0
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class GroupLead:
+    """Plan carrier of a classic group."""
+
+    def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._stop = Event()
+        self._wake_up = Event()
+        self._task: LeadTask | None = None  # None: another sidecar manages the group
+        self._status = CarrierStatus(is_steering=False, text="joining the group")
+        policy = replace(settings.autoscaling_policy.placement, consolidate=False)  # without a plan
+        self._requests = GroupRequests(settings, clock, self._stop)
+        self._member = LeadMember(self._requests, policy, clock, take_lead=settings.take_lead)
+        self._thread = Thread(target=self._run, name="trimtab-lead", daemon=True)
+
+    def carry_out(
+        self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]
+    ) -> CarrierStatus:
+        """Carry out this plan from now on; return the status so far."""
+        self._task = LeadTask(plan, _build_load(write_rates))
+        if not self._thread.is_alive() and not self._stop.is_set():
+            self._thread.start()
+        self._wake_up.set()
+        return self._status
+
+    def stand_by(self) -> CarrierStatus:
+        """Leave the group to another sidecar's member."""
+        self._task = None
+        return CarrierStatus(is_steering=False, text="ready to lead the group")
+
+    def close(self) -> None:
+        """End the thread; the group keeps this member's place for `lead-session-timeout`."""
+        self._stop.set()
+        self._wake_up.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            task = self._task
+            pause = STEP_INTERVAL_S if task is None else self._try_step(task)
+            self._wake_up.wait(pause)
+            self._wake_up.clear()
+        self._requests.close()
+
+    def _try_step(self, task: LeadTask) -> float:
+        """Return the seconds until the next step."""
+        try:
+            self._member.run_step(task)
+            self._report_state()
+        except GroupRequestAbortedError:
+            return 0.0
+        except KafkaError as error:
+            self._requests.close()  # the coordinator may have moved to another broker
+            return self._report_error(error)
+        return 0.0 if self._member.must_join else STEP_INTERVAL_S
+
+    def _report_state(self) -> None:
+        if self._member.leads:
+            self._report(is_steering=True, text="leads the group")
+        elif self._member.joined is not None:
+            self._report(is_steering=False, text=self._explain_follower())
+
+    def _explain_follower(self) -> str:
+        joined = self._member.joined
+        assert joined is not None, "only a member follows"
+        return (
+            f"unsteered: member {joined.leader_id} leads with its own {joined.assignor} assignor; this "
+            "sidecar leads once that member has left (--take-lead makes it leave)"
+        )
+
+    def _report_error(self, error: KafkaError) -> float:
+        group = self._settings.group
+        text = f"cannot lead group {group}: {str(error) or type(error).__name__}"
+        if isinstance(error, GroupAuthorizationFailedError):
+            text = f"cannot lead group {group}: grant Read on group {group}"
+        elif isinstance(error, InconsistentGroupProtocolError):
+            offered = ", ".join(self._settings.lead_assignors)
+            text = (
+                f"cannot lead group {group}: its members use none of {offered}; add theirs to lead-assignors"
+            )
+        elif isinstance(error, FencedInstanceIdError):
+            text = f"another sidecar has taken the lead of group {group}"
+        self._report(is_steering=False, text=text, errors=(text,))
+        return FENCED_RETRY_S if isinstance(error, FencedInstanceIdError) else ERROR_RETRY_S
+
+    def _report(self, *, is_steering: bool, text: str, errors: tuple[str, ...] = ()) -> None:
+        if text == self._status.text:
+            return
+        self._status = CarrierStatus(is_steering, text, self._clock.wall(), errors)
+        log.log(logging.INFO if is_steering else logging.WARNING, "%s", text)
+
+
+def _build_load(write_rates: Mapping[TopicPartition, PartitionLoad]) -> Load:
+    loads = write_rates.items()
+    lags = {p: s.backlog_records for p, s in loads if s.backlog_records is not None}
+    return Load({p: s.weight for p, s in loads}, lags, {p: s.stddev_bytes_per_s for p, s in loads})

@@ -1,0 +1,187 @@
+"""Requests of a classic group's member (JoinGroup, SyncGroup, Heartbeat, LeaveGroup), by kafka-python.
+
+The versions are those that broker and library have in common: with JoinGroup 9 (KIP-814, Kafka 3.2) a
+static member that returns learns whether it leads; with LeaveGroup 3 (KIP-345, Kafka 2.4) it may ask
+another member to leave.
+"""
+
+# ruff: noqa: SLF001 - kafka-python sends only to coordinators it knows by private calls
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from threading import Event
+from typing import Any, Final
+
+from kafka import errors as kafka_errors
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from trimtab.common.clock import Clock
+from trimtab.sidecar.errors import GroupRequestAbortedError
+from trimtab.sidecar.group_lead.lead_round import KnownTopics
+from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.plan_carrier import LEAD_CLIENT_ID
+from trimtab.sidecar.settings.settings import SidecarSettings
+
+PROTOCOL_TYPE: Final = "consumer"
+REBALANCE_TIMEOUT_S: Final = 10.0  # of this member; the group waits for the longest of its members
+JOIN_TIMEOUT_S: Final = 900.0  # the broker answers once all members have joined, or their timeouts are over
+STOP_CHECK_INTERVAL_S: Final = 0.2
+_DELETED_TOPIC_CODES: Final = frozenset({kafka_errors.UnknownTopicOrPartitionError.errno})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGeneration:
+    """Answer to a JoinGroup request."""
+
+    generation: int
+    member_id: str  # of this member
+    leader_id: str
+    assignor: str
+    is_complete: bool = False  # the assignments of this generation exist already (KIP-814)
+    subscriptions: Mapping[str, bytes] | None = None  # by member id; None unless this member leads
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member is the leader."""
+        return self.member_id == self.leader_id
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    """A member as the coordinator describes it."""
+
+    id: str
+    instance_id: str | None  # group.instance.id
+    client_id: str
+    host: str  # "/10.1.2.3"
+    assignment: bytes = b""
+
+
+class GroupRequests:
+    """Requests of one member; for one thread. All raise KafkaError and GroupRequestAbortedError."""
+
+    def __init__(self, settings: SidecarSettings, clock: Clock, stop: Event) -> None:
+        self._settings = settings
+        self._coordinator = CoordinatorClient(settings, clock, client_id=LEAD_CLIENT_ID)
+        self._stop = stop
+
+    def join(self, member_id: str, metadata: bytes) -> GroupGeneration:
+        """Join and wait until all members have joined; an empty member id takes the static id over."""
+        s = self._settings
+        request = JoinGroupRequest(
+            group_id=s.group,
+            session_timeout_ms=round(s.lead_session_timeout * 1000),
+            rebalance_timeout_ms=round(REBALANCE_TIMEOUT_S * 1000),
+            member_id=member_id,
+            group_instance_id=LEAD_CLIENT_ID,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequest.JoinGroupRequestProtocol(name, metadata) for name in s.lead_assignors
+            ],
+        )
+        r = self._send(request, JOIN_TIMEOUT_S)
+        members = {m.member_id: bytes(m.metadata) for m in r.members}
+        leads = r.leader == r.member_id
+        return GroupGeneration(
+            r.generation_id,
+            r.member_id,
+            r.leader,
+            r.protocol_name or "",
+            bool(r.skip_assignment),
+            members if leads else None,
+        )
+
+    def sync(self, joined: GroupGeneration, assignments: Mapping[str, bytes]) -> None:
+        """Hand over the assignments (none of a follower) and wait for the leader's."""
+        request = SyncGroupRequest(
+            group_id=self._settings.group,
+            generation_id=joined.generation,
+            member_id=joined.member_id,
+            group_instance_id=LEAD_CLIENT_ID,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=joined.assignor,
+            assignments=[SyncGroupRequest.SyncGroupRequestAssignment(*one) for one in assignments.items()],
+        )
+        self._send(request, JOIN_TIMEOUT_S)
+
+    def heartbeat(self, joined: GroupGeneration) -> None:
+        """Keep this member in the group. Raises RebalanceInProgressError if it is to join again."""
+        request = HeartbeatRequest(
+            group_id=self._settings.group,
+            generation_id=joined.generation,
+            member_id=joined.member_id,
+            group_instance_id=LEAD_CLIENT_ID,
+        )
+        self._send(request, self._settings.timeout)
+
+    def remove_member(self, member: DescribedMember, reason: str) -> None:
+        """Make another member leave; unless it is a static one that stops, it joins again."""
+        identity = LeaveGroupRequest.MemberIdentity(
+            member_id=member.id, group_instance_id=member.instance_id, reason=reason
+        )
+        request = LeaveGroupRequest(group_id=self._settings.group, members=[identity], min_version=3)
+        response = self._send(request, self._settings.timeout)
+        for one in response.members:
+            _raise_for(one.error_code)
+
+    def describe_members(self) -> tuple[DescribedMember, ...]:
+        """Return the group's members."""
+        request = DescribeGroupsRequest(groups=[self._settings.group], include_authorized_operations=False)
+        (group,) = self._send(request, self._settings.timeout).groups
+        _raise_for(group.error_code)
+        return tuple(
+            DescribedMember(
+                m.member_id,
+                m.group_instance_id,
+                m.client_id,
+                m.client_host,
+                bytes(m.member_assignment or b""),
+            )
+            for m in group.members
+        )
+
+    def fetch_topics(self, names: Collection[str]) -> KnownTopics:
+        """Return the partitions of these topics."""
+        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        response = self._send(request, self._settings.timeout, to_coordinator=False)
+        found = {
+            t.name: [p.partition_index for p in t.partitions] for t in response.topics if not t.error_code
+        }
+        deleted = (t.name for t in response.topics if t.error_code in _DELETED_TOPIC_CODES)
+        return KnownTopics(found, frozenset(deleted))
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        self._coordinator.close()
+
+    def _send(self, request: Any, timeout: float, *, to_coordinator: bool = True) -> Any:
+        group = self._settings.group if to_coordinator else None
+        response = self._coordinator.call(lambda admin: self._await(admin, group, request, timeout))
+        _raise_for(getattr(response, "error_code", 0))
+        return response
+
+    def _await(self, admin: Any, group: str | None, request: Any, timeout: float) -> Any:
+        """Return the response; the sidecar's stop ends the wait, which may last for minutes."""
+
+        async def send() -> Any:
+            node = None if group is None else await admin._find_coordinator_id(group)
+            return await admin._manager.send(request, node_id=node, request_timeout_ms=timeout * 1000)
+
+        answered = Event()
+        future = admin._manager.call_soon(send)
+        future.add_callback(lambda _response: answered.set())  # pyright: ignore[reportUnknownLambdaType]
+        future.add_errback(lambda _error: answered.set())  # pyright: ignore[reportUnknownLambdaType]
+        while not answered.wait(STOP_CHECK_INTERVAL_S):
+            if self._stop.is_set():
+                raise GroupRequestAbortedError("the sidecar stops before the group has answered")
+        if future.exception is not None:
+            raise future.exception
+        return future.value
+
+
+def _raise_for(code: int) -> None:
+    if code:
+        raise kafka_errors.for_code(code)  # a class

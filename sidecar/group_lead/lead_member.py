@@ -1,0 +1,168 @@
+"""The sidecar's member of a classic group: joins it, leads it if it can, and carries out plans in it.
+
+1. It joins with a `group.instance.id` that all sidecars of the group share, and never leaves: one that
+   restarts or takes over gets its place, and the lead with it, without a rebalance (KIP-345, KIP-814).
+   The coordinator waits `lead-session-timeout` for it.
+2. It subscribes to no topic, so that it gets no partition while another member leads.
+3. A group keeps its leader until that one leaves. In a running group this member follows until then.
+   With `take-lead` it makes the leader leave once; that member joins again by itself.
+4. As the leader it starts a rebalance for a new plan (`plan_follower`), for changed partitions, and if
+   withheld partitions have not been given up after `REVOCATION_TIMEOUT_S`: a member that revokes joins
+   again by itself, unless its assignor is an eager one.
+"""
+
+import logging
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from kafka.errors import (
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+
+from trimtab.assignor.clients.leader_plugin import log_round, subscribed_topics
+from trimtab.assignor.model import Load, PlacementPolicy
+from trimtab.assignor.rebalance.leader import LeaderView
+from trimtab.assignor.rebalance.plan_follower import PlanFollower
+from trimtab.common.clock import Clock
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.sidecar.group_lead.group_requests import DescribedMember, GroupGeneration, GroupRequests
+from trimtab.sidecar.group_lead.lead_round import (
+    JoinedGroup,
+    KnownTopics,
+    LeadMemory,
+    LedRound,
+    decide_led_round,
+    read_subscriptions,
+)
+from trimtab.sidecar.measurement.member_names import name_members
+
+log = logging.getLogger("trimtab.sidecar")
+
+TOPIC_CHECK_INTERVAL_S: Final = 5.0
+REVOCATION_TIMEOUT_S: Final = 3.0
+NO_TOPICS: Final = b"\x00\x01" + bytes(12)  # subscription version 1: no topic, user data or partition
+TAKE_LEAD_REASON: Final = "trimtab sidecar --take-lead"
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTask:
+    """What the sidecar wants carried out."""
+
+    plan: GroupPlan | None
+    load: Load
+
+
+class LeadMember:
+    """Member of one group; for one thread. Its methods raise KafkaError and GroupRequestAbortedError."""
+
+    def __init__(
+        self, requests: GroupRequests, policy: PlacementPolicy, clock: Clock, *, take_lead: bool
+    ) -> None:
+        self.joined: GroupGeneration | None = None  # None: not in the group, or not known to be
+        self._requests = requests
+        self._policy = policy
+        self._clock = clock
+        self._takes_lead = take_lead
+        self._member_id = ""
+        self._rejoins = False
+        self._memory = LeadMemory()
+        self._plan_follower = PlanFollower()
+        self._topics = KnownTopics()
+        self._next_topic_check_at = inf
+        self._revoked_by = inf  # time by which withheld partitions should have been revoked
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member leads the group."""
+        return self.joined is not None and self.joined.leads
+
+    @property
+    def must_join(self) -> bool:
+        """Whether the next step joins."""
+        return self.joined is None or self._rejoins
+
+    def run_step(self, task: LeadTask) -> None:
+        """Join if necessary, else send a heartbeat and check whether a rebalance is due."""
+        try:
+            if self.joined is None or self.must_join:
+                self._join(task)
+            else:
+                self._requests.heartbeat(self.joined)
+                self._rejoins = self._is_rebalance_due(task)
+        except (RebalanceInProgressError, IllegalGenerationError):
+            self._rejoins = True
+        except UnknownMemberIdError:
+            self._forget_membership()
+        except FencedInstanceIdError:
+            self._forget_membership()
+            raise
+
+    def find_leader(self) -> DescribedMember | None:
+        """Return the member that leads, if the group names it."""
+        leader = "" if self.joined is None else self.joined.leader_id
+        return next((m for m in self._requests.describe_members() if m.id == leader), None)
+
+    def _forget_membership(self) -> None:
+        self._member_id, self.joined, self._memory = "", None, LeadMemory()
+
+    def _join(self, task: LeadTask) -> None:
+        # a request to rejoin that comes from now on is about the next generation
+        self._rejoins = False
+        joined = self._requests.join(self._member_id, NO_TOPICS)
+        self._member_id, self.joined = joined.member_id, None
+        led = self._decide(joined, task) if joined.leads and not joined.is_complete else None
+        self._requests.sync(joined, {} if led is None else led.assignments)
+        self.joined = joined
+        if led is not None:
+            self._record_round(led, task)
+        elif not joined.leads:
+            self._memory = LeadMemory()  # another leader has decided
+            self._take_lead_once()
+        elif task.plan is not None:
+            self._plan_follower.adopt_existing_plan(task.plan)
+
+    def _decide(self, joined: GroupGeneration, task: LeadTask) -> LedRound:
+        raw = joined.subscriptions or {}
+        subscriptions = read_subscriptions({m: raw[m] for m in raw.keys() - {joined.member_id}})
+        names = name_members(self._requests.describe_members())
+        self._topics = self._requests.fetch_topics(subscribed_topics(subscriptions))
+        group = JoinedGroup(joined.generation, subscriptions, names, self._topics)
+        overdue = self._plan_follower.is_overdue(task.plan)
+        view = LeaderView(task.load, task.plan, members_overdue=overdue)
+        return decide_led_round(group, view, self._policy, self._memory)
+
+    def _record_round(self, led: LedRound, task: LeadTask) -> None:
+        now = self._clock.monotonic()
+        self._memory = led.memory
+        self._plan_follower.record_rebalance(task.plan, len(led.assignments))
+        self._next_topic_check_at = now + TOPIC_CHECK_INTERVAL_S
+        self._revoked_by = now + REVOCATION_TIMEOUT_S if led.withheld else inf
+        log_round(led.outcome)
+
+    def _is_rebalance_due(self, task: LeadTask) -> bool:
+        if not self.leads:
+            return False
+        now = self._clock.monotonic()
+        plan = task.plan
+        if plan is not None and self._plan_follower.follow_if_due(plan, now):
+            log.info("plan %d of group %s: %s", plan.epoch, plan.group, "; ".join(plan.reasons))
+            return True
+        return now >= self._revoked_by or self._have_topics_changed(now)
+
+    def _have_topics_changed(self, now: float) -> bool:
+        if now < self._next_topic_check_at:
+            return False
+        self._next_topic_check_at = now + TOPIC_CHECK_INTERVAL_S
+        known = self._topics
+        return self._requests.fetch_topics({*known.partitions, *known.deleted}) != known
+
+    def _take_lead_once(self) -> None:
+        leader = self.find_leader() if self._takes_lead else None
+        if leader is not None:
+            self._takes_lead = False
+            log.warning("take-lead: making member %s, which leads the group, leave it once", leader.id)
+            self._requests.remove_member(leader, TAKE_LEAD_REASON)
