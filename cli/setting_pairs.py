@@ -28,6 +28,12 @@ def parse_pairs(flag: str, pairs: Sequence[str] | None, example: str = "") -> di
     return parsed
 
 
+def format_pairs(pairs: Sequence[str] | None) -> tuple[str, ...]:
+    """Return pairs that `parse_pairs` accepts as lines of YAML, the last one of each name."""
+    values = {name.strip(): value.strip() for name, _, value in (p.partition("=") for p in pairs or ())}
+    return tuple(f"{name}: {value}" for name, value in values.items())
+
+
 def split_names(given: Sequence[str] | None) -> list[str]:
     """Return comma-separated names. Raises SettingError for an empty one."""
     names = [name.strip() for text in given or () for name in text.split(",")]

@@ -52,6 +52,7 @@ class SimulationFindings:
     late_limit_percent: float  # of the traffic
     oversized: OversizedPartitions
     live: bool = False  # of the closed loop; else of the paper's replay
+    settings: tuple[str, ...] = ()  # of the sidecar, that the run was given, as lines of its file
 
 
 def build_findings(

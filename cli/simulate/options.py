@@ -113,7 +113,7 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
     startup: Annotated[str, _live_option(help="Time from a consumer's start to its join.")] = "20 s"
     set: Annotated[
         list[str] | None,
-        _live_option(metavar="name=value", help="Setting of the sidecar, as cooldown=60; repeat it."),
+        _live_option(metavar="name=value", help="Setting of the sidecar, as tolerance=0.2; repeat it."),
     ] = None
     against: Annotated[
         list[str] | None,

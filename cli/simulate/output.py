@@ -79,6 +79,7 @@ def format_recommendation(
     head = "Recommended" if findings.recommendation.within_limit else "Nearest to the limit"
     lines += [f"{head}: {findings.recommendation.reason}{hint}.", f"    heuristic: {chosen.name}"]
     lines += [f"    capacity: {format_capacity(findings, capacity)}", f"    headroom: {chosen.headroom:g}"]
+    lines += [f"    {setting}" for setting in findings.settings]
     others = [name for name in findings.mean_summaries if not parse_contender(name).is_trimtab_setting]
     if others:
         lines.append(f"Not to be set in Trimtab, so not considered: {', '.join(others)}.")

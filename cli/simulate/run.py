@@ -16,14 +16,13 @@ from trimtab.assignor.analysis.simulation import (
     parse_contenders,
 )
 from trimtab.assignor.analysis.streams.stream import WriteRateStream, format_stream
-from trimtab.cli.setting_pairs import parse_pairs, split_names
+from trimtab.cli.setting_pairs import format_pairs, parse_pairs, split_names
 from trimtab.cli.simulate.findings import SimulationFindings, build_findings
 from trimtab.cli.simulate.options import InitialRate, SimulateOptions
 from trimtab.cli.simulate.output import print_findings
 from trimtab.cli.simulate.stream_source import describe_source, load_streams, parse_capacity
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.common.errors import SettingError
-from trimtab.common.shared_defaults import DEFAULT_HEURISTIC
 from trimtab.common.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -40,16 +39,16 @@ def simulate(options: SimulateOptions) -> None:
     """Simulate, print the findings, write the report. Raises SettingError, InvalidStreamError."""
     _reject_useless_options(options)
     setup = _build_setup(options)
-    live = _build_live_settings(options, setup)
     against = split_names(options.against)
     names = _list_contenders(options, against)
-    write_report = _prepare_report(options.html, options.capacity)
     streams = load_streams(options, setup.capacity)
+    live = _build_live_settings(options, setup, names, streams[0])
+    write_report = _prepare_report(options.html, options.capacity)
     _save_stream(options.save, streams[0])
     runs = _run_with_progress(names, streams, setup, live, options)
     title = describe_source(options)
     findings = build_findings(title, streams, setup, runs, against, options.late_limit)
-    findings = replace(findings, live=live is not None)
+    findings = replace(findings, live=live is not None, settings=format_pairs(options.set))
     write_report(findings)
     print_findings(findings, options.output, options.capacity, headrooms_tried=options.recommend)
 
@@ -70,7 +69,9 @@ def is_live(options: SimulateOptions) -> bool:
     return options.live or options.recommend
 
 
-def _build_live_settings(options: SimulateOptions, setup: SimulationSetup) -> "LiveSettings | None":
+def _build_live_settings(
+    options: SimulateOptions, setup: SimulationSetup, names: Sequence[str], stream: WriteRateStream
+) -> "LiveSettings | None":
     if not is_live(options):
         return None
     from trimtab.sidecar.simulation.live_settings import (  # noqa: PLC0415 - slow to load
@@ -78,7 +79,13 @@ def _build_live_settings(options: SimulateOptions, setup: SimulationSetup) -> "L
     )
 
     live = LiveSettings(parse_seconds(options.startup, "--startup"), parse_pairs("--set", options.set))
-    live.build_policy(DEFAULT_HEURISTIC, setup, options.partitions)  # raises now, not after minutes
+    managed = [name for name in names if not parse_contender(name).autoscaled]
+    if options.set and not managed:
+        raise SettingError(
+            f"--set: {names[0]} decides without a sidecar; simulate a heuristic, too, or leave it out"
+        )
+    for name in managed:
+        live.check(name, setup, stream)  # raises now, not after minutes
     return live
 
 

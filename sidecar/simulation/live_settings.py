@@ -1,20 +1,33 @@
 """Settings of a live simulation: the sidecar's, and the start-up time of its consumers."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trimtab.assignor.analysis.simulation import SimulationSetup
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.common.errors import SettingError
+from trimtab.common.settings_model import list_settings
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.errors import SidecarSettingError
+from trimtab.sidecar.settings.options import SidecarOptions
 from trimtab.sidecar.settings.settings import load_settings
 
 SIMULATED_GROUP: Final = "simulated"
 
-# A simulation sets these itself; settings that name a file or an address have no effect in it.
-_SIMULATED_SETTINGS: Final = frozenset(
-    {"bootstrap", "group", "capacity", "headroom", "heuristic", "interval"}
-)
+OPTION_NAMES: Final[Mapping[str, str]] = {
+    "capacity": "--capacity", "headroom": "--headroom", "heuristic": "--heuristic", "interval": "--tick",
+}  # fmt: skip
+"""Settings that are options of the simulation itself."""
+
+SIMULATED_SETTINGS: Final = (
+    "backlog-grace", "catch-up-time", "co-partitioned", "cooldown", "drain-retry", "freshness-slo",
+    "idle-after", "max", "min", "move-cost", "pause", "scale-down-policies",
+    "scale-down-stabilization-window", "scale-up-evaluation-retry", "scale-up-evaluation-window",
+    "scale-up-policies", "scale-up-stabilization-window", "schedule", "startup-timeout", "tolerance",
+)  # fmt: skip
+"""Settings that can change the closed loop; a run with another one would show what it would without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +38,27 @@ class LiveSettings:
     sidecar: Mapping[str, Any] = field(default_factory=dict[str, Any])  # by name; others have their defaults
 
     def __post_init__(self) -> None:
-        """Raise SidecarSettingError for a setting that the simulation itself sets."""
-        taken = sorted(_SIMULATED_SETTINGS & self.sidecar.keys())
-        if taken:
+        """Raise SidecarSettingError for a setting without effect here; wrong names are left to `check`."""
+        known = {one.name for one in list_settings(SidecarOptions)}
+        for name in (given.replace("_", "-") for given in self.sidecar):
+            if name in OPTION_NAMES:
+                option = OPTION_NAMES[name]
+                raise SidecarSettingError(f"{name}: set by the simulation's own options; write {option}")
+            if name in known and name not in SIMULATED_SETTINGS:
+                others = ", ".join(SIMULATED_SETTINGS)
+                raise SidecarSettingError(
+                    f"{name}: not simulated; leave it out. The closed loop has {others}"
+                )
+
+    def check(self, heuristic: str, setup: SimulationSetup, stream: WriteRateStream) -> None:
+        """Raise SettingError unless a sidecar with this heuristic can run on the stream."""
+        policy = self.build_policy(heuristic, setup, len(stream.partitions))
+        topics = {p.topic for p in stream.partitions}
+        grouped = {topic for group in policy.placement.co_partitioned for topic in group}
+        if missing := sorted(grouped - topics):
+            there = ", ".join(sorted(topics))
             raise SidecarSettingError(
-                f"{', '.join(taken)}: set by the simulation's own options; leave it out"
+                f"co-partitioned: {missing[0]} is no topic of the stream, which has {there}"
             )
 
     def build_policy(self, heuristic: str, setup: SimulationSetup, partitions: int) -> AutoscalingPolicy:
@@ -37,6 +66,7 @@ class LiveSettings:
         chosen = {
             "bootstrap": "simulated:9092",
             "group": SIMULATED_GROUP,
+            "topics": [SIMULATED_GROUP],  # named, as `min: 0` needs it
             "target": "process",
             "worker-command": ["worker", "{instance}"],
             "state-dir": "unused",
@@ -47,4 +77,17 @@ class LiveSettings:
             "window": 2 * setup.tick,  # the shortest that the sidecar accepts
             "max": partitions,
         }
-        return load_settings(None, {**chosen, **self.sidecar}).autoscaling_policy
+        try:
+            return load_settings(None, {**chosen, **self.sidecar}).autoscaling_policy
+        except SettingError as error:
+            text = _name_options(str(error))
+            if text == str(error):
+                raise
+            raise SidecarSettingError(text) from None
+
+
+def _name_options(text: str) -> str:
+    """Return an error text with the simulation's options in place of the settings that they set."""
+    for name, option in OPTION_NAMES.items():
+        text = re.sub(rf"(?<![\w-]){name}=", f"{option} ", text)
+    return text

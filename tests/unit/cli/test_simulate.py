@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from typer.testing import CliRunner, Result
 
 from trimtab.assignor import InvalidStreamError, SettingError, UnknownHeuristicError, list_heuristics
@@ -165,6 +166,21 @@ def test_the_recommendation_is_of_the_closed_loop() -> None:
     assert best["consumer_hours"] <= 1.01 * min(summary["consumer_hours"] for summary in live.values())
 
 
+def test_the_recommended_settings_are_those_of_the_run() -> None:
+    """Who copies the block runs what was simulated, --set too; the last one of a name counts."""
+    words = ("--random-walk", "15", "--partitions", "10", "--ticks", "15", "--live", "--heuristic", "steady")
+    sets = ("--set", "move-cost=1 s", "--set", "pause=scale-down", "--set", "move-cost=900 s")
+    lines = call("simulate", *words, *sets).output.splitlines()
+    block = yaml.safe_load("\n".join(line for line in lines if line.startswith("    ") and ": " in line))
+    assert block == {
+        "heuristic": "steady",
+        "capacity": "100 B/s",
+        "headroom": 0.9,
+        "move-cost": "900 s",
+        "pause": "scale-down",
+    }
+
+
 @pytest.mark.parametrize(("initial", "filled"), [("0", 0.0), ("50", 0.5), ("100", 1.0)])
 def test_a_walk_begins_where_it_is_told(tmp_path: Path, initial: str, filled: float) -> None:
     """--initial sets all first write rates, in percent of the capacity."""
@@ -233,6 +249,25 @@ def test_a_saved_stream_replays_to_the_same_result(tmp_path: Path) -> None:
         (("--zipf", "--startup", "5"), "only the closed loop has --startup; add --live"),
         (("--zipf", "--live", "--set", "headroom=1"), "headroom: set by the simulation's own options"),
         (("--zipf", "--live", "--set", "cooldwn=1"), "cooldwn"),
+        (("--zipf", "--live", "--set", "interval=5"), "set by the simulation's own options; write --tick"),
+        (
+            ("--zipf", "--live", "--set", "certify=true"),
+            "certify: not simulated; leave it out. The closed loop has backlog-grace,",
+        ),
+        (("--zipf", "--live", "--set", "target=kubernetes"), "target: not simulated"),
+        (
+            ("--zipf", "--live", "--set", "co-partitioned=[[a,b]]"),
+            "a is no topic of the stream, which has zipf",
+        ),
+        (("--zipf", "--live", "--heuristic", "keda", "--set", "cooldown=5"), "--set: keda decides without"),
+        (
+            ("--zipf", "--live", "--heuristic", "steady,mwf", "--set", "move-cost=9 s"),
+            "move-cost tunes steady, but --heuristic mwf; leave",
+        ),
+        (
+            ("--zipf", "--live", "--set", "freshness-slo=p99-freshness 30 s"),
+            "freshness-slo=30 s is less than twice --tick 30 s",
+        ),
         (("--zipf", "--live", "--heuristic", "range"), "range decides no number of consumers"),
     ],
 )
