@@ -17,6 +17,7 @@ from trimtab.sidecar.kafka.share_groups.share_group import refuse_share_group
 from trimtab.sidecar.leadership.leader_election import Leadership
 from trimtab.sidecar.leadership.peer_detection import PeerAwareLeadership, build_author
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
+from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.plan_carrier import PlanCarrier
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder
 from trimtab.sidecar.reporting.iteration_report import LogReporter, Reporter
@@ -66,7 +67,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             certifier,
             connected.read_target_status,
             leadership,
-            _build_plan_carrier(settings, clock, stack),
+            _build_plan_carrier(settings, monitor, clock, stack),
         )
         yield ControlLoop(settings, collaborators, clock)
 
@@ -104,10 +105,18 @@ def _build_leadership(
     return leadership, (recorder,)
 
 
-def _build_plan_carrier(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> PlanCarrier | None:
-    if settings.dry_run or not settings.lead:
+def _build_plan_carrier(
+    settings: SidecarSettings, monitor: GroupMonitor, clock: Clock, stack: ExitStack
+) -> PlanCarrier | None:
+    if settings.dry_run or settings.queue is QueueKind.SHARE:
         return None
-    carrier = GroupLead(settings, clock)
+    carrier: PlanCarrier
+    if settings.lead:
+        carrier = GroupLead(settings, clock)
+    elif settings.protocol != "classic":
+        carrier = PlanPilot(settings, clock, monitor.get_assignor)
+    else:
+        return None
     stack.callback(carrier.close)
     return carrier
 

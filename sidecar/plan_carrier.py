@@ -35,11 +35,11 @@ class PlanCarrier(Protocol):
 
     def carry_out(
         self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]
-    ) -> CarrierStatus:
-        """Carry out this plan from now on; return the status so far."""
+    ) -> CarrierStatus | None:
+        """Carry out this plan from now on; return the status so far, None if there is nothing to carry."""
         ...
 
-    def stand_by(self) -> CarrierStatus:
+    def stand_by(self) -> CarrierStatus | None:
         """Leave the group to another sidecar's carrier."""
         ...
 

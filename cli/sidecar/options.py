@@ -15,7 +15,7 @@ _SCALING_SETTINGS = (
     *("min", "max", "cooldown", "scale-up-stabilization-window", "scale-down-stabilization-window"),
     *("target", "worker-config", "state-dir"),
 )
-_PROCESS_SETTINGS = ("host", "port", "dry-run", "take-over", "lead", "take-lead", "stop-workers")
+_PROCESS_SETTINGS = ("host", "port", "dry-run", "take-over", "protocol", "lead", "take-lead", "stop-workers")
 
 
 class SidecarAction(StrEnum):

@@ -12,12 +12,13 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.kafka.broker_client import BrokerClient, ClusterMetadata, GroupCommits, PartitionOffsets
+from trimtab.sidecar.kafka.consumer_groups.consumer_group import ConsumerGroupClient
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.load_estimator import LoadEstimator
-from trimtab.sidecar.measurement.observation import ObservedGroup, ReplicaRacks
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.settings.settings import SidecarSettings
@@ -62,6 +63,10 @@ class GroupMonitor:
         self._brokers = BrokerClient(settings.client_config, settings.group, settings.timeout, clock)
         kind = settings.queue
         self._share_group = ShareGroupClient(settings, clock) if kind is QueueKind.SHARE else None
+        # None where a group of the new protocol is no matter; connects when it is first asked
+        may_be_new = settings.protocol != "classic" and kind is not QueueKind.SHARE
+        self._new_group = ConsumerGroupClient(settings, clock) if may_be_new else None
+        self._assignor: str | None = None
         self._kmq_progress = KmqProgressReader.connect(settings, clock) if kind is QueueKind.KMQ else None
         by_size = settings.source == "log-dirs"
         self._load_estimator = LoadEstimator(settings)
@@ -76,13 +81,22 @@ class GroupMonitor:
         """Broker connection, shared for other requests."""
         return self._brokers
 
+    def get_assignor(self) -> str | None:
+        """Return the broker's assignor of the group as last described; None for a classic group."""
+        return self._assignor
+
     def describe_group(self) -> ObservedGroup:
         """Describe the group's members only."""
         return self.describe_group_with_errors()[0]
 
     def describe_group_with_errors(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         """Describe the group's members; also return errors."""
-        return (self._share_group or self._brokers).describe_group()
+        group, errors = (self._share_group or self._brokers).describe_group()
+        if self._new_group is not None and group.state is GroupState.EMPTY:  # as a classic group
+            group, errors = self._new_group.describe_group()
+        if group.state is not GroupState.UNKNOWN:
+            self._assignor = group.assignor
+        return group, errors
 
     def measure(self) -> GroupMeasurement:
         """Measure load, members and backlog; takes at most a few timeouts."""
@@ -134,7 +148,7 @@ class GroupMonitor:
     def close(self) -> None:
         """Close the connections."""
         self._brokers.close()
-        for client in (self._share_group, self._kmq_progress, self._sampler, self._log_dirs):
+        for client in (self._share_group, self._new_group, self._kmq_progress, self._sampler, self._log_dirs):
             if client is not None:
                 client.close()
 

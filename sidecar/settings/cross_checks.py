@@ -74,6 +74,8 @@ def _check_lead(options: SidecarOptions, given: Collection[str]) -> CheckResults
     yield not options.lead and bool(unused), f"{' and '.join(unused)} given, but not lead; write lead too"
     unled = "lead is about a group whose members assign partitions, and queue=share has none"
     yield options.lead and options.queue is QueueKind.SHARE, unled
+    brokers = "lead is about a classic group, but protocol=consumer; leave one of the two out"
+    yield options.lead and options.protocol == "consumer", brokers
     yield not options.lead_assignors, "lead-assignors is empty; name an assignor of the group's clients"
     yield options.lead_session_timeout <= 0, "lead-session-timeout must be above 0"
 

@@ -196,6 +196,11 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         default=False,
     )
 
+    protocol: Literal["auto", "consumer", "classic"] = setting(
+        "Protocol of the group (`group.protocol`): consumer carries plans to the [broker plugin]"
+        "(any-client.md#the-broker-plugin-and-kip-848), auto does where the group uses it, classic never.",
+        default="auto",
+    )
     lead: bool = setting(
         "Lead the group's rebalances, so that [clients that know no plans](any-client.md) follow them.",
         default=False,

@@ -1,0 +1,258 @@
+"""Pilots: members without partitions that carry a plan to the broker's assignor, in a thread of their own.
+
+1. The group is described when something may have changed: the plan, the pilots' member epoch (it rises
+   when a member joins or leaves, and with the partitions of a topic), or what the broker wants the
+   members to own if that is not yet the plan.
+2. A heartbeat of a pilot would convert a classic group: without a described group of the new protocol
+   none is sent. Without `protocol: consumer` none is sent, either, if the broker assigns by another
+   assignor than the plugin.
+3. A plan is told as carried out once the broker's target is that of the plan. The members follow at their
+   next heartbeats: the group's interval is set to `HEARTBEAT_INTERVAL_S` if the broker allows it.
+4. Pilots do not leave when the sidecar ends: its successor replaces them, or they time out.
+"""
+
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from threading import Event, Thread
+from typing import Any, Final, NamedTuple
+
+from kafka.errors import KafkaError, UnsupportedAssignorError
+
+from trimtab.assignor.model import Load, TopicPartition
+from trimtab.assignor.rebalance.leader import LeaderView
+from trimtab.assignor.rebalance.plan_follower import PlanFollower
+from trimtab.common.clock import Clock
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
+from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group, send_heartbeat
+from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.measurement.observation import ObservedGroup
+from trimtab.sidecar.pilot.carried_target import CarriedTarget, carry_out, has_lost_consumer
+from trimtab.sidecar.pilot.group_heartbeat import shorten_group_heartbeat
+from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME, PilotMembership, carry_pieces
+from trimtab.sidecar.pilot.plan_format import encode_plan
+from trimtab.sidecar.plan_carrier import PILOT_CLIENT_ID, CarrierStatus
+from trimtab.sidecar.settings.settings import SidecarSettings
+
+log = logging.getLogger("trimtab.sidecar")
+
+HEARTBEAT_INTERVAL_S: Final = 0.5
+IDLE_INTERVAL_S: Final = 2.0  # while there is nothing to carry
+CLOSE_TIMEOUT_S: Final = 5.0
+STANDING_BY: Final = CarrierStatus(is_steering=False, text="ready to carry plans to the group")
+NO_PLUGIN: Final = (
+    f"group.consumer.assignors of the brokers names no assignor {ASSIGNOR_NAME!r}: install the broker "
+    "plugin (docs/any-client.md)"
+)
+
+
+class PilotTask(NamedTuple):
+    """What the sidecar wants carried out."""
+
+    plan: GroupPlan
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A described group, and its topics."""
+
+    group: ObservedGroup
+    topic_ids: Mapping[str, str]  # Kafka's Uuid as text
+    partitions: Mapping[str, list[int]]
+
+
+class PilotSession:
+    """The pilots of one group: their memberships and the target that they carry. For one thread."""
+
+    def __init__(self, settings: SidecarSettings, clock: Clock, coordinator: CoordinatorClient) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._coordinator = coordinator
+        self._pilots: tuple[PilotMembership, ...] = ()
+        self._target: CarriedTarget | None = None
+        self._cause: object = None  # of the last description (rule 1)
+        self._follower = PlanFollower()
+        # higher with each text, also across restarts: the plugin carries out the highest
+        self._revision = int(clock.wall())
+        self._heartbeat_note: str | None = None
+        self.off_plan = 0  # partitions that the broker's target gives to another member
+        self.problem = "the group has not been described yet"  # why there are no pilots; empty if there are
+
+    @property
+    def is_steering(self) -> bool:
+        """Whether the broker's target is that of the plan."""
+        return not (self.problem or self.off_plan) and self._target is not None
+
+    def describe(self, plan: GroupPlan) -> str:
+        """Return the state in a sentence."""
+        if self.problem:
+            return f"unsteered: {self.problem}"
+        if self.off_plan:
+            return f"plan {plan.epoch} is on its way: the broker gives {self.off_plan} partitions to others"
+        return "; ".join(filter(None, ("the broker assigns as planned", self._heartbeat_note)))
+
+    def step(self, task: PilotTask) -> float:
+        """Carry out the task; return the seconds until the next step. Raises KafkaError."""
+        try:
+            return self._coordinator.call(lambda admin: self._step(admin, task))
+        except KafkaError:
+            self._pilots = tuple(pilot.record_loss() for pilot in self._pilots)
+            self._cause = None
+            raise
+
+    def _step(self, admin: Any, task: PilotTask) -> float:
+        plan = task.plan
+        self._follower.follow_if_due(plan, self._clock.monotonic())
+        cause = (id(plan), self._follower.is_overdue(plan), [pilot.epoch for pilot in self._pilots])
+        if self.off_plan or self.problem or cause != self._cause:
+            self._decide(admin, task)
+            self._cause = cause
+        if self.problem:
+            return IDLE_INTERVAL_S
+        before = self._pilots
+        self._pilots = tuple(self._send_heartbeat(admin, pilot) for pilot in before)
+        is_changed = before != self._pilots or any(pilot.is_pending for pilot in self._pilots)
+        return 0.0 if is_changed else HEARTBEAT_INTERVAL_S
+
+    def _decide(self, admin: Any, task: PilotTask) -> None:
+        view = self._describe_group(admin, task.plan)
+        self.problem = self._find_problem(view)
+        if view is None or self.problem:
+            self._pilots = ()
+            return
+        if self._heartbeat_note is None:
+            self._heartbeat_note = shorten_group_heartbeat(admin, self._settings.group)
+        group, plan = view.group, task.plan
+        self._follower.record_rebalance(plan, len(group.members))
+        overdue = self._follower.is_overdue(plan) or has_lost_consumer(plan, group)
+        leader_view = LeaderView(task.load, plan, members_overdue=overdue)
+        policy = self._settings.autoscaling_policy.placement
+        target = carry_out(group, view.partitions, leader_view, policy, self._target)
+        if target is not self._target or not self._pilots:
+            self._carry(target, plan.epoch, view.topic_ids)
+        self.off_plan = len(target.list_differences(group))
+
+    def _find_problem(self, view: GroupView | None) -> str:
+        if view is None:
+            return f"group {self._settings.group} is no group of the new protocol (group.protocol=consumer)"
+        if not view.group.members:
+            return "the group has no members"
+        named = self._settings.protocol == "consumer"
+        if not named and view.group.assignor != ASSIGNOR_NAME:
+            return f"the broker assigns by {view.group.assignor!r}; {NO_PLUGIN}"
+        return ""
+
+    def _describe_group(self, admin: Any, plan: GroupPlan) -> GroupView | None:
+        described = describe_consumer_group(admin, self._settings.group)
+        if described is None:
+            return None
+        group = parse_group(described)
+        topics = {topic for member in group.members for topic in member.topics or ()}
+        topics |= set(() if plan.target is None else plan.target.partitions)
+        found = [t for t in admin.describe_topics(sorted(topics)) if not t["error_code"]] if topics else []
+        return GroupView(
+            group,
+            {t["name"]: format_topic_id(t["topic_id"].bytes) for t in found},
+            {t["name"]: [p["partition_index"] for p in t["partitions"]] for t in found},
+        )
+
+    def _carry(self, target: CarriedTarget, epoch: int, topic_ids: Mapping[str, str]) -> None:
+        self._revision += 1
+        self._target = target
+        if target.note:
+            log.info("%s", target.note)
+        numbered = replace(target.target, revision=self._revision)
+        racks = encode_plan(epoch, numbered, topic_ids, {member: member for member in target.members})
+        self._pilots = carry_pieces(self._pilots, racks)
+
+    def _send_heartbeat(self, admin: Any, pilot: PilotMembership) -> PilotMembership:
+        fields = pilot.build_heartbeat(f"{self._settings.plan_topic}.pilot")
+        response = send_heartbeat(admin, self._settings.group, fields)
+        return pilot.record_response(response.member_epoch)
+
+
+class PlanPilot:
+    """Carries plans to groups of the new protocol (`PlanCarrier`)."""
+
+    def __init__(
+        self, settings: SidecarSettings, clock: Clock, get_assignor: Callable[[], str | None]
+    ) -> None:
+        """`get_assignor` returns the assignor of the last described group; None for a classic one."""
+        self._clock = clock
+        self._get_assignor = get_assignor
+        self._coordinator = CoordinatorClient(settings, clock, PILOT_CLIENT_ID)
+        self._session = PilotSession(settings, clock, self._coordinator)
+        self._task: PilotTask | None = None
+        self._status = STANDING_BY
+        self._wake_up, self._stop = Event(), Event()
+        self._thread = Thread(target=self._run, name="trimtab-pilot", daemon=True)
+
+    def carry_out(
+        self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]
+    ) -> CarrierStatus | None:
+        """Carry out this plan from now on; None in a classic group, whose members do that."""
+        if self._get_assignor() is None and not self._thread.is_alive():
+            return None
+        if plan is not None:
+            self._task = PilotTask(plan, build_load(write_rates.items()))
+            if not self._thread.is_alive() and not self._stop.is_set():
+                self._thread.start()
+            self._wake_up.set()
+        return self._status
+
+    def stand_by(self) -> CarrierStatus | None:
+        """Send no heartbeats: the pilots of another sidecar replace these."""
+        self._task = None
+        self._report(STANDING_BY)
+        return self._status if self._thread.is_alive() else None
+
+    def close(self) -> None:
+        """End the thread (rule 4)."""
+        self._stop.set()
+        self._wake_up.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            task = self._task
+            pause = IDLE_INTERVAL_S if task is None else self._try_step(task)
+            self._wake_up.wait(pause)
+            self._wake_up.clear()
+        self._coordinator.close()
+
+    def _try_step(self, task: PilotTask) -> float:
+        try:
+            pause = self._session.step(task)
+        except KafkaError as error:
+            text = NO_PLUGIN if isinstance(error, UnsupportedAssignorError) else str(error)
+            errors = (f"pilot: {text or type(error).__name__}",)
+            # the group keeps its target while no heartbeat arrives
+            self._report(replace(self._status, errors=errors))
+            return HEARTBEAT_INTERVAL_S
+        self._report(CarrierStatus(self._session.is_steering, self._session.describe(task.plan)))
+        return pause
+
+    def _report(self, status: CarrierStatus) -> None:
+        is_same = status.is_steering == self._status.is_steering
+        since = self._status.since if is_same else self._clock.wall()
+        self._status = replace(status, since=since)
+
+
+def build_load(write_rates: Iterable[tuple[TopicPartition, PartitionLoad]]) -> Load:
+    """Return the measured load as a decision uses it."""
+    loads = dict(write_rates)
+    return Load(
+        {p: load.weight for p, load in loads.items()},
+        {p: load.backlog_records for p, load in loads.items()},
+        {p: load.stddev_bytes_per_s for p, load in loads.items()},
+    )
+
+
+def format_topic_id(topic_id: bytes) -> str:
+    """Return a topic id (16 bytes) as Kafka writes it."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
