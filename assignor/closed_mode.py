@@ -16,7 +16,7 @@ import numpy as np
 
 from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import sum_loads
+from trimtab.assignor.packing import are_members_alike, sum_loads, take_least_loaded
 from trimtab.common.errors import BrokenHeuristicError
 
 IDLE_WEIGHT_RATIO: Final = 1e-3  # weight of an idle partition ÷ the mean
@@ -74,12 +74,16 @@ def keep_owners(problem: PackingProblem) -> IntArray:
     """Return each owner (P,); for other partitions, largest first, the emptiest reader (rule 4)."""
     bins = problem.owner.copy()
     load = sum_loads(bins, problem.weight, len(problem.capacity))
-    for item in np.argsort(-problem.weight, kind="stable").tolist():
-        if bins[item] == UNASSIGNED:
-            fill = (load + problem.weight[item]) / problem.capacity
-            fill[~problem.subscribed[problem.topic[item]]] = np.inf
-            bins[item] = fill.argmin()
-            load[bins[item]] += problem.weight[item]
+    loose = np.flatnonzero(bins == UNASSIGNED)
+    loose = loose[np.argsort(-problem.weight[loose], kind="stable")]
+    if are_members_alike(problem):
+        bins[loose] = list(take_least_loaded(load, problem.weight[loose].tolist()))
+        return bins
+    for item in loose.tolist():
+        fill = (load + problem.weight[item]) / problem.capacity
+        fill[~problem.subscribed[problem.topic[item]]] = np.inf
+        bins[item] = fill.argmin()
+        load[bins[item]] += problem.weight[item]
     return bins
 
 

@@ -48,6 +48,13 @@ def confine_partitions(problem: PackingProblem) -> PackingProblem:
     return replace(confined, owner=find_owners_who_read(confined))
 
 
+def exceeds_all_capacities(problem: PackingProblem) -> bool:
+    """Return whether the load is more than the members can hold together, however it is placed."""
+    oversized = find_oversized(problem)  # each has a member for itself
+    room = np.sort(problem.capacity)[np.count_nonzero(oversized) :].sum() * (1 + 4 * CAPACITY_TOLERANCE)
+    return float(problem.weight[~oversized].sum()) > float(room)
+
+
 def measure_fullest(problem: PackingProblem, bins: IntArray) -> float:
     """Return the highest load ÷ capacity of a member, without those that an oversized partition fills."""
     members = len(problem.capacity)

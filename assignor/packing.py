@@ -9,7 +9,8 @@ Rules (docs/heuristics.md numbers them where Algorithm 1 of the paper is silent)
 5. A load may exceed its capacity by one part in 10^9.
 """
 
-from collections.abc import Callable, Iterable
+import heapq
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -137,6 +138,21 @@ def sum_loads(bins: IntArray, weight: FloatArray, count: int) -> FloatArray:
     """Return the load of bins 0..count-1, shape (count,); other bins are ignored."""
     inside = (bins >= 0) & (bins < count)
     return np.bincount(bins[inside], weight[inside], minlength=count).astype(np.float64)
+
+
+def are_members_alike(problem: PackingProblem) -> bool:
+    """Return whether all members have one capacity and read every topic."""
+    return bool(problem.subscribed.all()) and len(np.unique(problem.capacity)) <= 1
+
+
+def take_least_loaded(load: FloatArray, weights: Iterable[float]) -> Iterator[int]:
+    """Yield the member that takes each weight in turn: the least loaded of (M,), the first of equals."""
+    heap = list(zip(load.tolist(), range(len(load)), strict=True))
+    heapq.heapify(heap)
+    for weight in weights:
+        least, member = heap[0]
+        heapq.heapreplace(heap, (least + weight, member))
+        yield member
 
 
 def order_as_given(problem: PackingProblem) -> Iterable[int]:

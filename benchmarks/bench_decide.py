@@ -2,7 +2,8 @@
 
 A random walk (δ = 10) of a few ticks at each size, each heuristic on its own trajectory; the first
 tick, without any owners, is measured separately. Medians in CPU ms of the calling thread. "sized" is
-open mode; "placed" is the placement of a plan with exactly as many consumers, from the same owners.
+open mode; "placed" is the placement of a plan with exactly as many consumers, from the same owners;
+"overloaded" that of about twice the load, of 1.6 to 2.4 times on each consumer, from the owners placed.
 
     python benchmarks/bench_decide.py [--ticks 5]
 """
@@ -53,6 +54,7 @@ def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
     changes = RateChangeStats.empty(walk.shape[1])
     sized: list[tuple[float, float]] = []
     placed: list[tuple[float, float]] = []
+    overloaded: list[float] = []
     for rate in walk:
         changes = changes.with_measurement(rate)
         problem = replace(one_topic(rate, owner, CAPACITY), forecast=changes.forecast_next(rate))
@@ -65,11 +67,17 @@ def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
         assert not is_overloaded, f"{heuristic} places nothing within {len(exact.capacity)} consumers"
         stopped = float(rate[(owner != UNASSIGNED) & (exact.owner == UNASSIGNED)].sum()) / CAPACITY
         placed.append((spent, r_score(rate, exact.owner, bins, CAPACITY) + stopped))
+        growth = np.random.default_rng(len(placed)).uniform(1.6, 2.4, len(exact.capacity))
+        heavy = replace(exact, owner=bins, weight=rate * growth[bins])
+        (_, is_overloaded), spent = time_call(partial(pack_exactly, entry, heavy))
+        assert is_overloaded, f"{heuristic} places twice the load within the capacities"
+        overloaded.append(spent)
         owner = np.unique(after, return_inverse=True)[1].astype(np.int32)
     return {
         "first_cpu_ms": round(sized[0][0], 2),
         "cpu_ms": round(median(ms for ms, _ in sized[1:]), 2),
         "placed_cpu_ms": round(median(ms for ms, _ in placed[1:]), 2),
+        "overloaded_cpu_ms": round(median(overloaded[1:]), 2),
         "r_score": round(median(r for _, r in sized[1:]), 2),
         "placed_r_score": round(median(r for _, r in placed[1:]), 2),
         "consumers": int(owner.max()) + 1,
@@ -88,7 +96,7 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=5)
     parser.add_argument("--sizes", type=int, default=len(SIZES), help="number of sizes, from the smallest")
     options = parser.parse_args()
-    times = ("first sized, ms", "sized, ms", "placed, ms", "R sized", "R placed")
+    times = ("first sized, ms", "sized, ms", "placed, ms", "overloaded, ms", "R sized", "R placed")
     table = Table("partitions x consumers", "heuristic", *times, "consumers")
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for partitions, consumers in SIZES[: options.sizes]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
+from trimtab.assignor.packing import CAPACITY_TOLERANCE, are_members_alike, sum_loads, take_least_loaded
 
 
 def repair_placement(
@@ -84,9 +84,17 @@ class _Repair:
 
     def place_loose(self) -> None:
         """Give partitions without an owner to the emptiest readers (rule 3)."""
+        weight = self._problem.weight
         loose = np.flatnonzero(self.bins == UNASSIGNED)
+        loose = loose[np.argsort(-weight[loose], kind="stable")]
+        if are_members_alike(self._problem):  # if the emptiest has no room, none has
+            for item, member in zip(
+                loose.tolist(), take_least_loaded(self._load, weight[loose].tolist()), strict=True
+            ):
+                self._move(item, member)
+            return
         everyone = np.ones(len(self._load), dtype=np.bool_)
-        for item in loose[np.argsort(-self._problem.weight[loose], kind="stable")].tolist():
+        for item in loose.tolist():
             member = self._find_room(item, everyone)
             self._move(item, self._find_least_full(item) if member == UNASSIGNED else member)
 

@@ -45,8 +45,8 @@ class ObservedGroup:
 
     state: GroupState = GroupState.UNKNOWN
     members: tuple[ObservedMember, ...] = ()
-    assignor: str | None = None  # of the broker (KIP-848); None: the group's leader assigns
     is_share_group: bool = False  # KIP-932: each member gets every partition; none is owned or handed over
+    assignor: str | None = None  # of the broker (KIP-848); None: the group's leader assigns
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,15 @@
 """Placement under a plan: small cases of each rule of `exact_mode`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from trimtab.assignor import UNASSIGNED, PackingProblem, get_heuristic
+from trimtab.assignor import UNASSIGNED, PackingProblem, exact_mode, get_heuristic
 from trimtab.assignor.exact_mode import pack_exactly
 from trimtab.assignor.feasibility import confine_partitions, find_feasible, is_within_capacities
+from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.model import IntArray
 
 
 def problem(weight: list[float], capacity: list[float], owner: list[int] | None = None) -> PackingProblem:
@@ -51,6 +55,44 @@ def test_an_overload_keeps_owners_that_share_it() -> None:
     bins, is_overloaded = pack_exactly(get_heuristic("mbf"), given)
     assert is_overloaded
     assert bins.tolist() == given.owner.tolist()
+
+
+def test_a_load_above_all_capacities_takes_no_try() -> None:
+    """The heuristic is not asked; an oversized partition needs a member of its own."""
+
+    def refuse(_: PackingProblem) -> IntArray:
+        raise AssertionError("nothing can fit")
+
+    asked = replace(get_heuristic("mbf"), pack=refuse)
+    assert pack_exactly(asked, problem([60, 60, 60, 60], [100, 100]))[1]
+    assert pack_exactly(asked, problem([300, 60, 60], [100, 100]))[1]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "members", "least", "most_packings"),
+    [(1000, 100, 0.0, 1), (120, 100, 80.0, 1), (150, 100, 80.0, 1), (250, 100, 80.0, 3)],
+)
+def test_an_overload_takes_few_packings(
+    partitions: int, members: int, least: float, most_packings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where two of many partitions on one member are too many, too: the bound knows it."""
+    packings: list[PackingProblem] = []
+
+    def count(entry: Heuristic, given: PackingProblem) -> IntArray:
+        packings.append(given)
+        return run_heuristic(entry, given)
+
+    monkeypatch.setattr(exact_mode, "run_heuristic", count)
+    rng = np.random.default_rng(3)
+    weight = rng.uniform(least, 120, partitions)
+    owner = rng.integers(0, members, partitions)
+    capacity = [float(weight.sum()) / members / 1.3] * members
+    bins, is_overloaded = pack_exactly(
+        get_heuristic("steady"), problem(weight.tolist(), capacity, owner.tolist())
+    )
+    assert is_overloaded
+    assert (bins != UNASSIGNED).all()
+    assert len(packings) <= most_packings
 
 
 def test_the_search_ends_with_its_effort() -> None:
