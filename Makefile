@@ -20,7 +20,7 @@ PIP_INSTALL := $(PIP) install --progress-bar on
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@command -v cc >/dev/null || { echo 'trimtab compiles its innermost steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "Installing Trimtab and its packages into .venv: 1.3 GB, of which Spark is 460 MB. Once, 1 to 4 minutes; then the Cython modules compile for about a minute."
+	@echo "Installing Trimtab and its packages into .venv: 1.3 GB, of which Spark is 460 MB. Once: 2 to 5 minutes on an idle machine with a fast connection, over ten on a busy one; at the end the Cython modules compile."
 	@mkdir -p build && awk '/^[^ ]/ { uv = /^uv==/ } uv' constraints.txt >build/uv.txt
 	@$(PIP) -q install --require-hashes -r build/uv.txt || echo "uv is not available; installing with pip"
 	@$(UV) -e '.[$(EXTRAS)]' || { $(PIP_INSTALL) --require-hashes -r constraints.txt && $(PIP_INSTALL) --no-deps -e .; }
@@ -120,7 +120,7 @@ bench-racks: .venv/.dev ## cost of less cross-rack traffic, and the traffic betw
 	@$(BIN)/python benchmarks/bench_fetch_racks.py
 
 bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's consumer; three runs, 13 minutes
-	@$(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
+	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
 
 bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; 17 minutes
 	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png

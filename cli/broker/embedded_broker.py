@@ -19,7 +19,9 @@ from typing import Final, Self
 
 from confluent_kafka.admin import AdminClient
 
+from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS, cache_plugin_jar
 from trimtab.cli.broker import broker_config as config
+from trimtab.cli.broker.start_progress import StartProgress, read_start_effort
 from trimtab.cli.errors import BrokerDataInUseError, EmbeddedBrokerError, PortInUseError
 from trimtab.cli.supervised import SupervisedProcess
 from trimtab.common.clock import Clock, SystemClock
@@ -27,10 +29,13 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.java.jars import ProgressCallback, fetch_jars
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
-BROKER_START_TIMEOUT_S: Final = 60.0
 BROKER_STOP_GRACE_S: Final = 20.0  # for kept data: closed logs need no recovery at the next start
 FREE_PORT_ATTEMPTS: Final = 3  # a free port may be taken before the broker has it
 LOG_TAIL_LINES: Final = 15
+MAX_LOG_LINE: Final = 200  # characters; Kafka prints whole tables of records in one line
+SLOW_START_ADVICE: Final = (
+    "is the machine busy, or short of memory? End other programs and run the command again"
+)
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -38,7 +43,8 @@ class EmbeddedBroker:
     """A broker that runs for the length of a `with` block.
 
     `port` 0 takes a free one; `data` is kept and may be reused; `listeners` maps the names of further
-    listeners, on free ports, to security protocols; `properties` override the defaults.
+    listeners, on free ports, to security protocols; `properties` override the defaults: with
+    those of `broker_config.ASSIGNOR_PROPERTIES` the broker has Trimtab's assignor plugin.
     """
 
     def __init__(
@@ -109,6 +115,8 @@ class EmbeddedBroker:
         java = require_java()
         excluded = config.EXCLUDED_COORDINATES
         jars = fetch_jars("kafka", config.KAFKA_COORDINATES, excludes=excluded, progress=progress)
+        if ASSIGNOR_CLASS in self._properties.get("group.consumer.assignors", ""):
+            jars = (*jars, cache_plugin_jar(jars))
         for attempt in range(1, FREE_PORT_ATTEMPTS + 1):
             try:
                 self._start_once(java, jars)
@@ -176,19 +184,19 @@ class EmbeddedBroker:
                     raise BrokerDataInUseError(self.folder) from None
 
     def _await_ready(self) -> None:
-        deadline = self._clock.monotonic() + BROKER_START_TIMEOUT_S
+        progress = StartProgress(self._clock.monotonic())
         # a plain connect first: librdkafka waits ever longer between attempts
         while not self._is_listening():
-            self._check_running(0.05)
-            if self._clock.monotonic() > deadline:
-                raise self._diagnose(f"the broker does not listen after {BROKER_START_TIMEOUT_S:.0f} s")
+            self._check_starting(progress, 0.05)
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        while self._clock.monotonic() < deadline:
-            with suppress(Exception):  # not ready yet; the reason is in the broker's log
-                if client.list_topics(timeout=1.0).brokers:
-                    return
-            self._check_running(0.0)
-        raise self._diagnose(f"the broker does not answer after {BROKER_START_TIMEOUT_S:.0f} s")
+        while not _answers(client):
+            self._check_starting(progress, 0.0)
+
+    def _check_starting(self, progress: StartProgress, seconds: float) -> None:
+        self._check_running(seconds)
+        effort = read_start_effort(self.pid, self.log_file)
+        if failure := progress.explain_failure(self._clock.monotonic(), effort):
+            raise self._diagnose(f"the broker did not start: {failure}; {SLOW_START_ADVICE}")
 
     def _is_listening(self) -> bool:
         with socket.socket() as probe:
@@ -214,8 +222,15 @@ class EmbeddedBroker:
         return EmbeddedBrokerError(what, "\n".join(_log_tail(lines)))
 
 
+def _answers(client: AdminClient) -> bool:
+    with suppress(Exception):  # not ready yet; the reason is in the broker's log
+        return bool(client.list_topics(timeout=1.0).brokers)
+    return False
+
+
 def _log_tail(lines: list[str]) -> list[str]:
-    return [line for line in lines if not line.startswith(("\tat ", "\t..."))][-LOG_TAIL_LINES:]
+    tail = [line for line in lines if not line.startswith(("\tat ", "\t..."))][-LOG_TAIL_LINES:]
+    return [line if len(line) <= MAX_LOG_LINE else f"{line[:MAX_LOG_LINE]} …" for line in tail]
 
 
 def _free_ports(requested: int, count: int) -> list[int]:
