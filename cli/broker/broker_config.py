@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS
+
 BROKER_HOST: Final = "127.0.0.1"
 CONTROLLER_LISTENER: Final = "CONTROLLER"
 PLAINTEXT_LISTENER: Final = "PLAINTEXT"
@@ -43,6 +45,12 @@ DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
+}
+
+# the plugin comes first: a group whose members name no assignor has the first one, and a pilot changes none
+ASSIGNOR_PROPERTIES: Final[Mapping[str, str]] = {
+    "group.consumer.assignors": f"{ASSIGNOR_CLASS},uniform,range",
+    "group.consumer.min.heartbeat.interval.ms": "100",  # 5 s, which a group may not go below
 }
 
 # to standard output, which the supervisor writes to the log file; KafkaRaftServer logs the start

@@ -28,6 +28,10 @@ class BrokerOptions(CommandOptions, run="trimtab.cli.broker.run:broker"):
     ] = None
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 9092
     data: Annotated[Path | None, typer.Option(help="Data folder; kept and reused.")] = None
+    assignor_plugin: Annotated[
+        bool,
+        typer.Option("--assignor-plugin", help="Let Trimtab steer groups of the new protocol (KIP-848)."),
+    ] = False
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False
 
 

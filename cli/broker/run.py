@@ -2,6 +2,7 @@
 
 import typer
 
+from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.broker.options import BrokerOptions
 from trimtab.common.errors import SettingError
@@ -10,6 +11,8 @@ from trimtab.common.errors import SettingError
 def broker(options: BrokerOptions) -> None:
     """Run a broker until a signal. Raises SettingError and the errors of `EmbeddedBroker.start`."""
     properties = _parse_properties(options.settings or [])
+    if options.assignor_plugin:
+        properties = {**ASSIGNOR_PROPERTIES, **properties}
     server = EmbeddedBroker(options.port, data=options.data, keep=options.keep, properties=properties)
     with server:
         # alone on standard output: scripts read the address of --port 0 there

@@ -8,7 +8,7 @@ digits, so that a higher plan sorts later. The body is big-endian:
 2. for each topic: 16-byte topic id, u32 number of partitions, then a u16 slot for each partition, 0 where it
    is open.
 
-`broker_plugin/io/trimtab/Plan.java` is the other end.
+`broker_plugin/Plan.java` is the other end.
 """
 
 import base64
