@@ -7,7 +7,6 @@
 3. An error of the brokers is told as the status and retried. The thread never ends by one.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from threading import Event, Thread
@@ -29,8 +28,6 @@ from trimtab.sidecar.group_lead.group_requests import GroupRequests
 from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.settings.settings import SidecarSettings
-
-log = logging.getLogger("trimtab.sidecar")
 
 STEP_INTERVAL_S: Final = 0.5  # between heartbeats, and the delay of a new plan
 ERROR_RETRY_S: Final = 1.0
@@ -67,6 +64,11 @@ class GroupLead:
         """Leave the group to another sidecar's member."""
         self._task = None
         return CarrierStatus(is_steering=False, text="ready to lead the group")
+
+    @property
+    def generation(self) -> int:
+        """Generation of the group that this sidecar's member is in; -1 outside the group."""
+        return -1 if self._member.joined is None else self._member.joined.generation
 
     def close(self) -> None:
         """End the thread; the group keeps this member's place for `lead-session-timeout`."""
@@ -128,7 +130,6 @@ class GroupLead:
         if text == self._status.text:
             return
         self._status = CarrierStatus(is_steering, text, self._clock.wall(), errors)
-        log.log(logging.INFO if is_steering else logging.WARNING, "%s", text)
 
 
 def _build_load(write_rates: Mapping[TopicPartition, PartitionLoad]) -> Load:

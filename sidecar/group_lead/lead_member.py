@@ -4,14 +4,16 @@
    restarts or takes over gets its place, and the lead with it, without a rebalance (KIP-345, KIP-814).
    The coordinator waits `lead-session-timeout` for it.
 2. It subscribes to no topic, so that it gets no partition while another member leads.
-3. A group keeps its leader until that one leaves. In a running group this member follows until then.
-   With `take-lead` it makes the leader leave once; that member joins again by itself.
+3. A group keeps its leader until that one leaves. In a running group this member follows until then,
+   and takes new member ids until it is the next one to be elected (`succession`): a static member may
+   do so without a rebalance. With `take-lead` it makes the leader leave once; that one joins again.
 4. As the leader it starts a rebalance for a new plan (`plan_follower`), for changed partitions, and if
    withheld partitions have not been given up after `REVOCATION_TIMEOUT_S`: a member that revokes joins
    again by itself, unless its assignor is an eager one.
 """
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -29,7 +31,7 @@ from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.plan_follower import PlanFollower
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.sidecar.group_lead.group_requests import DescribedMember, GroupGeneration, GroupRequests
+from trimtab.sidecar.group_lead.group_requests import GroupGeneration, GroupRequests
 from trimtab.sidecar.group_lead.lead_round import (
     JoinedGroup,
     KnownTopics,
@@ -38,6 +40,7 @@ from trimtab.sidecar.group_lead.lead_round import (
     decide_led_round,
     read_subscriptions,
 )
+from trimtab.sidecar.group_lead.succession import is_next_leader
 from trimtab.sidecar.measurement.member_names import name_members
 
 log = logging.getLogger("trimtab.sidecar")
@@ -45,6 +48,7 @@ log = logging.getLogger("trimtab.sidecar")
 TOPIC_CHECK_INTERVAL_S: Final = 5.0
 REVOCATION_TIMEOUT_S: Final = 3.0
 NO_TOPICS: Final = b"\x00\x01" + bytes(12)  # subscription version 1: no topic, user data or partition
+MAX_NEW_IDS: Final = 100  # in a generation: the group's log keeps each one for a while
 TAKE_LEAD_REASON: Final = "trimtab sidecar --take-lead"
 
 
@@ -101,11 +105,6 @@ class LeadMember:
             self._forget_membership()
             raise
 
-    def find_leader(self) -> DescribedMember | None:
-        """Return the member that leads, if the group names it."""
-        leader = "" if self.joined is None else self.joined.leader_id
-        return next((m for m in self._requests.describe_members() if m.id == leader), None)
-
     def _forget_membership(self) -> None:
         self._member_id, self.joined, self._memory = "", None, LeadMemory()
 
@@ -121,7 +120,7 @@ class LeadMember:
             self._record_round(led, task)
         elif not joined.leads:
             self._memory = LeadMemory()  # another leader has decided
-            self._take_lead_once()
+            self._follow(joined)
         elif task.plan is not None:
             self._plan_follower.adopt_existing_plan(task.plan)
 
@@ -160,9 +159,20 @@ class LeadMember:
         known = self._topics
         return self._requests.fetch_topics({*known.partitions, *known.deleted}) != known
 
-    def _take_lead_once(self) -> None:
-        leader = self.find_leader() if self._takes_lead else None
-        if leader is not None:
+    def _follow(self, joined: GroupGeneration) -> None:
+        members = {m.id: m for m in self._requests.describe_members()}
+        self._seek_succession(members.keys() - {joined.member_id, joined.leader_id})
+        if self._takes_lead and not self._rejoins and joined.leader_id in members:
             self._takes_lead = False
-            log.warning("take-lead: making member %s, which leads the group, leave it once", leader.id)
-            self._requests.remove_member(leader, TAKE_LEAD_REASON)
+            log.warning("take-lead: member %s leads the group and is made to leave once", joined.leader_id)
+            self._requests.remove_member(members[joined.leader_id], TAKE_LEAD_REASON)
+
+    def _seek_succession(self, others: Collection[str]) -> None:
+        for _ in range(MAX_NEW_IDS):
+            if self._rejoins or is_next_leader(self._member_id, others):
+                return
+            renamed = self._requests.join("", NO_TOPICS)
+            self._member_id = renamed.member_id
+            # a rebalance has begun meanwhile: its assignments are still to be fetched, or made
+            self._rejoins = self.joined is None or renamed.generation != self.joined.generation
+            self.joined = renamed
