@@ -9,6 +9,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from trimtab.assignor.model import TopicPartition
@@ -28,6 +29,12 @@ class CarrierStatus:
     text: str  # one sentence: "leads the group since 12:04", "unsteered: led by member X's own assignor"
     since: float | None = None  # of this state, seconds since the epoch
     errors: tuple[str, ...] = ()
+
+    def format_line(self) -> str:
+        """Return the text with the time since when it holds."""
+        if self.since is None:
+            return f"Plan carrier: {self.text}"
+        return f"Plan carrier: {self.text} (since {datetime.fromtimestamp(self.since, UTC):%F %T} UTC)"
 
 
 class PlanCarrier(Protocol):

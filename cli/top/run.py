@@ -124,8 +124,8 @@ def build_status_table(status: GroupStatus, group: str) -> RenderableType:
     if status.is_unreachable or status.is_absent:
         return Together(*errors)
     notes = () if status.cross_rack_traffic is None else status.cross_rack_traffic.notes
-    outcome = () if status.plan_outcome is None else (Text(status.plan_outcome.format_line()),)
-    heading = (Text(format_heading(status, group)), Text(status.sidecar_summary), *outcome)
+    more = (part.format_line() for part in (status.plan_outcome, status.carrier) if part is not None)
+    heading = (Text(format_heading(status, group)), Text(status.sidecar_summary), *map(Text, more))
     return Together(*heading, table, *map(Text, notes), *errors)
 
 

@@ -113,6 +113,7 @@ def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
     author = last.author or "a sidecar"
     if is_fresh(last, now):
         lines.append(f"Active sidecar: {author}.")
+        lines += [] if last.carrier is None else [f"{last.carrier.format_line()}."]
     else:
         ended = f"; {author} has ended" if last.is_final else ""
         lines.append(f"No decision for {format_age(now - last.until)}: no sidecar is active{ended}.")
@@ -164,7 +165,7 @@ def format_decision_line(record: DecisionRecord) -> str:
 def _describe_replicas(last: DecisionRecord, now: float) -> str:
     n = last.metrics
     return (
-        f"{format_count(n.running_replicas)} replicas running, "
+        f"{n.describe_running(' replicas')}, "
         f"{format_count(n.planned_replicas)} planned (epoch {last.epoch}), "
         f"{format_count(n.desired_replicas)} desired, as of {format_age(now - last.until)} ago."
     )

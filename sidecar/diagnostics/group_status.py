@@ -19,6 +19,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.leadership.group_ownership import compute_silence_timeout
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
+from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
@@ -99,6 +100,7 @@ class GroupStatus:
     cross_rack_traffic: CrossRackTraffic | None  # None if no consumer reports its rack
     queue_summary: str | None = None
     plan_outcome: PlanOutcome | None = None  # as of the last decision of an active sidecar
+    carrier: CarrierStatus | None = None  # likewise; None: the members carry plans out themselves
     unreachable_since: float | None = None  # start of a broker outage, seconds since the epoch
 
     @property
@@ -182,6 +184,7 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
         cross_rack_traffic=compute_cross_rack_traffic(group.members, rates, snapshot.replica_racks),
         queue_summary=None if current is None else current.metrics.queue_summary,
         plan_outcome=None if current is None else current.outcome,
+        carrier=None if current is None else current.carrier,
     )
 
 

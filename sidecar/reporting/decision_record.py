@@ -21,6 +21,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.number_ranges import Count, Figure, Fraction, PositiveFigure, Timestamp
 from trimtab.common.control_topics.versioned_json import decode_control_value, encode_control_value
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
+from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
@@ -88,6 +89,7 @@ class DecisionRecord:
     failure: str = ""
     revision: Count = 0  # of the published plan's target; 0 without one
     outcome: PlanOutcome | None = None  # None without a target, and in records of earlier versions
+    carrier: CarrierStatus | None = None  # None: the group's members carry plans out themselves
 
     @property
     def reason_text(self) -> str:
@@ -162,6 +164,7 @@ def build_decision_record(
         failure=decision.failure,
         revision=0 if plan is None or plan.target is None else plan.target.revision,
         outcome=report.plan_outcome,
+        carrier=report.carrier,
     )
 
 

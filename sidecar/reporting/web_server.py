@@ -148,6 +148,9 @@ class SidecarMetrics(Collector):
         for instance, rate in report.learned_capacities.items():
             learned.add_metric([self._group, instance], rate)
         yield learned
+        steered = "1 if the plans are carried out in a group of any client, 0 if not"
+        if report.carrier is not None:
+            yield self._build_gauge("trimtab_group_steered", steered, report.carrier.is_steering)
         yield from self._collect_partitions(report)
 
     def _build_gauge(self, name: str, text: str, value: float | None) -> GaugeMetricFamily:
@@ -255,4 +258,5 @@ def _build_decision_body(report: IterationReport) -> dict[str, Any]:
         decision = replace(decision, plan=replace(decision.plan, target=None))
     outcome = None if report.plan_outcome is None else asdict(report.plan_outcome)
     body = {"time": report.time, "epoch": report.epoch, **asdict(decision)}
-    return {**body, "line": decision.format_line(), "plan_outcome": outcome}
+    carrier = None if report.carrier is None else asdict(report.carrier)
+    return {**body, "line": decision.format_line(), "plan_outcome": outcome, "carrier": carrier}

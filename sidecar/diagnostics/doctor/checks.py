@@ -123,7 +123,7 @@ def check_clock(now: float, reported_times: Mapping[str, float]) -> Finding:
             f"{source} is {format_age(latest - now)} ahead of this machine",
             "synchronize both clocks by NTP; until then ages of write rates and decisions are wrong",
         )
-    return passed("clocks", f"this machine is not behind {' and '.join(sorted(reported_times))}")
+    return passed("clocks", f"this machine is behind none of: {', '.join(sorted(reported_times))}")
 
 
 def check_sidecar_clock(until: float, appended: float) -> Finding:

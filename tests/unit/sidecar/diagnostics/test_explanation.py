@@ -26,6 +26,7 @@ from trimtab.sidecar.diagnostics.explanation import (
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
 from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
 
@@ -64,6 +65,13 @@ MOVED = record(
 )
 HELD = record(3, NOW - 5, until=NOW - 5)
 KEPT = (STARTED, MOVED, HELD)
+
+
+def test_the_carrier_of_the_plans_is_named() -> None:
+    """In a group of any client."""
+    steered = replace(HELD, carrier=CarrierStatus(is_steering=True, text="leads the group"))
+    assert "Plan carrier: leads the group." in count(steered)
+    assert "Plan carrier" not in count(HELD)
 
 
 def count(*kept: DecisionRecord) -> str:

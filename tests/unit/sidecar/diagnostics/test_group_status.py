@@ -28,6 +28,7 @@ from trimtab.sidecar.diagnostics.group_status import (
 from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.leadership.group_ownership import SILENCE_GRACE_S
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
@@ -95,6 +96,16 @@ def test_status_shows_a_decision_that_was_not_carried_out() -> None:
     status = build_group_status(snapshot(decisions=(record(failure="quota exceeded"),)))
     assert status.sidecar_summary == "decision 0 s ago: hold: 2 is right; not done: quota exceeded"
     assert status.last_decision == "hold: 2 is right; not done: quota exceeded"
+
+
+def test_status_tells_who_carries_plans_out() -> None:
+    """Of a group of any client, as the active sidecar has recorded it."""
+    carrier = CarrierStatus(is_steering=False, text="unsteered: a-1 leads", since=NOW)
+    stored = DecisionRecord.decode(record(carrier=carrier).encode())
+    status = build_group_status(snapshot(decisions=(stored,)))
+    assert status.carrier == carrier
+    assert run.build_status_body(status, "g")["carrier"]["is_steering"] is False
+    assert carrier.format_line() == "Plan carrier: unsteered: a-1 leads (since 1970-01-01 00:16:40 UTC)"
 
 
 def test_status_has_the_outcome_of_the_plan() -> None:

@@ -17,6 +17,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 from trimtab.sidecar.reporting.web_server import SidecarMetrics
@@ -45,6 +46,7 @@ def sidecars(*, leading: bool = True) -> dict[str, set[str]]:
         capacity=1.0,
         plan_outcome=PlanOutcome(1, 1, 1, 1.0, 1.0, 0, is_settled=True),
         is_leader=leading,
+        carrier=CarrierStatus(is_steering=True, text=""),
     )
     sidecar = SidecarMetrics("lake")
     sidecar(report)
