@@ -1,0 +1,191 @@
+"""When a pilot sends heartbeats, and what it tells of them."""
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kafka.errors import NotCoordinatorError, UnsupportedAssignorError
+from ticking import Ticking
+
+from trimtab.assignor.model import Load
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.sidecar.kafka.consumer_groups import protocol
+from trimtab.sidecar.pilot import pilot
+from trimtab.sidecar.pilot.pilot import PilotSession, PilotTask, PlanPilot
+from trimtab.sidecar.settings.settings import load_settings
+
+TOPIC_ID = UUID(int=7)
+GIVEN = {"bootstrap": "b:1", "group": "g", "capacity": 10}
+
+
+def make_plan(epoch: int, *numbers: int) -> GroupPlan:
+    target = PlanTarget(epoch, ("a", "b"), 0, {"t": numbers})
+    return GroupPlan("g", epoch, 0.0, 2, "steady", 10.0, target=target)
+
+
+class FakeGroup:
+    """A coordinator with one group of two members, whose assignor does as the pilot's rack says or not."""
+
+    def __init__(self) -> None:
+        self.assignor = "trimtab"
+        self.targets = {"a": [0], "b": [1]}
+        self.exists = True
+        self.epoch = 5
+        self.heartbeats: list[dict[str, Any]] = []
+        self.failures: list[Exception] = []
+        self.descriptions = 0
+
+    def call(self, request: Any) -> Any:
+        return request(self)
+
+    def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        partitions = [{"partition_index": n} for n in range(2)]
+        return [{"name": n, "error_code": 0, "topic_id": TOPIC_ID, "partitions": partitions} for n in names]
+
+    def describe(self, _admin: Any, group: str) -> Any:
+        self.descriptions += 1
+        return self._build(group) if self.exists else None
+
+    def beat(self, _admin: Any, _group: str, fields: dict[str, Any]) -> Any:
+        if self.failures:
+            raise self.failures.pop()
+        self.heartbeats.append(fields)
+        answer: Any = protocol.ConsumerGroupHeartbeatResponse
+        return answer(member_id=fields["member_id"], member_epoch=self.epoch)
+
+    def _build(self, group: str) -> Any:
+        answer: Any = protocol.ConsumerGroupDescribeResponse
+        kind = answer.DescribedGroup
+        members = [_build_member(kind.Member, name, numbers) for name, numbers in self.targets.items()]
+        return kind(group_id=group, group_state="Stable", assignor_name=self.assignor, members=members)
+
+
+def _build_member(kind: Any, name: str, numbers: list[int]) -> Any:
+    def assign(outer: Any, inner: str) -> Any:
+        topic = getattr(outer, inner)(topic_id=TOPIC_ID, topic_name="t", partitions=numbers)
+        return outer(topic_partitions=[topic])
+
+    return kind(
+        member_id=f"id-{name}",
+        instance_id=None,
+        rack_id=None,
+        member_epoch=5,
+        client_id=name,
+        client_host="/127.0.0.1",
+        subscribed_topic_names=["t"],
+        subscribed_topic_regex=None,
+        assignment=assign(kind.Assignment, "TopicPartitions"),
+        target_assignment=assign(kind.TargetAssignment, "TargetTopicPartitions"),
+    )
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> FakeGroup:
+    group = FakeGroup()
+    monkeypatch.setattr(pilot, "describe_consumer_group", group.describe)
+    monkeypatch.setattr(pilot, "send_heartbeat", group.beat)
+    monkeypatch.setattr(pilot, "shorten_group_heartbeat", lambda *_: "")
+    return group
+
+
+def open_session(group: Any, **more: Any) -> PilotSession:
+    return PilotSession(load_settings(None, {**GIVEN, **more}), Ticking(), group)
+
+
+def run(session: PilotSession, plan: GroupPlan, steps: int = 4) -> None:
+    for _ in range(steps):
+        session.step(PilotTask(plan, Load()))
+
+
+def list_racks(group: FakeGroup) -> list[str]:
+    return [beat["rack_id"] for beat in group.heartbeats if "rack_id" in beat]
+
+
+def test_a_plan_is_carried_out_once_the_brokers_target_is_the_plans(group: FakeGroup) -> None:
+    """Until then the group is described again and again; afterwards a heartbeat is all it takes."""
+    session, plan = open_session(group), make_plan(1, 2, 1)
+    run(session, plan)
+    assert not session.is_steering
+    assert "gives 2 partitions to others" in session.describe(plan)
+    group.targets = {"a": [1], "b": [0]}
+    run(session, plan)
+    assert session.is_steering
+    described, sent = group.descriptions, len(list_racks(group))
+    run(session, plan)
+    assert (group.descriptions, len(list_racks(group))) == (described, sent)
+
+
+def test_a_changed_epoch_makes_the_group_described_again(group: FakeGroup) -> None:
+    """It rises when a member joins or leaves."""
+    session, plan = open_session(group), make_plan(1, 1, 2)
+    run(session, plan)
+    described, racks = group.descriptions, len(list_racks(group))
+    group.epoch += 1
+    group.targets["c"] = []
+    run(session, plan)
+    assert group.descriptions > described
+    assert len(list_racks(group)) > racks
+
+
+def test_no_heartbeat_converts_a_classic_group(group: FakeGroup) -> None:
+    """Neither does it without members, which may come with either protocol."""
+    session, plan = open_session(group, protocol="consumer"), make_plan(1, 1, 2)
+    group.exists = False
+    run(session, plan)
+    assert "no group of the new protocol" in session.describe(plan)
+    group.exists, group.targets = True, {}
+    run(session, plan)
+    assert "no members" in session.describe(plan)
+    assert group.heartbeats == []
+
+
+def test_another_assignor_is_left_alone_unless_the_protocol_is_set(group: FakeGroup) -> None:
+    """With `protocol: consumer` the pilot asks for the plugin by name."""
+    group.assignor, plan = "uniform", make_plan(1, 1, 2)
+    session = open_session(group)
+    run(session, plan)
+    assert "assigns by 'uniform'" in session.describe(plan)
+    assert group.heartbeats == []
+    run(open_session(group, protocol="consumer"), plan)
+    assert group.heartbeats[0]["server_assignor"] == "trimtab"
+
+
+def test_after_an_error_the_pilot_joins_again_with_its_plan(group: FakeGroup) -> None:
+    """As after the coordinator has moved, or has fenced the member."""
+    session, plan = open_session(group), make_plan(1, 1, 2)
+    run(session, plan)
+    group.failures, group.heartbeats = [NotCoordinatorError()], []
+    with pytest.raises(NotCoordinatorError):
+        run(session, plan)
+    run(session, plan)
+    assert group.heartbeats[0]["member_epoch"] == 0
+    assert len(set(list_racks(group))) == 1
+    first, second = (beat["subscribed_topic_names"] for beat in group.heartbeats[:2])
+    assert first != second
+
+
+def test_a_missing_plugin_is_named(group: FakeGroup, eventually: Any, monkeypatch: Any) -> None:
+    """The error says what to install; the sidecar goes on."""
+    monkeypatch.setattr(pilot, "CoordinatorClient", lambda *_: group)
+    monkeypatch.setattr(group, "close", lambda: None, raising=False)
+    monkeypatch.setattr(group, "beat", None)
+    monkeypatch.setattr(pilot, "send_heartbeat", _refuse)
+    settings = load_settings(None, {**GIVEN, "protocol": "consumer"})
+    carrier = PlanPilot(settings, Ticking(), lambda: "uniform")
+    plan = make_plan(1, 1, 2)
+    eventually(lambda: "broker plugin" in str(getattr(carrier.carry_out(plan, {}), "errors", "")))
+    carrier.close()
+
+
+def _refuse(*_: Any) -> Any:
+    raise UnsupportedAssignorError
+
+
+def test_a_classic_group_has_no_carrier() -> None:
+    """Nothing is started for it, and nothing reported."""
+    carrier = PlanPilot(load_settings(None, GIVEN), Ticking(), lambda: None)
+    assert carrier.carry_out(make_plan(1, 1, 2), {}) is None
+    assert carrier.stand_by() is None
+    carrier.close()
