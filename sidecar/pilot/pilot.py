@@ -18,7 +18,12 @@ from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple
 
-from kafka.errors import KafkaError, UnsupportedAssignorError
+from kafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnsupportedAssignorError,
+)
 
 from trimtab.assignor.model import Load, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
@@ -72,6 +77,7 @@ class PilotSession:
         self._settings = settings
         self._clock = clock
         self._coordinator = coordinator
+        self._topic = f"{settings.plan_topic}.pilot"
         self._pilots: tuple[PilotMembership, ...] = ()
         self._target: CarriedTarget | None = None
         self._cause: object = None  # of the last description (rule 1)
@@ -94,6 +100,16 @@ class PilotSession:
         if self.off_plan:
             return f"plan {plan.epoch} is on its way: the broker gives {self.off_plan} partitions to others"
         return "; ".join(filter(None, ("the broker assigns as planned", self._heartbeat_note)))
+
+    def explain_error(self, error: KafkaError) -> str:
+        """Return the error's text, or what to install or to grant."""
+        if isinstance(error, UnsupportedAssignorError):
+            return NO_PLUGIN
+        if isinstance(error, GroupAuthorizationFailedError):
+            return f"grant Read on group {self._settings.group}"
+        if isinstance(error, TopicAuthorizationFailedError):
+            return f"grant Describe on topics {self._topic}-1 and {self._topic}-2"
+        return str(error) or type(error).__name__
 
     def step(self, task: PilotTask) -> float:
         """Carry out the task; return the seconds until the next step. Raises KafkaError."""
@@ -170,7 +186,7 @@ class PilotSession:
         self._pilots = carry_pieces(self._pilots, racks)
 
     def _send_heartbeat(self, admin: Any, pilot: PilotMembership) -> PilotMembership:
-        fields = pilot.build_heartbeat(f"{self._settings.plan_topic}.pilot")
+        fields = pilot.build_heartbeat(self._topic)
         response = send_heartbeat(admin, self._settings.group, fields)
         return pilot.record_response(response.member_epoch)
 
@@ -229,10 +245,8 @@ class PlanPilot:
         try:
             pause = self._session.step(task)
         except KafkaError as error:
-            text = NO_PLUGIN if isinstance(error, UnsupportedAssignorError) else str(error)
-            errors = (f"pilot: {text or type(error).__name__}",)
             # the group keeps its target while no heartbeat arrives
-            self._report(replace(self._status, errors=errors))
+            self._report(replace(self._status, errors=(f"pilot: {self._session.explain_error(error)}",)))
             return HEARTBEAT_INTERVAL_S
         self._report(CarrierStatus(self._session.is_steering, self._session.describe(task.plan)))
         return pause

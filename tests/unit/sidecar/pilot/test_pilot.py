@@ -2,10 +2,16 @@
 
 from collections.abc import Iterable
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
-from kafka.errors import NotCoordinatorError, UnsupportedAssignorError
+from kafka.errors import (
+    GroupAuthorizationFailedError,
+    NotCoordinatorError,
+    TopicAuthorizationFailedError,
+    UnsupportedAssignorError,
+)
 from ticking import Ticking
 
 from trimtab.assignor.model import Load
@@ -39,6 +45,9 @@ class FakeGroup:
 
     def call(self, request: Any) -> Any:
         return request(self)
+
+    def close(self) -> None:
+        """Nothing to close."""
 
     def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
         partitions = [{"partition_index": n} for n in range(2)]
@@ -86,7 +95,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> FakeGroup:
     group = FakeGroup()
     monkeypatch.setattr(pilot, "describe_consumer_group", group.describe)
     monkeypatch.setattr(pilot, "send_heartbeat", group.beat)
-    monkeypatch.setattr(pilot, "shorten_group_heartbeat", lambda *_: "")
+    monkeypatch.setattr(pilot, "shorten_group_heartbeat", Mock(return_value=""))
     return group
 
 
@@ -166,21 +175,24 @@ def test_after_an_error_the_pilot_joins_again_with_its_plan(group: FakeGroup) ->
     assert first != second
 
 
-def test_a_missing_plugin_is_named(group: FakeGroup, eventually: Any, monkeypatch: Any) -> None:
-    """The error says what to install; the sidecar goes on."""
-    monkeypatch.setattr(pilot, "CoordinatorClient", lambda *_: group)
-    monkeypatch.setattr(group, "close", lambda: None, raising=False)
-    monkeypatch.setattr(group, "beat", None)
-    monkeypatch.setattr(pilot, "send_heartbeat", _refuse)
-    settings = load_settings(None, {**GIVEN, "protocol": "consumer"})
-    carrier = PlanPilot(settings, Ticking(), lambda: "uniform")
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (UnsupportedAssignorError(), "install the broker plugin"),
+        (GroupAuthorizationFailedError(), "grant Read on group g"),
+        (TopicAuthorizationFailedError(), "grant Describe on topics trimtab.plans.pilot-1"),
+    ],
+)
+def test_an_error_says_what_is_missing(
+    group: FakeGroup, eventually: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
+) -> None:
+    """The sidecar goes on, and tries again."""
+    monkeypatch.setattr(pilot, "CoordinatorClient", Mock(return_value=group))
+    monkeypatch.setattr(pilot, "send_heartbeat", Mock(side_effect=error))
+    carrier = PlanPilot(load_settings(None, {**GIVEN, "protocol": "consumer"}), Ticking(), lambda: "uniform")
     plan = make_plan(1, 1, 2)
-    eventually(lambda: "broker plugin" in str(getattr(carrier.carry_out(plan, {}), "errors", "")))
+    eventually(lambda: text in str(getattr(carrier.carry_out(plan, {}), "errors", "")))
     carrier.close()
-
-
-def _refuse(*_: Any) -> Any:
-    raise UnsupportedAssignorError
 
 
 def test_a_classic_group_has_no_carrier() -> None:
