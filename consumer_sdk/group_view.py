@@ -5,6 +5,7 @@ with GroupView({"bootstrap.servers": "localhost:9092", "group.id": "shop"}) as v
     consumer = KafkaConsumer("orders", group_id="shop", partition_assignment_strategy=strategy)
 """
 
+import logging
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,8 @@ from trimtab.common.clock import Clock, SystemClock
 from trimtab.consumer_sdk.consumer.settings import ConsumerConfig, parse_consumer_settings
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.member import CONTROL_TOPICS_READ_TIMEOUT_S
+
+log = logging.getLogger("trimtab.consumer_sdk")
 
 
 class GroupView:
@@ -23,7 +26,8 @@ class GroupView:
     """
 
     def __init__(self, config: ConsumerConfig, *, clock: Clock | None = None) -> None:
-        self._reader = ControlTopicReader(parse_consumer_settings(config), clock or SystemClock())
+        self._settings = parse_consumer_settings(config)
+        self._reader = ControlTopicReader(self._settings, clock or SystemClock())
 
     def __call__(self) -> LeaderView:
         """Return the view as an assignor's `view=` takes it; never blocks.
@@ -36,7 +40,14 @@ class GroupView:
     def start(self) -> None:
         """Read the control topics, up to CONTROL_TOPICS_READ_TIMEOUT_S, and follow them in a thread."""
         self._reader.start()
-        self._reader.wait_until_read(CONTROL_TOPICS_READ_TIMEOUT_S)
+        if not self._reader.wait_until_read(CONTROL_TOPICS_READ_TIMEOUT_S):
+            log.warning(
+                "group %s: no answer from %s in %g s about the control topics; until there is one, "
+                "partitions are placed without the plan and write rates of a sidecar",
+                self._settings.group,
+                self._settings.bootstrap,
+                CONTROL_TOPICS_READ_TIMEOUT_S,
+            )
 
     def close(self) -> None:
         """Stop to follow the control topics."""

@@ -12,6 +12,7 @@ from typing import Final
 from trimtab.common.clock import Clock, SystemClock
 
 LOG_REPEAT_INTERVAL_S: Final = 30.0
+QUIET_LOG_LEVEL: Final = 2  # of librdkafka: hides connection attempts, which Trimtab logs once itself
 MAX_REMEMBERED_LINES: Final = 200
 _DIGITS: Final = re.compile(r"[0-9]+")
 

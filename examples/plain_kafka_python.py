@@ -6,6 +6,7 @@ python examples/plain_kafka_python.py localhost:9092 orders
 import sys
 
 from kafka import KafkaConsumer
+from kafka.errors import KafkaError
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.consumer_sdk import GroupView
@@ -24,6 +25,7 @@ def main(bootstrap: str, topic: str, limit: int = 10) -> None:
             bootstrap_servers=bootstrap,
             group_id=GROUP,
             auto_offset_reset="earliest",
+            bootstrap_timeout_ms=10_000,
             partition_assignment_strategy=[assignor],
         )
         for read, record in enumerate(consumer, start=1):
@@ -36,4 +38,9 @@ def main(bootstrap: str, topic: str, limit: int = 10) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: plain_kafka_python.py BOOTSTRAP TOPIC")
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        pass  # Ctrl-C ends it
+    except KafkaError as error:
+        sys.exit(f"{sys.argv[1]}: {error}; is a broker there?")

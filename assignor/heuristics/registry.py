@@ -84,7 +84,7 @@ def _explain_unknown(label: str, given: str, known: Iterable[str]) -> str:
     given = given.lower()
     # To difflib "mfb" is as near to "mwf" as to "mbf"; swapped letters are the likelier error.
     swapped = [name for name in known if sorted(name) == sorted(given)]
-    hint = suggest_name(swapped[0] if swapped else given, known, cutoff=0.3) or ";"
+    hint = suggest_name(swapped[0] if swapped else given, known, cutoff=0.5) or ";"
     return f"{label} is not known{hint} there is: {', '.join(known) or 'none'}"
 
 

@@ -15,7 +15,7 @@ from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.kafka_security.secrets import resolve_secrets
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
-from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
+from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 
 MAX_TOPIC_REPLICAS: Final = 3
 UNREACHABLE_CODES: Final = (-195, -185)  # librdkafka's own: transport, timed out

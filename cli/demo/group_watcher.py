@@ -13,8 +13,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY
 from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
-from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
 from trimtab.sidecar.decision.decision import join_reasons
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.measurement.observation import ObservedGroup

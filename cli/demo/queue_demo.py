@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from trimtab.cli.demo.broker_setup import connect_broker, create_topics
 from trimtab.cli.errors import DemoFailedError
 from trimtab.common.clock import Clock, SystemClock
-from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
+from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 

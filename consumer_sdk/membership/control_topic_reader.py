@@ -22,7 +22,7 @@ from trimtab.common.control_topics.record_parts import PartAssembler
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
-from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER
+from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER, QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.membership.group_lag import GroupLag
 
 log = logging.getLogger("trimtab.consumer_sdk")
@@ -118,7 +118,9 @@ class ControlTopicReader:
     def _read_topics(self) -> None:
         config = self._settings.librdkafka_config
         own = {name: value for name, value in config.items() if name not in APPLICATION_CALLBACK_SETTINGS}
-        consumer = DataConsumer({**own, "logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True})
+        # Quiet, since the consumer beside it reports brokers that it cannot reach.
+        fixed = {"logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True}
+        consumer = DataConsumer({"log_level": QUIET_LOG_LEVEL, **own, **fixed})
         self._consumer = consumer
         try:
             while not self._closing.is_set():

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from trimtab.common.clock import Clock
+from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 
 log = logging.getLogger("trimtab.queues")
 
-QUIET_LOG_LEVEL: Final = 2  # hides connection attempts, which Trimtab logs once itself
 RECEIPT_POLL_S: Final = 0.002  # short, since a start marker's report gates the delivery of its messages
 BUFFER_FULL_WAIT_S: Final = 0.1  # polls make room in the client's queue
 METADATA_REFRESH_INTERVAL_S: Final = 1.0  # of a topic that lacks a partition; librdkafka's is 5 minutes

@@ -19,7 +19,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError, QueueTopicMismatchError
-from trimtab.consumer_sdk.queues.durable_producer import QUIET_LOG_LEVEL
+from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.queues.settings import DEAD_LETTER_SETTING, QueueSettings, dead_letter_topic
 
 log = logging.getLogger("trimtab.queues")

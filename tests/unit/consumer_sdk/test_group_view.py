@@ -11,7 +11,7 @@ from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.leader import RebalanceRound
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk import GroupView
+from trimtab.consumer_sdk import GroupView, group_view
 from trimtab.consumer_sdk.membership.group_lag import GroupLag
 
 LAGS = {TopicPartition("t", n): lag for n, lag in enumerate((100_000, 60_000, 50_000))}
@@ -67,3 +67,12 @@ def test_settings_are_those_of_a_consumer() -> None:
     """A wrong one is named at once."""
     with pytest.raises(SettingError, match=r"did you mean 'group\.id'"):
         GroupView({**CONFIG, "group_id": "g"})
+
+
+def test_a_missing_broker_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning: without a broker a view looks like that of a group without a sidecar."""
+    monkeypatch.setattr(group_view, "CONTROL_TOPICS_READ_TIMEOUT_S", 0.2)
+    with GroupView({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}) as view:
+        assert view().plan is None
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelname != "DEBUG"]
+    assert "no answer from 127.0.0.1:1 in 0.2 s about the control topics" in warning

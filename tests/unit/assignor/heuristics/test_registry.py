@@ -118,6 +118,7 @@ def test_properties() -> None:
         ("mfb", "did you mean 'mbf'"),
         ("lagaware", "did you mean 'lag-aware'"),
         ("", "heuristic '' is not known; there is: steady"),
+        ("foo", "heuristic 'foo' is not known; there is: steady"),
         ("steady:clam", "did you mean 'calm'"),
         ("steady:-1", "must be finite and above 0"),
         ("steady:nan", "must be finite and above 0"),
