@@ -67,7 +67,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             certifier,
             connected.read_target_status,
             leadership,
-            _build_plan_carrier(settings, monitor, clock, stack),
+            _build_plan_carrier(settings, monitor, clock, connected, stack),
         )
         yield ControlLoop(settings, collaborators, clock)
 
@@ -106,13 +106,17 @@ def _build_leadership(
 
 
 def _build_plan_carrier(
-    settings: SidecarSettings, monitor: GroupMonitor, clock: Clock, stack: ExitStack
+    settings: SidecarSettings,
+    monitor: GroupMonitor,
+    clock: Clock,
+    connected: ConnectedTarget,
+    stack: ExitStack,
 ) -> PlanCarrier | None:
     if settings.dry_run or settings.queue is QueueKind.SHARE:
         return None
     carrier: PlanCarrier
     if settings.lead:
-        carrier = GroupLead(settings, clock)
+        carrier = GroupLead(settings, clock, connected.read_target_status)
     elif settings.protocol != "classic":
         carrier = PlanPilot(settings, clock, monitor.get_assignor)
     else:

@@ -24,6 +24,7 @@ from trimtab.sidecar.kafka.control_topic_store import PlanStore
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupObserver
 from trimtab.sidecar.measurement.handover_time import HandoverTracker
+from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import (
     GroupState,
     Observation,
@@ -207,9 +208,11 @@ class ControlLoop:
         self, measurement: GroupMeasurement | Observation, group: ObservedGroup, errors: list[str]
     ) -> Observation:
         replicas = self._list_replicas(group, errors)
+        target_status = self._collaborators.read_target_status()
+        if self._settings.lead:  # the replicas are known by now
+            group = name_observed_members(group, target_status.replicas_by_address)
         managed = () if self._policy.advisory else replicas or ()
         alive = [i.name for i in managed if i.alive]
-        target_status = self._collaborators.read_target_status()
         return Observation(
             write_rates=measurement.write_rates,
             consumption_rates=measurement.consumption_rates,

@@ -7,7 +7,7 @@
 3. An error of the brokers is told as the status and retried. The thread never ends by one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Event, Thread
 from typing import Final
@@ -26,6 +26,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead.group_requests import GroupRequests
 from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
+from trimtab.sidecar.measurement.observation import TargetStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -38,9 +39,15 @@ CLOSE_TIMEOUT_S: Final = 5.0
 class GroupLead:
     """Plan carrier of a classic group."""
 
-    def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        clock: Clock,
+        read_target_status: Callable[[], TargetStatus] = TargetStatus,
+    ) -> None:
         self._settings = settings
         self._clock = clock
+        self._read_target_status = read_target_status
         self._stop = Event()
         self._wake_up = Event()
         self._task: LeadTask | None = None  # None: another sidecar manages the group
@@ -54,7 +61,7 @@ class GroupLead:
         self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]
     ) -> CarrierStatus:
         """Carry out this plan from now on; return the status so far."""
-        self._task = LeadTask(plan, _build_load(write_rates))
+        self._task = LeadTask(plan, _build_load(write_rates), self._read_target_status().replicas_by_address)
         if not self._thread.is_alive() and not self._stop.is_set():
             self._thread.start()
         self._wake_up.set()

@@ -21,6 +21,7 @@ from trimtab.common.clock import Clock
 from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead.lead_round import KnownTopics
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.measurement.member_names import MemberIdentity
 from trimtab.sidecar.plan_carrier import LEAD_CLIENT_ID
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -46,17 +47,6 @@ class GroupGeneration:
     def leads(self) -> bool:
         """Whether this member is the leader."""
         return self.member_id == self.leader_id
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedMember:
-    """A member as the coordinator describes it."""
-
-    id: str
-    instance_id: str | None  # group.instance.id
-    client_id: str
-    host: str  # "/10.1.2.3"
-    assignment: bytes = b""
 
 
 class GroupRequests:
@@ -116,7 +106,7 @@ class GroupRequests:
         )
         self._send(request, self._settings.timeout)
 
-    def remove_member(self, member: DescribedMember, reason: str) -> None:
+    def remove_member(self, member: MemberIdentity, reason: str) -> None:
         """Make another member leave; unless it is a static one that stops, it joins again."""
         identity = LeaveGroupRequest.MemberIdentity(
             member_id=member.id, group_instance_id=member.instance_id, reason=reason
@@ -126,19 +116,13 @@ class GroupRequests:
         for one in response.members:
             _raise_for(one.error_code)
 
-    def describe_members(self) -> tuple[DescribedMember, ...]:
+    def describe_members(self) -> tuple[MemberIdentity, ...]:
         """Return the group's members."""
         request = DescribeGroupsRequest(groups=[self._settings.group], include_authorized_operations=False)
         (group,) = self._send(request, self._settings.timeout).groups
         _raise_for(group.error_code)
         return tuple(
-            DescribedMember(
-                m.member_id,
-                m.group_instance_id,
-                m.client_id,
-                m.client_host,
-                bytes(m.member_assignment or b""),
-            )
+            MemberIdentity(m.member_id, m.client_id, m.client_host.lstrip("/"), m.group_instance_id)
             for m in group.members
         )
 

@@ -13,8 +13,8 @@
 """
 
 import logging
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
@@ -58,6 +58,7 @@ class LeadTask:
 
     plan: GroupPlan | None
     load: Load
+    replicas_by_address: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class LeadMember:
@@ -127,7 +128,7 @@ class LeadMember:
     def _decide(self, joined: GroupGeneration, task: LeadTask) -> LedRound:
         raw = joined.subscriptions or {}
         subscriptions = read_subscriptions({m: raw[m] for m in raw.keys() - {joined.member_id}})
-        names = name_members(self._requests.describe_members())
+        names = name_members(self._requests.describe_members(), task.replicas_by_address)
         self._topics = self._requests.fetch_topics(subscribed_topics(subscriptions))
         group = JoinedGroup(joined.generation, subscriptions, names, self._topics)
         overdue = self._plan_follower.is_overdue(task.plan)

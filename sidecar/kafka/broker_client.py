@@ -353,6 +353,7 @@ def _parse_member(member: Any, decoder: SubscriptionDecoder) -> ObservedMember:
         rack=subscription.rack or user_data.rack or None,
         capacity=user_data.capacity,
         topics=frozenset(subscription.topics) or None,
+        host=member.client_host.lstrip("/"),
     )
 
 

@@ -18,6 +18,7 @@ from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.load_estimator import LoadEstimator
+from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
@@ -96,6 +97,8 @@ class GroupMonitor:
             group, errors = self._new_group.describe_group()
         if group.state is not GroupState.UNKNOWN:
             self._assignor = group.assignor
+        if self._settings.lead:
+            group = name_observed_members(group, {})
         return group, errors
 
     def measure(self) -> GroupMeasurement:

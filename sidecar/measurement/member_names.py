@@ -1,43 +1,53 @@
-"""Instance names of members whose clients were not written for plans. Pure."""
+"""Names of members whose clients tell none, so that plans and replicas find them. Pure.
 
+A member is named by its replica, if the target knows its address and no other member has the same one;
+else by its `group.instance.id`; else by its client id; and if another member has that name, too, by its
+member id.
+"""
+
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trimtab.sidecar.measurement.observation import ObservedGroup
+
+# The coordinator forms ids of these: group.instance.id, else client.id, "-", and a UUID.
+_MEMBER_ID: Final = re.compile(r"(.*)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.DOTALL)
 
 
-class MemberIdentity(Protocol):
+@dataclass(frozen=True, slots=True)
+class MemberIdentity:
     """What the coordinator tells of a member."""
 
-    @property
-    def id(self) -> str:
-        """Member id."""
-        ...
-
-    @property
-    def instance_id(self) -> str | None:
-        """Its group.instance.id."""
-        ...
-
-    @property
-    def client_id(self) -> str:
-        """Its client.id."""
-        ...
-
-    @property
-    def host(self) -> str:
-        """Address of its client, like "/10.1.2.3"."""
-        ...
+    id: str
+    client_id: str
+    host: str  # IP address of its client
+    instance_id: str | None  # group.instance.id
 
 
-def name_members(
-    members: Iterable[MemberIdentity], replicas: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return instance names by member id; `replicas` are names by IP address, where the target knows them.
-
-    A member is named by its replica, else its group.instance.id, else its client id if no other member
-    has the same name, else its member id.
-    """
-    known = replicas or {}
-    named = {m.id: known.get(m.host.lstrip("/")) or m.instance_id or m.client_id for m in members}
+def name_members(members: Iterable[MemberIdentity], replicas: Mapping[str, str]) -> dict[str, str]:
+    """Return names by member id; `replicas` are names by IP address."""
+    known = tuple(members)
+    hosts = Counter(m.host for m in known)
+    here = {host: name for host, name in replicas.items() if hosts[host] == 1}
+    named = {m.id: here.get(m.host) or m.instance_id or m.client_id for m in known}
     shared = Counter(named.values())
     return {id_: name if name and shared[name] == 1 else id_ for id_, name in named.items()}
+
+
+def name_observed_members(group: ObservedGroup, replicas: Mapping[str, str]) -> ObservedGroup:
+    """Return the group with these names as instances, which were client ids."""
+    identities = [
+        MemberIdentity(m.id, m.instance, m.host, find_instance_id(m.id, m.instance)) for m in group.members
+    ]
+    names = name_members(identities, replicas)
+    return replace(group, members=tuple(replace(m, instance=names[m.id]) for m in group.members))
+
+
+def find_instance_id(member_id: str, client_id: str) -> str | None:
+    """Return the `group.instance.id` that a member id begins with; None if it begins with the client id."""
+    # DescribeGroups tells it, but librdkafka's safe form of that request (`BrokerClient`) does not
+    matched = _MEMBER_ID.fullmatch(member_id)
+    return matched[1] if matched and matched[1] not in ("", client_id) else None

@@ -37,6 +37,7 @@ class ObservedMember:
     topics: frozenset[str] | None = None  # of its subscription; None: unknown
     # What the broker wants the member to own (KIP-848); None: the group's leader assigns.
     target_partitions: frozenset[TopicPartition] | None = None
+    host: str = ""  # IP address of its client; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,14 @@ class RequestedReplicas:
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """Requests of others at the target, and its errors."""
+    """What a target tells besides its replicas: requests of others, errors, addresses."""
 
     requested: RequestedReplicas | None = None
     paused_direction: str = ""  # or "scale-up", "scale-down", "all"
     errors: tuple[str, ...] = ()
+    replicas_by_address: Mapping[str, str] = field(
+        default_factory=dict[str, str]
+    )  # IP addresses, where known
 
 
 @dataclass(frozen=True, slots=True)

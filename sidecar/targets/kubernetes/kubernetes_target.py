@@ -66,7 +66,10 @@ class KubernetesTarget:
         self._listed_pods = frozenset(staying)
         w = snapshot.workload
         self._requested = self._date_requested_replicas(w.requested)
-        self._target_status = TargetStatus(self._requested, w.paused_direction, snapshot.errors)
+        addresses = {p.address: p.name for p in snapshot.alive_pods if p.address}
+        self._target_status = TargetStatus(
+            self._requested, w.paused_direction, snapshot.errors, replicas_by_address=addresses
+        )
         ordered = w.kind is WorkloadKind.STATEFULSET
         return tuple(
             ReplicaInstance(p.name, p.name in staying, p.started_at, p.ordinal if ordered else 0)

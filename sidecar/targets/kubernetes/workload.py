@@ -48,6 +48,7 @@ class Pod:
     deletion_cost: str | None  # the annotation
     previous_cost: str | None  # before our mark
     error: str | None
+    address: str = ""  # empty without one of its own
 
     @property
     def is_marked(self) -> bool:
@@ -215,6 +216,7 @@ def _parse_pod(body: Mapping[str, Any]) -> Pod:
         deletion_cost=annotations.get(DELETION_COST_ANNOTATION),
         previous_cost=annotations.get(PREVIOUS_COST_ANNOTATION),
         error=_explain_stuck_pod(metadata["name"], status, conditions),
+        address="" if (body.get("spec") or {}).get("hostNetwork") else status.get("podIP") or "",
     )
 
 

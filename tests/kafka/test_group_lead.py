@@ -1,0 +1,181 @@
+"""The sidecar leads classic groups of unmodified clients, on a real broker."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from foreign_clients import KafkaPythonClient, create_librdkafka_client
+
+from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.sidecar.group_lead.group_lead import GroupLead
+from trimtab.sidecar.settings.settings import load_settings
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+LIBRDKAFKA = create_librdkafka_client()
+EAGER = create_librdkafka_client("range")
+PARTITIONS = 6
+Owners = dict[str, tuple[int, ...]]
+
+
+@dataclass
+class Leads:
+    """Starts sidecars' members of one group."""
+
+    group: str
+    settings: dict[str, Any]
+    running: list[GroupLead]
+
+    def start(self, **more: Any) -> GroupLead:
+        settings = load_settings(None, {**self.settings, **more})
+        self.running.append(GroupLead(settings, SystemClock()))
+        return self.running[-1]
+
+    def plan(
+        self, epoch: int, names: tuple[str, ...], *consumers: int, draining: tuple[str, ...] = ()
+    ) -> GroupPlan:
+        """Return a plan with the number of each partition's consumer among the names."""
+        target = PlanTarget(epoch, names, 0, {self.settings["topics"]: consumers})
+        return GroupPlan(
+            self.group,
+            epoch,
+            0.0,
+            len(names),
+            "mbf",
+            1e6,
+            draining=draining,
+            target=target,
+            reasons=("a test",),
+        )
+
+
+@pytest.fixture
+def leads(bootstrap: str, group: str, topic: Callable[..., str]) -> Iterator[Leads]:
+    settings = {"bootstrap": bootstrap, "group": group, "topics": topic(partitions=PARTITIONS)}
+    more = {"capacity": 1e6, "lead": True, "lead-session-timeout": 6}
+    leads = Leads(group, {**settings, **more}, [])
+    yield leads
+    for lead in leads.running:
+        lead.close()
+
+
+def steers(lead: GroupLead, plan: GroupPlan | None = None) -> Callable[[], bool]:
+    """Return a condition: the sidecar leads the group, and has been handed this plan."""
+    return lambda: lead.carry_out(plan, {}).is_steering
+
+
+def _own(expected: Owners, *workers: Any) -> bool:
+    return owners(*workers) == expected
+
+
+def owners(*workers: Any) -> Owners:
+    return {w.name: tuple(sorted(p.partition for p in set(w.owned))) for w in workers}
+
+
+@pytest.mark.parametrize("kinds", [(LIBRDKAFKA, LIBRDKAFKA), (LIBRDKAFKA, KafkaPythonClient)])
+def test_unmodified_clients_carry_out_a_plan(
+    leads: Leads, start: Any, log: Any, feed: Any, eventually: Any, kinds: tuple[Any, ...]
+) -> None:
+    """Each partition goes where the plan says; what the next one does not move keeps its reader."""
+    lead = leads.start()
+    eventually(steers(lead))
+    topic = leads.settings["topics"]
+    a, b = (start(name, [topic], client=kind) for name, kind in zip("ab", kinds, strict=True))
+    first = leads.plan(1, ("a", "b"), 1, 1, 1, 2, 2, 2)
+    eventually(lambda: steers(lead, first)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
+    before = len(log.tenures)
+    second = leads.plan(2, ("a", "b"), 1, 1, 2, 2, 2, 1)
+    eventually(lambda: steers(lead, second)() and owners(a, b) == {"a": (0, 1, 5), "b": (2, 3, 4)})
+    assert {t.partition.partition for t in log.tenures[before:]} == {2, 5}
+    feed.write(topic, PARTITIONS, 60)
+    eventually(lambda: sum(map(len, log.offsets().values())) == 60)
+
+
+def test_an_eager_group_follows_in_one_round(leads: Leads, start: Any, eventually: Any) -> None:
+    """Clients with an eager assignor, which tell nothing of what they read, are led as well."""
+    lead = leads.start()
+    eventually(steers(lead))
+    a, b = (start(name, [leads.settings["topics"]], client=EAGER) for name in "ab")
+    for epoch, consumers in enumerate([(1, 1, 1, 2, 2, 2), (1, 2, 1, 2, 1, 2)], 1):
+        plan = leads.plan(epoch, ("a", "b"), *consumers)
+        expected = {n: tuple(p for p, c in enumerate(consumers) if c == i) for i, n in enumerate("ab", 1)}
+        eventually(steers(lead, plan))
+        eventually(partial(_own, expected, a, b))
+
+
+def test_a_restarted_sidecar_keeps_the_lead(leads: Leads, start: Any, log: Any, eventually: Any) -> None:
+    """No rebalance while it is away, nor when it returns; then the group follows its next plan."""
+    topic, names = leads.settings["topics"], ("a", "b")
+    lead = leads.start()
+    eventually(steers(lead))
+    a, b = (start(name, [topic], client=LIBRDKAFKA) for name in names)
+    first = leads.plan(1, names, 1, 1, 1, 2, 2, 2)
+    eventually(lambda: steers(lead, first)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
+    before, assigns = len(log.tenures), a.assigns + b.assigns
+    lead.close()
+    again = leads.start()
+    eventually(steers(again, first))
+    assert again.generation == lead.generation
+    second = leads.plan(2, names, 1, 1, 1, 1, 2, 2)
+    eventually(lambda: steers(again, second)() and owners(a, b) == {"a": (0, 1, 2, 3), "b": (4, 5)})
+    assert [t.partition.partition for t in log.tenures[before:]] == [3]
+    assert a.assigns + b.assigns > assigns
+
+
+def test_a_second_sidecar_takes_the_lead_over(leads: Leads, start: Any, eventually: Any) -> None:
+    """Whoever manages the group leads it; the other one is told so."""
+    topic, names = leads.settings["topics"], ("a", "b")
+    one, two = leads.start(), leads.start()
+    eventually(steers(one))
+    a, b = (start(name, [topic], client=LIBRDKAFKA) for name in names)
+    first = leads.plan(1, names, 1, 1, 1, 2, 2, 2)
+    eventually(lambda: steers(one, first)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
+    assert not two.stand_by().is_steering
+    eventually(steers(two, first))
+    eventually(lambda: "another sidecar" in one.carry_out(first, {}).text)
+    one.stand_by()
+    second = leads.plan(2, names, 1, 1, 1, 1, 2, 2)
+    eventually(lambda: steers(two, second)() and owners(a, b) == {"a": (0, 1, 2, 3), "b": (4, 5)})
+
+
+def test_without_the_sidecar_another_member_leads(leads: Leads, start: Any, eventually: Any) -> None:
+    """A group whose sidecar is gone for good works on after the session timeout, by its own assignor."""
+    topic, names = leads.settings["topics"], ("a", "b")
+    lead = leads.start()
+    eventually(steers(lead))
+    a, b = (start(name, [topic], client=LIBRDKAFKA) for name in names)
+    plan = leads.plan(1, names, 1, 1, 1, 1, 1, 1)
+    eventually(lambda: steers(lead, plan)() and owners(a, b) == {"a": (0, 1, 2, 3, 4, 5), "b": ()})
+    lead.close()
+    eventually(lambda: [len(w.owned) for w in (a, b)] == [3, 3])
+
+
+def test_a_running_group_is_led_once_its_leader_has_left(leads: Leads, start: Any, eventually: Any) -> None:
+    """Until then the sidecar says who leads; a member whose client stops passes the lead on."""
+    topic = leads.settings["topics"]
+    a, b = (start(name, [topic], client=LIBRDKAFKA) for name in "ab")
+    eventually(lambda: len(a.owned | b.owned) == PARTITIONS)
+    lead = leads.start()
+    eventually(lambda: "unsteered" in lead.carry_out(None, {}).text)
+    text = lead.carry_out(None, {}).text
+    leader, other = (a, b) if f"member {a.name}-" in text else (b, a)
+    assert f"member {leader.name}-" in text
+    assert "cooperative-sticky" in text
+    assert len(a.owned | b.owned) == PARTITIONS
+    leader.stop()
+    plan = leads.plan(1, (other.name,), 1, 1, 1, 1, 1, 1)
+    eventually(lambda: len(other.owned) == PARTITIONS and "lead" in lead.carry_out(plan, {}).text)
+
+
+def test_take_lead_makes_the_leader_leave_once(leads: Leads, start: Any, eventually: Any) -> None:
+    """The leader joins again by itself, and the group follows the sidecar's plan."""
+    topic, names = leads.settings["topics"], ("a", "b")
+    a, b = (start(name, [topic], client=LIBRDKAFKA) for name in names)
+    eventually(lambda: len(a.owned | b.owned) == PARTITIONS)
+    lead = leads.start(**{"take-lead": True})
+    plan = leads.plan(1, names, 1, 2, 1, 2, 1, 2)
+    eventually(lambda: steers(lead, plan)() and owners(a, b) == {"a": (0, 2, 4), "b": (1, 3, 5)})

@@ -1,0 +1,65 @@
+"""Members of any client are found by their replica, their group.instance.id or their client id."""
+
+import pytest
+
+from trimtab.sidecar.measurement.member_names import (
+    MemberIdentity,
+    find_instance_id,
+    name_members,
+    name_observed_members,
+)
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+
+UUID = "0d4ac6a4-7a0b-4c7e-9a55-0c1f2d3e4a5b"
+
+
+def test_a_member_has_the_name_of_its_replica() -> None:
+    """Pods are found by their address, whatever their clients are called."""
+    members = [
+        MemberIdentity("m1", "rdkafka", "10.0.0.1", None),
+        MemberIdentity("m2", "rdkafka", "10.0.0.2", "static-2"),
+    ]
+    replicas = {"10.0.0.1": "orders-a", "10.0.0.2": "orders-b"}
+    assert name_members(members, replicas) == {"m1": "orders-a", "m2": "orders-b"}
+
+
+def test_two_members_of_one_address_are_no_replica() -> None:
+    """Several consumers of a pod, or pods behind one address, keep names of their own."""
+    members = [
+        MemberIdentity("m1", "one", "10.0.0.1", None),
+        MemberIdentity("m2", "two", "10.0.0.1", "static-2"),
+    ]
+    assert name_members(members, {"10.0.0.1": "orders-a"}) == {"m1": "one", "m2": "static-2"}
+
+
+def test_a_shared_or_missing_client_id_is_no_name() -> None:
+    """Without a client id all librdkafka members are called "rdkafka": the member id remains."""
+    members = [
+        MemberIdentity("m1", "rdkafka", "10.0.0.1", None),
+        MemberIdentity("m2", "rdkafka", "10.0.0.2", None),
+        MemberIdentity("m3", "", "10.0.0.3", None),
+    ]
+    assert name_members(members, {}) == {"m1": "m1", "m2": "m2", "m3": "m3"}
+
+
+@pytest.mark.parametrize(
+    ("member_id", "found"),
+    [(f"pod-7-{UUID}", "pod-7"), (f"rdkafka-{UUID}", None), (f"-{UUID}", None), ("rdkafka-1", None)],
+)
+def test_a_static_member_is_known_by_its_id(member_id: str, found: str | None) -> None:
+    """The coordinator puts group.instance.id, or else the client id, before a UUID."""
+    assert find_instance_id(member_id, "rdkafka") == found
+
+
+def test_an_observed_group_is_named_twice_without_a_change() -> None:
+    """Measured without the replicas first, then with them."""
+    members = (
+        ObservedMember(f"static-{UUID}", "rdkafka", host="10.0.0.1"),
+        ObservedMember(f"rdkafka-{UUID}", "rdkafka", host="10.0.0.2"),
+    )
+    group = ObservedGroup(GroupState.STABLE, members)
+    named = name_observed_members(group, {})
+    assert [m.instance for m in named.members] == ["static", "rdkafka"]
+    assert name_observed_members(named, {}) == named
+    again = name_observed_members(named, {"10.0.0.2": "orders-b"})
+    assert [m.instance for m in again.members] == ["static", "orders-b"]
