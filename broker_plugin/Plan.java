@@ -5,21 +5,15 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.CharBuffer;
 import java.nio.charset.StandardCharsets;
-import java.security.GeneralSecurityException;
-import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
-import java.util.Iterator;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.SortedMap;
-import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.function.BiFunction;
@@ -27,33 +21,31 @@ import java.util.zip.InflaterInputStream;
 import org.apache.kafka.common.Uuid;
 
 /**
- * The slot of each partition, and the members of the slots. {@code sidecar/pilot/plan_format.py} describes the text.
+ * The slot of each partition and the member of each slot; {@code sidecar/pilot/plan_format.py} writes it.
  *
- * @param digests start of SHA-256 of the member id in slot 1, 2, ...; zeros for a place, which a joiner takes
+ * @param digests digest of the member id in slot 1, 2, ...; 0 for a place, which a joiner takes
  * @param slots slot of partition 0, 1, ... by topic id; 0 where the plan leaves the partition open
  */
-record Plan(List<ByteBuffer> digests, Map<Uuid, CharBuffer> slots) {
+record Plan(List<Long> digests, Map<Uuid, CharBuffer> slots) {
     static final String PREFIX = "trimtab1:";
-    private static final int KEY_LENGTH = PREFIX.length() + 2 * 20; // epoch and revision, padded: higher sorts later
-    private static final int HEADER_LENGTH = KEY_LENGTH + 4; // number of the piece
+    private static final int KEY_LENGTH = PREFIX.length() + 2 * 20; // epoch and revision: higher sorts later
+    private static final int HEADER_LENGTH = KEY_LENGTH + 4; // and the number of the piece
     private static final int MAX_BYTES = 8 << 20; // a short text may inflate to gigabytes
-    private static final int DIGEST_BYTES = 6;
-    private static final ByteBuffer PLACE = ByteBuffer.allocate(DIGEST_BYTES);
 
     /** Returns the highest plan of which all pieces are there and readable, else an empty one. */
     static Plan read(Collection<String> rackIds) {
-        SortedMap<String, SortedMap<String, String>> plans = new TreeMap<>(Collections.reverseOrder());
+        Map<String, Map<String, String>> plans = new TreeMap<>(Collections.reverseOrder());
         for (String rackId : rackIds) {
             if (rackId.startsWith(PREFIX) && rackId.length() > HEADER_LENGTH) {
                 plans.computeIfAbsent(rackId.substring(0, KEY_LENGTH), key -> new TreeMap<>())
                         .put(rackId.substring(KEY_LENGTH, HEADER_LENGTH), rackId.substring(HEADER_LENGTH));
             }
         }
-        for (SortedMap<String, String> pieces : plans.values()) {
+        for (Map<String, String> pieces : plans.values()) {
             try {
-                return decode(String.join("", pieces.values())); // deflate's checksum tells if one is missing
+                return decode(String.join("", pieces.values())); // its checksum tells if a piece is missing
             } catch (IOException | RuntimeException unreadable) {
-                // whoever may join the group can send one: the next plan counts
+                // any member can send one: the next plan counts
             }
         }
         return new Plan(List.of(), Map.of());
@@ -63,57 +55,18 @@ record Plan(List<ByteBuffer> digests, Map<Uuid, CharBuffer> slots) {
         byte[] deflated = Base64.getDecoder().decode(text);
         ByteBuffer body = ByteBuffer.wrap(
                 new InflaterInputStream(new ByteArrayInputStream(deflated)).readNBytes(MAX_BYTES));
-        List<ByteBuffer> digests = new ArrayList<>();
+        List<Long> digests = new ArrayList<>();
         for (int left = body.getChar(); left > 0; left--) {
-            digests.add(take(body, DIGEST_BYTES));
+            digests.add((long) body.getChar() << 32 | Integer.toUnsignedLong(body.getInt()));
         }
         Map<Uuid, CharBuffer> slots = new HashMap<>();
         while (body.hasRemaining()) {
             Uuid topic = new Uuid(body.getLong(), body.getLong());
-            slots.put(topic, take(body, Math.multiplyExact(body.getInt(), Character.BYTES)).asCharBuffer());
+            int bytes = Math.multiplyExact(body.getInt(), Character.BYTES);
+            slots.put(topic, body.slice(body.position(), bytes).asCharBuffer());
+            body.position(body.position() + bytes);
         }
         return new Plan(digests, slots);
-    }
-
-    private static ByteBuffer take(ByteBuffer body, int bytes) {
-        ByteBuffer taken = body.slice(body.position(), bytes);
-        body.position(body.position() + bytes);
-        return taken;
-    }
-
-    /**
-     * Returns the member in each slot: the planned one; else a joiner that has partitions of the slot; else the next
-     * joiner, for places first, then for members that are gone.
-     */
-    Map<Integer, String> seat(Collection<String> members, BiFunction<Uuid, Integer, String> owner) {
-        Map<ByteBuffer, String> byDigest = new HashMap<>();
-        members.forEach(member -> byDigest.put(digest(member), member));
-        Map<Integer, String> seats = new HashMap<>();
-        Set<String> joiners = new LinkedHashSet<>(members);
-        for (int slot = 1; slot <= digests.size(); slot++) {
-            String member = byDigest.get(digests.get(slot - 1));
-            if (joiners.remove(member)) {
-                seats.put(slot, member);
-            }
-        }
-        SortedSet<Integer> free = new TreeSet<>(Comparator.<Integer, Boolean>comparing(
-                slot -> !digests.get(slot - 1).equals(PLACE)).thenComparing(slot -> slot));
-        slots.forEach((topic, of) -> {
-            for (int number = 0; number < of.limit(); number++) {
-                int slot = of.get(number);
-                String member = owner.apply(topic, number);
-                if (slot > 0 && slot <= digests.size() && !seats.containsKey(slot)) {
-                    free.add(slot);
-                    if (joiners.remove(member)) {
-                        seats.put(slot, member);
-                    }
-                }
-            }
-        });
-        free.removeAll(seats.keySet());
-        Iterator<String> next = joiners.iterator();
-        free.stream().takeWhile(slot -> next.hasNext()).forEach(slot -> seats.put(slot, next.next()));
-        return seats;
     }
 
     /** Returns the slot of a partition; 0 if the plan leaves it open. */
@@ -122,12 +75,42 @@ record Plan(List<ByteBuffer> digests, Map<Uuid, CharBuffer> slots) {
         return known == null || partition >= known.limit() ? 0 : known.get(partition);
     }
 
-    private static ByteBuffer digest(String member) {
-        try {
-            byte[] sha = MessageDigest.getInstance("SHA-256").digest(member.getBytes(StandardCharsets.UTF_8));
-            return ByteBuffer.wrap(sha, 0, DIGEST_BYTES);
-        } catch (GeneralSecurityException error) {
-            throw new IllegalStateException(error); // every Java has SHA-256
+    /**
+     * Moves members from {@code joiners} to the slots that they have by id, then by partitions; then the next
+     * ones to free slots, places before those of members that are gone. Returns the members by slot.
+     */
+    Map<Integer, String> seat(Set<String> joiners, BiFunction<Uuid, Integer, String> owner) {
+        Map<Long, String> byDigest = new HashMap<>();
+        joiners.forEach(member -> byDigest.put(digest(member), member));
+        Map<Integer, String> seats = new HashMap<>();
+        for (int slot = 1; slot <= digests.size(); slot++) {
+            seat(slot, byDigest.get(digests.get(slot - 1)), joiners, seats);
         }
+        Set<Integer> free = new TreeSet<>(Comparator.<Integer, Boolean>comparing(
+                slot -> digests.get(slot - 1) != 0).thenComparing(slot -> slot));
+        slots.forEach((topic, of) -> {
+            for (int number = 0; number < of.limit(); number++) {
+                if (of.get(number) > 0 && of.get(number) <= digests.size()) {
+                    free.add((int) of.get(number));
+                    seat(of.get(number), owner.apply(topic, number), joiners, seats);
+                }
+            }
+        });
+        free.forEach(slot -> seat(slot, joiners.stream().findFirst().orElse(null), joiners, seats));
+        return seats;
+    }
+
+    private static void seat(int slot, String member, Set<String> joiners, Map<Integer, String> seats) {
+        if (!seats.containsKey(slot) && joiners.remove(member)) {
+            seats.put(slot, member);
+        }
+    }
+
+    private static long digest(String member) {
+        long hash = 0xcbf29ce484222325L; // FNV-1a, 64 bits
+        for (byte one : member.getBytes(StandardCharsets.UTF_8)) {
+            hash = (hash ^ one & 0xff) * 0x100000001b3L;
+        }
+        return hash >>> 16;
     }
 }

@@ -1,5 +1,9 @@
 package io.trimtab;
 
+import static java.util.stream.Collectors.groupingBy;
+import static java.util.stream.Collectors.mapping;
+import static java.util.stream.Collectors.toSet;
+
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Comparator;
@@ -10,9 +14,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
-import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.stream.Stream;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.coordinator.group.api.assignor.ConsumerGroupPartitionAssignor;
 import org.apache.kafka.coordinator.group.api.assignor.GroupAssignment;
@@ -21,7 +25,7 @@ import org.apache.kafka.coordinator.group.api.assignor.MemberAssignment;
 import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
 
 /**
- * Assignor of consumer groups (KIP-848) that carries out the plan of Trimtab's sidecar, which comes in rack ids.
+ * Assignor of consumer groups (KIP-848) that carries out the plan of Trimtab's sidecar.
  *
  * <ol>
  *   <li>A partition goes to the member in the slot that the plan gives it, if that member reads the topic.
@@ -48,17 +52,16 @@ public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
 
     private static final class Round {
         private final SubscribedTopicDescriber topics;
-        private final SortedMap<String, SortedMap<Uuid, TreeSet<Integer>>> assigned = new TreeMap<>();
-        private final Map<String, Integer> count = new HashMap<>();
-        private final SortedMap<String, String> racks = new TreeMap<>();
-        private final SortedMap<Uuid, Set<String>> readers = new TreeMap<>();
+        private final Map<String, TreeSet<Partition>> assigned = new TreeMap<>();
+        private final Map<String, String> racks = new TreeMap<>();
+        private final Map<Uuid, Set<String>> readers = new TreeMap<>();
         private final Map<Partition, String> owners = new HashMap<>();
 
         Round(GroupSpec group, SubscribedTopicDescriber topics) {
             this.topics = topics;
             for (String member : new TreeSet<>(group.memberIds())) {
-                assigned.put(member, new TreeMap<>());
-                count.put(member, 0);
+                assigned.put(member, new TreeSet<>(
+                        Comparator.comparing(Partition::topic).thenComparingInt(Partition::number)));
                 group.memberSubscription(member).rackId().ifPresent(rack -> racks.put(member, rack));
                 for (Uuid topic : group.memberSubscription(member).subscribedTopicIds()) {
                     readers.computeIfAbsent(topic, t -> new LinkedHashSet<>()).add(member);
@@ -69,64 +72,60 @@ public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
         }
 
         GroupAssignment assign() {
-            Set<String> joiners = new TreeSet<>();
-            readers.values().forEach(joiners::addAll);
-            joiners.removeIf(member -> racks.getOrDefault(member, "").startsWith(Plan.PREFIX));
+            Set<String> joiners = new LinkedHashSet<>(assigned.keySet());
+            joiners.removeIf(member -> readers.values().stream().noneMatch(of -> of.contains(member))
+                    || racks.getOrDefault(member, "").startsWith(Plan.PREFIX));
             Plan plan = Plan.read(racks.values());
-            Map<Integer, String> seats = plan.seat(joiners, (topic, number) -> owners.get(new Partition(topic, number)));
-            joiners.removeAll(seats.values());
+            Map<Integer, String> seats =
+                    plan.seat(joiners, (topic, number) -> owners.get(new Partition(topic, number)));
             List<Partition> open = new ArrayList<>();
             readers.forEach((topic, members) -> {
                 for (int number = 0; number < topics.numPartitions(topic); number++) {
                     Partition partition = new Partition(topic, number);
                     String planned = seats.get(plan.slot(topic, number));
                     String member = members.contains(planned) ? planned : owners.get(partition);
-                    if (members.contains(member)) {
-                        give(member, partition);
-                    } else {
-                        open.add(partition);
-                    }
+                    (members.contains(member) ? assigned.get(member) : open).add(partition);
                 }
             });
             Set<String> drained = new HashSet<>(seats.values());
-            drained.removeIf(member -> count.get(member) > 0);
-            open.forEach(partition -> give(findLightest(partition, drained), partition));
-            joiners.stream().filter(member -> count.get(member) == 0).forEach(this::takeFairCount);
+            drained.removeIf(member -> count(member) > 0);
+            open.forEach(partition -> assigned.get(findLightest(partition, drained)).add(partition));
+            joiners.stream().filter(member -> count(member) == 0).forEach(this::takeFairCount);
             Map<String, MemberAssignment> result = new HashMap<>();
-            assigned.forEach((member, given) -> result.put(member, new Assigned(new HashMap<>(given))));
+            assigned.forEach((member, given) -> result.put(member, new Assigned(given.stream()
+                    .collect(groupingBy(Partition::topic, mapping(Partition::number, toSet()))))));
             return new GroupAssignment(result);
         }
 
-        private void give(String member, Partition partition) {
-            assigned.get(member).computeIfAbsent(partition.topic, t -> new TreeSet<>()).add(partition.number);
-            count.merge(member, 1, Integer::sum);
+        private int count(String member) {
+            return assigned.get(member).size();
         }
 
         private String findLightest(Partition open, Set<String> drained) {
-            Set<String> local = racks.isEmpty() ? Set.of() : topics.racksForPartition(open.topic, open.number);
-            return Collections.min(readers.get(open.topic), Comparator.<String, Boolean>comparing(drained::contains)
-                    .thenComparing(count::get).thenComparing(m -> !local.contains(racks.getOrDefault(m, ""))));
+            Set<String> local =
+                    racks.isEmpty() ? Set.of() : topics.racksForPartition(open.topic, open.number);
+            return Collections.min(readers.get(open.topic),
+                    Comparator.<String, Boolean>comparing(drained::contains).thenComparing(this::count)
+                            .thenComparing(member -> !local.contains(racks.getOrDefault(member, ""))));
         }
 
         private void takeFairCount(String joiner) {
             for (Optional<String> donor = findDonor(joiner); donor.isPresent(); donor = findDonor(joiner)) {
-                SortedMap<Uuid, TreeSet<Integer>> given = assigned.get(donor.get());
-                Uuid topic = findTopic(given, joiner).orElseThrow();
-                give(joiner, new Partition(topic, given.get(topic).pollLast()));
-                given.values().removeIf(Set::isEmpty);
-                count.merge(donor.get(), -1, Integer::sum);
+                Partition taken = listReadable(donor.get(), joiner).findFirst().orElseThrow();
+                assigned.get(donor.get()).remove(taken);
+                assigned.get(joiner).add(taken);
             }
         }
 
         private Optional<String> findDonor(String joiner) {
-            return assigned.keySet().stream()
-                    .filter(member -> count.get(member) > count.get(joiner) + 1)
-                    .filter(member -> findTopic(assigned.get(member), joiner).isPresent())
-                    .max(Comparator.comparing(count::get));
+            return assigned.keySet().stream().filter(member -> count(member) > count(joiner) + 1)
+                    .filter(member -> listReadable(member, joiner).findFirst().isPresent())
+                    .max(Comparator.comparing(this::count));
         }
 
-        private Optional<Uuid> findTopic(SortedMap<Uuid, TreeSet<Integer>> given, String joiner) {
-            return given.keySet().stream().filter(topic -> readers.get(topic).contains(joiner)).findFirst();
+        private Stream<Partition> listReadable(String donor, String joiner) {
+            return assigned.get(donor).descendingSet().stream()
+                    .filter(partition -> readers.get(partition.topic).contains(joiner));
         }
     }
 }

@@ -3,8 +3,8 @@
 A rack id is `trimtab1:EPOCH.REVISION:NNN:` and piece NNN of base64(zlib(body)). EPOCH and REVISION have 19
 digits, so that a higher plan sorts later. The body is big-endian:
 
-1. u16: number of slots, then 6 bytes for each slot 1, 2, …: the start of SHA-256(member id), zeros for a
-   place;
+1. u16: number of slots, then 6 bytes for each slot 1, 2, …: the upper ones of FNV-1a(member id), 64 bits;
+   zeros for a place;
 2. for each topic: 16-byte topic id, u32 number of partitions, then a u16 slot for each partition, 0 where it
    is open.
 
@@ -12,7 +12,6 @@ digits, so that a higher plan sorts later. The body is big-endian:
 """
 
 import base64
-import hashlib
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -63,7 +62,10 @@ def _encode_topics(target: PlanTarget, topic_ids: Mapping[str, str]) -> Iterator
 
 
 def _digest(member_id: str) -> bytes:
-    return hashlib.sha256(member_id.encode()).digest()[:DIGEST_BYTES]
+    value = 0xCBF29CE484222325
+    for byte in member_id.encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value.to_bytes(8)[:DIGEST_BYTES]
 
 
 def _decode_topic_id(text: str) -> bytes:
