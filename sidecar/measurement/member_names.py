@@ -27,11 +27,13 @@ class MemberIdentity:
     instance_id: str | None  # group.instance.id
 
 
-def name_members(members: Iterable[MemberIdentity], replicas: Mapping[str, str]) -> dict[str, str]:
+def name_members(
+    members: Iterable[MemberIdentity], replicas: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return names by member id; `replicas` are names by IP address."""
     known = tuple(members)
     hosts = Counter(m.host for m in known)
-    here = {host: name for host, name in replicas.items() if hosts[host] == 1}
+    here = {host: name for host, name in (replicas or {}).items() if hosts[host] == 1}
     named = {m.id: here.get(m.host) or m.instance_id or m.client_id for m in known}
     shared = Counter(named.values())
     return {id_: name if name and shared[name] == 1 else id_ for id_, name in named.items()}

@@ -1,7 +1,7 @@
 """Description of a group of the new protocol (KIP-848), which DescribeGroups reports as dead."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafka.errors import IncompatibleBrokerVersion, KafkaError, UnsupportedVersionError
 
@@ -10,19 +10,10 @@ from trimtab.common.clock import Clock
 from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME
 from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
-from trimtab.sidecar.measurement.member_names import name_members
+from trimtab.sidecar.measurement.member_names import MemberIdentity, name_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
 from trimtab.sidecar.settings.settings import SidecarSettings
-
-
-class DescribedIdentity(NamedTuple):
-    """What the coordinator tells of a member's identity."""
-
-    id: str
-    instance_id: str | None
-    client_id: str
-    host: str
 
 
 class ConsumerGroupClient:
@@ -53,7 +44,7 @@ def parse_group(described: Any) -> ObservedGroup:
         return ObservedGroup(GroupState.EMPTY)
     consumers = [m for m in described.members if m.client_id not in CARRIER_CLIENT_IDS]
     names = name_members(
-        DescribedIdentity(m.member_id, m.instance_id, m.client_id, m.client_host) for m in consumers
+        MemberIdentity(m.member_id, m.client_id, m.client_host.lstrip("/"), m.instance_id) for m in consumers
     )
     members = [_parse_member(m, names[m.member_id]) for m in consumers]
     state = GROUP_STATE_BY_NAME.get(described.group_state, GroupState.UNKNOWN)
