@@ -13,6 +13,10 @@ heartbeat and session timeout and otherwise default settings.
 - `eager`, `java_cooperative`: Java's consumer with the range and the cooperative-sticky assignor;
   it has no `drain()`. The instances are threads of one JVM, warm from the first bounce on.
 - `java_cooperative_3s`: with the default heartbeat interval of 3 s.
+- `librdkafka_cooperative`: confluent-kafka's consumer, one process each.
+- `java_led`, `librdkafka_led`: the same cooperative groups, led by `trimtab sidecar --lead`.
+- `java_kip848`, `librdkafka_kip848`: `group.protocol=consumer` with the broker's `uniform` assignor and its
+  default heartbeat interval of 5 s; `..._500ms` with the group's interval set to 0.5 s.
 
 On all sides an instance's process (also the JVM) survives the restart: only the cost of the
 membership change is measured, not that of a process start.
@@ -25,7 +29,7 @@ import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
@@ -36,31 +40,54 @@ from typing import Any
 import bounce_plot
 import harness
 from bounce_figures import Figures, figures, read
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from rich.console import Console
 from rich.table import Table
+
+from strangers.steering import run_sidecar
 
 HOST = Path(__file__).parent / "bounce_host.py"
 PATIENCE = 90.0
 """Seconds to wait for an instance's reply."""
+FILL = 0.83
+"""Fraction of the instances' capacity that the stream uses; a sidecar fills up to 0.9."""
+HEARTBEAT_CONFIG = "consumer.heartbeat.interval.ms"
+SHORT_HEARTBEATS = {"group.consumer.min.heartbeat.interval.ms": "500"}  # Kafka's least is 5 s
 
 
 @dataclass(frozen=True, slots=True)
 class ClientVariant:
-    """A consumer under test: Java's with an assignor, or Trimtab's with its way to stop."""
+    """A consumer under test, its settings and, if a sidecar steers the group, that one's flags."""
 
     heartbeat_ms: int
-    assignor: str = ""
-    leave: str = "drain"
+    client: str = "trimtab"  # or java, librdkafka
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    leave: str = "drain"  # of Trimtab's consumer; the others close
     static: bool = False
+    flags: str = ""
 
 
+JAVA_ASSIGNORS = "org.apache.kafka.clients.consumer."
+EAGER = {"partition.assignment.strategy": f"{JAVA_ASSIGNORS}RangeAssignor"}
+COOPERATIVE = {
+    "java": {"partition.assignment.strategy": f"{JAVA_ASSIGNORS}CooperativeStickyAssignor"},
+    "librdkafka": {"partition.assignment.strategy": "cooperative-sticky"},
+}
+KIP_848 = {"group.protocol": "consumer"}
 SIDES = {
     "trimtab": ClientVariant(250),
     "trimtab_close": ClientVariant(250, leave="close"),
     "trimtab_static": ClientVariant(250, leave="close", static=True),
-    "eager": ClientVariant(250, "RangeAssignor"),
-    "java_cooperative": ClientVariant(250, "CooperativeStickyAssignor"),
-    "java_cooperative_3s": ClientVariant(3000, "CooperativeStickyAssignor"),
+    "eager": ClientVariant(250, "java", EAGER),
+    "java_cooperative": ClientVariant(250, "java", COOPERATIVE["java"]),
+    "java_cooperative_3s": ClientVariant(3000, "java", COOPERATIVE["java"]),
+    "librdkafka_cooperative": ClientVariant(250, "librdkafka", COOPERATIVE["librdkafka"]),
+    "java_led": ClientVariant(250, "java", COOPERATIVE["java"], flags="--lead"),
+    "librdkafka_led": ClientVariant(250, "librdkafka", COOPERATIVE["librdkafka"], flags="--lead"),
+    "java_kip848": ClientVariant(5000, "java", KIP_848),
+    "java_kip848_500ms": ClientVariant(500, "java", KIP_848),
+    "librdkafka_kip848": ClientVariant(5000, "librdkafka", KIP_848),
+    "librdkafka_kip848_500ms": ClientVariant(500, "librdkafka", KIP_848),
 }
 
 COMPARED = ("trimtab", "eager", "java_cooperative")
@@ -70,7 +97,7 @@ COMPARED = ("trimtab", "eager", "java_cooperative")
 def main() -> None:
     options = _arguments()
     results: dict[str, list[Figures]] = {name: [] for name in options.sides}
-    with harness.broker(options.bootstrap) as bootstrap:
+    with harness.broker(options.bootstrap, SHORT_HEARTBEATS) as bootstrap:
         for turn in range(options.runs):
             for name in (n for n in options.sides if turn == 0 or n in COMPARED):
                 results[name].append(bounce(bootstrap, SIDES[name], options))
@@ -103,8 +130,12 @@ def _arguments() -> Namespace:
 def bounce(bootstrap: str, variant: ClientVariant, options: Namespace) -> Figures:
     """Run one side once and return its figures."""
     topic = harness.new_topic(bootstrap, options.partitions)
+    if variant.settings == KIP_848:
+        set_heartbeat(bootstrap, topic, variant.heartbeat_ms)
     with (
         tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as logs,
+        steered(bootstrap, topic, variant, options, Path(logs)),
         harness.produced(bootstrap, topic, options.partitions, options.rate),
     ):
         with instances(bootstrap, topic, variant, options.instances, Path(folder)) as group:
@@ -119,6 +150,31 @@ def bounce(bootstrap: str, variant: ClientVariant, options: Namespace) -> Figure
                 sleep(max(0.0, begin + (number + 1) * options.apart - monotonic()))
             end = monotonic()
         return figures(read(Path(folder)), begin, end)
+
+
+def set_heartbeat(bootstrap: str, group: str, milliseconds: int) -> None:
+    """Set the heartbeat interval of a group of the new protocol; the broker has a minimum."""
+    entry = ConfigEntry(HEARTBEAT_CONFIG, str(milliseconds), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+
+
+@contextmanager
+def steered(
+    bootstrap: str, topic: str, variant: ClientVariant, options: Namespace, folder: Path
+) -> Iterator[None]:
+    """Run the sidecar that leads the group, if there is one; it needs all instances for the load."""
+    if not variant.flags:
+        yield
+        return
+    load = options.rate * harness.RECORD_BYTES * options.partitions
+    capacity = load / options.instances / FILL
+    flags = f"--capacity {capacity:.0f} --min {options.instances} --max {options.instances} {variant.flags}"
+    with run_sidecar(bootstrap, topic, topic, folder / "sidecar.log", flags) as sidecar:
+        sidecar.wait_ready(PATIENCE)
+        yield
 
 
 def restart(group: "Instances", number: int, away: float) -> None:
@@ -175,30 +231,29 @@ def _listen(lines: Iterable[str], answers: "SimpleQueue[str]") -> None:
 
 def _settings(bootstrap: str, topic: str, variant: ClientVariant) -> dict[str, Any]:
     """Return the common consumer settings; all others are the client's defaults."""
-    return {
-        "bootstrap.servers": bootstrap,
-        "group.id": topic,
-        "heartbeat.interval.ms": variant.heartbeat_ms,
-        "session.timeout.ms": 10_000,
-        "auto.offset.reset": "earliest",
-    }
+    common = {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+    if variant.settings == KIP_848:
+        return {**common, **variant.settings}  # the broker has the timeouts
+    timeouts = {"heartbeat.interval.ms": variant.heartbeat_ms, "session.timeout.ms": 10_000}
+    return {**common, **timeouts, **variant.settings}
 
 
 def _commands(
     settings: Mapping[str, Any], topic: str, variant: ClientVariant, count: int, folder: Path
 ) -> Iterator[Sequence[str]]:
-    if variant.assignor:
-        name = f"org.apache.kafka.clients.consumer.{variant.assignor}"
-        pairs = {**settings, "partition.assignment.strategy": name}
-        words = (f"{key}={value}" for key, value in pairs.items())
+    if variant.client == "java":
+        words = (f"{key}={value}" for key, value in settings.items())
         yield (*harness.java("Bounce.java", "-Xmx512m"), topic, str(count), str(folder), *words)
         return
     for number in range(count):
-        own: dict[str, Any] = {**settings, "topic": topic, "trimtab.instance": str(number)}
+        own: dict[str, Any] = {**settings, "topic": topic}
+        if variant.client == "trimtab":
+            own["trimtab.instance"] = str(number)
         if variant.static:
             own["group.instance.id"] = str(number)
         log = folder / f"instance-{number}"
-        yield (sys.executable, str(HOST), variant.leave, str(number), str(log), json.dumps(own))
+        leave = variant.leave if variant.client == "trimtab" else "plain"
+        yield (sys.executable, str(HOST), leave, str(number), str(log), json.dumps(own))
 
 
 def _format(of: Figures) -> str:

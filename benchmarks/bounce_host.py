@@ -1,10 +1,10 @@
-"""An instance of bench_bounce with Trimtab's consumer; the process survives restarts.
+"""An instance of bench_bounce with Trimtab's or librdkafka's consumer; the process survives restarts.
 
 bounce_host.py LEAVE NUMBER FILE CONFIG - LEAVE is how it stops: `drain` hands its partitions
-over first, `close` only closes; CONFIG is the consumer's configuration in JSON, with the topic under
-"topic". Lines on standard input start and stop it, or `end` the process; it replies `reading NUMBER`
-at its first record after a start, and `stopped NUMBER`. Logs a line per record: partition, offset,
-monotonic seconds, NUMBER.
+over first, `close` only closes, `plain` is confluent-kafka's consumer, which closes; CONFIG is the
+consumer's configuration in JSON, with the topic under "topic". Lines on standard input start and stop it,
+or `end` the process; it replies `reading NUMBER` at its first record after a start, and `stopped NUMBER`.
+Logs a line per record: partition, offset, monotonic seconds, NUMBER.
 """
 
 import json
@@ -16,7 +16,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
-from typing import IO
+from typing import IO, Any
+
+from confluent_kafka import Consumer as PlainConsumer
 
 from trimtab.consumer_sdk import Consumer
 
@@ -29,9 +31,10 @@ def main(leave: str, number: str, file: str, config: str) -> None:
     Thread(target=listen, args=(commands,), daemon=True).start()
     settings = json.loads(config)
     topic = settings.pop("topic")
+    opened: Any = PlainConsumer if leave == "plain" else Consumer
     with Path(file).open("w") as log:
         while commands.get() == "start":
-            with Consumer(settings) as consumer:
+            with opened(settings) as consumer:
                 consumer.subscribe([topic])
                 if read_until_command(consumer, log, number, commands) == "end":
                     log.flush()
@@ -47,17 +50,18 @@ def listen(commands: "SimpleQueue[str]") -> None:
     commands.put("end")
 
 
-def handle(consumer: Consumer, log: IO[str], number: str) -> Iterator[int]:
+def handle(consumer: Any, log: IO[str], number: str) -> Iterator[int]:
     """Read forever; yield the number of records of each read, which waits like Java's `poll`."""
     while True:
         first = consumer.poll(0.05)
-        messages = [first, *consumer.consume(500, timeout=0)] if first else []
+        polled = [first, *consumer.consume(500, timeout=0)] if first else []
+        messages = [m for m in polled if not m.error()]
         now = monotonic()
         log.writelines(f"{m.partition()} {m.offset()} {now} {number}\n" for m in messages)
         yield len(messages)
 
 
-def read_until_command(consumer: Consumer, log: IO[str], number: str, commands: "SimpleQueue[str]") -> str:
+def read_until_command(consumer: Any, log: IO[str], number: str, commands: "SimpleQueue[str]") -> str:
     """Read until the next command and return it."""
     reading = False
     for count in handle(consumer, log, number):
@@ -69,7 +73,7 @@ def read_until_command(consumer: Consumer, log: IO[str], number: str, commands: 
     return "end"
 
 
-def drain(consumer: Consumer, log: IO[str], number: str) -> None:
+def drain(consumer: Any, log: IO[str], number: str) -> None:
     """Read until other instances have taken over."""
     consumer.drain()
     end = monotonic() + DRAINING

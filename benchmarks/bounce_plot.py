@@ -18,12 +18,19 @@ COLOURS = {
     "eager": "#d62728",
     "java_cooperative": "#ff7f0e",
     "java_cooperative_3s": "#a0a0a0",
+    "librdkafka_cooperative": "#fdae6b",
+    "java_led": "#2ca02c",
+    "librdkafka_led": "#98df8a",
+    "java_kip848": "#9467bd",
+    "java_kip848_500ms": "#c5b0d5",
+    "librdkafka_kip848": "#8c564b",
+    "librdkafka_kip848_500ms": "#c49c94",
 }
 
 
 def draw(path: Path, results: Mapping[str, Sequence[Figures]]) -> None:
     """Draw each side's pause in seconds: the median with all runs, and over the time of one run."""
-    figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
     _bars(axes[0], results)
     _curves(axes[1], results)
     figure.suptitle("rolling bounce: waited beyond 100 ms, summed over the partitions")

@@ -3,7 +3,7 @@
 import json
 import uuid
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
@@ -21,6 +21,9 @@ from trimtab.consumer_sdk.java.java_runtime import require_java
 
 BURST = 0.02
 """Seconds of records that a steady producer writes at once, for fewer requests."""
+RECORD_BYTES = 100
+"""Size of a steady producer's records."""
+NO_PROPERTIES: Mapping[str, str] = {}
 
 
 def parser(what: str) -> ArgumentParser:
@@ -31,12 +34,12 @@ def parser(what: str) -> ArgumentParser:
 
 
 @contextmanager
-def broker(bootstrap: str | None) -> Iterator[str]:
-    """Yield the address of a broker: that of --bootstrap, or an embedded one for this run."""
+def broker(bootstrap: str | None, properties: Mapping[str, str] = NO_PROPERTIES) -> Iterator[str]:
+    """Yield the address of a broker: that of --bootstrap, or an embedded one with these properties."""
     if bootstrap:
         yield bootstrap
         return
-    with EmbeddedBroker() as embedded:
+    with EmbeddedBroker(properties=properties) as embedded:
         yield embedded.bootstrap
 
 
@@ -91,7 +94,7 @@ def _produce(bootstrap: str, topic: str, partitions: int, rate: float, stop: Eve
     while not stop.is_set():
         for partition in range(partitions):
             for _ in range(burst):
-                producer.produce(topic, b"x" * 100, partition=partition)
+                producer.produce(topic, b"x" * RECORD_BYTES, partition=partition)
         producer.poll(0)
         turn += burst / rate
         stop.wait(max(0.0, turn - monotonic()))

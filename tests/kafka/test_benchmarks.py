@@ -1,6 +1,7 @@
 """The benchmarks of the live path run in their shortest versions."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 def run_benchmark(program: str, *arguments: str) -> Any:
     """Run a benchmark; return the figures of its RESULT line."""
     command = [sys.executable, str(FOLDER / program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    env = {**os.environ, "PYTHONPATH": str(FOLDER.parent / "tests")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
 

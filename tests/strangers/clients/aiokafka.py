@@ -7,7 +7,7 @@ import asyncio
 import sys
 from collections.abc import Iterable
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -56,8 +56,9 @@ async def main(words: list[str]) -> None:
     consumer.subscribe([options["topic"]], listener=Listener(consumer, teller, handling))
     await consumer.start()
     while not teller.stopped.is_set():
-        async with handling:
-            await handle(consumer, teller)
+        polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=teller.batch)
+        async with handling:  # not while polling, which waits for a rebalance
+            await handle(teller, [record for batch in polled.values() for record in batch])
             if teller.is_commit_due():
                 await commit(consumer, teller, list(teller.uncommitted))
     await commit(consumer, teller, list(teller.uncommitted))
@@ -65,9 +66,7 @@ async def main(words: list[str]) -> None:
     teller.tell("closed")
 
 
-async def handle(consumer: AIOKafkaConsumer, teller: Teller) -> None:
-    polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=teller.batch)
-    records = [record for batch in polled.values() for record in batch]
+async def handle(teller: Teller, records: list[ConsumerRecord]) -> None:
     await asyncio.sleep(teller.work_s(len(records)))
     teller.tell_read((r.topic, r.partition, r.offset) for r in records)
 

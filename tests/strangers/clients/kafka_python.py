@@ -2,10 +2,9 @@
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
-from kafka import KafkaConsumer
-from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka import AsyncConsumerRebalanceListener, KafkaConsumer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -23,25 +22,33 @@ ASSIGNORS = {
     )
 }
 COMMIT_TIMEOUT_MS = 5000
+Offsets: TypeAlias = dict[tuple[str, int], int]
+"""Next offset to read by partition."""
 
 
-class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Tells what the group gives and takes; commits before it is taken."""
+class Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
+    """Tells what the group gives and takes; commits before it is taken. It runs while `poll` waits."""
 
     def __init__(self, consumer: KafkaConsumer, teller: Teller) -> None:
         self._consumer = consumer
         self._teller = teller
 
-    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         self._teller.tell_partitions("assigned", assigned)
 
-    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         partitions = list(revoked)
-        commit(self._consumer, self._teller, partitions)
+        offsets = handled_of(self._teller, partitions)
+        try:
+            if offsets:
+                await self._consumer.commit_async(build_request(offsets))
+                self._teller.tell_committed(offsets)
+        except KafkaError as error:
+            self._teller.complain(error)
         self._teller.forget(partitions)
         self._teller.tell_partitions("revoked", partitions)
 
-    def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+    async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
         partitions = list(lost)
         self._teller.forget(partitions)
         self._teller.tell_partitions("lost", partitions)
@@ -65,8 +72,8 @@ def main(words: list[str]) -> None:
     while not teller.stopped.is_set():
         handle(consumer, teller)
         if teller.is_commit_due():
-            commit(consumer, teller, list(teller.uncommitted))
-    commit(consumer, teller, list(teller.uncommitted))
+            commit(consumer, teller)
+    commit(consumer, teller)
     consumer.close()
     teller.tell("closed")
 
@@ -78,18 +85,26 @@ def handle(consumer: KafkaConsumer, teller: Teller) -> None:
     teller.tell_read((r.topic, r.partition, r.offset) for r in records)
 
 
-def commit(consumer: KafkaConsumer, teller: Teller, partitions: Iterable[Any]) -> None:
-    """Commit what was handled of these partitions; a refusal is told, and the next commit repeats it."""
-    offsets = {p: teller.uncommitted[p] for p in map(tuple, partitions) if p in teller.uncommitted}
+def commit(consumer: KafkaConsumer, teller: Teller) -> None:
+    """Commit what was handled; a refusal is told, and the next commit repeats it."""
+    offsets = dict(teller.uncommitted)
     if not offsets:
         return
-    wanted = {TopicPartition(*p): OffsetAndMetadata(offset, "", -1) for p, offset in offsets.items()}
     try:
-        consumer.commit(wanted, timeout_ms=COMMIT_TIMEOUT_MS)
+        consumer.commit(build_request(offsets), timeout_ms=COMMIT_TIMEOUT_MS)
     except KafkaError as error:
         teller.complain(error)
     else:
         teller.tell_committed(offsets)
+
+
+def handled_of(teller: Teller, partitions: Iterable[Any]) -> Offsets:
+    """Return the uncommitted offsets of these partitions."""
+    return {p: teller.uncommitted[p] for p in map(tuple, partitions) if p in teller.uncommitted}
+
+
+def build_request(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {TopicPartition(*p): OffsetAndMetadata(offset, "", -1) for p, offset in offsets.items()}
 
 
 if __name__ == "__main__":
