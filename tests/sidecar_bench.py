@@ -52,7 +52,9 @@ class Flow(Background):
 class SidecarBench:
     """A sidecar process with its group, load and control topics."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, folder: Path, worker: Path = WORKER
+    ) -> None:
         self.state = folder / "state"
         self.log = folder / "sidecar.log"
         self.config = folder / "sidecar.yaml"
@@ -63,7 +65,7 @@ class SidecarBench:
             "capacity": "100 kB/s",
             "target": "process",
             "worker-command": [
-                sys.executable, str(WORKER), "{instance}", bootstrap, group, topic, str(CAPACITY),
+                sys.executable, str(worker), "{instance}", bootstrap, group, topic, str(CAPACITY),
             ],
             "state-dir": str(self.state),
             "max": 5,
