@@ -133,6 +133,7 @@ def make_decision(
         model.describe_oversized_partitions(),
         model.describe_partition_limit(recommendation.recommended),
         model.describe_stuck_partitions(),
+        model.describe_unjoined_replicas(now),
         *(cross_rack.notes if cross_rack is not None and model.weighs_racks() else ()),
     )
     unmet = () if shortfall is None else (shortfall, *observation.errors[:1])
@@ -245,6 +246,8 @@ def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
         return None
     names = " and ".join(drained)
     why = f"{names} {'owns' if len(drained) == 1 else 'own'} nothing, the group is stable"
+    if not model.members.keys() & drained:
+        why = f"{names} can stop: {'it has' if len(drained) == 1 else 'they have'} not joined"
     if shared:
         why = f"{names} can stop: they finish their messages, or the broker redelivers them"
     return DecisionStep(ScalingAction.STOP, (why,), stop_names=drained)
@@ -427,6 +430,7 @@ def _build_metrics(
         p99_freshness_s=None if freshness is None else freshness.p99,
         max_batch_s=None if freshness is None or slo is None else freshness.compute_max_batch_age(slo),
         running_replicas=len(model.active),
+        joined_replicas=len(model.active) - len(model.unjoined),
         planned_replicas=context.plan.replicas,
         recommended_replicas=context.recommendation.recommended,
         desired_replicas=context.recommendation.desired,

@@ -47,6 +47,7 @@ class DecisionMetrics:
     unknown_partitions: int = 0
     partitions: int = 0
     running_replicas: int | None = None  # live and not draining
+    joined_replicas: int | None = None  # of these; None in records of earlier versions
     planned_replicas: int | None = None
     recommended_replicas: int | None = None  # by the load alone
     desired_replicas: int | None = None  # after tolerance, limits and windows
@@ -81,8 +82,15 @@ class DecisionMetrics:
     @property
     def replica_summary(self) -> str:
         """Return "2 running, 2 planned, 3 desired"."""
-        running, planned = format_count(self.running_replicas), format_count(self.planned_replicas)
-        return f"{running} running, {planned} planned, {format_count(self.desired_replicas)} desired"
+        planned, desired = format_count(self.planned_replicas), format_count(self.desired_replicas)
+        return f"{self.describe_running()}, {planned} planned, {desired} desired"
+
+    def describe_running(self, noun: str = "") -> str:
+        """Return "2 running", with a noun after the number, or "3 started, 0 joined"."""
+        running = f"{format_count(self.running_replicas)}{noun}"
+        if self.joined_replicas in (None, self.running_replicas):
+            return f"{running} running"
+        return f"{running} started, {self.joined_replicas} joined"
 
 
 @dataclass(frozen=True, slots=True)

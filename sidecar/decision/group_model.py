@@ -18,7 +18,7 @@ from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPlan, T
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.units import format_bytes, format_rate
+from trimtab.common.units import format_bytes, format_name_list, format_rate
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
@@ -26,6 +26,7 @@ from trimtab.sidecar.measurement.observation import GroupState, Observation, Obs
 
 # Every new placement interrupts reading: above the headroom it must empty the fullest consumer by this.
 MIN_FILL_GAIN: Final = 0.05  # of its capacity
+MAX_NAMED_REPLICAS: Final = 3  # in a warning, which is repeated with every decision
 OVERLOAD_SLACK: Final = 1e-6  # relative overload that counts as none: float sums are inexact
 
 
@@ -82,11 +83,30 @@ class GroupModel:
             return None
         return self.size_active()
 
+    @property
+    def unjoined(self) -> tuple[str, ...]:
+        """Active instances that have not joined the group."""
+        return tuple(name for name in self.active if name not in self.members)
+
     def find_unjoined_replicas(self, now: float) -> tuple[str, ...]:
         """Return instances started within the startup timeout that have not joined."""
         since = now - self.policy.startup_timeout  # an older one may never join: do not wait for it
         young = {i.name for i in self.observation.replicas or () if i.started_at >= since}
-        return tuple(n for n in self.active if n in young and n not in self.members)
+        return tuple(name for name in self.unjoined if name in young)
+
+    def lacks_readers(self, now: float) -> bool:
+        """Return whether the backlog grows because replicas have started and not joined.
+
+        After the startup timeout it does so while fewer than half have joined: a fault of all.
+        """
+        # by number: clients of names that the target does not know read, too
+        enough = len(self.running) if self.find_unjoined_replicas(now) else len(self.running) / 2
+        return len(self.observation.group.members) < enough
+
+    def without_backlog(self) -> "GroupModel":
+        """Return the model in which partitions require their write rates alone."""
+        rates = {p: replace(s, required_bytes_per_s=None) for p, s in self.write_rates.items()}
+        return replace(self, observation=replace(self.observation, write_rates=rates))
 
     def owned_partitions(self, instance: str) -> frozenset[TopicPartition]:
         """Return the partitions the instance owns now."""
@@ -150,11 +170,12 @@ class GroupModel:
         return {n: sum_rates(self.owned_partitions(n), self.build_load()) for n in self.running}
 
     def compute_max_fill(self) -> float | None:
-        """Return the highest load / capacity of an instance now; None without instances."""
+        """Return the highest load / capacity of an instance now; None if none has joined."""
         if self.is_share_group:
             room = sum(map(self.capacity_of, self.active))  # the broker keeps all equally full
             return self.compute_total_rate() / room if room else None
-        return max((load / self.capacity_of(n) for n, load in self.compute_loads().items()), default=None)
+        loads = self.compute_loads().items()
+        return max((load / self.capacity_of(n) for n, load in loads if n in self.members), default=None)
 
     def compute_total_rate(self) -> float:
         """Return the known required rate of all partitions, in bytes/s."""
@@ -259,6 +280,15 @@ class GroupModel:
             "its log for a record that fails"
         )
 
+    def describe_unjoined_replicas(self, now: float) -> str | None:
+        """Return the replicas that have not joined within the startup timeout; None without one."""
+        late = [name for name in self.unjoined if name not in self.find_unjoined_replicas(now)]
+        if not late or len(self.observation.group.members) >= len(self.running):
+            return None  # or they have, under names that the target does not know
+        listed = format_name_list(late[:MAX_NAMED_REPLICAS], len(late))
+        have, logs = ("has", "its log") if len(late) == 1 else ("have", "their logs")
+        return f"{listed} {have} not joined within {self.policy.startup_timeout:g} s: check {logs}"
+
     def compute_cross_rack_traffic(self) -> CrossRackTraffic | None:
         """Return the cross-rack traffic of the current placement; None if no member has a rack."""
         members = self.observation.group.members
@@ -276,10 +306,11 @@ class GroupModel:
 
     @cached_property
     def better_placement(self) -> PlacementPlan | None:
-        """Placement on the active replicas with a less full fullest consumer; None without one."""
-        if not self.active:
+        """Placement on the replicas that have joined with a less full fullest consumer; None without one."""
+        joined = [name for name in self.active if name in self.members]
+        if not joined:
             return None
-        placed = self.place_on(self.active)
+        placed = self.place_on(joined)
         after = self.compute_fullest(placed.assignment)
         gain = self.compute_fullest() - after
         return placed if gain >= MIN_FILL_GAIN or not exceeds(after, self.fill_limit) else None

@@ -50,7 +50,9 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
     if not victims:
         return hold(f"{desired} desired", "the others cannot take over the load of any replica")
     left = planned - len(victims)
-    cheap = "newest" if context.model.is_share_group else "cheapest to move"
+    cheap = "newest" if model.is_share_group else "cheapest to move"
+    if not model.members.keys() & victims:
+        cheap = "has not joined" if len(victims) == 1 else "have not joined"
     why = f"{planned} -> {left}: {_describe_demand(context)}; {' and '.join(victims)} {cheap}"
     return drain_replicas(context, victims, left, why)
 
@@ -104,13 +106,13 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
         blocker = f"{pending[0]} has not joined yet"
     what = f"the fullest consumer is at {before:.0%}, above {limit:.0%}"
     if blocker is not None:
-        return hold(what, blocker)
+        return hold(what, blocker, *context.recommendation.hold_reasons)
     recent = context.memory.seconds_since_change(context.now) < context.policy.drain_retry
     if recent and model.capture_placement() == context.memory.last_placement:
         return hold(what, "the leader kept it on request")
     better = model.better_placement
     if better is None:
-        return hold(what, "no better placement found")
+        return hold(what, "no better placement found", *context.recommendation.hold_reasons)
     reason = f"{what}, {model.compute_fullest(better.assignment):.0%} in a better placement"
     return DecisionStep(ScalingAction.PLACE, (reason,), context.next_plan(reason), placed=better)
 

@@ -20,6 +20,9 @@ The rules are those of the HPA, the count is the assignor's:
 7. With `min` 0, the last replica stops once nothing was written or waiting for `idle_after`
    seconds, with every partition known. The first iteration that sees a record starts one again,
    regardless of the windows.
+8. While replicas have started and not joined, the count rises only as far as the write rates alone need
+   it: the backlog grows since they do not read yet. After `startup_timeout` that holds while fewer than
+   half have joined. (The HPA, too, scales up less while pods are not ready.)
 """
 
 import math
@@ -62,6 +65,8 @@ def recommend_replicas(
     recommended = _recommend(model)
     memory = _record_iteration(model, memory, now, is_load_known=recommended is not None)
     bounded, notes = _apply_tolerance(model, current, recommended, memory, now)
+    if bounded > current and model.lacks_readers(now):
+        bounded, notes = _ignore_backlog(model, current, bounded, memory, now)
     memory = prepare_recommendations(memory, model.policy, current, now)
     newest = TimestampedRecommendation(now, bounded)
     memory = replace(memory, recommendations=(*memory.recommendations, newest))
@@ -157,6 +162,19 @@ def _apply_tolerance(
     required = _count_required_replicas(model, 1 - policy.scale_down.tolerance)
     careful = max(desired, policy.clamp_replicas(required))
     return min(current, careful), within if careful >= current else ()
+
+
+def _ignore_backlog(
+    model: GroupModel, current: int, bounded: int, memory: DecisionMemory, now: float
+) -> tuple[int, tuple[str, ...]]:
+    """Apply rule 8 to a count above the current one; return the count and why it was held back."""
+    written = model.without_backlog()
+    needed, _ = _apply_tolerance(written, current, _recommend(written), memory, now)
+    if needed >= bounded:
+        return bounded, ()
+    started = len(model.active)
+    joined = f"{started} started, {started - len(model.unjoined)} joined"
+    return max(current, needed), (f"{joined}: no scale-up for a backlog that they do not read yet",)
 
 
 def is_overfull_for_long(model: GroupModel, memory: DecisionMemory, now: float) -> bool:

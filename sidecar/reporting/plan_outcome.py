@@ -3,8 +3,8 @@
 1. A plan is known by its epoch and its target's revision. A plan without a target has no outcome.
 2. Owners are compared only while the group is stable; in between the last outcome stands.
 3. A plan is settled once every partition has an owner, no consumer has yet to join, and the owners are
-   those of the target or have changed since the decision. Moves, R-score and fill stay those of that
-   moment; later differences only count as off plan.
+   those of the target, but for consumers that are gone, or have changed since the decision. Moves,
+   R-score and fill stay those of that moment; later differences only count as off plan.
 4. Moves and R-score are changes of owner since the observation that the plan was decided on, with the
    loads of then: those of a plan that is carried out are the planned ones.
 """
@@ -149,10 +149,13 @@ class _Comparison:
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Consumers that have yet to join."""
+        """Consumers that have yet to join: running replicas, and a place for each further planned one."""
         absent = np.flatnonzero(self.match.member == UNASSIGNED).tolist()
-        named = len(self.target.consumers)
-        return frozenset(c for c in absent if c >= named or self.target.consumers[c] in self.running)
+        starting = self.running.difference(self.plan.draining)
+        named = [c for c in absent if c < len(self.target.consumers) and self.target.consumers[c] in starting]
+        places = [c for c in absent if c >= len(self.target.consumers)]
+        staying = sum(not member.draining for member in self.group.members)
+        return frozenset((*named, *places[: max(0, self.plan.replicas - staying - len(named))]))
 
     def explain_elsewhere(self, consumer: int, topic: str) -> str:
         """Return why a consumer does not have its partitions of a topic; empty if it may have them."""
@@ -163,7 +166,10 @@ class _Comparison:
         name = self.names[consumer]
         if name in self.plan.draining:
             return f"{name} drains"
-        return f"{name} has yet to join" if consumer in self.awaited else f"{name} left"
+        if consumer in self.awaited:
+            return f"{name} has yet to join"
+        # a place: its replica was stopped before it joined
+        return f"{name} left" if consumer < len(self.target.consumers) else f"{name} is no longer to join"
 
     def display_consumer(self, consumer: int) -> str:
         """Return the instance of the member that stands for a consumer, else the consumer's name."""
@@ -209,8 +215,9 @@ def _compute_outcome(basis: DecisionBasis | None, seen: Observation, compared: _
     elsewhere = compared.elsewhere
     moves, r_score = (None, None) if basis is None else _sum_moves(basis, group, plan)
     is_owned = UNASSIGNED not in group.owner
-    is_awaited = not compared.awaited.isdisjoint(match.consumer[elsewhere].tolist())
-    is_begun = moves != 0 or not elsewhere.size
+    lacking = match.consumer[elsewhere]
+    is_awaited = not compared.awaited.isdisjoint(lacking.tolist())
+    is_begun = moves != 0 or bool((match.member[lacking] == UNASSIGNED).all())
     return PlanOutcome(
         epoch=plan.epoch,
         revision=compared.target.revision,

@@ -144,6 +144,20 @@ def test_plan_waits_for_its_consumers() -> None:
     assert waiting.elsewhere == (PartitionElsewhere("clicks", 1, "+1", "w1", "+1 has yet to join"),)
 
 
+def test_no_consumer_is_awaited_beyond_the_planned_ones() -> None:
+    """A replica that was drained and stopped before it joined leaves its place to no other."""
+    group = small()
+    tracker = track(PlanTracker(), group)
+    group.aim(places=1, w1={A}, w2={C, D}, new1={B})
+    group.rebalance()
+    tracker = track(tracker, group, group.seen(starting=("w3",)))
+    assert not told_of(tracker).is_settled
+    group.plan = replace(group.plan, replicas=2)
+    stopped = told_of(track(tracker, group))
+    assert stopped.is_settled
+    assert stopped.describe_difference() == "1 partition elsewhere (+1 is no longer to join)"
+
+
 def test_plan_that_has_not_begun_is_not_settled() -> None:
     """Before the leader has moved anything the owners are those of the plan before."""
     group = small()
