@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from kafka.errors import (
     GroupAuthorizationFailedError,
@@ -172,7 +173,7 @@ class PilotSession:
         found = [t for t in admin.describe_topics(sorted(topics)) if not t["error_code"]] if topics else []
         return GroupView(
             group,
-            {t["name"]: format_topic_id(t["topic_id"].bytes) for t in found},
+            {t["name"]: format_topic_id(t["topic_id"]) for t in found},
             {t["name"]: [p["partition_index"] for p in t["partitions"]] for t in found},
         )
 
@@ -215,7 +216,7 @@ class PlanPilot:
             return None
         if plan is not None:
             self._task = PilotTask(plan, build_load(write_rates.items()))
-            if not self._thread.is_alive() and not self._stop.is_set():
+            if self._thread.ident is None and not self._stop.is_set():
                 self._thread.start()
             self._wake_up.set()
         return self._status
@@ -267,6 +268,6 @@ def build_load(write_rates: Iterable[tuple[TopicPartition, PartitionLoad]]) -> L
     )
 
 
-def format_topic_id(topic_id: bytes) -> str:
-    """Return a topic id (16 bytes) as Kafka writes it."""
-    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+def format_topic_id(topic_id: str) -> str:
+    """Return a topic id, in hexadecimal digits, as Kafka writes it."""
+    return urlsafe_b64encode(UUID(topic_id).bytes).rstrip(b"=").decode()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.model import TopicPartition
@@ -28,7 +28,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
 PARTITIONS = 6
 CLASSIC_SETTINGS = ("session.timeout.ms", "heartbeat.interval.ms")  # of the broker in the new protocol
-SHORT_SESSION = {"group.consumer.session.timeout.ms": "3000", "group.consumer.min.session.timeout.ms": "1000"}
+SHORT_TIMES = {  # in the place of 5 s, and of a minimum of 45 s
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+}
 Owners = dict[str, tuple[int, ...]]
 
 
@@ -101,9 +104,28 @@ class PluginBroker:
         self._broker.stop()
 
     def _start(self, port: int) -> EmbeddedBroker:
-        broker = EmbeddedBroker(port, data=self._data, properties={**ASSIGNOR_PROPERTIES, **SHORT_SESSION})
+        broker = EmbeddedBroker(port, data=self._data, properties={**ASSIGNOR_PROPERTIES, **SHORT_TIMES})
         broker.start()
         return broker
+
+
+def describe(steered: Steered) -> Any:
+    admin = AdminClient({"bootstrap.servers": steered.bootstrap})
+    return admin.describe_consumer_groups([steered.group])[steered.group].result(30)
+
+
+def read_group_config(steered: Steered) -> dict[str, Any]:
+    resource = ConfigResource(ResourceType.GROUP, steered.group)
+    admin = AdminClient({"bootstrap.servers": steered.bootstrap})
+    return dict(admin.describe_configs([resource])[resource].result(30))
+
+
+def set_group_config(steered: Steered, name: str, value: str) -> None:
+    resource = ConfigResource(ResourceType.GROUP, steered.group)
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource.add_incremental_config(entry)
+    admin = AdminClient({"bootstrap.servers": steered.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +138,7 @@ def plugin_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginBr
 @pytest.fixture
 def config(plugin_broker: PluginBroker, group: str) -> dict[str, Any]:
     address = {"bootstrap.servers": plugin_broker.bootstrap, "group.id": group}
-    return {**address, "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 1000}
+    return {**address, "auto.offset.reset": "earliest", "reconnect.backoff.max.ms": 500, "log_level": 0}
 
 
 @pytest.fixture
@@ -179,10 +201,11 @@ def test_a_joiner_takes_its_place_and_a_drained_member_gives_all(
     eventually(lambda: owners(a, b, c) == {"a": (0, 1), "b": (3, 4), "c": (2, 5)})
     assert {t.partition.partition for t in log.tenures[before:]} == {2, 5}
     narrower = steered.plan(2, "bc", "121122", draining=("a",))
-    eventually(lambda: is_carried_out(pilot, narrower)() and not a.owned)
+    drained = {"a": (), "b": (0, 2, 3), "c": (1, 4, 5)}
+    eventually(lambda: is_carried_out(pilot, narrower)() and owners(a, b, c) == drained)
     before = len(log.tenures)
     a.stop()
-    eventually(lambda: owners(b, c) == {"b": (0, 2, 3), "c": (1, 4, 5)})
+    eventually(lambda: len(describe(steered).members) == 3 and is_carried_out(pilot, narrower)())
     assert log.tenures[before:] == []
 
 
@@ -204,22 +227,18 @@ def test_a_restarted_member_gets_its_partitions_back(
 
 def test_nothing_moves_when_the_pilot_ends(steered: Steered, join: Any, log: Any, eventually: Any) -> None:
     """Neither when it is silent, nor after its session; a stranger then gets a fair count."""
+    set_group_config(steered, "consumer.session.timeout.ms", "4000")
     pilot = steered.start_pilot()
     a, b = join("a"), join("b")
     plan = steered.plan(1, "ab", "111112")
     eventually(lambda: is_carried_out(pilot, plan)() and owners(a, b) == {"a": (0, 1, 2, 3, 4), "b": (5,)})
     before = len(log.tenures)
     pilot.close()
-    admin = AdminClient({"bootstrap.servers": steered.bootstrap})
-    eventually(lambda: len(describe(admin, steered.group).members) == 2)
+    eventually(lambda: len(describe(steered).members) == 2)
     assert log.tenures[before:] == []
     c = join("c")
     eventually(lambda: len(c.owned) == 2)
     assert len(a.owned | b.owned | c.owned) == PARTITIONS
-
-
-def describe(admin: AdminClient, group: str) -> Any:
-    return admin.describe_consumer_groups([group])[group].result(30)
 
 
 def test_another_sidecar_takes_over(steered: Steered, join: Any, log: Any, eventually: Any) -> None:
@@ -234,19 +253,18 @@ def test_another_sidecar_takes_over(steered: Steered, join: Any, log: Any, event
     assert log.tenures[before:] == []
     second = steered.plan(2, "ab", "111122")
     eventually(lambda: is_carried_out(two, second)() and owners(a, b) == {"a": (0, 1, 2, 3), "b": (4, 5)})
-    admin = AdminClient({"bootstrap.servers": steered.bootstrap})
-    assert len(describe(admin, steered.group).members) == 3
+    assert len(describe(steered).members) == 3
 
 
 def test_the_groups_heartbeats_are_shortened(steered: Steered, join: Any, eventually: Any) -> None:
-    """So that members learn of a plan in half a second instead of five."""
-    pilot = steered.start_pilot()
+    """So that members learn of a plan in half a second; an interval that the group has is left alone."""
+    pilot, plan = steered.start_pilot(), steered.plan(1, "a", "111111")
     join("a")
-    plan = steered.plan(1, "a", "111111")
     eventually(is_carried_out(pilot, plan))
-    status = pilot.carry_out(plan, {})
-    assert status is not None
-    assert status.text == "the broker assigns as planned"
+    assert read_group_config(steered)["consumer.heartbeat.interval.ms"].value == "500"
+    set_group_config(steered, "consumer.heartbeat.interval.ms", "700")
+    other = steered.start_pilot()
+    eventually(lambda: "heartbeats 700 ms apart: set for the group" in other.carry_out(plan, {}).text)  # type: ignore[union-attr]
 
 
 def test_a_classic_group_stays_classic(steered: Steered, start: Any, eventually: Any) -> None:
@@ -260,8 +278,7 @@ def test_a_classic_group_stays_classic(steered: Steered, start: Any, eventually:
     pilot = steered.start_pilot(protocol="consumer")
     plan = steered.plan(1, "a", "111111")
     eventually(lambda: "no group of the new protocol" in getattr(pilot.carry_out(plan, {}), "text", ""))
-    admin = AdminClient({"bootstrap.servers": steered.bootstrap})
-    assert len(describe(admin, steered.group).members) == 1
+    assert len(describe(steered).members) == 1
 
 
 def test_a_broker_restart_loses_no_plan(

@@ -51,7 +51,7 @@ class FakeGroup:
 
     def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
         partitions = [{"partition_index": n} for n in range(2)]
-        return [{"name": n, "error_code": 0, "topic_id": TOPIC_ID, "partitions": partitions} for n in names]
+        return [{"name": n, "error_code": 0, "topic_id": str(TOPIC_ID), "partitions": partitions} for n in names]
 
     def describe(self, _admin: Any, group: str) -> Any:
         self.descriptions += 1
