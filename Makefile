@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow test-containers test-kubernetes kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults mutants model fuzz docs constraints proto clean help
+.PHONY: demo test test-slow test-containers test-kubernetes kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults mutants model fuzz plugin docs constraints proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -57,6 +57,10 @@ check: .venv/.dev ## check format, lint, types and import contracts
 	$(BIN)/pyright
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 120 assignor/heuristics/steady consumer_sdk/queues
 	$(BIN)/lint-imports
+
+plugin: .venv/.run ## build the broker's assignor plugin with javac and check its hash: build/plugin/trimtab-broker-plugin.jar
+	@$(BIN)/python -m trimtab.broker_plugin.plugin_jar build/plugin
+	@cd build/plugin && sha256sum --check ../../broker_plugin/plugin.sha256
 
 docs: .venv/.dev ## write the settings tables of the docs from the settings models
 	@PYTHONPATH=tests $(BIN)/python -m settings_docs

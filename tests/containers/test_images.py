@@ -1,5 +1,6 @@
-"""The two images, run as in a pod: no root user, a read-only root file system."""
+"""The images, run as in a pod: no root user, a read-only root file system."""
 
+import hashlib
 import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -122,6 +123,16 @@ def test_sidecar_image_is_less_than_half_of_the_consumers(
     with capsys.disabled():
         print(f"\nRESULT {json.dumps(sizes)}")  # noqa: T201 - the RESULT line
     assert 2 * (sizes["sidecar_mb"] - sizes["base_mb"]) < sizes["consumer_mb"] - sizes["base_mb"]
+
+
+def test_the_plugin_image_copies_the_jar_with_its_hash(docker: Any, tmp_path: Path) -> None:
+    """As an init container that fills the broker's volume."""
+    image = _build(docker, "broker-plugin", {"BASE": base_image(docker)})
+    tmp_path.chmod(0o777)
+    docker.containers.run(image, volumes={str(tmp_path): {"bind": "/mnt"}}, network_mode="host", remove=True)
+    (jar,) = tmp_path.iterdir()
+    digest = hashlib.sha256(jar.read_bytes()).hexdigest()
+    assert (ROOT / "broker_plugin" / "plugin.sha256").read_text().split() == [digest, jar.name]
 
 
 @pytest.mark.parametrize("target", TARGETS)
