@@ -198,9 +198,8 @@ class BrokerClient:
             if raw.offset >= 0:  # negative: no commit
                 partition = self._intern(raw.topic, raw.partition)
                 offsets[partition] = raw.offset
-                if raw.metadata:
-                    metadata[partition] = raw.metadata
-        return GroupCommits(offsets, metadata)
+                metadata[partition] = _read_metadata(raw)
+        return GroupCommits(offsets, {p: text for p, text in metadata.items() if text})
 
     def explain_missing_topic(self, topic: str) -> str:
         """Return why a topic is not in the cluster metadata."""
@@ -336,6 +335,14 @@ def _explain_rejected_setting(error: KafkaException) -> str:
     rejected = re.search(r'(?:property|for) "([a-z][a-z0-9_.]*)"', text)
     name = repr(rejected[1]) if rejected else "one of the settings"
     return f"kafka: librdkafka does not take the value of {name}; see its CONFIGURATION.md"
+
+
+def _read_metadata(raw: RawPartition) -> str | None:
+    # librdkafka's copy of a partition does not end the text (its issue 4649), and franz-go commits some
+    try:
+        return raw.metadata
+    except UnicodeDecodeError:
+        return None
 
 
 def _get_error_code(error: KafkaException) -> int | None:

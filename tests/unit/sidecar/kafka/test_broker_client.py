@@ -59,6 +59,22 @@ def test_missing_commit_is_known(reader: type[Reader]) -> None:
     assert (commits.is_known, commits.offsets, commits.errors) == (True, {P: 5}, ())
 
 
+def test_metadata_that_is_no_text_hides_no_offset(reader: type[Reader]) -> None:
+    """librdkafka reads beyond the end of a commit's metadata; what is no text then counts as none."""
+
+    class Garbled(Answer):
+        @property
+        def metadata(self) -> str:  # type: ignore[override]
+            return b"go-1\xd9".decode()
+
+        @metadata.setter
+        def metadata(self, _: str) -> None: ...
+
+    reader.answers = (Garbled(0, 5), Answer(1, 7, metadata="{}"))
+    commits = BrokerClient({}, "billing", 3.0, Ticking()).fetch_group_commits((P, Q))
+    assert (commits.offsets, commits.metadata) == ({P: 5, Q: 7}, {Q: "{}"})
+
+
 @pytest.mark.parametrize(
     ("code", "waits"),
     [(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, True), (KafkaError.UNKNOWN_TOPIC_OR_PART, False)],
