@@ -7,8 +7,10 @@
 3. An error of the brokers is told as the status and retried. The thread never ends by one.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from threading import Event, Thread
 from typing import Final
 
@@ -36,6 +38,9 @@ FENCED_RETRY_S: Final = 10.0
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
+log = logging.getLogger("trimtab.sidecar")
+
+
 class GroupLead:
     """Plan carrier of a classic group."""
 
@@ -50,6 +55,7 @@ class GroupLead:
         self._read_target_status = read_target_status
         self._stop = Event()
         self._wake_up = Event()
+        self._retry_at = -inf  # after an error
         self._task: LeadTask | None = None  # None: another sidecar manages the group
         self._status = CarrierStatus(is_steering=False, text="joining the group")
         policy = replace(settings.autoscaling_policy.placement, consolidate=False)  # without a plan
@@ -87,22 +93,28 @@ class GroupLead:
     def _run(self) -> None:
         while not self._stop.is_set():
             task = self._task
-            pause = STEP_INTERVAL_S if task is None else self._try_step(task)
-            self._wake_up.wait(pause)
+            if task is not None and self._clock.monotonic() >= self._retry_at:
+                self._try_step(task)
+            due = task is not None and self._member.must_join and self._retry_at == -inf
+            self._wake_up.wait(0.0 if due else STEP_INTERVAL_S)
             self._wake_up.clear()
         self._requests.close()
 
-    def _try_step(self, task: LeadTask) -> float:
-        """Return the seconds until the next step."""
+    def _try_step(self, task: LeadTask) -> None:
+        self._retry_at = -inf
         try:
             self._member.run_step(task)
             self._report_state()
-        except GroupRequestAbortedError:
-            return 0.0
-        except KafkaError as error:
+        except GroupRequestAbortedError as error:
+            log.debug("%s", error)
+        except Exception as error:
             self._requests.close()  # the coordinator may have moved to another broker
-            return self._report_error(error)
-        return 0.0 if self._member.must_join else STEP_INTERVAL_S
+            is_fenced = isinstance(error, FencedInstanceIdError)
+            self._retry_at = self._clock.monotonic() + (FENCED_RETRY_S if is_fenced else ERROR_RETRY_S)
+            text = explain_failure(error, self._settings)
+            if not isinstance(error, KafkaError) and text != self._status.text:
+                log.exception("an error of the lead, not of the brokers")
+            self._report(is_steering=False, text=text, errors=(text,))
 
     def _report_state(self) -> None:
         if self._member.leads:
@@ -118,25 +130,23 @@ class GroupLead:
             "sidecar leads once that member has left (--take-lead makes it leave)"
         )
 
-    def _report_error(self, error: KafkaError) -> float:
-        group = self._settings.group
-        text = f"cannot lead group {group}: {str(error) or type(error).__name__}"
-        if isinstance(error, GroupAuthorizationFailedError):
-            text = f"cannot lead group {group}: grant Read on group {group}"
-        elif isinstance(error, InconsistentGroupProtocolError):
-            offered = ", ".join(self._settings.lead_assignors)
-            text = (
-                f"cannot lead group {group}: its members use none of {offered}; add theirs to lead-assignors"
-            )
-        elif isinstance(error, FencedInstanceIdError):
-            text = f"another sidecar has taken the lead of group {group}"
-        self._report(is_steering=False, text=text, errors=(text,))
-        return FENCED_RETRY_S if isinstance(error, FencedInstanceIdError) else ERROR_RETRY_S
-
     def _report(self, *, is_steering: bool, text: str, errors: tuple[str, ...] = ()) -> None:
         if text == self._status.text:
             return
         self._status = CarrierStatus(is_steering, text, self._clock.wall(), errors)
+
+
+def explain_failure(error: Exception, settings: SidecarSettings) -> str:
+    """Return why the group is not led, and what to do."""
+    group = settings.group
+    if isinstance(error, GroupAuthorizationFailedError):
+        return f"cannot lead group {group}: grant Read on group {group}"
+    if isinstance(error, InconsistentGroupProtocolError):
+        offered = ", ".join(settings.lead_assignors)
+        return f"cannot lead group {group}: its members use none of {offered}; add theirs to lead-assignors"
+    if isinstance(error, FencedInstanceIdError):
+        return f"another sidecar has taken the lead of group {group}"
+    return f"cannot lead group {group}: {str(error) or type(error).__name__}"
 
 
 def _build_load(write_rates: Mapping[TopicPartition, PartitionLoad]) -> Load:

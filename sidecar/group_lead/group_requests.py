@@ -7,7 +7,8 @@ another member to leave.
 
 # ruff: noqa: SLF001 - kafka-python sends only to coordinators it knows by private calls
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final
@@ -17,7 +18,9 @@ from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from trimtab.assignor.rebalance.consumer_protocol import ReceivedAssignment, SubscriptionDecoder
 from trimtab.common.clock import Clock
+from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead.lead_round import KnownTopics
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
@@ -47,6 +50,11 @@ class GroupGeneration:
     def leads(self) -> bool:
         """Whether this member is the leader."""
         return self.member_id == self.leader_id
+
+    @property
+    def must_assign(self) -> bool:
+        """Whether the group waits for this member's assignments."""
+        return self.leads and not self.is_complete
 
 
 class GroupRequests:
@@ -118,13 +126,26 @@ class GroupRequests:
 
     def describe_members(self) -> tuple[MemberIdentity, ...]:
         """Return the group's members."""
+        return tuple(
+            MemberIdentity(m.member_id, m.client_id, m.client_host.lstrip("/"), m.group_instance_id)
+            for m in self._describe_group()
+        )
+
+    def describe_assignments(self) -> dict[str, ReceivedAssignment]:
+        """Return the assignments of a stable group by member id, without unreadable ones."""
+        decoder = SubscriptionDecoder()
+        assigned: dict[str, ReceivedAssignment] = {}
+        for member in self._describe_group():
+            with suppress(InvalidPayloadError):
+                assigned[member.member_id] = decoder.decode_assignment(bytes(member.member_assignment or b""))
+        return assigned
+
+    def _describe_group(self) -> Sequence[Any]:
         request = DescribeGroupsRequest(groups=[self._settings.group], include_authorized_operations=False)
         (group,) = self._send(request, self._settings.timeout).groups
         _raise_for(group.error_code)
-        return tuple(
-            MemberIdentity(m.member_id, m.client_id, m.client_host.lstrip("/"), m.group_instance_id)
-            for m in group.members
-        )
+        members: Sequence[Any] = group.members
+        return members
 
     def fetch_topics(self, names: Collection[str]) -> KnownTopics:
         """Return the partitions of these topics."""

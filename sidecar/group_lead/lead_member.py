@@ -39,9 +39,11 @@ from trimtab.sidecar.group_lead.lead_round import (
     LedRound,
     decide_led_round,
     read_subscriptions,
+    recall_owners,
 )
 from trimtab.sidecar.group_lead.succession import is_next_leader
 from trimtab.sidecar.measurement.member_names import name_members
+from trimtab.sidecar.plan_carrier import LEAD_CLIENT_ID
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -114,26 +116,37 @@ class LeadMember:
         self._rejoins = False
         joined = self._requests.join(self._member_id, NO_TOPICS)
         self._member_id, self.joined = joined.member_id, None
-        led = self._decide(joined, task) if joined.leads and not joined.is_complete else None
+        led = self._decide(self._build_group(joined, task), task) if joined.must_assign else None
         self._requests.sync(joined, {} if led is None else led.assignments)
         self.joined = joined
         if led is not None:
             self._record_round(led, task)
-        elif not joined.leads:
+            log_round(led.outcome)
+        elif joined.leads:
+            self._resume_lead(joined, task)
+        else:
             self._memory = LeadMemory()  # another leader has decided
             self._follow(joined)
-        elif task.plan is not None:
-            self._plan_follower.adopt_existing_plan(task.plan)
 
-    def _decide(self, joined: GroupGeneration, task: LeadTask) -> LedRound:
+    def _build_group(self, joined: GroupGeneration, task: LeadTask) -> JoinedGroup:
         raw = joined.subscriptions or {}
         subscriptions = read_subscriptions({m: raw[m] for m in raw.keys() - {joined.member_id}})
         names = name_members(self._requests.describe_members(), task.replicas_by_address)
         self._topics = self._requests.fetch_topics(subscribed_topics(subscriptions))
-        group = JoinedGroup(joined.generation, subscriptions, names, self._topics)
+        return JoinedGroup(joined.generation, subscriptions, names, self._topics)
+
+    def _decide(self, group: JoinedGroup, task: LeadTask) -> LedRound:
         overdue = self._plan_follower.is_overdue(task.plan)
         view = LeaderView(task.load, task.plan, members_overdue=overdue)
         return decide_led_round(group, view, self._policy, self._memory)
+
+    def _resume_lead(self, joined: GroupGeneration, task: LeadTask) -> None:
+        """Continue a lead without a rebalance (KIP-814), unless the plan in force moves something."""
+        # the sidecar before may have ended between the publication of a plan and its rebalance
+        self._memory = LeadMemory(joined.generation, self._requests.describe_assignments())
+        led = self._decide(recall_owners(self._build_group(joined, task), self._memory), task)
+        self._record_round(led, task)
+        self._rejoins = bool(led.outcome.moves)
 
     def _record_round(self, led: LedRound, task: LeadTask) -> None:
         now = self._clock.monotonic()
@@ -141,7 +154,6 @@ class LeadMember:
         self._plan_follower.record_rebalance(task.plan, len(led.assignments))
         self._next_topic_check_at = now + TOPIC_CHECK_INTERVAL_S
         self._revoked_by = now + REVOCATION_TIMEOUT_S if led.withheld else inf
-        log_round(led.outcome)
 
     def _is_rebalance_due(self, task: LeadTask) -> bool:
         if not self.leads:
@@ -162,6 +174,10 @@ class LeadMember:
 
     def _follow(self, joined: GroupGeneration) -> None:
         members = {m.id: m for m in self._requests.describe_members()}
+        if joined.leader_id.startswith(f"{LEAD_CLIENT_ID}-"):
+            # the place of this member leads, by its former id: before KIP-814 that is all it is told
+            self._rejoins = True
+            return
         self._seek_succession(members.keys() - {joined.member_id, joined.leader_id})
         if self._takes_lead and not self._rejoins and joined.leader_id in members:
             self._takes_lead = False

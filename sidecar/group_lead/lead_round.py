@@ -92,6 +92,16 @@ def decide_led_round(
     return LedRound(outcome, _encode_plain(outcome, index), _remember(group.generation, outcome))
 
 
+def recall_owners(group: JoinedGroup, memory: LeadMemory) -> JoinedGroup:
+    """Return the group with the partitions that its members were assigned since they joined."""
+    assigned = memory.assigned
+    subscriptions = {
+        m: replace(s, owned=assigned[m].owned, generation=memory.generation) if m in assigned else s
+        for m, s in group.subscriptions.items()
+    }
+    return replace(group, subscriptions=subscriptions)
+
+
 def read_subscriptions(metadata: Mapping[str, bytes]) -> dict[str, MemberSubscription]:
     """Return the subscriptions by member id; a malformed one becomes an empty subscription."""
     return {m: _read_sticky_generation(s) for m, s in decode_subscriptions(metadata).items()}
