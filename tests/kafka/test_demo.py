@@ -43,7 +43,7 @@ def test_short_demo(bootstrap: str, tmp_path: Path, admin: Any) -> None:
     """The demo kills and restarts a worker, loses no record, saves its plot and leaves no process."""
     before = set(admin.list_topics(timeout=10).topics)
     with start(bootstrap, tmp_path) as demo:
-        output, _ = demo.communicate(timeout=280)
+        output, _ = demo.communicate(timeout=560)
     lines = output.splitlines()
     assert demo.returncode == 0, output
     assert re.fullmatch(r"exactly once: \d{4,} records, 0 lost, 0 duplicated", lines[-1]), output
@@ -63,7 +63,7 @@ def test_interrupted_demo_cleans_up(
     with start(bootstrap, tmp_path) as demo:
         eventually(lambda: any("ingest" in command for command in demo_processes(tmp_path)), timeout=120)
         demo.send_signal(number)
-        output, _ = demo.communicate(timeout=60)
+        output, _ = demo.communicate(timeout=180)
     assert demo.returncode == 130, output
     assert "Traceback" not in output
     assert demo_processes(tmp_path) == []
@@ -73,7 +73,7 @@ def test_interrupted_demo_cleans_up(
 def test_unreachable_broker_is_reported(tmp_path: Path) -> None:
     """An unreachable broker ends the demo with one message and exit code 1."""
     with start("127.0.0.1:1", tmp_path) as demo:
-        output, _ = demo.communicate(timeout=120)
+        output, _ = demo.communicate(timeout=240)
     assert demo.returncode == 1
     assert "trimtab: no Kafka broker answers at 127.0.0.1:1" in output
     assert "Traceback" not in output
@@ -83,6 +83,6 @@ def test_foreign_output_folder_is_not_emptied(tmp_path: Path) -> None:
     """The demo refuses an output folder with foreign files and does not touch it."""
     (tmp_path / "lake").mkdir()
     with start("127.0.0.1:1", tmp_path) as demo:
-        output, _ = demo.communicate(timeout=60)
+        output, _ = demo.communicate(timeout=180)
     assert (demo.returncode, (tmp_path / "lake").exists()) == (2, True)
     assert "has files that are not of a demo" in output.replace("\n", " ")

@@ -33,7 +33,7 @@ from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 PASSWORD = "secret"  # noqa: S105 - a test value
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

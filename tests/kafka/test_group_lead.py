@@ -14,7 +14,7 @@ from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.settings.settings import load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 LIBRDKAFKA = create_librdkafka_client()
 EAGER = create_librdkafka_client("range")

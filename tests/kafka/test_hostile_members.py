@@ -21,7 +21,7 @@ from trimtab.sidecar.diagnostics.doctor.checks import PLAN_FOLLOWED_CHECK, Findi
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.settings.settings import load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 Eventually = Callable[..., None]
 COUNT = 6  # partitions

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import pytest
 from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 WORKER: Final = Path(__file__).parent / "librdkafka_worker.py"
 

@@ -23,7 +23,7 @@ from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 LIFETIME_S = 5.0
 RIGHTS: tuple[Right, ...] = (

@@ -24,7 +24,7 @@ from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.settings.settings import load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 PARTITIONS = 6
 CLASSIC_SETTINGS = ("session.timeout.ms", "heartbeat.interval.ms")  # of the broker in the new protocol

@@ -13,7 +13,7 @@ from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 WORKER = Path(__file__).parent / "new_protocol_worker.py"
 

@@ -15,7 +15,7 @@ from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.broker
 
 FOLLOWED_WITHIN_S = 8.0  # a plan by the group; longer than both rounds take on a busy machine
 

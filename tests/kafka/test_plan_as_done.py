@@ -9,7 +9,7 @@ from sidecar_bench import CAPACITY, SidecarBench
 
 from trimtab.sidecar.diagnostics.explanation import Explanation, build_explanation, explain_placement
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 
 class Eventually(Protocol):

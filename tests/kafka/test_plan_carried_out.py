@@ -20,7 +20,7 @@ from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicRea
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.broker
 
 MEMBERS = 1_000
 PARTITIONS = 100_000

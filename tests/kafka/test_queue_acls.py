@@ -22,7 +22,7 @@ from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 CONTROL = ("trimtab.plans", "trimtab.write-rates")
 MARKERS, DEAD = "jobs.queued.markers", "jobs.queued.dead"

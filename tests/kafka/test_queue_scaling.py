@@ -26,7 +26,7 @@ from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
 from trimtab.sidecar.settings.settings import load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 MESSAGES = 120
 Config = dict[str, Any]

@@ -22,7 +22,7 @@ from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.main import main
 from trimtab.consumer_sdk import Consumer
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench_fetch_racks.py"
 PROTOCOL = 0.05

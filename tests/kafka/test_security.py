@@ -31,7 +31,7 @@ from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.settings.settings import load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "TLS")
 USER_ACLS: tuple[Right, ...] = (

@@ -25,7 +25,7 @@ from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 from trimtab.sidecar.settings.settings import load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 CONTROL_TOPICS = ("trimtab.plans", "trimtab.write-rates", "trimtab.decisions")
 CONSUMER_ACLS: tuple[Right, ...] = (

@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewTopic
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 
 def can_read_group(brokers: BrokerClient) -> bool:

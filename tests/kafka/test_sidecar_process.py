@@ -13,7 +13,7 @@ from sidecar_bench import CAPACITY, SECRET, SidecarBench
 
 from trimtab.sidecar.measurement.observation import GroupState
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 
 class Eventually(Protocol):

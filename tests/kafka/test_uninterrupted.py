@@ -21,7 +21,7 @@ from steady import Background
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.membership import coordinator
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 PARTITIONS = 15
 INTERVAL_S = 0.02  # between the records of a partition

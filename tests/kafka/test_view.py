@@ -16,7 +16,7 @@ from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.reporting.decision_record import RECORD_SLOTS, DecisionRecord
 from trimtab.sidecar.settings.settings import load_settings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 PARTITIONS = 6
 RunJson = Callable[..., Any]

@@ -42,7 +42,7 @@ from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTa
 from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
 from trimtab.sidecar.targets.kubernetes.workload import DELETION_COST_ANNOTATION, WorkloadKind
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.kubernetes
 
 CONSUMER: Final = "trimtab-consumer"
 SIDECAR: Final = "trimtab-sidecar"

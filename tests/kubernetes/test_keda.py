@@ -35,7 +35,7 @@ from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup
 from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
 from trimtab.sidecar.targets.kubernetes.workload import DELETION_COST_ANNOTATION
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.kubernetes
 
 ROOT: Final = Path(__file__).parents[2]
 ROLE: Final = re.search(

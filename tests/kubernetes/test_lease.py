@@ -15,7 +15,7 @@ from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTa
 from trimtab.sidecar.targets.kubernetes.lease_lock import LeaseElection
 from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.kubernetes
 
 
 class Eventually(Protocol):

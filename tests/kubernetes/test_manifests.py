@@ -30,7 +30,7 @@ from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 from trimtab.sidecar.targets.kubernetes.api_client import ScaleTargetRef
 from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.kubernetes
 
 RESTRICTED: Final = {
     "allowPrivilegeEscalation": False,

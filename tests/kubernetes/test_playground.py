@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import pytest
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kubernetes
 
 TESTS: Final = Path(__file__).parents[1]
 PARTS: Final = ["etcd", "kube-apiserver", "kube-controller"]  # a name has 15 letters

@@ -13,7 +13,7 @@ from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
 from cluster.workloads import POD_NAME, Cluster
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]
 
 MESSAGES: Final = 120
 PATIENCE: Final = 90.0

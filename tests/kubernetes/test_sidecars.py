@@ -23,7 +23,7 @@ from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.settings.settings import load_settings
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]
 
 WORKER: Final = Path(__file__).parents[1] / "kafka" / "sidecar_worker.py"
 PARTITIONS: Final = 6

@@ -31,7 +31,7 @@ from trimtab.sidecar.targets.kubernetes.workload import (
     PREVIOUS_COST_ANNOTATION,
 )
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kubernetes
 
 Open = Callable[..., KubernetesTarget]
 Make = Callable[..., str]
