@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from cluster import keys
+from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
 PASSWORD = "hunter2-and-a-half"  # noqa: S105 - a test value
@@ -131,6 +132,7 @@ def _properties(folder: Path) -> dict[str, str]:
     users = " ".join(f'user_{name}="{PASSWORD}"' for name in USERS)
     oauth = f"{MODULES}.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
     properties = {
+        **ASSIGNOR_PROPERTIES,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:admin",  # every client of the plain listener
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",

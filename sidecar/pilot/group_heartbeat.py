@@ -37,7 +37,7 @@ def _read_interval(admin: Any, group: str) -> tuple[int, str]:
     described = admin.describe_configs([resource], config_filter="all")
     config = described.get("group", {}).get(group, {}).get(INTERVAL_CONFIG)
     if config is None:
-        raise ValueError("grant DescribeConfigs on the group")
+        raise ValueError(f"grant AlterConfigs on group {group}")  # implies DescribeConfigs
     return int(config["value"]), config["config_source"]
 
 
@@ -46,4 +46,6 @@ def _set_interval(admin: Any, group: str) -> str:
     configs = {INTERVAL_CONFIG: str(SHORT_INTERVAL_MS)}
     resource = ConfigResource(_RESOURCE_TYPES.GROUP, group, configs)
     (result,) = admin.alter_configs([resource], raise_on_unknown=False, incremental=True)["group"].values()
+    if "AuthorizationFailed" in result:  # the admin client returns the error's text
+        return f"grant AlterConfigs on group {group}"
     return "" if result == "OK" else str(result)
