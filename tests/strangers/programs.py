@@ -4,7 +4,6 @@ Go's modules are those of go.sum, Kafka's client is the one of the embedded brok
 """
 
 import hashlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,17 +23,17 @@ KINDS: Final = (*BUILT, *PYTHON)
 JVM_OPTIONS: Final = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
-class ToolchainMissingError(Exception):
-    """A compiler that the strangers need is not installed."""
+class BuildFailedError(Exception):
+    """A stranger's program cannot be built."""
 
-    def __init__(self, program: str, what: str) -> None:
+    def __init__(self, compiler: str, needs: str, output: str) -> None:
         super().__init__(
-            f"{program} is not in PATH: install {what} to build the consumers of tests/strangers"
+            f"{compiler} cannot build a consumer of tests/strangers; it needs {needs}:\n{output}"
         )
 
 
 def find_command(kind: str) -> list[str]:
-    """Return the command of a client's program; build it if needed. Raises ToolchainMissingError."""
+    """Return the command of a client's program; build it if needed. Raises BuildFailedError."""
     if kind == "java":
         jars = ":".join(map(str, _kafka_jars()))
         return [str(require_java()), *JVM_OPTIONS, "-cp", f"{_built('java', _compile)}:{jars}", "Stranger"]
@@ -63,24 +62,30 @@ def _built(kind: str, build: Callable[[Path, Path], None]) -> Path:
 
 
 def _compile(sources: Path, target: Path) -> None:
-    javac = _require("javac", "a JDK, 17 or newer")
     jars = ":".join(map(str, _kafka_jars()))
-    _run([javac, "--release", "17", "-cp", jars, "-d", str(target), str(sources / "Stranger.java")], sources)
+    compiler = [str(require_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+    _run([*compiler, "-cp", jars, "-d", str(target), str(sources / "Stranger.java")], "a JDK, 17 or newer")
 
 
 def _link(sources: Path, target: Path) -> None:
-    go = _require("go", "Go, 1.26 or newer")
-    _run([go, "build", "-mod=readonly", "-trimpath", "-o", f"{target}/stranger", "."], sources)
+    command = [
+        "go",
+        "build",
+        "-C",
+        str(sources),
+        "-mod=readonly",
+        "-trimpath",
+        "-o",
+        f"{target}/stranger",
+        ".",
+    ]
+    _run(command, "Go, 1.26 or newer")
 
 
-def _require(program: str, what: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        raise ToolchainMissingError(program, what)
-    return path
-
-
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _run(command: list[str], needs: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise BuildFailedError(command[0], needs, str(error)) from error
     if done.returncode:
-        raise RuntimeError(f"{command[0]} failed in {folder}:\n{done.stdout}{done.stderr}")
+        raise BuildFailedError(command[0], needs, done.stdout + done.stderr)

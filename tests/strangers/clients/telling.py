@@ -14,6 +14,7 @@ from typing import Final
 COMMIT_INTERVAL_S: Final = 1.0
 POLL_S: Final = 0.05
 UNLIMITED_BATCH: Final = 500
+MAKE_UP_S: Final = 0.2
 
 
 class Teller:
@@ -26,6 +27,7 @@ class Teller:
         self.stopped = Event()
         self.uncommitted: dict[tuple[str, int], int] = {}  # next offset by partition
         self._committed_at = monotonic()
+        self._busy_until = 0.0
         Thread(target=self._await_end, daemon=True).start()
 
     @property
@@ -34,8 +36,12 @@ class Teller:
         return self.options["assignors"].split(",")
 
     def work_s(self, count: int) -> float:
-        """Return the seconds that handling `count` records takes."""
-        return count / self.rate if self.rate else 0.0
+        """Return the seconds until `count` records are handled; it makes up for `MAKE_UP_S` of delay."""
+        if not self.rate:
+            return 0.0
+        now = monotonic()
+        self._busy_until = max(self._busy_until, now - MAKE_UP_S) + count / self.rate
+        return max(0.0, self._busy_until - now)
 
     def tell(self, kind: str, *words: object) -> None:
         print(f"{time():.6f}", kind, *words, flush=True)  # noqa: T201 - the line protocol

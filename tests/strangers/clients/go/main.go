@@ -20,6 +20,7 @@ const (
 	pollTimeout    = 50 * time.Millisecond
 	commitInterval = time.Second
 	commitTimeout  = 5 * time.Second
+	makeUp         = 200 * time.Millisecond
 )
 
 var balancers = map[string]func() kgo.GroupBalancer{
@@ -37,6 +38,7 @@ type stranger struct {
 	client      *kgo.Client
 	rate        float64
 	batch       int
+	busyUntil   time.Time
 	uncommitted offsets
 }
 
@@ -126,7 +128,7 @@ func (s *stranger) handle(ended context.Context) {
 		}
 	}
 	if s.rate > 0 {
-		time.Sleep(time.Duration(float64(fetches.NumRecords()) / s.rate * float64(time.Second)))
+		s.work(fetches.NumRecords())
 	}
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if len(p.Records) == 0 {
@@ -139,6 +141,15 @@ func (s *stranger) handle(ended context.Context) {
 		}
 		s.uncommitted[p.Topic][p.Partition] = kgo.EpochOffset{Epoch: last.LeaderEpoch, Offset: last.Offset + 1}
 	})
+}
+
+// work waits until count records are handled; it makes up for a short delay.
+func (s *stranger) work(count int) {
+	if earliest := time.Now().Add(-makeUp); s.busyUntil.Before(earliest) {
+		s.busyUntil = earliest
+	}
+	s.busyUntil = s.busyUntil.Add(time.Duration(float64(count) / s.rate * float64(time.Second)))
+	time.Sleep(time.Until(s.busyUntil))
 }
 
 func (s *stranger) revoke(_ context.Context, _ *kgo.Client, taken map[string][]int32) {

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -22,6 +23,7 @@ public final class Stranger implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(50);
     private static final Duration COMMIT_TIMEOUT = Duration.ofSeconds(5);
     private static final long COMMIT_INTERVAL_NS = 1_000_000_000L;
+    private static final long MAKE_UP_NS = 200_000_000L;
     private static final String PACKAGE = "org.apache.kafka.clients.consumer.";
     private static final Map<String, String> ASSIGNORS = Map.of(
         "range", PACKAGE + "RangeAssignor",
@@ -34,8 +36,10 @@ public final class Stranger implements ConsumerRebalanceListener {
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final Map<TopicPartition, OffsetAndMetadata> uncommitted = new HashMap<>();
     private final double rate;
+    private long busyUntil;
 
     private Stranger(Map<String, String> options) {
+        busyUntil = System.nanoTime();
         rate = Double.parseDouble(options.getOrDefault("rate", "0"));
         consumer = new KafkaConsumer<>(
             settings(options), new ByteArrayDeserializer(), new ByteArrayDeserializer());
@@ -121,8 +125,10 @@ public final class Stranger implements ConsumerRebalanceListener {
         if (rate == 0) {
             return;
         }
+        long now = System.nanoTime();
+        busyUntil = Math.max(busyUntil, now - MAKE_UP_NS) + Math.round(count / rate * 1e9);
         try {
-            Thread.sleep(Math.round(count / rate * 1000));
+            TimeUnit.NANOSECONDS.sleep(busyUntil - now);
         } catch (InterruptedException impossible) {
             Thread.currentThread().interrupt();
         }
