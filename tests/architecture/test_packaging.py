@@ -24,12 +24,13 @@ def repository_files() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository without build output, which could get into the wheel."""
+    """A copy of the repository without build output, which could get into the wheel, but Cython's C code."""
     folder = tmp_path_factory.mktemp("copy")
-    for file in repository_files():
+    generated = (file.relative_to(ROOT) for file in (ROOT / "build" / "cython").rglob("*.c"))
+    for file in (*repository_files(), *generated):
         target = folder / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / file, target)
+        shutil.copy2(ROOT / file, target)  # with its time: C code newer than its source is not made again
     return folder
 
 
