@@ -9,14 +9,15 @@ import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
+import java.util.PriorityQueue;
+import java.util.Queue;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.stream.Stream;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.coordinator.group.api.assignor.ConsumerGroupPartitionAssignor;
 import org.apache.kafka.coordinator.group.api.assignor.GroupAssignment;
@@ -28,11 +29,12 @@ import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
  * Assignor of consumer groups (KIP-848) that carries out the plan of Trimtab's sidecar.
  *
  * <ol>
- *   <li>A partition goes to the member in the slot that the plan gives it, if that member reads the topic.
+ *   <li>A partition goes to the member in the slot that the plan gives it, if that member reads the topic;
+ *       but members that the plan does not know keep what they have.
  *   <li>Else it stays with its member.
  *   <li>Else it goes to the reader with the fewest partitions, among these to one in a rack with a replica.
  *       Members that the plan keeps empty come last: they are being drained.
- *   <li>A member without a slot that has nothing then takes partitions from those with the most.
+ *   <li>A member that the plan does not know and that has nothing takes from those with the most.
  * </ol>
  */
 public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
@@ -52,8 +54,8 @@ public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
 
     private static final class Round {
         private final SubscribedTopicDescriber topics;
-        private final Map<String, TreeSet<Partition>> assigned = new TreeMap<>();
-        private final Map<String, String> racks = new TreeMap<>();
+        private final Map<String, TreeSet<Partition>> assigned = new LinkedHashMap<>(); // sorted
+        private final Map<String, String> racks = new LinkedHashMap<>();
         private final Map<Uuid, Set<String>> readers = new TreeMap<>();
         private final Map<Partition, String> owners = new HashMap<>();
 
@@ -83,7 +85,8 @@ public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
                 for (int number = 0; number < topics.numPartitions(topic); number++) {
                     Partition partition = new Partition(topic, number);
                     String planned = seats.get(plan.slot(topic, number));
-                    String member = members.contains(planned) ? planned : owners.get(partition);
+                    String owner = owners.get(partition);
+                    String member = joiners.contains(owner) || !members.contains(planned) ? owner : planned;
                     (members.contains(member) ? assigned.get(member) : open).add(partition);
                 }
             });
@@ -110,22 +113,18 @@ public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
         }
 
         private void takeFairCount(String joiner) {
-            for (Optional<String> donor = findDonor(joiner); donor.isPresent(); donor = findDonor(joiner)) {
-                Partition taken = listReadable(donor.get(), joiner).findFirst().orElseThrow();
-                assigned.get(donor.get()).remove(taken);
-                assigned.get(joiner).add(taken);
+            Queue<String> donors = new PriorityQueue<>(Comparator.comparing(this::count).reversed());
+            assigned.keySet().stream().filter(member -> !member.equals(joiner)).forEach(donors::add);
+            while (!donors.isEmpty() && count(donors.element()) > count(joiner) + 1) {
+                String donor = donors.remove();
+                assigned.get(donor).descendingSet().stream()
+                        .filter(partition -> readers.get(partition.topic).contains(joiner))
+                        .findFirst().ifPresent(partition -> {
+                            assigned.get(donor).remove(partition);
+                            assigned.get(joiner).add(partition);
+                            donors.add(donor);
+                        });
             }
-        }
-
-        private Optional<String> findDonor(String joiner) {
-            return assigned.keySet().stream().filter(member -> count(member) > count(joiner) + 1)
-                    .filter(member -> listReadable(member, joiner).findFirst().isPresent())
-                    .max(Comparator.comparing(this::count));
-        }
-
-        private Stream<Partition> listReadable(String donor, String joiner) {
-            return assigned.get(donor).descendingSet().stream()
-                    .filter(partition -> readers.get(partition.topic).contains(joiner));
         }
     }
 }

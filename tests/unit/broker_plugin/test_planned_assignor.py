@@ -113,6 +113,20 @@ def test_joiners_take_places_before_slots_of_members_that_are_gone(assign: Assig
     assert assign(second, {A: topic(3)}) == {"a": {A: [0]}, "n": {A: [2]}, "p": {}, "x": {A: [1]}}
 
 
+def test_a_joiner_beyond_the_plan_keeps_its_share_when_another_one_joins(assign: Assign) -> None:
+    """Until the next plan knows them."""
+    members = {
+        "x": member(A, owned={A: list(range(6))}),
+        "p": pilot(PlanTarget(1, ("x",), 0, {"a": (1,) * 6})),
+    }
+    first = assign(members | {"n": member(A)}, {A: topic(6)})
+    assert len(first["n"][A]) == 3
+    members |= {name: member(A, owned=first[name]) for name in "xn"}
+    second = assign(members | {"a": member(A)}, {A: topic(6)})
+    assert [len(second[name][A]) for name in "anx"] == [2, 2, 2]
+    assert set(second["n"][A]) < set(first["n"][A])
+
+
 def test_a_drained_member_gets_nothing_back(assign: Assign) -> None:
     """Neither partitions of a leaver nor new ones; without another reader it gets all."""
     plan = PlanTarget(1, ("drained", "x"), 0, {"a": (2, 2)})
