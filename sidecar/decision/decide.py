@@ -41,6 +41,7 @@ Rules; the first that applies decides:
 13. Place: publish learned capacities that changed enough in a new epoch. If a consumer is above its
     capacity, or above the headroom for long, and a better placement exists, publish it in
     a new epoch after the cooldown, but not twice for the same placement within `drain_retry` seconds.
+    It does not wait for the stop of an empty replica: rules 2 to 12 publish it where they move nothing.
 14. Otherwise hold.
 
 A plan of a new epoch, or with more replicas to start, carries the placement as its target
@@ -84,6 +85,7 @@ from trimtab.sidecar.decision.external_scaling import (
 from trimtab.sidecar.decision.group_model import build_group_model
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.load_rules import (
+    add_due_placement,
     publish_learned_capacities,
     request_placement,
     scale_down,
@@ -125,7 +127,8 @@ def make_decision(
     model = build_group_model(observation, policy, observation.plan, memory.last_owners)
     recommendation, memory = recommend_replicas(model, memory, now)
     context = DecisionContext(model, recommendation, memory, now)
-    step = attach_target(context, next(s for rule in DECISION_RULES if (s := rule(context)) is not None))
+    step = next(s for rule in DECISION_RULES if (s := rule(context)) is not None)
+    step = attach_target(context, add_due_placement(context, step))
     cross_rack = model.compute_cross_rack_traffic()
     shortfall = _explain_missing_replicas(context)
     warnings = (
@@ -163,7 +166,7 @@ def record_execution(
         case ScalingAction.ADOPT_EXTERNAL if decision.plan is not None:
             adopted = TimestampedRecommendation(now, decision.plan.replicas)  # windows start anew
             return replace(memory, last_change=now, recommendations=(adopted,))
-        case ScalingAction.PLACE:
+        case ScalingAction.PLACE | ScalingAction.STOP | ScalingAction.ADOPT if decision.moves(observation):
             placed = frozenset((p, r.instance) for r in observation.group.members for p in r.owned_partitions)
             return replace(memory, last_change=now, last_placement=placed)
         case ScalingAction.HOLD | ScalingAction.ANNOUNCE | ScalingAction.ADOPT | ScalingAction.STOP:

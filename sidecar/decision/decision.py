@@ -106,6 +106,11 @@ class ScalingDecision:
     expected_moves: tuple[Move, ...] = ()  # the largest ones that the leader should make
     failure: str = ""  # why the decision could not be executed
 
+    def moves(self, observation: Observation) -> bool:
+        """Return whether the plan makes the group's leader rebalance."""
+        before = observation.plan
+        return self.plan is not None and before is not None and self.plan.epoch > before.epoch
+
     def agrees_with(self, other: "ScalingDecision") -> bool:
         """Return whether both decisions act alike; metrics and reasons may differ."""
         return _action_key(self) == _action_key(other)

@@ -306,8 +306,12 @@ class GroupModel:
 
     @cached_property
     def better_placement(self) -> PlacementPlan | None:
-        """Placement on the replicas that have joined with a less full fullest consumer; None without one."""
-        joined = [name for name in self.active if name in self.members]
+        """`find_better_placement` on the active replicas."""
+        return self.find_better_placement(self.active)
+
+    def find_better_placement(self, names: Iterable[str]) -> PlacementPlan | None:
+        """Return a placement on those of the replicas that have joined with a less full fullest consumer."""
+        joined = [name for name in names if name in self.members]
         if not joined:
             return None
         placed = self.place_on(joined)

@@ -1,10 +1,17 @@
 """Rules that follow the load: they change replica count or placement by it; `decide` orders them."""
 
+from dataclasses import replace
 from typing import Final
 
 from trimtab.common.units import format_rate
 from trimtab.sidecar.decision.decision import ScalingAction, compute_totals
-from trimtab.sidecar.decision.decision_context import DecisionContext, DecisionStep, drain_replicas, hold
+from trimtab.sidecar.decision.decision_context import (
+    DecisionContext,
+    DecisionStep,
+    drain_replicas,
+    hold,
+    start_epoch,
+)
 from trimtab.sidecar.decision.hpa_behavior import Direction, SelectPolicy, limit_scale_down, limit_scale_up
 from trimtab.sidecar.decision.recommendation import is_overfull_for_long
 from trimtab.sidecar.decision.scale_in_selection import select_victims
@@ -115,6 +122,25 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
         return hold(what, "no better placement found", *context.recommendation.hold_reasons)
     reason = f"{what}, {model.compute_fullest(better.assignment):.0%} in a better placement"
     return DecisionStep(ScalingAction.PLACE, (reason,), context.next_plan(reason), placed=better)
+
+
+def add_due_placement(context: DecisionContext, step: DecisionStep) -> DecisionStep:
+    """Return the step with a placement that is due, if it is one that moves nothing and comes first."""
+    plan = step.plan or context.plan
+    moves_nothing = step.action in (ScalingAction.DRAIN, ScalingAction.STOP, ScalingAction.ADOPT)
+    if not moves_nothing or plan.epoch > context.plan.epoch or context.observation.pending_restarts:
+        return step
+    grows = context.recommendation.desired > plan.replicas  # that makes a placement, and comes before
+    due = None if grows else request_placement(context)
+    if due is None or due.placed is None:
+        return step
+    left = [name for name in context.model.active if name not in plan.draining]
+    placed = context.model.find_better_placement(left) if step.action is ScalingAction.DRAIN else due.placed
+    if placed is None:
+        return step
+    reasons = (*step.reasons, *due.reasons)
+    plan = start_epoch(replace(plan, time=context.now, reasons=reasons), context.policy)
+    return replace(step, reasons=reasons, plan=plan, placed=placed)
 
 
 def _explain_policy_limit(select: SelectPolicy, setting: str) -> str:

@@ -17,7 +17,7 @@ from trimtab.sidecar.decision.autoscaling_policy import (
     DecisionMemory,
     TimestampedRecommendation,
 )
-from trimtab.sidecar.decision.decide import make_decision
+from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
 from trimtab.sidecar.decision.group_model import build_group_model
 from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior, ScalingPolicy, ScalingRules
@@ -329,6 +329,41 @@ def test_a_small_excess_over_the_headroom_waits_longer(
     seen = observe({"a": {0: 40.0, 1: 30.0, 2: 22.0}, "b": {3: 30.0}})
     memory = replace(SETTLED, overfull_since=since, last_change=last_change)
     assert decide(seen, memory=memory).action is action
+
+
+OVERFULL = {"a": {0: 40.0, 1: 40.0, 2: 40.0}, "b": {3: 30.0}, "c": {}}
+DRAINED = replace(PLAN, draining=("c",))
+
+
+@pytest.mark.parametrize(
+    ("seen", "action"),
+    [
+        (observe(OVERFULL, replace(PLAN, replicas=3)), ScalingAction.DRAIN),
+        (observe(OVERFULL, DRAINED), ScalingAction.STOP),
+        (observe({n: OVERFULL[n] for n in "ab"}, DRAINED), ScalingAction.ADOPT),
+    ],
+)
+def test_a_due_placement_does_not_wait_for_an_empty_replica(seen: Observation, action: ScalingAction) -> None:
+    """Its drain, its stop and the plan without it move nothing: each carries the placement in a new epoch."""
+    decision = decide(seen)
+    assert decision.action is action
+    assert decision.plan is not None
+    assert decision.plan.target is not None
+    assert (decision.plan.epoch, decision.plan.target.consumers) == (8, ("a", "b"))
+    assert max(compute_fills(decision.plan.target, seen, {}).values()) <= 0.9
+    assert decision.plan.reasons[-1].startswith("the fullest consumer is at 120%, above 90%")
+    assert record_execution(decision, seen, SETTLED, NOW).last_change == NOW
+    again = decide(seen, memory=replace(SETTLED, last_change=NOW - 29))
+    assert again.plan is None or again.plan.epoch == 7  # but for the cooldown
+
+
+def test_an_empty_replica_goes_without_a_placement() -> None:
+    """Where none is due, its drain, its stop and the plan without it keep the epoch."""
+    fine = {**EVEN, "c": dict[int, float | None]()}
+    drain = decide(observe(fine, replace(PLAN, replicas=3)))
+    assert drain.plan is not None
+    assert (drain.action, drain.plan.epoch) == (ScalingAction.DRAIN, 7)
+    assert decide(observe(fine, DRAINED)).plan is None
 
 
 def test_a_placement_that_gains_too_little_is_not_published() -> None:
