@@ -7,7 +7,7 @@ another member to leave.
 
 # ruff: noqa: SLF001 - kafka-python sends only to coordinators it knows by private calls
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
@@ -114,12 +114,13 @@ class GroupRequests:
         )
         self._send(request, self._settings.timeout)
 
-    def remove_member(self, member: MemberIdentity, reason: str) -> None:
-        """Make another member leave; unless it is a static one that stops, it joins again."""
-        identity = LeaveGroupRequest.MemberIdentity(
-            member_id=member.id, group_instance_id=member.instance_id, reason=reason
-        )
-        request = LeaveGroupRequest(group_id=self._settings.group, members=[identity], min_version=3)
+    def remove_members(self, members: Iterable[MemberIdentity], reason: str) -> None:
+        """Make other members leave, in this order; they join again unless their clients are stopped."""
+        identities = [
+            LeaveGroupRequest.MemberIdentity(member_id=m.id, group_instance_id=m.instance_id, reason=reason)
+            for m in members
+        ]
+        request = LeaveGroupRequest(group_id=self._settings.group, members=identities, min_version=3)
         response = self._send(request, self._settings.timeout)
         for one in response.members:
             _raise_for(one.error_code)

@@ -5,8 +5,9 @@
    The coordinator waits `lead-session-timeout` for it.
 2. It subscribes to no topic, so that it gets no partition while another member leads.
 3. A group keeps its leader until that one leaves. In a running group this member follows until then,
-   and takes new member ids until it is the next one to be elected (`succession`): a static member may
-   do so without a rebalance. With `take-lead` it makes the leader leave once; that one joins again.
+   and takes new member ids until as few members as possible would be elected before it (`succession`):
+   a static member may do so without a rebalance. With `take-lead` it makes these and the leader leave
+   once, in one request; they join again by themselves.
 4. As the leader it starts a rebalance for a new plan (`plan_follower`), for changed partitions, and if
    withheld partitions have not been given up after `REVOCATION_TIMEOUT_S`: a member that revokes joins
    again by itself, unless its assignor is an eager one.
@@ -41,7 +42,7 @@ from trimtab.sidecar.group_lead.lead_round import (
     read_subscriptions,
     recall_owners,
 )
-from trimtab.sidecar.group_lead.succession import is_next_leader
+from trimtab.sidecar.group_lead.succession import can_advance, list_members_ahead
 from trimtab.sidecar.measurement.member_names import name_members
 from trimtab.sidecar.plan_carrier import LEAD_CLIENT_ID
 
@@ -50,7 +51,8 @@ log = logging.getLogger("trimtab.sidecar")
 TOPIC_CHECK_INTERVAL_S: Final = 5.0
 REVOCATION_TIMEOUT_S: Final = 3.0
 NO_TOPICS: Final = b"\x00\x01" + bytes(12)  # subscription version 1: no topic, user data or partition
-MAX_NEW_IDS: Final = 100  # in a generation: the group's log keeps each one for a while
+MAX_NEW_IDS: Final = 200  # in a generation: the coordinator logs each of them
+TRIES_PER_PLACE: Final = 20  # after which one more member ahead will do
 TAKE_LEAD_REASON: Final = "trimtab sidecar --take-lead"
 
 
@@ -178,15 +180,18 @@ class LeadMember:
             # the place of this member leads, by its former id: before KIP-814 that is all it is told
             self._rejoins = True
             return
-        self._seek_succession(members.keys() - {joined.member_id, joined.leader_id})
+        others = members.keys() - {joined.member_id, joined.leader_id}
+        self._seek_succession(others)
         if self._takes_lead and not self._rejoins and joined.leader_id in members:
             self._takes_lead = False
-            log.warning("take-lead: member %s leads the group and is made to leave once", joined.leader_id)
-            self._requests.remove_member(members[joined.leader_id], TAKE_LEAD_REASON)
+            # the leader last: whoever leaves before it takes part in no election
+            removed = [*sorted(list_members_ahead(self._member_id, others)), joined.leader_id]
+            log.warning("take-lead: made to leave the group once: %s", ", ".join(removed))
+            self._requests.remove_members([members[m] for m in removed], TAKE_LEAD_REASON)
 
     def _seek_succession(self, others: Collection[str]) -> None:
-        for _ in range(MAX_NEW_IDS):
-            if self._rejoins or is_next_leader(self._member_id, others):
+        for tried in range(MAX_NEW_IDS):
+            if self._rejoins or not can_advance(self._member_id, others, tried // TRIES_PER_PLACE):
                 return
             renamed = self._requests.join("", NO_TOPICS)
             self._member_id = renamed.member_id

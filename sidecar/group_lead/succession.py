@@ -2,7 +2,8 @@
 
 The coordinator takes the first member of its hash table: `ClassicGroup.remove` of Kafka 4 of a Java
 HashMap, `GroupMetadata.remove` of Kafka 3 of a Scala one. Both order their buckets by the same bits of
-the member id's hash, and a table doubles when it is three quarters full, but never shrinks.
+the member id's hash; in one bucket the older member comes first. A table doubles when it is three
+quarters full and never shrinks, so a group that was larger once may have twice the buckets it needs.
 """
 
 from collections.abc import Collection
@@ -11,18 +12,31 @@ from typing import Final
 
 MIN_BUCKETS: Final = 16
 MAX_FILL: Final = 0.75
-PAST_GROWTH: Final = 4  # a group that once had up to four times its members has a larger table
 
 
-def is_next_leader(member_id: str, others: Collection[str]) -> bool:
-    """Return whether this member is elected when the leader, not one of the others, leaves."""
-    first = MIN_BUCKETS
-    while first * MAX_FILL < len(others) + 2:  # this member and the leader
-        first *= 2
-    sizes = [first * 2**n for n in range(PAST_GROWTH.bit_length())]
-    return all(
-        _find_bucket(member_id, n) < min((_find_bucket(m, n) for m in others), default=n) for n in sizes
+def list_members_ahead(member_id: str, others: Collection[str]) -> frozenset[str]:
+    """Return which others may be elected before this member; the leader, who leaves, is none of them."""
+    sizes = _list_table_sizes(others)
+    own = [_find_bucket(member_id, size) for size in sizes]
+    return frozenset(
+        other
+        for other in others
+        if any(_find_bucket(other, size) <= bucket for size, bucket in zip(sizes, own, strict=True))
     )
+
+
+def can_advance(member_id: str, others: Collection[str], tolerance: int = 0) -> bool:
+    """Return whether another member id could have fewer members ahead, by more than the tolerance."""
+    # nobody can be before the members of the first bucket
+    first = sum(_find_bucket(other, _list_table_sizes(others)[0]) == 0 for other in others)
+    return len(list_members_ahead(member_id, others)) > first + tolerance
+
+
+def _list_table_sizes(others: Collection[str]) -> tuple[int, int]:
+    size = MIN_BUCKETS
+    while size * MAX_FILL < len(others) + 2:  # this member and the leader
+        size *= 2
+    return size, 2 * size
 
 
 def _find_bucket(member_id: str, buckets: int) -> int:
