@@ -39,9 +39,9 @@ Rules; the first that applies decides:
     after the cooldown, unless paused, in a stable group: drain the replicas whose load costs least
     to move if the others can hold it. New epoch, unless they own nothing.
 13. Place: publish learned capacities that changed enough in a new epoch. If a consumer is above its
-    capacity, or above the headroom for long, and a better placement exists, publish it in
-    a new epoch after the cooldown, but not twice for the same placement within `drain_retry` seconds.
-    It does not wait for the stop of an empty replica: rules 2 to 12 publish it where they move nothing.
+    capacity, or above the headroom for long, or none of the target's is left, publish a better placement
+    in a new epoch after the cooldown, but not twice for the same one within `drain_retry` seconds. Rules
+    2 to 12 publish it where they move nothing, so that an empty replica's stop does not hold it up.
 14. Otherwise hold.
 
 A plan of a new epoch, or with more replicas to start, carries the placement as its target
@@ -87,6 +87,7 @@ from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.load_rules import (
     add_due_placement,
     publish_learned_capacities,
+    renew_target,
     request_placement,
     scale_down,
     scale_up,
@@ -415,6 +416,7 @@ DECISION_RULES: Final[Sequence[Callable[[DecisionContext], DecisionStep | None]]
     scale_down,
     publish_learned_capacities,
     request_placement,
+    renew_target,
     _hold_replicas,
 )
 

@@ -140,9 +140,9 @@ def attach_target(context: DecisionContext, step: DecisionStep) -> DecisionStep:
 
 
 def _next_revision(context: DecisionContext) -> int:
-    # The time, so that none is repeated after a plan without a target.
+    # The time, so that none is repeated, after a plan without a target or by a sidecar that takes over.
     last = 0 if context.plan.target is None else context.plan.target.revision
-    return max(last + 1, int(context.now))
+    return max(last + 1, int(context.now * 1e6))
 
 
 def _requires_placement(action: ScalingAction, plan: GroupPlan, before: GroupPlan) -> bool:

@@ -107,10 +107,7 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
     before, limit = model.compute_fullest(), model.fill_limit
     if not is_overfull_for_long(model, context.memory, context.now) or model.unknown_partitions:
         return None
-    pending = model.find_unjoined_replicas(context.now)  # their join makes a new placement anyway
-    blocker = context.explain_cooldown() or model.explain_instability()
-    if pending:
-        blocker = f"{pending[0]} has not joined yet"
+    blocker = _explain_wait(context)
     what = f"the fullest consumer is at {before:.0%}, above {limit:.0%}"
     if blocker is not None:
         return hold(what, blocker, *context.recommendation.hold_reasons)
@@ -122,6 +119,27 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
         return hold(what, "no better placement found", *context.recommendation.hold_reasons)
     reason = f"{what}, {model.compute_fullest(better.assignment):.0%} in a better placement"
     return DecisionStep(ScalingAction.PLACE, (reason,), context.next_plan(reason), placed=better)
+
+
+def renew_target(context: DecisionContext) -> DecisionStep | None:
+    """Publish a placement on the consumers there are once the target names none of them."""
+    target = context.plan.target
+    named = set[str]() if target is None else set(target.consumers)
+    if not named or not context.model.active or not named.isdisjoint(context.model.running):
+        return None
+    what = "none of the plan's consumers is left"
+    blocker = _explain_wait(context)
+    if blocker is not None:
+        return hold(what, blocker, *context.recommendation.hold_reasons)
+    return DecisionStep(ScalingAction.PLACE, (what,), context.next_plan(what))
+
+
+def _explain_wait(context: DecisionContext) -> str | None:
+    """Return what a new placement has to wait for; None if nothing."""
+    pending = context.model.find_unjoined_replicas(context.now)  # their join makes a new placement anyway
+    if pending:
+        return f"{pending[0]} has not joined yet"
+    return context.explain_cooldown() or context.model.explain_instability()
 
 
 def add_due_placement(context: DecisionContext, step: DecisionStep) -> DecisionStep:

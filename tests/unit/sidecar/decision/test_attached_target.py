@@ -8,6 +8,7 @@ import pytest
 from policies import build_policy
 
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
+from trimtab.assignor.rebalance.plan_follower import PlanKey
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
@@ -40,6 +41,7 @@ POLICY = build_policy(
     scale_down=ScalingRules((ScalingPolicy(1),), stabilization_window=60),
     cooldown=30,
 )
+REVISION = int(NOW) - 400
 PLAN = GroupPlan("g", 7, NOW - 500, 2, "steady", 100.0, 0.9)
 SETTLED = DecisionMemory((TimestampedRecommendation(NOW - 50, 1),), last_change=NOW - 500)
 
@@ -160,15 +162,15 @@ def test_the_figures_shown_are_those_of_the_target(owned: Mapping[str, Mapping[i
 
 def test_a_scale_up_keeps_its_epoch_with_a_higher_revision() -> None:
     """The next target of the epoch is another one, also for members that read the first."""
-    before = PlanTarget(20_000, ("a", "b"), 0, {"t": (1, 1, 1, 2, 2)})
+    before = PlanTarget(20_000_000_000, ("a", "b"), 0, {"t": (1, 1, 1, 2, 2)})
     plan = decide(observe(BUSY, replace(PLAN, target=before))).plan
     assert plan is not None
     assert plan.target is not None
-    assert (plan.epoch, plan.target.revision) == (7, 20_001)
+    assert (plan.epoch, plan.target.revision) == (7, 20_000_000_001)
     plan = decide(observe(BUSY)).plan
     assert plan is not None
     assert plan.target is not None
-    assert plan.target.revision == NOW  # after a plan without a target no revision is repeated
+    assert plan.target.revision == NOW * 1e6  # after a plan without a target no revision is repeated
 
 
 def test_a_plan_that_moves_nothing_carries_the_target_along() -> None:
@@ -355,6 +357,41 @@ def test_a_due_placement_does_not_wait_for_an_empty_replica(seen: Observation, a
     assert record_execution(decision, seen, SETTLED, NOW).last_change == NOW
     again = decide(seen, memory=replace(SETTLED, last_change=NOW - 29))
     assert again.plan is None or again.plan.epoch == 7  # but for the cooldown
+
+
+GONE = replace(PLAN, target=PlanTarget(REVISION, ("old-1", "old-2"), 0, {"t": (1, 1, 2, 2)}))
+
+
+def test_a_target_is_renewed_once_none_of_its_consumers_is_left() -> None:
+    """As after a Deployment's Recreate: an old one that no leader carries out would stay in force."""
+    decision = decide(observe(EVEN, GONE))
+    assert decision.action is ScalingAction.PLACE
+    assert decision.plan is not None
+    assert decision.plan.target is not None
+    assert decision.plan.target.consumers == ("a", "b")
+    assert (decision.metrics.moves, decision.reasons[0]) == (0, "none of the plan's consumers is left")
+    assert decide(observe(EVEN, decision.plan)).action is ScalingAction.HOLD
+    waiting = decide(observe(EVEN, GONE), memory=replace(SETTLED, last_change=NOW - 29))
+    assert waiting.reasons == ("none of the plan's consumers is left", "cooldown for another 1 s")
+
+
+@pytest.mark.parametrize(("consumers", "places"), [(("a", "old-2"), 0), ((), 2)])
+def test_a_target_stays_while_it_names_a_consumer_or_only_places(
+    consumers: tuple[str, ...], places: int
+) -> None:
+    """The leader repairs it, or joiners take its places."""
+    target = PlanTarget(REVISION, consumers, places, {"t": (1, 1, 2, 2)})
+    assert decide(observe(EVEN, replace(PLAN, target=target))).action is ScalingAction.HOLD
+
+
+def test_two_sidecars_never_publish_targets_of_one_revision() -> None:
+    """Not in one second, either, from one predecessor: members would follow the first one only."""
+    seen = observe(BUSY)
+    keys = {
+        PlanKey.of_plan(make_decision(seen, POLICY, SETTLED, now, "g")[0].plan)
+        for now in (NOW, NOW + 1e-5, NOW + 0.5)
+    }
+    assert len(keys) == 3
 
 
 def test_an_empty_replica_goes_without_a_placement() -> None:
