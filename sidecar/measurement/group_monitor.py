@@ -12,7 +12,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.kafka.broker_client import BrokerClient, ClusterMetadata, GroupCommits, PartitionOffsets
-from trimtab.sidecar.kafka.consumer_groups.consumer_group import ConsumerGroupClient
+from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
@@ -64,9 +64,7 @@ class GroupMonitor:
         self._brokers = BrokerClient(settings.client_config, settings.group, settings.timeout, clock)
         kind = settings.queue
         self._share_group = ShareGroupClient(settings, clock) if kind is QueueKind.SHARE else None
-        # None where a group of the new protocol is no matter; connects when it is first asked
-        may_be_new = settings.protocol != "classic" and kind is not QueueKind.SHARE
-        self._new_group = ConsumerGroupClient(settings, clock) if may_be_new else None
+        self._described = self._share_group or EitherGroupClient(self._brokers, settings, clock)
         self._assignor: str | None = None
         self._kmq_progress = KmqProgressReader.connect(settings, clock) if kind is QueueKind.KMQ else None
         by_size = settings.source == "log-dirs"
@@ -92,9 +90,7 @@ class GroupMonitor:
 
     def describe_group_with_errors(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         """Describe the group's members; also return errors."""
-        group, errors = (self._share_group or self._brokers).describe_group()
-        if self._new_group is not None and group.state is GroupState.EMPTY:  # as a classic group
-            group, errors = self._new_group.describe_group()
+        group, errors = self._described.describe_group()
         if group.state is not GroupState.UNKNOWN:
             self._assignor = group.assignor
         if self._settings.lead:
@@ -151,7 +147,7 @@ class GroupMonitor:
     def close(self) -> None:
         """Close the connections."""
         self._brokers.close()
-        for client in (self._share_group, self._new_group, self._kmq_progress, self._sampler, self._log_dirs):
+        for client in (self._described, self._kmq_progress, self._sampler, self._log_dirs):
             if client is not None:
                 client.close()
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import admin as kafka_admin
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.model import TopicPartition
@@ -19,6 +20,7 @@ from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.pilot.pilot import PlanPilot
@@ -26,6 +28,7 @@ from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.broker
 
+ADMIN: Any = kafka_admin  # its types for settings are documented, but not in the package's __all__
 PARTITIONS = 6
 CLASSIC_SETTINGS = ("session.timeout.ms", "heartbeat.interval.ms")  # of the broker in the new protocol
 SHORT_TIMES = {  # in the place of 5 s, and of a minimum of 45 s
@@ -115,14 +118,14 @@ def describe(steered: Steered) -> Any:
 
 
 def read_group_config(steered: Steered) -> dict[str, Any]:
-    resource = ConfigResource(ResourceType.GROUP, steered.group)
+    resource = ADMIN.ConfigResource(ADMIN.ResourceType.GROUP, steered.group)
     admin = AdminClient({"bootstrap.servers": steered.bootstrap})
     return dict(admin.describe_configs([resource])[resource].result(30))
 
 
 def set_group_config(steered: Steered, name: str, value: str) -> None:
-    resource = ConfigResource(ResourceType.GROUP, steered.group)
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ADMIN.ConfigResource(ADMIN.ResourceType.GROUP, steered.group)
+    entry = ADMIN.ConfigEntry(name, value, incremental_operation=ADMIN.AlterConfigOpType.SET)
     resource.add_incremental_config(entry)
     admin = AdminClient({"bootstrap.servers": steered.bootstrap})
     admin.incremental_alter_configs([resource])[resource].result(30)
@@ -186,6 +189,9 @@ def test_the_sidecar_sees_the_group_without_its_pilot(steered: Steered, join: An
     assert (member.instance, member.topics) == ("a", frozenset({steered.topic}))
     assert member.owned_partitions == member.target_partitions == everything
     assert monitor.get_assignor() == "trimtab"
+    found = {f.check: f.message for f in run_broker_checks(steered.settings(), SystemClock())}
+    assert found[f"group {steered.group}"].startswith("stable, 1 members")
+    assert "carries out plans" in found["assignor"]
 
 
 def test_a_joiner_takes_its_place_and_a_drained_member_gives_all(

@@ -24,6 +24,7 @@ from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.diagnostics.doctor import checks
+from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (
     TRACKERS_CHECK,
@@ -33,6 +34,7 @@ from trimtab.sidecar.diagnostics.doctor.queue_checks import (
 from trimtab.sidecar.diagnostics.doctor.rack_checks import check_racks, check_replica_selectors
 from trimtab.sidecar.diagnostics.doctor.size_checks import OFFSETS_TOPIC, check_group_size, check_record_limit
 from trimtab.sidecar.kafka.broker_client import BrokerClient, format_kafka_error, is_authorization_error
+from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, ControlTopicStore
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
@@ -63,6 +65,7 @@ class BrokerChecks:
         self._clock = clock
         self._brokers = brokers
         self._admin = brokers.admin
+        self._group = EitherGroupClient(brokers, settings, clock)
         self._control_topics = ControlTopicStore(settings, brokers.admin)
 
     def run_checks(self) -> list[Finding]:
@@ -86,7 +89,8 @@ class BrokerChecks:
             self._check_plan(),
             self._check_group_size(cluster.nodes),
         )
-        return [*chain.from_iterable(findings)]
+        with closing(self._group):
+            return [*chain.from_iterable(findings)]
 
     def _check_nodes(self, nodes: Iterable[Any]) -> Iterable[Finding]:
         # clients connect to advertised.listeners, which may differ from the bootstrap address
@@ -108,27 +112,31 @@ class BrokerChecks:
         try:
             if self._settings.queue is not QueueKind.SHARE:
                 refuse_share_group(self._settings)
-                yield from self._check_group_state(name, self._brokers)
+                yield from self._check_group_state(name, self._group)
                 return
             with closing(ShareGroupClient(self._settings, self._clock)) as client:
                 yield from self._check_group_state(name, client)
         except SettingError as error:
             yield failed(f"group {name}", str(error), "correct queue, or group")
 
-    def _check_group_state(self, name: str, client: BrokerClient | ShareGroupClient) -> Iterable[Finding]:
+    def _check_group_state(
+        self, name: str, client: EitherGroupClient | ShareGroupClient
+    ) -> Iterable[Finding]:
         check = f"group {name}"
         refusal = self._explain_refused_offsets(name)
         if refusal is not None:
             yield failed(check, refusal, f"grant Describe on group {name}")
             return
         group, errors = client.describe_group()
-        commits = client.fetch_group_commits()
+        source = client if isinstance(client, ShareGroupClient) else self._brokers
+        commits = source.fetch_group_commits()
         if errors or commits.errors:
             for text in (*errors, *commits.errors):
                 yield failed(check, text, "run the doctor again; read the brokers' logs")
         elif group.members or commits.offsets:
             counts = f"{len(group.members)} members, {len(commits.offsets)} commits"
             yield passed(check, f"{group.state}, {counts}")
+            yield from check_assignor(group)
         else:
             # with topics given the group may start later
             level = checks.FindingLevel.NOTE if self._settings.topics else checks.FindingLevel.FAILED
@@ -154,7 +162,7 @@ class BrokerChecks:
             message, _, remedy = self._brokers.explain_missing_topic(name).partition(": ")
             yield failed("topics", message, remedy or "create it, or correct its name")
         if not self._settings.topics:
-            owned = {p.topic for m in self._brokers.describe_group()[0].members for p in m.owned_partitions}
+            owned = {p.topic for m in self._group.describe_group()[0].members for p in m.owned_partitions}
             topics = frozenset(owned or {p.topic for p in self._brokers.fetch_group_commits().offsets})
         # source=offsets samples records for their sizes
         needed = ("Describe", "Read") if self._settings.source == "offsets" else ("Describe",)
@@ -200,7 +208,7 @@ class BrokerChecks:
 
     def _check_racks(self, nodes: Iterable[Any]) -> Iterable[Finding]:
         is_rack_aware = get_heuristic(self._settings.effective_heuristic).weighs_racks
-        members = self._brokers.describe_group()[0].members
+        members = self._group.describe_group()[0].members
         topics = {p.topic for member in members for p in member.owned_partitions}
         leaders = self._brokers.fetch_cluster_metadata().leaders
         loads = {p: PartitionLoad() for p in leaders if p.topic in topics}

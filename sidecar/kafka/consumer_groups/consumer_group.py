@@ -7,7 +7,7 @@ from kafka.errors import IncompatibleBrokerVersion, KafkaError, UnsupportedVersi
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
-from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME
+from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME, BrokerClient
 from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
 from trimtab.sidecar.measurement.member_names import MemberIdentity, name_members
@@ -36,6 +36,26 @@ class ConsumerGroupClient:
     def close(self) -> None:
         """Close the connection; the next request opens another."""
         self._coordinator.close()
+
+
+class EitherGroupClient:
+    """Describes a group of either protocol; one of the new protocol looks empty to DescribeGroups."""
+
+    def __init__(self, brokers: BrokerClient, settings: SidecarSettings, clock: Clock) -> None:
+        self._brokers = brokers
+        self._new_group = None if settings.protocol == "classic" else ConsumerGroupClient(settings, clock)
+
+    def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
+        """Return the group and errors; the group is unknown after a failure."""
+        group, errors = self._brokers.describe_group()
+        if self._new_group is None or group.state is not GroupState.EMPTY:
+            return group, errors
+        return self._new_group.describe_group()
+
+    def close(self) -> None:
+        """Close the connection that `describe_group` has opened."""
+        if self._new_group is not None:
+            self._new_group.close()
 
 
 def parse_group(described: Any) -> ObservedGroup:

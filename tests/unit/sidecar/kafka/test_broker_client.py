@@ -101,12 +101,14 @@ def test_a_members_capacity_and_topics_are_read(user_data: bytes, capacity: floa
     sent = ConsumerProtocolSubscription(
         version=3, topics=["u", "t"], user_data=user_data, owned_partitions=[], generation_id=-1, rack_id=None
     )
-    member = SimpleNamespace(id="m", client_id="w", assignment=None, metadata=bytes(sent.encode()))
+    member = SimpleNamespace(
+        id="m", client_id="w", client_host="", assignment=None, metadata=bytes(sent.encode())
+    )
     parsed = _parse_member(member, SubscriptionDecoder())
     assert (parsed.capacity, parsed.topics) == (capacity, {"t", "u"})
 
 
 def test_a_member_that_has_yet_to_join_has_unknown_topics() -> None:
     """The broker describes it without metadata while the group rebalances."""
-    member = SimpleNamespace(id="m", client_id="w", assignment=None, metadata=b"")
+    member = SimpleNamespace(id="m", client_id="w", client_host="", assignment=None, metadata=b"")
     assert _parse_member(member, SubscriptionDecoder()).topics is None

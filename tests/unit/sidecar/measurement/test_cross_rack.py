@@ -154,7 +154,7 @@ def subscription(user_data: bytes, rack: str | None) -> bytes:
 )
 def test_a_members_rack_is_read(metadata: bytes | None, rack: str | None) -> None:
     """It comes from the subscription (KIP-881) or our user data; undecodable data gives none."""
-    member = SimpleNamespace(id="m", client_id="w", assignment=None, metadata=metadata)
+    member = SimpleNamespace(id="m", client_id="w", client_host="", assignment=None, metadata=metadata)
     assert _parse_member(member, SubscriptionDecoder()).rack == rack
 
 

@@ -60,6 +60,7 @@ def monitor(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> GroupMonitor:
     monitor = GroupMonitor(load_settings(None, {**settings, "target": "none"}), slow)
     monitor.close()
     monkeypatch.setattr(monitor, "_brokers", slow)
+    monkeypatch.setattr(monitor, "_described", slow)
     monkeypatch.setattr(
         monitor, "_sampler", SimpleNamespace(sample_record_sizes=slow.sample_record_sizes, denied_topics=())
     )
