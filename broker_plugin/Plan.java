@@ -30,7 +30,7 @@ record Plan(List<Long> digests, Map<Uuid, CharBuffer> slots) {
     static final String PREFIX = "trimtab1:";
     private static final int KEY_LENGTH = PREFIX.length() + 2 * 20; // epoch and revision: higher sorts later
     private static final int HEADER_LENGTH = KEY_LENGTH + 4; // and the number of the piece
-    private static final int MAX_BYTES = 8 << 20; // a short text may inflate to gigabytes
+    private static final int MAX_BYTES = 1 << 20; // one rack id can inflate to 25 MB, and pieces add up
 
     /** Returns the highest plan of which all pieces are there and readable, else an empty one. */
     static Plan read(Collection<String> rackIds) {
@@ -52,9 +52,8 @@ record Plan(List<Long> digests, Map<Uuid, CharBuffer> slots) {
     }
 
     private static Plan decode(String text) throws IOException {
-        byte[] deflated = Base64.getDecoder().decode(text);
-        ByteBuffer body = ByteBuffer.wrap(
-                new InflaterInputStream(new ByteArrayInputStream(deflated)).readNBytes(MAX_BYTES));
+        ByteBuffer body = ByteBuffer.wrap(new InflaterInputStream(
+                new ByteArrayInputStream(Base64.getDecoder().decode(text))).readNBytes(MAX_BYTES));
         List<Long> digests = new ArrayList<>();
         for (int left = body.getChar(); left > 0; left--) {
             digests.add((long) body.getChar() << 32 | Integer.toUnsignedLong(body.getInt()));

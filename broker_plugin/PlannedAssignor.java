@@ -8,7 +8,6 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -37,7 +36,7 @@ import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
  *   <li>A member that the plan does not know and that has nothing takes from those with the most.
  * </ol>
  */
-public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
+public class PlannedAssignor implements ConsumerGroupPartitionAssignor {
     @Override
     public String name() {
         return "trimtab";
@@ -65,9 +64,8 @@ public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
                 assigned.put(member, new TreeSet<>(
                         Comparator.comparing(Partition::topic).thenComparingInt(Partition::number)));
                 group.memberSubscription(member).rackId().ifPresent(rack -> racks.put(member, rack));
-                for (Uuid topic : group.memberSubscription(member).subscribedTopicIds()) {
-                    readers.computeIfAbsent(topic, t -> new LinkedHashSet<>()).add(member);
-                }
+                group.memberSubscription(member).subscribedTopicIds().forEach(topic ->
+                        readers.computeIfAbsent(topic, t -> new LinkedHashSet<>()).add(member));
                 group.memberAssignment(member).partitions().forEach((topic, numbers) ->
                         numbers.forEach(number -> owners.put(new Partition(topic, number), member)));
             }
@@ -78,8 +76,7 @@ public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
             joiners.removeIf(member -> readers.values().stream().noneMatch(of -> of.contains(member))
                     || racks.getOrDefault(member, "").startsWith(Plan.PREFIX));
             Plan plan = Plan.read(racks.values());
-            Map<Integer, String> seats =
-                    plan.seat(joiners, (topic, number) -> owners.get(new Partition(topic, number)));
+            var seats = plan.seat(joiners, (topic, number) -> owners.get(new Partition(topic, number)));
             List<Partition> open = new ArrayList<>();
             readers.forEach((topic, members) -> {
                 for (int number = 0; number < topics.numPartitions(topic); number++) {
@@ -90,7 +87,7 @@ public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
                     (members.contains(member) ? assigned.get(member) : open).add(partition);
                 }
             });
-            Set<String> drained = new HashSet<>(seats.values());
+            Set<String> drained = new LinkedHashSet<>(seats.values());
             drained.removeIf(member -> count(member) > 0);
             open.forEach(partition -> assigned.get(findLightest(partition, drained)).add(partition));
             joiners.stream().filter(member -> count(member) == 0).forEach(this::takeFairCount);
@@ -105,8 +102,7 @@ public final class PlannedAssignor implements ConsumerGroupPartitionAssignor {
         }
 
         private String findLightest(Partition open, Set<String> drained) {
-            Set<String> local =
-                    racks.isEmpty() ? Set.of() : topics.racksForPartition(open.topic, open.number);
+            Set<String> local = topics.racksForPartition(open.topic, open.number);
             return Collections.min(readers.get(open.topic),
                     Comparator.<String, Boolean>comparing(drained::contains).thenComparing(this::count)
                             .thenComparing(member -> !local.contains(racks.getOrDefault(member, ""))));

@@ -25,6 +25,10 @@ PROPERTIES = {
     "group.consumer.min.heartbeat.interval.ms": "100",
 }
 UNIFORM_FIRST = {**PROPERTIES, "group.consumer.assignors": "uniform,io.trimtab.PlannedAssignor"}
+BOTH_NAMES = {
+    **PROPERTIES,
+    "group.consumer.assignors": "io.trimtab.PlannedAssignor,io.trimtab.PlannedUniformAssignor",
+}
 
 
 class Group:
@@ -69,12 +73,12 @@ class Group:
 
 
 @contextmanager
-def _open_group(broker: EmbeddedBroker, name: str, eventually: Eventually) -> Iterator[Group]:
+def _open_group(broker: EmbeddedBroker, eventually: Eventually, **options: str) -> Iterator[Group]:
     """A group of three consumers that have four partitions each."""
-    group = Group(broker.bootstrap, name)
+    group = Group(broker.bootstrap, "g")
     try:
         for member in "abc":
-            group.join(member)
+            group.join(member, **options)
         eventually(lambda: group.count() == [4, 4, 4])
         yield group
     finally:
@@ -91,7 +95,7 @@ def test_a_plan_steers_unmodified_consumers(tmp_path: Path, eventually: Eventual
     """Each plan is carried out exactly and outlives the broker; joiners level; garbage moves nothing."""
     with (
         EmbeddedBroker(data=tmp_path, properties=PROPERTIES) as broker,
-        _open_group(broker, "g", eventually) as group,
+        _open_group(broker, eventually) as group,
     ):
         first, second = (1,) * 9 + (2, 2, 3), (3, 1) * 6
         group.steer("p", first)
@@ -117,13 +121,24 @@ def test_the_plugin_need_not_be_the_first_assignor(tmp_path: Path, eventually: E
     slots = (1,) * 9 + (2, 2, 3)
     with (
         EmbeddedBroker(data=tmp_path, properties=UNIFORM_FIRST) as broker,
-        _open_group(broker, "g", eventually) as group,
+        _open_group(broker, eventually) as group,
     ):
         group.steer("unnamed", slots, epoch=2)
         group.steer("p", slots, group_remote_assignor="trimtab")
         eventually(lambda: group.poll() == _invert(slots))
         group.leave("p")
         eventually(lambda: group.count() == [4, 4, 4])
+
+
+def test_clients_that_always_name_uniform_are_steered(tmp_path: Path, eventually: Eventually) -> None:
+    """The plugin's second class takes the place of Kafka's "uniform"; the pilot is outvoted by name only."""
+    slots = (1,) * 9 + (2, 2, 3)
+    with (
+        EmbeddedBroker(data=tmp_path, properties=BOTH_NAMES) as broker,
+        _open_group(broker, eventually, group_remote_assignor="uniform") as group,
+    ):
+        group.steer("p", slots, group_remote_assignor="trimtab")
+        eventually(lambda: group.poll() == _invert(slots))
 
 
 @pytest.mark.slow

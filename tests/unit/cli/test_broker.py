@@ -1,4 +1,4 @@
-"""The embedded broker's start on a machine that is too slow, without Java."""
+"""The embedded broker's start, without Java: on a machine that is too slow, and with the plugin."""
 
 import sys
 from collections.abc import Callable
@@ -9,6 +9,8 @@ import pytest
 
 from trimtab.cli.broker import broker_config, embedded_broker, start_progress
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.cli.broker.options import BrokerOptions
+from trimtab.cli.broker.run import broker
 from trimtab.cli.broker.start_progress import (
     BROKER_STALL_S,
     BROKER_START_TIMEOUT_S,
@@ -16,6 +18,7 @@ from trimtab.cli.broker.start_progress import (
     StartProgress,
 )
 from trimtab.cli.errors import EmbeddedBrokerError
+from trimtab.common.errors import SettingError
 
 IDLE = "print('x' * 10_000, flush=True); import time; time.sleep(600)"
 BUSY = "while True: pass"
@@ -65,3 +68,26 @@ def test_a_busy_start_goes_on(start: Any, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(start_progress, "BROKER_STALL_S", 1.0)
     monkeypatch.setattr(start_progress, "BROKER_START_TIMEOUT_S", 3.0)
     assert "it is not ready after 3 s" in str(start(BUSY))
+
+
+@pytest.mark.parametrize("option", [True, False])
+def test_the_option_gives_the_broker_the_assignor_plugin(
+    *, option: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its JAR is on the class path and its class is the first assignor; own properties still count."""
+    started: list[tuple[tuple[Path, ...], str]] = []
+
+    def build(_: Path, jars: tuple[Path, ...], folder: Path, __: str) -> list[list[str]]:
+        started.append((jars, (folder / "server.properties").read_text()))
+        raise SettingError("enough seen")
+
+    monkeypatch.setattr(embedded_broker, "require_java", lambda: Path("java"))
+    monkeypatch.setattr(embedded_broker, "fetch_jars", lambda *_, **__: ())
+    monkeypatch.setattr(embedded_broker, "cache_plugin_jar", lambda _: Path("plugin.jar"))
+    monkeypatch.setattr(broker_config, "build_commands", build)
+    with pytest.raises(SettingError, match="enough"):
+        broker(BrokerOptions(port=0, assignor_plugin=option, settings=["num.io.threads=9"]))
+    ((jars, properties),) = started
+    assert jars == ((Path("plugin.jar"),) if option else ())
+    assert ("group.consumer.assignors=io.trimtab.PlannedAssignor,uniform,range\n" in properties) is option
+    assert "num.io.threads=9\n" in properties
