@@ -24,7 +24,7 @@ from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.diagnostics.doctor import checks
-from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor
+from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor, check_plan_carrier
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (
     TRACKERS_CHECK,
@@ -33,6 +33,7 @@ from trimtab.sidecar.diagnostics.doctor.queue_checks import (
 )
 from trimtab.sidecar.diagnostics.doctor.rack_checks import check_racks, check_replica_selectors
 from trimtab.sidecar.diagnostics.doctor.size_checks import OFFSETS_TOPIC, check_group_size, check_record_limit
+from trimtab.sidecar.diagnostics.group_status import is_fresh
 from trimtab.sidecar.kafka.broker_client import BrokerClient, format_kafka_error, is_authorization_error
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, ControlTopicStore
@@ -265,6 +266,9 @@ class BrokerChecks:
         yield checks.check_last_decision(last, plan, now)
         if self._settings.queue is QueueKind.SHARE:
             return  # the broker distributes the records itself
+        if last is not None and last.carrier is not None and is_fresh(last, now):
+            yield check_plan_carrier(last.carrier)
+            return  # the members know no plans
         try:
             protocol, members = self._fetch_members()
         except KafkaException:

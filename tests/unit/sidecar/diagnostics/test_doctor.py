@@ -25,6 +25,7 @@ from trimtab.cli.main import main
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
+from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_plan_carrier
 from trimtab.sidecar.diagnostics.doctor.checks import (
     ASSIGNOR_NAME,
     MAX_CLOCK_SKEW_S,
@@ -46,6 +47,7 @@ from trimtab.sidecar.diagnostics.doctor.checks import (
 )
 from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import list_needed_rights
 from trimtab.sidecar.measurement.observation import RequestedReplicas
+from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.kubernetes.api_client import ScaleTargetRef
@@ -113,6 +115,15 @@ def test_last_decision_shows_the_sidecars_state(
     assert finding.level is level
     assert text in finding.message
     assert bool(finding.remedy) == (level is FindingLevel.FAILED)
+
+
+@pytest.mark.parametrize("steering", [True, False])
+def test_a_group_of_any_client_is_checked_by_its_carrier(*, steering: bool) -> None:
+    """Its members know no plans: what counts is whether the sidecar gets its plans carried out."""
+    finding = check_plan_carrier(CarrierStatus(steering, "leads the group"))
+    assert finding.level is (FindingLevel.OK if steering else FindingLevel.FAILED)
+    assert finding.message == "leads the group"
+    assert bool(finding.remedy) is not steering
 
 
 def member_metadata(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
