@@ -5,6 +5,7 @@ CallerError
 │   ├── InvalidSettingError             librdkafka rejects the configuration (exit code 2)
 │   ├── QueueTopicMismatchError         a queue's topics are missing or do not match (exit code 2)
 │   ├── UnsupportedQueueOperationError  this kind of queue lacks the operation (exit code 2)
+│   ├── UnsupportedByProtocolError      the new group protocol lacks the operation (exit code 2)
 │   └── TableNameCollisionError         two topics map to one table
 ├── InvalidDelayError                   a delay or extension is negative or not finite
 ├── JavaNotFoundError                   no Java was found
@@ -116,6 +117,10 @@ class QueueTopicMismatchError(SettingError):
 
 class UnsupportedQueueOperationError(SettingError):
     """The kind of queue that was opened does not support the operation."""
+
+
+class UnsupportedByProtocolError(SettingError):
+    """The new group protocol (`group.protocol=consumer`) lacks the operation."""
 
 
 class InvalidDelayError(CallerError):

@@ -32,7 +32,9 @@ DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {
     "node.id": "1",
     "auto.create.topics.enable": "false",  # a misspelt topic must be an error, not a new topic
     "group.initial.rebalance.delay.ms": "0",  # Kafka waits 3 s for more members of an empty group
-    "group.min.session.timeout.ms": "1000",  # tests wait for ended sessions
+    "group.consumer.min.heartbeat.interval.ms": "100",  # 5 s, and short handovers need short intervals
+    "group.consumer.min.session.timeout.ms": "1000",  # tests wait for ended sessions
+    "group.min.session.timeout.ms": "1000",  # as above
     "log.cleaner.backoff.ms": "1000",  # tests wait for compaction
     "log.cleaner.dedupe.buffer.size": "4194304",  # 128 MB of the heap otherwise
     "num.io.threads": "4",
@@ -49,8 +51,7 @@ DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {
 
 # the plugin comes first: a group whose members name no assignor has the first one, and a pilot changes none
 ASSIGNOR_PROPERTIES: Final[Mapping[str, str]] = {
-    "group.consumer.assignors": f"{ASSIGNOR_CLASS},uniform,range",
-    "group.consumer.min.heartbeat.interval.ms": "100",  # 5 s, which a group may not go below
+    "group.consumer.assignors": f"{ASSIGNOR_CLASS},uniform,range"
 }
 
 # to standard output, which the supervisor writes to the log file; KafkaRaftServer logs the start

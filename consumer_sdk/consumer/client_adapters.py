@@ -1,7 +1,7 @@
 """Converts partitions, messages and errors between the two Kafka clients."""
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from confluent_kafka import Consumer as DataConsumer
@@ -33,10 +33,12 @@ def to_confluent_error(error: Exception) -> KafkaError:
     return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
 
 
-def create_data_plane(config: dict[str, Any]) -> DataConsumer:
+def create_data_plane(
+    config: dict[str, Any], create: Callable[[dict[str, Any]], DataConsumer] = DataConsumer
+) -> DataConsumer:
     """Create librdkafka's consumer. Raises InvalidSettingError, SaslAuthenticationError."""
     check_token(config)  # librdkafka waits 10 s for it, and names no cause
-    return _create_librdkafka_consumer(config)
+    return _create_librdkafka_consumer(config, create)
 
 
 def check_librdkafka_values(config: Mapping[str, Any]) -> None:
@@ -47,9 +49,11 @@ def check_librdkafka_values(config: Mapping[str, Any]) -> None:
     _create_librdkafka_consumer(checked).close()
 
 
-def _create_librdkafka_consumer(config: Mapping[str, Any]) -> DataConsumer:
+def _create_librdkafka_consumer(
+    config: Mapping[str, Any], create: Callable[[dict[str, Any]], DataConsumer] = DataConsumer
+) -> DataConsumer:
     try:
-        return DataConsumer({"logger": LIBRDKAFKA_LOGGER, **config})
+        return create({"logger": LIBRDKAFKA_LOGGER, **config})
     except KafkaException as error:
         raise InvalidSettingError(f"librdkafka rejects the configuration: {error.args[0].str()}") from None
 

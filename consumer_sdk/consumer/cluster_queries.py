@@ -13,7 +13,7 @@ from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import ConsumerClosedError
 from trimtab.consumer_sdk.membership.events import MembershipEnded, PartitionsLost
-from trimtab.consumer_sdk.membership.member import GroupMember
+from trimtab.consumer_sdk.membership.membership import Membership
 
 
 class ClusterQueries:
@@ -21,7 +21,7 @@ class ClusterQueries:
 
     _closed: bool
     _data_plane: DataConsumer
-    _member: GroupMember | None  # another thread's close() or unsubscribe() may set None at any time
+    _member: Membership | None  # another thread's close() or unsubscribe() may set None at any time
     _offset_resets: OffsetResetHandler
     _partitions: PartitionState
     _settings: ConsumerSettings
@@ -125,7 +125,7 @@ class ClusterQueries:
         """Return the first offsets at or after the times in the partitions' offset fields (ms)."""
         return list(self._data_plane.offsets_for_times(list(partitions), timeout=timeout))
 
-    def _record_poll(self, member: GroupMember) -> None:
+    def _record_poll(self, member: Membership) -> None:
         member.record_poll()
 
     def _check_not_closed(self) -> None:

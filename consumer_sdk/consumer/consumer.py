@@ -7,7 +7,8 @@
                 ...
 
 Two planes (docs/design.md): a kafka-python member joins and commits (`membership.member`),
-librdkafka fetches. The data plane is used by this package only. The rules:
+librdkafka fetches. With `group.protocol=consumer` librdkafka does both
+(`membership.broker_assigned_member`). The rules:
 
 1. Records are returned only of owned partitions, and only while the member's lease holds, which is
    checked before each fetch and before records are returned.
@@ -28,6 +29,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final, Self, TypeAlias
 
+from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import Message
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -47,10 +49,11 @@ from trimtab.consumer_sdk.consumer.fetch_control import (
     stop_fetching,
     warm_up_connections,
 )
-from trimtab.consumer_sdk.consumer.offset_commits import OffsetCommits
 from trimtab.consumer_sdk.consumer.offset_reset import REPORTING_CONFIG, OffsetResetHandler
+from trimtab.consumer_sdk.consumer.partition_control import PartitionControl
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.membership.broker_assigned_member import BrokerAssignedMember
 from trimtab.consumer_sdk.membership.events import (
     CommitCompleted,
     MembershipEnded,
@@ -59,7 +62,9 @@ from trimtab.consumer_sdk.membership.events import (
     PartitionsLost,
     PartitionsRevoked,
 )
+from trimtab.consumer_sdk.membership.group_data_plane import GroupDataPlane
 from trimtab.consumer_sdk.membership.member import GroupMember
+from trimtab.consumer_sdk.membership.membership import Membership
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
@@ -70,7 +75,7 @@ POLL_SLICE_S: Final = 0.02  # also the delay of a member's event while the appli
 REBALANCE_POLL_SLICE_S: Final = 0.004  # shorter, since the end of a rebalance adds and removes partitions
 
 
-class Consumer(OffsetCommits):
+class Consumer(PartitionControl):
     """Group consumer with confluent-kafka's methods and exceptions; thread-safe, like confluent-kafka's.
 
     `config` and `more_config`, which overrides it, have librdkafka's settings and `trimtab.*`
@@ -83,10 +88,10 @@ class Consumer(OffsetCommits):
     ) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_consumer_settings({**(config or {}), **more_config})
-        self._data_plane = create_data_plane({**self._settings.librdkafka_config, **REPORTING_CONFIG})
+        self._data_plane = self._create_data_plane()
         self._offset_resets = OffsetResetHandler(self._data_plane, self._settings.librdkafka_config)
         self._partitions = PartitionState()
-        self._member: GroupMember | None = None
+        self._member: Membership | None = None
         self._callbacks: dict[str, RebalanceCallback | None] = {}
         self._assigned_in_callback: list[RawPartition] | None = None
         self._suspended = False
@@ -160,59 +165,6 @@ class Consumer(OffsetCommits):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # -- partitions -------------------------------------------------------------------------------
-
-    def assign(self, partitions: Sequence[RawPartition]) -> None:
-        """Read only these, at their offsets; with a subscription, the owned ones of them.
-
-        Inside `on_assign`: start to read these in addition.
-        """
-        if self._assigned_in_callback is None:
-            self.unassign()
-        self.incremental_assign(partitions)
-
-    def incremental_assign(self, partitions: Sequence[RawPartition]) -> None:
-        """Start to read at these offsets; with a subscription, partitions that are owned."""
-        with self._partitions.lock:
-            self._partitions.forget_positions(map(to_partition, partitions))
-            if self._member is None:
-                self._data_plane.incremental_assign(list(partitions))
-                self._partitions.add_owned(map(to_partition, partitions))
-                return
-            owned = [p for p in partitions if to_partition(p) in self._partitions.owned]
-            self._data_plane.incremental_assign(owned)
-            if self._assigned_in_callback is not None:
-                self._assigned_in_callback += owned
-
-    def unassign(self) -> None:
-        """Stop reading all partitions; with a subscription they stay owned."""
-        self.incremental_unassign(self._data_plane.assignment())
-
-    def incremental_unassign(self, partitions: Sequence[RawPartition]) -> None:
-        """Stop reading these partitions, unless their revocation has stopped them already."""
-        gone = [to_partition(p) for p in partitions]
-        if self._member is None:
-            self._remove_unsubscribed(gone)
-        with self._partitions.lock:
-            stop_fetching(self._data_plane, gone)
-
-    def pause(self, partitions: Sequence[RawPartition]) -> None:
-        """Return no records of these partitions until `resume`."""
-        self._partitions.pause(map(to_partition, partitions))
-        self._data_plane.pause(list(partitions))
-
-    def resume(self, partitions: Sequence[RawPartition]) -> None:
-        """Return records of these partitions again."""
-        self._partitions.resume(map(to_partition, partitions))
-        if not self._suspended:  # else the renewed lease resumes them
-            self._data_plane.resume(list(partitions))
-
-    def seek(self, partition: RawPartition) -> None:
-        """Continue at another offset and drop the stored one."""
-        # A stored offset from before the seek would commit past records still to be read.
-        self._partitions.forget_positions([to_partition(partition)], stored=True)
-        self._data_plane.seek(partition)
 
     # -- turns ------------------------------------------------------------------------------------
 
@@ -299,8 +251,8 @@ class Consumer(OffsetCommits):
             wait = min(left, REBALANCE_POLL_SLICE_S if rebalancing else POLL_SLICE_S)
             if missing > 0 and self._apply_lease():
                 messages += self._fetch_messages(fetched, missing, max(0.0, wait))
-            elif left > 0:
-                self._clock.sleep(wait)
+            else:
+                self._wait_without_records(max(0.0, wait))
             if left <= 0 or (max_messages and len(messages) >= max_messages) or self._closing:
                 return messages
             if not messages:
@@ -342,7 +294,7 @@ class Consumer(OffsetCommits):
             raise self._failure
         self._commit_if_due()
 
-    def _serve_first_event(self, member: GroupMember) -> None:
+    def _serve_first_event(self, member: Membership) -> None:
         self._serving_event = True
         try:
             self._handle_event(member.inbox[0])
@@ -360,8 +312,11 @@ class Consumer(OffsetCommits):
                     self._on_revoked(partitions)
                 finally:  # a failed callback must not block the rebalance of the whole group
                     released.set()
-            case PartitionsLost(partitions):
-                self._on_lost(partitions)
+            case PartitionsLost(partitions, released):
+                try:
+                    self._on_lost(partitions)
+                finally:  # as above
+                    released.set()
             case CommitCompleted(positions, error):
                 self._on_committed(positions, error)
             case MembershipEnded(error):
@@ -421,9 +376,26 @@ class Consumer(OffsetCommits):
         if self._member is None:
             self._remove_unsubscribed(self._partitions.owned)
             # Not in the constructor: assign() without a subscription needs no membership.
-            self._member = GroupMember(self._settings, self._clock)
+            self._member = self._create_member()
         self._member.start(topics)
         warm_up_connections(self._data_plane, topics)
+
+    def _create_data_plane(self) -> DataConsumer:
+        joining, fetching = self._settings.joining_config, self._settings.librdkafka_config
+        if joining is None:
+            return create_data_plane({**fetching, **REPORTING_CONFIG})
+        return create_data_plane({**joining, **REPORTING_CONFIG}, partial(GroupDataPlane, clock=self._clock))
+
+    def _create_member(self) -> Membership:
+        if isinstance(self._data_plane, GroupDataPlane):
+            return BrokerAssignedMember(self._settings, self._clock, self._data_plane)
+        return GroupMember(self._settings, self._clock)
+
+    def _wait_without_records(self, seconds: float) -> None:
+        if self._member is not None:
+            self._member.wait(seconds)
+        elif seconds > 0:
+            self._clock.sleep(seconds)
 
     def _leave_group(self) -> None:
         member = self._member
@@ -438,7 +410,7 @@ class Consumer(OffsetCommits):
                     self._serve_first_event(member)
                 except Exception as error:  # noqa: BLE001 - a failed callback must not keep us in the group
                     failures.append(error)
-            self._clock.sleep(POLL_SLICE_S / 4)  # every handover at a shutdown waits for it
+            member.wait(POLL_SLICE_S / 4)  # every handover at a shutdown waits for it
         self._member = None
         if failures:
             raise failures[0]

@@ -28,7 +28,7 @@ from trimtab.consumer_sdk.consumer.cluster_queries import ClusterQueries
 from trimtab.consumer_sdk.consumer.fetch_control import stop_fetching
 from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
 from trimtab.consumer_sdk.membership.events import CommitCompleted, CommitPosition
-from trimtab.consumer_sdk.membership.member import GroupMember
+from trimtab.consumer_sdk.membership.membership import Membership
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
@@ -90,7 +90,7 @@ class OffsetCommits(ClusterQueries):
     # -- inside -----------------------------------------------------------------------------------
 
     def _commit_async(
-        self, member: GroupMember, positions: dict[TopicPartition, CommitPosition], epoch: int
+        self, member: Membership, positions: dict[TopicPartition, CommitPosition], epoch: int
     ) -> None:
         if positions:
             member.commit_async(positions, epoch)
@@ -98,13 +98,13 @@ class OffsetCommits(ClusterQueries):
             member.inbox.append(CommitCompleted({}, KafkaException(_NOTHING_TO_COMMIT)))
 
     def _commit_sync(
-        self, member: GroupMember, positions: dict[TopicPartition, CommitPosition], epoch: int
+        self, member: Membership, positions: dict[TopicPartition, CommitPosition], epoch: int
     ) -> None:
         if not positions:
             raise KafkaException(_NOTHING_TO_COMMIT)
         try:
             member.commit(positions, epoch, timeout=30, still_owned=self._partitions.owns)
-        except KafkaPythonError as error:
+        except (KafkaPythonError, KafkaException) as error:
             raise KafkaException(to_confluent_error(error)) from error
         self._partitions.on_committed(positions)
 
@@ -145,7 +145,7 @@ class OffsetCommits(ClusterQueries):
         last = build_final_commit(offsets, self._clock.wall())
         try:
             self._member.commit(last, self._partitions.membership_epoch, timeout=5)
-        except KafkaPythonError as error:  # the next owner repeats records; none is lost
+        except (KafkaPythonError, KafkaException) as error:  # the next owner repeats records; none is lost
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 
     def _remove_unsubscribed(self, partitions: Iterable[TopicPartition]) -> None:

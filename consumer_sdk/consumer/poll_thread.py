@@ -30,7 +30,7 @@ from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
 from trimtab.consumer_sdk.consumer.record_buffer import RecordBuffer
 from trimtab.consumer_sdk.errors import ConsumerClosedError
-from trimtab.consumer_sdk.membership.member import GroupMember
+from trimtab.consumer_sdk.membership.membership import Membership
 from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 
 BATCH_RECORDS: Final = 500
@@ -89,7 +89,7 @@ class BackgroundConsumer(Consumer):
         member = self._member
         return member is not None and member.generation_id >= 0 and not member.is_rebalancing
 
-    def _record_poll(self, member: GroupMember) -> None:
+    def _record_poll(self, member: Membership) -> None:
         if self.has_reader():
             super()._record_poll(member)
 

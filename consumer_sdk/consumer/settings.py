@@ -33,7 +33,23 @@ from trimtab.consumer_sdk.consumer.setting_names import LIBRDKAFKA_SETTINGS, SHA
 ConsumerConfig: TypeAlias = Mapping[str, Any]
 Text = Annotated[str, Parsed(str)]  # YAML reads `group.id: 42` as a number
 
-_UPGRADE_STRATEGIES: Final = ("trimtab,cooperative-sticky", "trimtab, cooperative-sticky")
+CLASSIC_PROTOCOL: Final = "classic"
+BROKER_ASSIGNED_PROTOCOL: Final = "consumer"
+# A lease is a multiple of this: librdkafka's statistics prove answered heartbeats with a delay of four.
+STATISTICS_PER_SESSION: Final = 20
+MAX_STATISTICS_INTERVAL_MS: Final = 2_000
+
+_ASSIGNED_BY_BROKER: Final = "the broker assigns; leave it out, or set it in the sidecar"
+_BROKER_DECIDES: Final = {
+    "heartbeat.interval.ms": "the group has consumer.heartbeat.interval.ms; leave it out",
+    "partition.assignment.strategy": "the broker assigns, by group.remote.assignor; leave it out",
+    "trimtab.capacity": _ASSIGNED_BY_BROKER,
+    "trimtab.co.partitioned": _ASSIGNED_BY_BROKER,
+    "trimtab.heuristic": _ASSIGNED_BY_BROKER,
+}
+_CLASSIC_SETTINGS: Final = frozenset(_BROKER_DECIDES)
+# The second one on the way from cooperative-sticky, the third one on the way to KIP-848's protocol.
+_ASSIGNOR_LISTS: Final = (("trimtab",), ("trimtab", "cooperative-sticky"), ("cooperative-sticky", "trimtab"))
 
 
 class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
@@ -104,37 +120,51 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
         default=20,
     )
     partition_assignment_strategy: Text = setting(
-        "`trimtab,cooperative-sticky` while a group is upgraded; else leave it out.", default="trimtab"
+        "`trimtab,cooperative-sticky` while a group is upgraded, `cooperative-sticky,trimtab` while it "
+        "changes to `group.protocol=consumer`; else leave it out.",
+        default="trimtab",
     )
     group_protocol: Text = setting(
-        "`classic`; KIP-848's `consumer` has assignors in the broker only.", default="classic"
+        "`classic`, or `consumer`: KIP-848's protocol, in which the broker assigns "
+        "([any client](any-client.md)).",
+        default=CLASSIC_PROTOCOL,
+    )
+    group_remote_assignor: Text | None = setting(
+        "With `group.protocol=consumer`, the broker's assignor that this consumer asks for.",
+        default=None,
+        default_text="the broker's first",
     )
 
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
         """Yield contradictions between settings."""
-        del given
         beat, session, poll = self.heartbeat_interval_ms, self.session_timeout_ms, self.max_poll_interval_ms
         for name, value in (("bootstrap.servers", self.bootstrap_servers), ("group.id", self.group_id)):
             if not value:
                 yield f"{name!r} is missing; every consumer needs it"
         if self.trimtab_capacity is not None and self.trimtab_capacity <= 0:
             yield "trimtab.capacity must be above 0"
-        if self.partition_assignment_strategy not in ("trimtab", *_UPGRADE_STRATEGIES):
+        if _parse_assignors(self.partition_assignment_strategy) not in _ASSIGNOR_LISTS:
             yield (
                 f"partition.assignment.strategy={self.partition_assignment_strategy!r} contradicts "
                 "trimtab.heuristic, by which this consumer assigns; leave it out, or, while "
                 "upgrading a group one by one, write 'trimtab,cooperative-sticky'"
             )
-        if self.group_protocol.lower() != "classic":
-            yield (
-                f"group.protocol={self.group_protocol!r} (KIP-848) has assignors in the broker "
-                "only; leave it out: Trimtab uses the classic protocol, which Kafka 4 serves"
-            )
+        yield from self._find_protocol_problems(given)
         if beat >= session:
             yield f"heartbeat.interval.ms={beat} must be below session.timeout.ms={session}"
         # The lease of a rebalance lasts max.poll.interval.ms (`membership.lease`).
         if session > poll:
             yield f"session.timeout.ms={session} must not exceed max.poll.interval.ms={poll}"
+
+    def _find_protocol_problems(self, given: Collection[str]) -> Iterable[str]:
+        protocol = self.group_protocol.lower()
+        if protocol not in (CLASSIC_PROTOCOL, BROKER_ASSIGNED_PROTOCOL):
+            yield f"group.protocol={self.group_protocol!r}: write classic or consumer"
+        if protocol == BROKER_ASSIGNED_PROTOCOL:
+            for name in sorted(_CLASSIC_SETTINGS.intersection(given)):
+                yield f"{name} needs group.protocol=classic: {_BROKER_DECIDES[name]}"
+        elif self.group_remote_assignor is not None:
+            yield "group.remote.assignor needs group.protocol=consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +187,9 @@ class ConsumerSettings:
     auto_commit: bool
     auto_offset_store: bool
     auto_commit_interval: float
-    upgrading: bool  # from cooperative-sticky, member by member
+    assignors: tuple[str, ...]  # of the classic protocol, the preferred one first
     librdkafka_config: dict[str, Any]
+    joining_config: dict[str, Any] | None  # of a librdkafka that joins the group (KIP-848)
     kafka_python_config: dict[str, Any]
     on_commit: Callable[..., Any] | None = None
 
@@ -204,6 +235,7 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
         or environ.get("TRIMTAB_INSTANCE")
         or f"{socket.gethostname()}-{os.getpid()}"
     )
+    librdkafka_config = _build_librdkafka_config(complete, instance)
     return ConsumerSettings(
         group=options.group_id,
         bootstrap=options.bootstrap_servers,
@@ -221,11 +253,16 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
         auto_commit=options.enable_auto_commit,
         auto_offset_store=options.enable_auto_offset_store,
         auto_commit_interval=options.auto_commit_interval_ms / 1000,
-        upgrading=options.partition_assignment_strategy in _UPGRADE_STRATEGIES,
-        librdkafka_config=_build_librdkafka_config(complete, instance),
+        assignors=_parse_assignors(options.partition_assignment_strategy),
+        librdkafka_config=librdkafka_config,
+        joining_config=_build_joining_config(options, librdkafka_config),
         kafka_python_config=_build_kafka_python_config(complete, instance),
         on_commit=config.get("on_commit"),
     )
+
+
+def _parse_assignors(strategy: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in strategy.split(","))
 
 
 def _check_names(config: ConsumerConfig, own_names: Iterable[str]) -> None:
@@ -241,10 +278,29 @@ def _check_names(config: ConsumerConfig, own_names: Iterable[str]) -> None:
 def _build_librdkafka_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:
     # The data plane never joins and never commits: only the member knows the generation.
     fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False}
-    dropped = {"partition.assignment.strategy", "heartbeat.interval.ms", "group.protocol"}
+    dropped = {"partition.assignment.strategy", "heartbeat.interval.ms"}
+    dropped |= {"group.protocol", "group.remote.assignor"}
     dropped |= {name for name in config if name.startswith("trimtab.")} | {"group.instance.id"}
     kept = {name: value for name, value in config.items() if name not in dropped}
     return {"client.id": instance, **client_config.to_librdkafka_config(kept), **fixed}
+
+
+def _build_joining_config(options: ConsumerOptions, config: ConsumerConfig) -> dict[str, Any] | None:
+    if options.group_protocol.lower() != BROKER_ASSIGNED_PROTOCOL:
+        return None
+    interval = min(options.session_timeout_ms // STATISTICS_PER_SESSION, MAX_STATISTICS_INTERVAL_MS)
+    wanted = int(config.get("statistics.interval.ms") or interval)
+    optional = {
+        "group.instance.id": options.group_instance_id,
+        "group.remote.assignor": options.group_remote_assignor,
+    }
+    return {
+        # librdkafka rejects a session timeout: the broker has it
+        **{name: value for name, value in config.items() if name != "session.timeout.ms"},
+        "group.protocol": BROKER_ASSIGNED_PROTOCOL,
+        "statistics.interval.ms": min(wanted, interval),
+        **{name: value for name, value in optional.items() if value},
+    }
 
 
 def _build_kafka_python_config(config: ConsumerConfig, instance: str) -> dict[str, Any]:

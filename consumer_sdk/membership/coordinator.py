@@ -9,6 +9,7 @@ end its leader, and a leader's odd assignment ends its members.
 # ruff: noqa: SLF001 - the reason is the module's docstring
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
@@ -202,15 +203,23 @@ def is_readable_assignment(data: bytes) -> bool:
     return True
 
 
+def build_topic_pattern(topics: Sequence[str]) -> str | None:
+    """Return one pattern for names mixed with "^patterns"; None if there are names only."""
+    if not any(t.startswith("^") for t in topics):
+        return None
+    parts = [t if t.startswith("^") else f"^{re.escape(t)}$" for t in topics]
+    return "|".join(f"(?:{part})" for part in parts)
+
+
 def create_member_client(
-    config: Mapping[str, Any], assignors: Sequence[Any], listener: MembershipListener
+    config: Mapping[str, Any], assignors: Sequence[Any], protocol: str, listener: MembershipListener
 ) -> Any:
-    """Return a KafkaConsumer that joins by a `MemberCoordinator`; the first assignor is ours.
+    """Return a KafkaConsumer that joins by a `MemberCoordinator`; `protocol` is our assignor's name.
 
     Raises KafkaTimeoutError and KafkaConnectionError if no broker answers.
     """
     client = KafkaConsumer(**config, partition_assignment_strategy=list(assignors))
-    client._net.run(_replace_coordinator, client, assignors[0].name, listener)  # pyright: ignore[reportAttributeAccessIssue]
+    client._net.run(_replace_coordinator, client, protocol, listener)  # pyright: ignore[reportAttributeAccessIssue]
     return client
 
 

@@ -31,6 +31,7 @@ class PartitionsLost:
     """The group removed this member and reassigned the partitions; they must not be committed."""
 
     partitions: PartitionSet
+    released: Event = field(default_factory=Event)  # the next join may wait for it
 
 
 @dataclass(frozen=True, slots=True)

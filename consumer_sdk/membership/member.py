@@ -16,7 +16,6 @@ listeners; the application's thread takes events from `inbox` and commits. The r
 """
 
 import logging
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -129,7 +128,7 @@ class GroupMember:
         """Subscribe and start to join; `topics` are names, or patterns that begin with "^"."""
         listener = _RebalanceListener(self)
         self._topic_names = frozenset(t for t in topics if not t.startswith("^"))
-        pattern = build_topic_pattern(topics)
+        pattern = coordinator.build_topic_pattern(topics)
         if pattern is None:
             self.client.subscribe(topics=list(topics), listener=listener)
         else:
@@ -139,6 +138,11 @@ class GroupMember:
             self._control_topics.start()
             self._thread.start()
         self._rejoin_requested.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait; the member's thread goes on."""
+        if seconds > 0:
+            self._clock.sleep(seconds)
 
     def record_poll(self) -> None:
         """Record that the application polled."""
@@ -398,25 +402,18 @@ class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] 
         self._member.inbox.append(PartitionsLost(_to_partitions(lost)))
 
 
-def build_topic_pattern(topics: Sequence[str]) -> str | None:
-    """Return one pattern for names mixed with "^patterns"; None if there are names only."""
-    if not any(t.startswith("^") for t in topics):
-        return None
-    parts = [t if t.startswith("^") else f"^{re.escape(t)}$" for t in topics]
-    return "|".join(f"(?:{part})" for part in parts)
-
-
 def _connect_member(
     settings: ConsumerSettings, assignor: TrimtabAssignor, listener: coordinator.MembershipListener
 ) -> Any:
-    # The group elects a protocol that all members list, so both are listed during an upgrade.
-    older = [CooperativeStickyAssignor()] if settings.upgrading else []
+    # The group elects a protocol that all members list, so both are listed while a group is changed.
+    known = {one.name: one for one in (assignor, CooperativeStickyAssignor())}
+    assignors = [known[name] for name in settings.assignors]
     fixed = {"enable_auto_commit": False, "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS}
     config = {**settings.kafka_python_config, **fixed}
     # kafka-python retries a rejected login until its timeout, without a reason.
     check_connection(settings.librdkafka_config)
     try:
-        return coordinator.create_member_client(config, [assignor, *older], listener)
+        return coordinator.create_member_client(config, assignors, assignor.name, listener)
     except (KafkaTimeoutError, KafkaConnectionError) as error:
         diagnose_connection(settings.librdkafka_config)
         raise BrokerUnreachableError(settings.bootstrap) from error

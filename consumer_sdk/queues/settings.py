@@ -14,7 +14,7 @@ from trimtab.common.kafka_security import client_config
 from trimtab.common.kmq_offset_metadata import markers_topic, tracker_group
 from trimtab.common.settings_model import Duration, Parsed, SettingsModel, setting, validate_settings
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
-from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
+from trimtab.consumer_sdk.errors import UnsupportedByProtocolError, UnsupportedQueueOperationError
 
 log = logging.getLogger("trimtab.queues")
 
@@ -121,6 +121,8 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
     # "latest" would skip the messages that wait when the group starts.
     consumer = {"auto.offset.reset": "earliest", **rest, "enable.auto.commit": False}
     checked = parse_consumer_settings(consumer)
+    if checked.joining_config is not None:
+        raise UnsupportedByProtocolError("group.protocol=consumer (KIP-848) has no queues; leave it out")
     group = checked.group
     markers = options.markers or markers_topic(topic, group)
     dead_letter = dead_letter_topic(topic, group) if options.dead_letter is None else options.dead_letter

@@ -19,10 +19,19 @@ NAMES = {
 }
 
 
-@pytest.fixture(params=[confluent_kafka.Consumer, trimtab.consumer_sdk.Consumer], ids=["theirs", "ours"])
+NEW_PROTOCOL = {"group.protocol": "consumer"}
+KINDS = {
+    "theirs": (confluent_kafka.Consumer, {}),
+    "ours": (trimtab.consumer_sdk.Consumer, {}),
+    "ours, new protocol": (trimtab.consumer_sdk.Consumer, NEW_PROTOCOL),
+}
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
 def make(request: pytest.FixtureRequest, bootstrap: str, group: str) -> Iterator[Callable[..., Any]]:
     """Create consumers of one kind; close all at the end."""
     made: list[Any] = []
+    create, protocol = request.param
 
     def make(**settings: Any) -> Any:
         extra = {NAMES.get(key, key): value for key, value in settings.items()}
@@ -31,10 +40,10 @@ def make(request: pytest.FixtureRequest, bootstrap: str, group: str) -> Iterator
             "group.id": group,
             "auto.offset.reset": "earliest",
             "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 100,
+            **(protocol or {"heartbeat.interval.ms": 100}),
             **extra,
         }
-        made.append(request.param(config))
+        made.append(create(config))
         return made[-1]
 
     yield make

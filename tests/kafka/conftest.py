@@ -13,7 +13,14 @@ import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from sidecar_bench import PARTITIONS, SidecarBench
 
 from secured import Secured, secured
@@ -151,6 +158,26 @@ def config(bootstrap: str, group: str) -> dict[str, Any]:
         "heartbeat.interval.ms": 100,
         "metadata.max.age.ms": 1000,
     }
+
+
+@pytest.fixture
+def use_protocol(admin: AdminClient, group: str) -> Callable[[dict[str, Any], str], dict[str, Any]]:
+    """Return settings of a group protocol, "classic" or "consumer", with timeouts as those of `config`."""
+
+    def choose(config: dict[str, Any], protocol: str) -> dict[str, Any]:
+        if protocol == "classic":
+            return config
+        timeouts = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "100"}
+        entries = [
+            ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in timeouts.items()
+        ]
+        resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+        for altered in admin.incremental_alter_configs([resource]).values():
+            altered.result(30)
+        own = {name: value for name, value in config.items() if name != "heartbeat.interval.ms"}
+        return {**own, "group.protocol": protocol}
+
+    return choose
 
 
 @pytest.fixture

@@ -17,10 +17,24 @@ from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.membership import coordinator
 from trimtab.consumer_sdk.membership.events import PartitionsRevoked
 from trimtab.consumer_sdk.membership.lease import Lease
+from trimtab.sidecar.kafka.consumer_groups.protocol import send_heartbeat
 
 pytestmark = pytest.mark.broker
 
 Eventually = Callable[..., None]
+LEAVE_EPOCH = -1
+# the broker resolves patterns itself, at intervals of its own
+slow_on_new = pytest.mark.parametrize(
+    "config", ["classic", pytest.param("consumer", marks=pytest.mark.slow)], indirect=True
+)
+classic_only = pytest.mark.parametrize("config", ["classic"], indirect=True)
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def config(config: dict[str, Any], use_protocol: Any, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Settings of both group protocols."""
+    chosen: dict[str, Any] = use_protocol(config, request.param)
+    return chosen
 
 
 def read_all(log: Any, feed: Any) -> bool:
@@ -53,6 +67,7 @@ def test_members_come_and_go_and_every_record_is_read_once(
     exactly_once(log, feed)
 
 
+@classic_only
 def test_a_forced_rebalance_moves_nothing(
     topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
@@ -73,6 +88,7 @@ def test_a_forced_rebalance_moves_nothing(
     assert len(log.tenures) == tenures
 
 
+@classic_only
 def test_a_draining_member_ends_with_nothing(
     topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
@@ -88,9 +104,7 @@ def test_a_draining_member_ends_with_nothing(
     exactly_once(log, feed)
 
 
-def test_a_commit_from_an_old_generation_is_refused(
-    topic: Any, config: dict[str, Any], group: str, feed: Any
-) -> None:
+def test_a_commit_from_an_old_generation_is_refused(topic: Any, config: dict[str, Any], feed: Any) -> None:
     """A member that the group removed cannot commit."""
     name = topic(partitions=1)
     feed.write(name, 1, 10)
@@ -98,9 +112,7 @@ def test_a_commit_from_an_old_generation_is_refused(
     try:
         consumer.subscribe([name])
         assert len(consumer.consume(10, timeout=20)) == 10
-        admin = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"])
-        admin.remove_group_members(group, [_identity(consumer)])
-        admin.close()
+        remove_member(config, consumer)
         with pytest.raises(KafkaException) as refused:
             consumer.commit(asynchronous=False)
         assert refused.value.args[0].code() in {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID}
@@ -112,8 +124,9 @@ def test_a_commit_from_an_old_generation_is_refused(
     assert committed[0].offset < 0
 
 
+@classic_only
 def test_a_rejoin_before_the_next_poll_does_not_restore_lost_partitions(
-    topic: Any, config: dict[str, Any], group: str, feed: Any, eventually: Eventually
+    topic: Any, config: dict[str, Any], feed: Any, eventually: Eventually
 ) -> None:
     """A commit from before the loss is refused, although the member has joined again."""
     name = topic(partitions=1)
@@ -123,9 +136,7 @@ def test_a_rejoin_before_the_next_poll_does_not_restore_lost_partitions(
         consumer.subscribe([name])
         assert len(consumer.consume(10, timeout=20)) == 10
         generation = consumer.generation_id()
-        admin = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"])
-        admin.remove_group_members(group, [_identity(consumer)])
-        admin.close()
+        remove_member(config, consumer)
         client = consumer._member.client
         eventually(lambda: consumer.generation_id() > generation and not coordinator.is_joining(client))
         with pytest.raises(KafkaException) as refused:
@@ -164,18 +175,17 @@ def test_a_failed_callback_does_not_keep_the_member_in_the_group(
 
 
 def test_a_removed_member_loses_its_partitions_and_rejoins(
-    topic: Any, start: Any, config: dict[str, Any], group: str, eventually: Eventually
+    topic: Any, start: Any, config: dict[str, Any], eventually: Eventually
 ) -> None:
     """on_lost runs, and the next join assigns the partitions again."""
     name = topic(partitions=2)
     worker = start("only", [name])
     eventually(lambda: len(worker.owned) == 2)
-    admin = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"])
-    admin.remove_group_members(group, [_identity(worker.consumer)])
-    admin.close()
+    remove_member(config, worker.consumer)
     eventually(lambda: worker.assigns == 2 and len(worker.owned) == 2)
 
 
+@slow_on_new
 def test_a_pattern_finds_new_topics_and_new_partitions(
     start: Any, bootstrap: str, group: str, eventually: Eventually
 ) -> None:
@@ -223,6 +233,7 @@ def test_an_application_that_does_not_poll_loses_its_partitions(
         late.close()
 
 
+@classic_only
 def test_a_dead_control_plane_stops_the_data_plane(
     topic: Any, config: dict[str, Any], feed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +259,7 @@ def test_a_dead_control_plane_stops_the_data_plane(
         consumer.close()
 
 
+@classic_only
 def test_a_silent_coordinator_stops_records(
     topic: Any, config: dict[str, Any], feed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,8 +350,14 @@ def test_an_unreachable_broker_is_reported() -> None:
     consumer.close()
 
 
-def _identity(consumer: Consumer) -> Any:
-    return MemberToRemove(member_id=str(consumer.memberid()))
+def remove_member(config: dict[str, Any], consumer: Consumer) -> None:
+    """Make the group's coordinator remove a member, as after its session."""
+    name = str(consumer.memberid())
+    with closing(KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"])) as admin:
+        if config.get("group.protocol") == "consumer":  # the coordinator accepts a heartbeat of anyone
+            send_heartbeat(admin, config["group.id"], {"member_id": name, "member_epoch": LEAVE_EPOCH})
+        else:
+            admin.remove_group_members(config["group.id"], [MemberToRemove(member_id=name)])
 
 
 def _raw(name: str, partition: int, offset: int = -1001) -> Any:

@@ -15,6 +15,14 @@ from trimtab.consumer_sdk.consumer import consumer as consumer_module
 
 pytestmark = pytest.mark.broker
 
+
+@pytest.fixture(params=["classic", "consumer"])
+def config(config: dict[str, Any], use_protocol: Any, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Settings of both group protocols."""
+    chosen: dict[str, Any] = use_protocol(config, request.param)
+    return chosen
+
+
 REFUSALS = {
     KafkaError._ASSIGNMENT_LOST,
     KafkaError._NO_OFFSET,
@@ -319,6 +327,7 @@ def test_an_interrupt_before_a_revocation_is_served_keeps_it(
     consumer.close()
 
 
+@pytest.mark.parametrize("config", ["classic"], indirect=True)
 def test_a_failing_membership_may_be_subscribed_again(
     topic: Any, config: dict[str, Any], feed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

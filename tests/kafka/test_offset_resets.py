@@ -15,6 +15,13 @@ from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 pytestmark = pytest.mark.broker
 
 
+@pytest.fixture(params=["classic", "consumer"])
+def config(config: dict[str, Any], use_protocol: Any, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Settings of both group protocols."""
+    chosen: dict[str, Any] = use_protocol(config, request.param)
+    return chosen
+
+
 @pytest.fixture
 def expired(topic: Callable[..., str], admin: Any, config: dict[str, Any], feed: Any) -> str:
     """Return a topic with records 30 to 39, of which the group has committed offset 5."""

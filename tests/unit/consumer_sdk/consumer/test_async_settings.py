@@ -90,3 +90,9 @@ def test_topics_are_arguments_of_their_own(topic: Any) -> None:
     """A list of them is a usual mistake: the error shows both spellings."""
     with pytest.raises(TypeError, match=r"is no topic name; write AsyncConsumer\('orders', 'clicks'\)"):
         AsyncConsumer(topic, bootstrap_servers="a:1", group_id="g")
+
+
+def test_the_new_group_protocol_needs_the_other_consumer() -> None:
+    """librdkafka counts the polls of the thread, not the application's."""
+    with pytest.raises(SettingError, match=r"group\.protocol=consumer needs trimtab\.consumer_sdk\.Consumer"):
+        AsyncConsumer(bootstrap_servers="a:1", group_id="shop", **{"group.protocol": "consumer"})

@@ -112,6 +112,9 @@ class Member:
     def record_poll(self) -> None:
         return None
 
+    def wait(self, _seconds: float) -> None:
+        return None
+
     stop = record_poll
 
 

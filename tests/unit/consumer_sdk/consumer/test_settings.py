@@ -9,6 +9,7 @@ from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 
 GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
+NEW = {"group.protocol": "consumer"}
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,12 @@ GOOD = {"bootstrap.servers": "localhost:9092,other:9092", "group.id": "g"}
         ({"trimtab.capacity": "0 MB/s"}, "trimtab.capacity must be above 0"),
         ({"trimtab.heuristic": "mfb"}, "mbf"),
         ({"partition.assignment.strategy": "range"}, "contradicts trimtab.heuristic"),
-        ({"group.protocol": "consumer"}, "KIP-848"),
+        ({"group.protocol": "share"}, "group.protocol='share': write classic or consumer"),
+        ({"group.remote.assignor": "uniform"}, "group.remote.assignor needs group.protocol=consumer"),
+        ({**NEW, "heartbeat.interval.ms": 250}, "the group has consumer.heartbeat.interval.ms"),
+        ({**NEW, "trimtab.capacity": "1 MB/s"}, "trimtab.capacity needs group.protocol=classic"),
+        ({**NEW, "trimtab.heuristic": "mbf"}, "set it in the sidecar"),
+        ({**NEW, "partition.assignment.strategy": "trimtab"}, "group.remote.assignor"),
         ({"heartbeat.interval.ms": 50_000}, "heartbeat.interval.ms=50000 must be below"),
         ({"max.poll.interval.ms": 10_000}, "must not exceed max.poll.interval.ms=10000"),
         ({"session.timeout.ms": "long"}, "session.timeout.ms: write a whole number"),
@@ -107,6 +113,32 @@ def test_the_data_plane_never_joins_or_commits() -> None:
     assert settings.librdkafka_config["enable.auto.offset.store"] is False
     assert "group.instance.id" not in settings.librdkafka_config
     assert settings.kafka_python_config["group_instance_id"] == "static-1"
+
+
+def test_librdkafka_joins_only_by_the_new_protocol() -> None:
+    """It rejects the settings of the classic one, and proves heartbeats by its statistics."""
+    config = {
+        **GOOD,
+        **NEW,
+        "session.timeout.ms": 6000,
+        "group.instance.id": "a",
+        "group.remote.assignor": "range",
+    }
+    settings = parse_consumer_settings(config)
+    assert settings.joining_config is not None
+    assert {*settings.joining_config.items()} - {*settings.librdkafka_config.items()} == {
+        "group.protocol": "consumer",
+        "group.instance.id": "a",
+        "group.remote.assignor": "range",
+        "statistics.interval.ms": 300,
+    }.items()
+    assert settings.session_timeout == 6
+    assert not {"session.timeout.ms", "heartbeat.interval.ms"} & {*settings.joining_config}
+    assert "group.protocol" not in settings.librdkafka_config
+    assert parse_consumer_settings(GOOD).joining_config is None
+    more = parse_consumer_settings({**GOOD, **NEW, "statistics.interval.ms": 100}).joining_config
+    assert more is not None
+    assert more["statistics.interval.ms"] == 100
 
 
 @pytest.mark.parametrize(

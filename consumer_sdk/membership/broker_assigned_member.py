@@ -1,0 +1,347 @@
+"""Group member of the new protocol (KIP-848): librdkafka joins and heartbeats, the broker assigns.
+
+It has `member.GroupMember`'s interface. There is one client, which fetches as well, and no thread that
+joins: events arrive while the application's thread calls `consume` or `wait`. The rules:
+
+1. Partitions are released only after the application acknowledges the `PartitionsRevoked` event, lost
+   ones after `PartitionsLost`; the broker assigns none to this member before.
+2. Commits run one after another on a thread of their own. The broker accepts a commit of a member's
+   current epoch for partitions that the member has just released. So a release waits for the commit
+   that is under way, and `still_owned` is checked before each try.
+3. The lease counts from the last answered heartbeat that librdkafka's statistics prove, from the answer
+   that assigned partitions, and from polls. After a lost membership or a missed `max.poll.interval.ms`
+   only contacts sent later count.
+4. The broker knows the session timeout; `session.timeout.ms` can only shorten the lease.
+5. A static member (`group.instance.id`) keeps its partitions when it leaves, until its session ends.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from dataclasses import replace
+from math import inf
+from threading import Event
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import Clock
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
+from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
+from trimtab.consumer_sdk.errors import (
+    BrokerUnreachableError,
+    GroupMembershipError,
+    MissingAclError,
+    UnsupportedByProtocolError,
+)
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
+from trimtab.consumer_sdk.membership.events import (
+    CommitCompleted,
+    CommitPosition,
+    MembershipEnded,
+    MembershipEvent,
+    PartitionsAssigned,
+    PartitionSet,
+    PartitionsLost,
+    PartitionsRevoked,
+)
+from trimtab.consumer_sdk.membership.group_data_plane import GroupDataPlane
+from trimtab.consumer_sdk.membership.group_timeouts import read_session_timeout
+from trimtab.consumer_sdk.membership.lease import Lease
+
+log = logging.getLogger("trimtab.consumer_sdk")
+
+CONNECT_TIMEOUT_S: Final = 10.0
+COMMIT_RETRY_S: Final = 0.05  # until a heartbeat has told the new member epoch
+COMMIT_ASYNC_TIMEOUT_S: Final = 30.0
+LEAVE_TIMEOUT_S: Final = 5.0  # then the session timeout does the rest
+
+MIGRATION_HINT: Final = (
+    "; if the group has members of the classic protocol, the coordinator did not convert it: trimtab doctor "
+    "names what blocks it (docs/any-client.md); this consumer must be created again"
+)
+
+
+class BrokerAssignedMember:
+    """One membership in a consumer group of the new protocol; created and used by `Consumer`."""
+
+    def __init__(self, settings: ConsumerSettings, clock: Clock, plane: GroupDataPlane) -> None:
+        self.inbox: deque[MembershipEvent] = deque()
+        self.membership_epoch = 0
+        self._settings = settings
+        self._clock = clock
+        self._plane = plane
+        _check_broker(settings, plane)
+        self._session_timeout = read_session_timeout(settings)
+        self._control_topics = ControlTopicReader(replace(settings, write_rate_topic=""), clock)
+        self._commits = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-commit")
+        self._held: PartitionSet = frozenset()  # assigned by the group, not yet released
+        self._last_poll_at = self._joining_since = self._assigned_contact = clock.monotonic()
+        self._lost_at = -inf
+        self._started = False
+        self._failed = False
+        self._leaving_since = inf
+        self._unsubscribed = False
+
+    # -- joining and leaving ----------------------------------------------------------------------
+
+    def start(self, topics: Sequence[str]) -> None:
+        """Subscribe and start to join; `topics` are names, or patterns that begin with "^"."""
+        if not self._started:
+            self._started = True
+            self._control_topics.start()
+            self._plane.on_error = self._on_error
+        self._plane.join(topics, self._on_assigned, self._on_revoked, self._on_lost)
+
+    def wait(self, seconds: float) -> None:
+        """Run librdkafka's callbacks for this time, without records."""
+        if self._leaving_since < inf and not self._unsubscribed:
+            self._unsubscribe_once_joined()
+        self._plane.serve(seconds)
+
+    def stop(self) -> None:
+        """Start to leave; the application serves `inbox` and calls `wait` until `is_stopped`."""
+        self._leaving_since = self._clock.monotonic()
+        self._unsubscribe_once_joined()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the group has been left."""
+        if not self._unsubscribed or self._held:
+            return False
+        if self._plane.read_generation() > 0 and not self._is_leave_overdue():
+            return False
+        self._commits.shutdown(wait=True)
+        self._control_topics.stop()
+        return True
+
+    def _unsubscribe_once_joined(self) -> None:
+        # librdkafka does not leave while its first heartbeat is under way: the session would go on.
+        if not self._started or self._failed or self._plane.read_generation() > 0 or self._is_leave_overdue():
+            self._unsubscribed = True
+            with suppress(KafkaException):  # after a fatal error there is no subscription
+                self._plane.unsubscribe()
+
+    def _is_leave_overdue(self) -> bool:
+        return self._clock.monotonic() - self._leaving_since > LEAVE_TIMEOUT_S
+
+    # -- callbacks of librdkafka ------------------------------------------------------------------
+
+    def _on_assigned(self, partitions: PartitionSet) -> None:
+        self._held |= partitions
+        # The answer was to a heartbeat sent after the last membership had ended (rule 1).
+        self._assigned_contact = max(self._assigned_contact, self._joining_since)
+        self.inbox.append(PartitionsAssigned(partitions, self.membership_epoch))
+
+    def _on_revoked(self, partitions: PartitionSet) -> None:
+        self.inbox.append(PartitionsRevoked(partitions, _Release(lambda: self._release(partitions))))
+
+    def _on_lost(self, partitions: PartitionSet) -> None:
+        # Before the event: commits compare it and are refused from now on.
+        self.membership_epoch += 1
+        self._lost_at = self._clock.monotonic()
+        self.inbox.append(PartitionsLost(partitions, _Release(lambda: self._release(partitions))))
+
+    def _release(self, partitions: PartitionSet) -> None:
+        self._commits.submit(_do_nothing).result()  # rule 2
+        self._held -= partitions
+        self._joining_since = self._clock.monotonic()
+        self._plane.release()
+
+    def _on_error(self, error: KafkaError) -> bool:
+        if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 - its public name
+            log.warning("group %s: %s: leaving it until the next poll", self._settings.group, error.str())
+            return True
+        ended = _to_membership_error(error, self._settings)
+        if ended is not None:
+            self._failed = True
+            self.inbox.append(MembershipEnded(ended))
+        return ended is not None
+
+    # -- lease ------------------------------------------------------------------------------------
+
+    def record_poll(self) -> None:
+        """Record that the application polled."""
+        now = self._clock.monotonic()
+        if not Lease(self._settings.max_poll_interval, self._last_poll_at).is_valid(now):
+            self._lost_at = now  # librdkafka may have left the group meanwhile, which an event will tell
+        self._last_poll_at = now
+
+    def holds_lease(self) -> bool:
+        """Return whether records may be handed out."""
+        heartbeats = self._plane.heartbeats
+        session = Lease(self._session_timeout, max(self._assigned_contact, heartbeats.last_contact))
+        # The broker also reassigns partitions that are not released within the rebalance timeout.
+        stable = max(self._assigned_contact, heartbeats.last_stable_contact)
+        limit = self._settings.max_poll_interval
+        leases = (session, Lease(limit, stable), Lease(limit, self._last_poll_at))
+        now = self._clock.monotonic()  # last: the process may have been frozen since the other reads
+        return session.last_contact > self._lost_at and all(lease.is_valid(now) for lease in leases)
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether an event waits for the application."""
+        return bool(self.inbox)
+
+    @property
+    def member_id(self) -> str:
+        """Member id; empty before the first join."""
+        return (self._plane.memberid() or "") if self.generation_id > 0 else ""  # librdkafka chooses it
+
+    @property
+    def generation_id(self) -> int:
+        """Last known member epoch; -1 outside the group."""
+        epoch = self._plane.read_generation()
+        return epoch if epoch > 0 else -1
+
+    @property
+    def generation(self) -> tuple[int, str]:
+        """Member epoch and member id; (-1, "") outside the group."""
+        epoch = self.generation_id
+        return (epoch, self.member_id) if epoch > 0 else (-1, "")
+
+    def is_current(self, epoch: int) -> bool:
+        """Return whether partitions assigned in this epoch are still this member's."""
+        return epoch == self.membership_epoch and (self.generation_id > 0 or not self._held)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these at the next login of each connection; the plane has got them."""
+        self._control_topics.set_sasl_credentials(username, password)
+
+    def drain(self) -> None:
+        """Raise UnsupportedByProtocolError: the broker assigns."""
+        raise UnsupportedByProtocolError(
+            "drain() needs group.protocol=classic: in the new protocol the broker assigns partitions; close "
+            "this consumer, or let a sidecar's plan drain it (docs/any-client.md)"
+        )
+
+    @property
+    def plan(self) -> GroupPlan | None:
+        """The plan in force; None without one, or before it has been read."""
+        return self._control_topics.plan
+
+    @property
+    def decision_fault(self) -> str:
+        """Empty: no member decides."""
+        return ""
+
+    # -- commits ----------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, CommitPosition],
+        epoch: int,
+        timeout: float,
+        still_owned: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: True,
+    ) -> None:
+        """Commit and wait up to `timeout` seconds. Raises KafkaException."""
+        commit = self._submit_commit(dict(offsets), epoch, timeout, still_owned)
+        try:
+            commit.result(timeout)
+        except FutureTimeoutError:
+            commit.cancel()  # one that is under way ends before the release (rule 2)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - as above
+
+    def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
+        """Commit in the background; `CommitCompleted` arrives in the inbox."""
+        taken = dict(offsets)  # the caller may change its own before the answer
+        commit = self._submit_commit(taken, epoch, COMMIT_ASYNC_TIMEOUT_S)
+        commit.add_done_callback(lambda done: self.inbox.append(_to_completed(taken, done)))
+
+    def _submit_commit(
+        self,
+        offsets: Mapping[TopicPartition, CommitPosition],
+        epoch: int,
+        timeout: float,
+        still_owned: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: True,
+    ) -> "Future[None]":
+        deadline = self._clock.monotonic() + timeout
+        try:
+            return self._commits.submit(
+                self._commit_now,
+                offsets,
+                deadline,
+                lambda: epoch == self.membership_epoch and still_owned(offsets),
+            )
+        except RuntimeError:  # another thread has left the group meanwhile
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "the group was left")) from None
+
+    def _commit_now(
+        self,
+        offsets: Mapping[TopicPartition, CommitPosition],
+        deadline: float,
+        still_owned: Callable[[], bool],
+    ) -> None:
+        requested = [RawPartition(*p, at.offset, at.metadata.rstrip("\0")) for p, at in offsets.items()]
+        while True:
+            if not still_owned():
+                lost = "the partitions were lost before this commit"
+                raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, lost))
+            try:
+                committed: Any = self._plane.commit(offsets=requested, asynchronous=False)
+                _raise_first_error(committed)
+            except KafkaException as error:
+                # The broker has begun a new epoch of this member, of which the next heartbeat tells.
+                if (
+                    error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH
+                    or self._clock.monotonic() > deadline
+                ):
+                    raise
+                self._clock.sleep(COMMIT_RETRY_S)
+            else:
+                return
+
+
+class _Release(Event):
+    """Acknowledgement of an event: the first `set` releases its partitions."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        super().__init__()
+        self._release = release
+
+    def set(self) -> None:
+        """Release the partitions."""
+        if not self.is_set():
+            super().set()
+            self._release()
+
+
+def _do_nothing() -> None:
+    return None
+
+
+def _to_completed(offsets: dict[TopicPartition, CommitPosition], done: "Future[None]") -> CommitCompleted:
+    error = done.exception()
+    return CommitCompleted(offsets, error if isinstance(error, Exception) else None)
+
+
+def _raise_first_error(partitions: Iterable[RawPartition]) -> None:
+    for partition in partitions:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+
+
+def _check_broker(settings: ConsumerSettings, plane: GroupDataPlane) -> None:
+    check_connection(settings.librdkafka_config)  # librdkafka retries a rejected login for ever
+    try:
+        plane.cluster_id(CONNECT_TIMEOUT_S)
+        plane.list_topics(settings.plan_topic or None, timeout=CONNECT_TIMEOUT_S)
+    except KafkaException as error:
+        diagnose_connection(settings.librdkafka_config)
+        raise BrokerUnreachableError(settings.bootstrap) from error
+
+
+def _to_membership_error(error: KafkaError, settings: ConsumerSettings) -> GroupMembershipError | None:
+    member = f"group {settings.group}, instance {settings.instance}"
+    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return MissingAclError(f"{member}: no permission to join; grant Read on group {settings.group}")
+    if not error.fatal():
+        return None
+    hint = MIGRATION_HINT if error.code() == KafkaError.GROUP_ID_NOT_FOUND else ""
+    return GroupMembershipError(f"{member}: {error.str()}{hint}")

@@ -1,0 +1,39 @@
+"""The doctor says whether a classic group can change to the new protocol, and what blocks it."""
+
+import pytest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel, MemberMetadata
+from trimtab.sidecar.diagnostics.doctor.migration_checks import check_migration
+
+
+def member(user_data: bytes) -> MemberMetadata:
+    assignment = ConsumerProtocolAssignment(version=0, assigned_partitions=[], user_data=user_data)
+    return MemberMetadata(b"", bytes(assignment.encode()))
+
+
+def test_user_data_of_an_assignment_blocks_the_change() -> None:
+    """The finding names a member, librdkafka's fatal error and what to set first."""
+    (finding,) = check_migration({"a": member(b""), "b": member(b"decision")})
+    assert finding.level is FindingLevel.NOTE
+    assert "1 members, such as b" in finding.message
+    assert "fatal error GROUP_ID_NOT_FOUND (The group id does not exist)" in finding.message
+    assert "partition.assignment.strategy=cooperative-sticky,trimtab" in finding.message
+
+
+@pytest.mark.parametrize("members", [{"a": member(b"")}, {"a": MemberMetadata(b"", b"")}])
+def test_a_group_without_user_data_may_change(members: dict[str, MemberMetadata]) -> None:
+    """A member that has no assignment yet blocks nothing."""
+    (finding,) = check_migration(members)
+    assert finding.level is FindingLevel.OK
+
+
+def test_an_unreadable_assignment_blocks_the_change() -> None:
+    """What cannot be decoded here cannot be converted by the broker."""
+    (finding,) = check_migration({"a": MemberMetadata(b"", b"\0")})
+    assert finding.level is FindingLevel.NOTE
+
+
+def test_an_empty_group_needs_no_finding() -> None:
+    """Its first member chooses the protocol."""
+    assert list(check_migration({})) == []
