@@ -118,7 +118,7 @@ def _build_plan_carrier(
     if settings.lead:
         carrier = GroupLead(settings, clock, connected.read_target_status)
     elif settings.protocol != "classic":
-        carrier = PlanPilot(settings, clock, monitor.get_assignor)
+        carrier = PlanPilot(settings, clock, monitor.get_assignor, connected.read_target_status)
     else:
         return None
     stack.callback(carrier.close)

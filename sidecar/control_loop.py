@@ -209,7 +209,7 @@ class ControlLoop:
     ) -> Observation:
         replicas = self._list_replicas(group, errors)
         target_status = self._collaborators.read_target_status()
-        if self._settings.lead:  # the replicas are known by now
+        if self._settings.lead or group.assignor is not None:  # the replicas are known by now
             group = name_observed_members(group, target_status.replicas_by_address)
         managed = () if self._policy.advisory else replicas or ()
         alive = [i.name for i in managed if i.alive]

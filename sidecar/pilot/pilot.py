@@ -35,7 +35,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
 from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group, send_heartbeat
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
-from trimtab.sidecar.measurement.observation import ObservedGroup
+from trimtab.sidecar.measurement.observation import ObservedGroup, TargetStatus
 from trimtab.sidecar.pilot.carried_target import CarriedTarget, carry_out, has_lost_consumer
 from trimtab.sidecar.pilot.group_heartbeat import shorten_group_heartbeat
 from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME, PilotMembership, carry_pieces
@@ -60,6 +60,7 @@ class PilotTask(NamedTuple):
 
     plan: GroupPlan
     load: Load
+    replicas_by_address: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class PilotSession:
         return 0.0 if is_changed else HEARTBEAT_INTERVAL_S
 
     def _decide(self, admin: Any, task: PilotTask) -> None:
-        view = self._describe_group(admin, task.plan)
+        view = self._describe_group(admin, task)
         self.problem = self._find_problem(view)
         if view is None or self.problem:
             self._pilots = ()
@@ -163,11 +164,11 @@ class PilotSession:
             return f"the broker assigns by {view.group.assignor!r}; {NO_PLUGIN}"
         return ""
 
-    def _describe_group(self, admin: Any, plan: GroupPlan) -> GroupView | None:
+    def _describe_group(self, admin: Any, task: PilotTask) -> GroupView | None:
         described = describe_consumer_group(admin, self._settings.group)
         if described is None:
             return None
-        group = parse_group(described)
+        group, plan = parse_group(described, task.replicas_by_address), task.plan
         topics = {topic for member in group.members for topic in member.topics or ()}
         topics |= set(() if plan.target is None else plan.target.partitions)
         found = [t for t in admin.describe_topics(sorted(topics)) if not t["error_code"]] if topics else []
@@ -196,9 +197,14 @@ class PlanPilot:
     """Carries plans to groups of the new protocol (`PlanCarrier`)."""
 
     def __init__(
-        self, settings: SidecarSettings, clock: Clock, get_assignor: Callable[[], str | None]
+        self,
+        settings: SidecarSettings,
+        clock: Clock,
+        get_assignor: Callable[[], str | None],
+        read_target_status: Callable[[], TargetStatus] = TargetStatus,
     ) -> None:
         """`get_assignor` returns the assignor of the last described group; None for a classic one."""
+        self._read_target_status = read_target_status
         self._clock = clock
         self._get_assignor = get_assignor
         self._coordinator = CoordinatorClient(settings, clock, PILOT_CLIENT_ID)
@@ -215,7 +221,8 @@ class PlanPilot:
         if self._get_assignor() is None and not self._thread.is_alive():
             return None
         if plan is not None:
-            self._task = PilotTask(plan, build_load(write_rates.items()))
+            addresses = self._read_target_status().replicas_by_address
+            self._task = PilotTask(plan, build_load(write_rates.items()), addresses)
             if self._thread.ident is None and not self._stop.is_set():
                 self._thread.start()
             self._wake_up.set()

@@ -1,6 +1,6 @@
 """Description of a group of the new protocol (KIP-848), which DescribeGroups reports as dead."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafka.errors import IncompatibleBrokerVersion, KafkaError, UnsupportedVersionError
@@ -58,14 +58,18 @@ class EitherGroupClient:
             self._new_group.close()
 
 
-def parse_group(described: Any) -> ObservedGroup:
-    """Return the group of a ConsumerGroupDescribeResponse without plan carriers; empty for None."""
+def parse_group(described: Any, replicas: Mapping[str, str] | None = None) -> ObservedGroup:
+    """Return the group of a ConsumerGroupDescribeResponse without plan carriers; empty for None.
+
+    `replicas` are names by IP address, where the target knows them.
+    """
     if described is None:
         return ObservedGroup(GroupState.EMPTY)
     consumers = [m for m in described.members if m.client_id not in CARRIER_CLIENT_IDS]
-    names = name_members(
+    known = (
         MemberIdentity(m.member_id, m.client_id, m.client_host.lstrip("/"), m.instance_id) for m in consumers
     )
+    names = name_members(known, replicas)
     members = [_parse_member(m, names[m.member_id]) for m in consumers]
     state = GROUP_STATE_BY_NAME.get(described.group_state, GroupState.UNKNOWN)
     return ObservedGroup(
@@ -84,6 +88,7 @@ def _parse_member(member: Any, name: str) -> ObservedMember:
         # the topics of a pattern are not told
         topics=None if member.subscribed_topic_regex else frozenset(member.subscribed_topic_names) or None,
         target_partitions=_list_partitions(member.target_assignment.topic_partitions),
+        host=member.client_host.lstrip("/"),
     )
 
 

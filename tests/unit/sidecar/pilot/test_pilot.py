@@ -18,6 +18,7 @@ from trimtab.assignor.model import Load
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.kafka.consumer_groups import protocol
+from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
 from trimtab.sidecar.pilot import pilot
 from trimtab.sidecar.pilot.pilot import PilotSession, PilotTask, PlanPilot
 from trimtab.sidecar.settings.settings import load_settings
@@ -51,7 +52,9 @@ class FakeGroup:
 
     def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
         partitions = [{"partition_index": n} for n in range(2)]
-        return [{"name": n, "error_code": 0, "topic_id": str(TOPIC_ID), "partitions": partitions} for n in names]
+        return [
+            {"name": n, "error_code": 0, "topic_id": str(TOPIC_ID), "partitions": partitions} for n in names
+        ]
 
     def describe(self, _admin: Any, group: str) -> Any:
         self.descriptions += 1
@@ -105,7 +108,7 @@ def open_session(group: Any, **more: Any) -> PilotSession:
 
 def run(session: PilotSession, plan: GroupPlan, steps: int = 4) -> None:
     for _ in range(steps):
-        session.step(PilotTask(plan, Load()))
+        session.step(PilotTask(plan, Load(), {}))
 
 
 def list_racks(group: FakeGroup) -> list[str]:
@@ -159,6 +162,16 @@ def test_another_assignor_is_left_alone_unless_the_protocol_is_set(group: FakeGr
     assert group.heartbeats == []
     run(open_session(group, protocol="consumer"), plan)
     assert group.heartbeats[0]["server_assignor"] == "trimtab"
+
+
+def test_members_are_named_by_their_replicas_address(group: FakeGroup) -> None:
+    """As in the plan; two members of one address keep their own names."""
+    described = group.describe(group, "g")
+    described.members[0].client_host = "/10.0.0.1"
+    named = parse_group(described, {"10.0.0.1": "pod-1", "127.0.0.1": "node"})
+    assert [(m.instance, m.host) for m in named.members] == [("pod-1", "10.0.0.1"), ("node", "127.0.0.1")]
+    described.members[0].client_host = "/127.0.0.1"
+    assert [m.instance for m in parse_group(described, {"127.0.0.1": "node"}).members] == ["a", "b"]
 
 
 def test_after_an_error_the_pilot_joins_again_with_its_plan(group: FakeGroup) -> None:
