@@ -2,6 +2,8 @@
 
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
@@ -25,6 +27,11 @@ def led(bootstrap: str, group: str, topic: Callable[..., str], tmp_path: Path) -
     bench.close()
 
 
+def _run_command(command: str, bench: SidecarBench) -> str:
+    arguments = [sys.executable, "-m", "trimtab.cli", command, "-c", str(bench.config)]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
 def test_unmodified_consumers_are_scaled_and_drained(led: SidecarBench, eventually: Eventually) -> None:
     """Scale-up, the sidecar's death and return, and a scale-down that stops nobody who reads."""
     led.flow.rate = 2.4 * CAPACITY
@@ -32,7 +39,9 @@ def test_unmodified_consumers_are_scaled_and_drained(led: SidecarBench, eventual
     eventually(lambda: led.state.exists() and len(led.pids()) >= 3, 60)
     eventually(lambda: led.is_settled() and "as planned" in led.log.read_text(), 60)
     assert "leads the group" in led.log.read_text()
-    assert 'trimtab_group_steered{group="' in led.page("/metrics")
+    assert re.search(r"trimtab_group_steered{[^}]*} 1.0", led.page("/metrics"))
+    assert "Plan carrier: leads the group (since" in _run_command("explain", led)
+    assert "plan carrier" in _run_command("doctor", led)
     before = led.pids()
     led.stop(signal.SIGKILL)
     led.start("--lead")
