@@ -161,7 +161,7 @@ class PilotSession:
             return "the group has no members"
         named = self._settings.protocol == "consumer"
         if not named and view.group.assignor != ASSIGNOR_NAME:
-            return f"the broker assigns by {view.group.assignor!r}; {NO_PLUGIN}"
+            return f"the broker assigns by {view.group.assignor!r}; protocol=consumer asks for the plugin"
         return ""
 
     def _describe_group(self, admin: Any, task: PilotTask) -> GroupView | None:
