@@ -204,11 +204,11 @@ def generate_rates(load: str, partitions: int) -> FloatArray:
     [("steady", 40), ("steady", 80), ("steady", 160), *((name, 40) for name in PACKERS if name != "steady")],
 )
 def test_sizing_and_placement_agree(heuristic: str, partitions: int, load: str) -> None:
-    """What is sized within the headroom is placed within it; steady moves 1 % more than sizing at most."""
+    """What is sized within the headroom is placed within it; steady moves no more than was sized."""
     decided = list(run_loop(heuristic, generate_rates(load, partitions)))
     over = [d for d in decided if d.fill_sized <= HEADROOM * SLACK < d.fill_placed]
     assert not over, (
         f"{len(over)} of {len(decided)} above the headroom, worst {max(d.fill_placed for d in over)}"
     )
     if heuristic == "steady":
-        assert np.mean([d.r_placed for d in decided]) <= 1.01 * np.mean([d.r_sized for d in decided]) + 1e-6
+        assert np.mean([d.r_placed for d in decided]) <= np.mean([d.r_sized for d in decided]) + 1e-6
