@@ -62,10 +62,14 @@ COMMIT_RETRY_S: Final = 0.05  # until a heartbeat has told the new member epoch
 COMMIT_ASYNC_TIMEOUT_S: Final = 30.0
 LEAVE_TIMEOUT_S: Final = 5.0  # then the session timeout does the rest
 
-MIGRATION_HINT: Final = (
-    "; if the group has members of the classic protocol, the coordinator did not convert it: trimtab doctor "
-    "names what blocks it (docs/any-client.md); this consumer must be created again"
-)
+# librdkafka never recovers from these
+FATAL_ERROR_HINTS: Final = {
+    KafkaError.GROUP_ID_NOT_FOUND: " (GROUP_ID_NOT_FOUND): the group has members of the classic protocol, "
+    "and the broker does not convert it; trimtab doctor names what blocks it (docs/any-client.md)",
+    KafkaError.UNRELEASED_INSTANCE_ID: ": another consumer of this group uses the same group.instance.id; "
+    "give each consumer its own",
+    KafkaError.UNSUPPORTED_ASSIGNOR: ": the broker's group.consumer.assignors lacks group.remote.assignor",
+}
 
 
 class BrokerAssignedMember:
@@ -339,9 +343,14 @@ def _check_broker(settings: ConsumerSettings, plane: GroupDataPlane) -> None:
 
 def _to_membership_error(error: KafkaError, settings: ConsumerSettings) -> GroupMembershipError | None:
     member = f"group {settings.group}, instance {settings.instance}"
-    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+    if _is_about(error, KafkaError.GROUP_AUTHORIZATION_FAILED):
         return MissingAclError(f"{member}: no permission to join; grant Read on group {settings.group}")
-    if not error.fatal():
+    if not error.fatal() and error.code() != KafkaError._FATAL:  # noqa: SLF001 - its public name
         return None
-    hint = MIGRATION_HINT if error.code() == KafkaError.GROUP_ID_NOT_FOUND else ""
-    return GroupMembershipError(f"{member}: {error.str()}{hint}")
+    hints = (hint for code, hint in FATAL_ERROR_HINTS.items() if _is_about(error, code))
+    return GroupMembershipError(f"{member}: {error.str()}{next(hints, '')}; create this consumer again")
+
+
+def _is_about(error: KafkaError, code: int) -> bool:
+    # A fatal error has a code of its own, and the broker's error in its text.
+    return error.code() == code or KafkaError(code).str() in error.str()

@@ -26,6 +26,7 @@ from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.diagnostics.doctor import checks
 from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor, check_plan_carrier
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
+from trimtab.sidecar.diagnostics.doctor.migration_checks import check_migration
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (
     TRACKERS_CHECK,
     check_markers_topic,
@@ -274,6 +275,7 @@ class BrokerChecks:
         except KafkaException:
             return  # reported by the check of the group
         yield from checks.check_members(protocol, members)
+        yield from check_migration(members)
         leaders = self._brokers.fetch_cluster_metadata().leaders
         yield checks.check_plan_followed(plan, protocol, members, leaders, now)
 

@@ -246,7 +246,8 @@ def test_a_silent_broker_does_not_hold_up_the_end(member: Any, plane: Plane, clo
 
 def test_a_fatal_error_ends_the_membership(member: Any, plane: Plane) -> None:
     """The one of a migration that is blocked names what to do; others are events of the application."""
-    assert plane.on_error(KafkaError(KafkaError.GROUP_ID_NOT_FOUND, "gone", fatal=True))
+    text = "Fatal error: Broker: The group id does not exist: ConsumerGroupHeartbeat fatal error"
+    assert plane.on_error(KafkaError(KafkaError._FATAL, text))
     (ended,) = member.inbox
     assert isinstance(ended, MembershipEnded)
     assert isinstance(ended.error, GroupMembershipError)
