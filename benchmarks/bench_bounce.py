@@ -44,7 +44,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from rich.console import Console
 from rich.table import Table
 
-from strangers.steering import run_sidecar
+from strangers.steering import LEAD, run_sidecar
 
 HOST = Path(__file__).parent / "bounce_host.py"
 PATIENCE = 90.0
@@ -82,8 +82,8 @@ SIDES = {
     "java_cooperative": ClientVariant(250, "java", COOPERATIVE["java"]),
     "java_cooperative_3s": ClientVariant(3000, "java", COOPERATIVE["java"]),
     "librdkafka_cooperative": ClientVariant(250, "librdkafka", COOPERATIVE["librdkafka"]),
-    "java_led": ClientVariant(250, "java", COOPERATIVE["java"], flags="--lead"),
-    "librdkafka_led": ClientVariant(250, "librdkafka", COOPERATIVE["librdkafka"], flags="--lead"),
+    "java_led": ClientVariant(250, "java", COOPERATIVE["java"], flags=LEAD),
+    "librdkafka_led": ClientVariant(250, "librdkafka", COOPERATIVE["librdkafka"], flags=LEAD),
     "java_kip848": ClientVariant(5000, "java", KIP_848),
     "java_kip848_500ms": ClientVariant(500, "java", KIP_848),
     "librdkafka_kip848": ClientVariant(5000, "librdkafka", KIP_848),

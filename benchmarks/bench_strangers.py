@@ -41,10 +41,14 @@ from strangers.figures import (
     measure_pauses,
 )
 from strangers.group import StrangerGroup, wait_until
-from strangers.steering import run_sidecar
+from strangers.steering import LEAD, run_sidecar
 from strangers.stream import ZipfStream, zipf_rates
+from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS
 
 CLIENTS = ("java", "librdkafka", "go")
+UNIFORM_CLASS = "io.trimtab.PlannedUniformAssignor"
+PROPERTIES = {"group.consumer.assignors": f"{ASSIGNOR_CLASS},{UNIFORM_CLASS},range"}
+"""franz-go asks for Kafka's "uniform" assignor, so the plugin takes its place."""
 APART = 4.0
 """Seconds between two restarts."""
 ROOM = 1.08
@@ -61,7 +65,7 @@ class Side:
     flags: str | None = None
 
 
-SIDES = {"own": Side(), "led": Side(flags="--lead")}
+SIDES = {"own": Side(), "led": Side(flags=LEAD), "kip848": Side("consumer", "--protocol consumer")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Figures:
 
 def main() -> None:
     options = _arguments()
-    with harness.broker(options.bootstrap) as bootstrap, _progress() as progress:
+    with harness.broker(options.bootstrap, PROPERTIES) as bootstrap, _progress() as progress:
         results = {name: run(bootstrap, name, options, progress) for name in options.sides}
     show(results)
     if options.plot:
@@ -159,7 +163,8 @@ def _steered(bootstrap: str, topic: str, side: Side, options: Namespace, folder:
     load = f"--capacity {options.rate * options.size:.0f} --headroom {options.fill * ROOM:.2f}"
     flags = f"{load} --min {count} --max {count} {side.flags}"
     with run_sidecar(bootstrap, topic, topic, folder / "sidecar.log", flags) as sidecar:
-        sidecar.wait_ready(PATIENCE)
+        if side.protocol == "classic":
+            sidecar.wait_ready(PATIENCE)  # the first member leads
         yield
 
 

@@ -12,8 +12,9 @@ from strangers.group import wait_until
 
 READY: Final = "leads the group"
 FAST: Final = """--interval 1s --window 4s --cooldown 2s --target none
-    --set offset-reset=earliest --set drain-retry=6s --set lead-session-timeout=8s"""
+    --set offset-reset=earliest --set drain-retry=6s"""
 """Settings for a group whose loads change within seconds."""
+LEAD: Final = "--lead --set lead-session-timeout=8s"
 
 
 class Sidecar:
@@ -30,7 +31,10 @@ class Sidecar:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it. Raises RuntimeError with its log if it has ended by itself."""
         assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the sidecar has ended:\n{self.read_log()}")
         self._process.send_signal(number)
         self._process.wait(30)
         self._process = None
