@@ -113,6 +113,14 @@ def test_joiners_take_places_before_slots_of_members_that_are_gone(assign: Assig
     assert assign(second, {A: topic(3)}) == {"a": {A: [0]}, "n": {A: [2]}, "p": {}, "x": {A: [1]}}
 
 
+def test_a_pilot_takes_no_place(assign: Assign) -> None:
+    """Even if the topic that it names exists."""
+    carrier = pilot(PlanTarget(1, ("x",), 1, {"a": (2, 1, 1)})) | {"topics": [B]}
+    group = {"a-pilot": carrier, "n": member(A), "x": member(A, owned={A: [0, 1, 2]})}
+    placed = assign(group, {A: topic(3), B: topic(1)})
+    assert placed == {"a-pilot": {B: [0]}, "n": {A: [0]}, "x": {A: [1, 2]}}
+
+
 def test_a_joiner_beyond_the_plan_keeps_its_share_when_another_one_joins(assign: Assign) -> None:
     """Until the next plan knows them."""
     members = {
