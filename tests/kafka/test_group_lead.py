@@ -1,13 +1,18 @@
 """The sidecar leads classic groups of unmodified clients, on a real broker."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from foreign_clients import KafkaPythonClient, create_librdkafka_client
 
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
@@ -180,3 +185,33 @@ def test_take_lead_makes_the_leader_leave_once(leads: Leads, start: Any, eventua
     lead = leads.start(**{"take-lead": True})
     plan = leads.plan(1, names, 1, 2, 1, 2, 1, 2)
     eventually(lambda: steers(lead, plan)() and owners(a, b) == {"a": (0, 2, 4), "b": (1, 3, 5)})
+
+
+@pytest.mark.slow
+def test_a_lead_outlasts_a_restart_of_the_broker(
+    leads: Leads, start: Any, log: Any, eventually: Any, tmp_path: Path
+) -> None:
+    """The coordinator keeps the group, its leader and its assignments; the next plan is carried out."""
+    leads.settings |= {"topics": "t", "lead-session-timeout": 30}
+    names = ("a", "b")
+    with EmbeddedBroker(data=tmp_path) as broker:
+        leads.settings["bootstrap"] = broker.bootstrap
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(60)
+        lead = leads.start()
+        eventually(steers(lead))
+        own = {"bootstrap_servers": broker.bootstrap, "session_timeout_ms": 30_000, "client": LIBRDKAFKA}
+        a, b = (start(name, ["t"], **own) for name in names)
+        first = leads.plan(1, names, 1, 1, 1, 2, 2, 2)
+        eventually(lambda: steers(lead, first)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
+        before, generation = len(log.tenures), lead.generation
+        os.kill(broker.pid, signal.SIGKILL)
+        eventually(lambda: "cannot lead" in lead.carry_out(first, {}).text)
+    with EmbeddedBroker(broker.port, data=tmp_path):
+        eventually(steers(lead, first), 60)
+        assert lead.generation == generation
+        second = leads.plan(2, names, 1, 1, 1, 1, 2, 2)
+        eventually(lambda: steers(lead, second)() and owners(a, b) == {"a": (0, 1, 2, 3), "b": (4, 5)}, 60)
+        assert [t.partition.partition for t in log.tenures[before:]] == [3]
+        for worker in (a, b):
+            worker.stop()
