@@ -9,13 +9,12 @@ from itertools import compress
 
 import numpy as np
 
-from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PlacementPolicy, TopicPartition
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.cooperative import OwnershipClaims
 from trimtab.assignor.rebalance.group_snapshot import GroupSnapshot
 from trimtab.assignor.rebalance.leader import LeaderView, assign_round
 from trimtab.assignor.rebalance.user_data import MemberUserData
-from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember, ReplicaInstance
 
 
@@ -92,7 +91,7 @@ class LiveGroup:
         self.owner = np.where(there, self.owner, UNASSIGNED).astype(np.int32)
         return changed
 
-    def rebalance(self, plan: GroupPlan, load: Load, there: BoolArray, policy: PlacementPolicy) -> bool:
+    def rebalance(self, view: LeaderView, there: BoolArray, policy: PlacementPolicy) -> bool:
         """Let the leader assign; return whether it decided, not completed an earlier decision."""
         numbers = self.members
         if not len(numbers):
@@ -103,7 +102,7 @@ class LiveGroup:
         member = np.where(owner == UNASSIGNED, UNASSIGNED, np.searchsorted(numbers, owner)).astype(np.int32)
         names = tuple(map(format_name, numbers.tolist()))
         snapshot = build_snapshot(names, index, member, self._fingerprint)
-        done = assign_round(snapshot, LeaderView(load, plan), policy)
+        done = assign_round(snapshot, view, policy)
         self._fingerprint = done.decision_fingerprint
         self.owner = np.full_like(self.owner, UNASSIGNED)
         self.owner[there] = np.where(done.target == UNASSIGNED, UNASSIGNED, numbers[done.target])

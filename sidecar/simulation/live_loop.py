@@ -2,8 +2,8 @@
 
 1. The sidecar sees the tick's write rates and the backlog at its end, and decides by `make_decision`:
    with tolerance, windows, policies, cooldown and one drain at a time.
-2. Its plan is carried out by the leader's functions: at once for a new plan, unless consumers are
-   starting; then when they join, `startup` seconds after their start.
+2. Its plan is carried out by the leader's functions, when the leader's plan follower asks for it: at once,
+   or when missing consumers join, `startup` seconds after their start, or are overdue.
 3. Replicas stop at once, consumers never die, a rebalance takes no time but the pause of what moves.
 4. The first plan is in force, and carried out, from the beginning: its consumers are those that the
    first write rates need.
@@ -37,6 +37,8 @@ from trimtab.assignor.model import (
     Load,
     TopicPartition,
 )
+from trimtab.assignor.rebalance.leader import LeaderView
+from trimtab.assignor.rebalance.plan_follower import MEMBER_WAIT_TIMEOUT_S, PlanFollower
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
@@ -107,7 +109,8 @@ class _LiveLoop:
         owner = _place_first(stream, policy)
         self._group = LiveGroup(stream.partitions, owner, startup)
         self._plan = _announce_plan(policy, len(self._group.members))
-        self._led = _identify_plan(self._plan)
+        self._follower = PlanFollower()
+        self._follower.record_rebalance(self._plan, len(self._group.members))
 
     def run_tick(self, tick: int, backlog: FloatArray) -> SimulatedDecision:
         """Decide on the write rates of a tick, and carry it out until the next one."""
@@ -147,18 +150,21 @@ class _LiveLoop:
         changes: list[OwnerChange] = []
         for at in self._list_events(now):
             due |= group.join(at)
-            is_new = _identify_plan(self._plan) != self._led
-            # Consumers that are starting make the rebalance when they join.
-            if due or (is_new and not group.is_starting):
-                decided |= group.rebalance(self._plan, load, there, self._policy.placement)
-                self._led = _identify_plan(self._plan)
+            due |= self._follower.follow_if_due(self._plan, at)
+            if due:
+                overdue = self._follower.is_overdue(self._plan)
+                view = LeaderView(load, self._plan, members_overdue=overdue)
+                decided |= group.rebalance(view, there, self._policy.placement)
+                self._follower.record_rebalance(self._plan, len(group.members))
             changes.append(OwnerChange(at - now, group.owner))
             due = False
         return tuple(changes), decided
 
     def _list_events(self, now: float) -> list[float]:
-        joins = self._group.next_join()
-        return [now] if joins is None or not now < joins < now + self._tick else [now, joins]
+        """Return when the group may rebalance in a tick: now, at joins, and when missing ones are overdue."""
+        waits = (now, self._follower.awaited_since)
+        times = {self._group.next_join() or now, *(since + MEMBER_WAIT_TIMEOUT_S for since in waits)}
+        return [now, *sorted(at for at in times if now < at < now + self._tick)]
 
     def _is_feasible(self, loads: Mapping[TopicPartition, PartitionLoad]) -> bool:
         """Return whether a placement of these loads within the headroom is found on the active consumers."""
@@ -189,11 +195,6 @@ def _announce_plan(policy: AutoscalingPolicy, replicas: int) -> GroupPlan:
         placement.headroom,
         co_partitioned=placement.co_partitioned,
     )
-
-
-def _identify_plan(plan: GroupPlan) -> tuple[int, int]:
-    """Return what changes if the plan's placement does."""
-    return plan.epoch, 0 if plan.target is None else plan.target.revision
 
 
 def _build_load(loads: Mapping[TopicPartition, PartitionLoad]) -> Load:

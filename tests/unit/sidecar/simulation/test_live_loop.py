@@ -59,6 +59,16 @@ def test_a_consumer_joins_after_its_start() -> None:
     assert paper.late.sum() < soon.late.sum() < later.late.sum()
 
 
+def test_a_plan_waits_a_minute_for_its_consumers() -> None:
+    """As in the members' plan follower: then the others take what fits until the consumer joins."""
+    rates = stream([85.0, *[5.0] * 17], *[[45.0, *[10.0] * 17]] * 8)
+    run = simulate(rates, startup=150)
+    assert run.consumers.tolist() == [2, 2, 2, 2, 2, 2, 3, 3, 3]
+    assert run.fullest[:3].tolist() == [pytest.approx(0.9), *[pytest.approx(1.6)] * 2]
+    assert run.fullest[3:6].tolist() == [pytest.approx(1.3)] * 3
+    assert run.fullest[6] < run.fullest[5]
+
+
 def test_scale_down_waits_for_its_window_and_drains_one_at_a_time() -> None:
     """The load falls to a fifth: after 120 s a consumer drains, stops a tick later, then the next one."""
     run = simulate(stream([80.0] * 10, *[[16.0] * 10] * 30))
