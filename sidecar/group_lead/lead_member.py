@@ -48,7 +48,7 @@ from trimtab.sidecar.plan_carrier import LEAD_CLIENT_ID
 
 log = logging.getLogger("trimtab.sidecar")
 
-TOPIC_CHECK_INTERVAL_S: Final = 5.0
+TOPIC_CHECK_INTERVAL_S: Final = 10.0  # Java clients look every 5 minutes
 REVOCATION_TIMEOUT_S: Final = 3.0
 NO_TOPICS: Final = b"\x00\x01" + bytes(12)  # subscription version 1: no topic, user data or partition
 MAX_NEW_IDS: Final = 200  # in a generation: the coordinator logs each of them

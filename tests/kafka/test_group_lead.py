@@ -178,13 +178,15 @@ def test_a_running_group_is_led_once_its_leader_has_left(leads: Leads, start: An
 
 
 def test_take_lead_makes_the_leader_leave_once(leads: Leads, start: Any, eventually: Any) -> None:
-    """The leader joins again by itself, and the group follows the sidecar's plan."""
-    topic, names = leads.settings["topics"], ("a", "b")
-    a, b = (start(name, [topic], client=LIBRDKAFKA) for name in names)
-    eventually(lambda: len(a.owned | b.owned) == PARTITIONS)
+    """The leader, static or not, joins again by itself, and the group follows the sidecar's plan."""
+    topic, names = leads.settings["topics"], ("b", "static-a")
+    a = start("a", [topic], client=LIBRDKAFKA, group_instance_id="static-a")
+    eventually(lambda: len(a.owned) == PARTITIONS)
+    b = start("b", [topic], client=LIBRDKAFKA)
+    eventually(lambda: [len(w.owned) for w in (a, b)] == [3, 3])
     lead = leads.start(**{"take-lead": True})
     plan = leads.plan(1, names, 1, 2, 1, 2, 1, 2)
-    eventually(lambda: steers(lead, plan)() and owners(a, b) == {"a": (0, 2, 4), "b": (1, 3, 5)})
+    eventually(lambda: steers(lead, plan)() and owners(a, b) == {"a": (1, 3, 5), "b": (0, 2, 4)})
 
 
 @pytest.mark.slow
