@@ -24,12 +24,15 @@ class FairLock:
 
     def acquire(self, timeout: float = -1) -> bool:
         """Take the lock, waiting up to about `timeout` seconds (-1: forever); return whether it is held."""
-        if not self._entrance.acquire(timeout=timeout):
+        if self.is_mine:  # the entrance may be held by a thread that waits for this one
+            taken = self._lock.acquire()
+        elif self._entrance.acquire(timeout=timeout):
+            try:
+                taken = self._lock.acquire(timeout=timeout)
+            finally:
+                self._entrance.release()
+        else:
             return False
-        try:
-            taken = self._lock.acquire(timeout=timeout)
-        finally:
-            self._entrance.release()
         if taken:
             self._holder = get_ident()  # before the depth: an interrupt between them leaves no holder
             self._depth += 1

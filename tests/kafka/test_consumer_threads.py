@@ -16,7 +16,7 @@ from trimtab.consumer_sdk.consumer import consumer as consumer_module
 pytestmark = pytest.mark.broker
 
 
-@pytest.fixture(params=["classic", "consumer"])
+@pytest.fixture(params=["classic", pytest.param("consumer", marks=pytest.mark.slow)])
 def config(config: dict[str, Any], use_protocol: Any, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Settings of both group protocols."""
     chosen: dict[str, Any] = use_protocol(config, request.param)

@@ -1,6 +1,7 @@
 """The lock of turns: an interrupt while it is taken leaves nobody as its holder."""
 
 import sys
+import threading
 from types import FrameType
 from typing import Any
 
@@ -40,3 +41,25 @@ def test_an_interrupted_acquire_leaves_no_holder(lines: int) -> None:
     with lock:
         assert lock.is_mine
     assert not lock.is_mine
+
+
+def test_the_holder_enters_again_while_others_wait() -> None:
+    """Else both would wait for each other."""
+    lock = FairLock()
+    entered = threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        with lock:
+            pass
+
+    with lock:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        entered.wait(5)
+        thread.join(0.1)
+        assert thread.is_alive()
+        assert lock.acquire(timeout=5)
+        lock.release()
+    thread.join(5)
+    assert not thread.is_alive()
