@@ -96,9 +96,11 @@ STAGE ?= spark
 ISOLATION ?= read_committed
 CATALOG ?= embedded
 BROKERS ?= 1
-faults: .venv/.dev ## inject N faults drawn from SEED into real processes; check every record, poll and owner. FORMAT: lake.format, STAGE: lake.file.writer, ISOLATION: isolation.level, CATALOG: embedded or rest, BROKERS: 1 or 3, KINDS: only these
+PROTOCOL ?= classic
+faults: .venv/.dev ## inject N faults drawn from SEED into real processes; check every record, poll and owner. FORMAT: lake.format, STAGE: lake.file.writer, ISOLATION: isolation.level, CATALOG: embedded or rest, BROKERS: 1 or 3, PROTOCOL: classic or consumer, KINDS: only these
 	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT) --stage $(STAGE) \
-		--isolation $(ISOLATION) --catalog $(CATALOG) --brokers $(BROKERS) $(foreach kind,$(KINDS),--only $(kind))
+		--isolation $(ISOLATION) --catalog $(CATALOG) --brokers $(BROKERS) --protocol $(PROTOCOL) \
+		$(foreach kind,$(KINDS),--only $(kind))
 
 KILLS ?= 200
 faults-queues: .venv/.dev ## kill a queue's workers and trackers KILLS times under load; account for every message

@@ -58,6 +58,7 @@ def _arguments() -> Namespace:
         "--catalog", choices=["embedded", "rest"], default="embedded", help="of Iceberg tables"
     )
     parser.add_argument("--brokers", type=int, choices=[1, 3], default=1)
+    parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="of the group")
     parser.add_argument("--only", action="append", help="kinds of fault; default: all")
     parser.add_argument("--keep", action="store_true", help="keep logs and tables")
     return parser.parse_args()
@@ -75,6 +76,7 @@ def _options(arguments: Namespace) -> RunOptions:
         arguments.isolation,
         arguments.catalog,
         arguments.brokers,
+        arguments.protocol,
         only,
         keep=arguments.keep,
         first=arguments.first,

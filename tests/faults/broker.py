@@ -32,6 +32,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
 from faults.proxy import HOST, Network
+from faults.schedule import SESSION
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.errors import BrokerDataInUseError, EmbeddedBrokerError, PortInUseError
 
@@ -47,6 +48,13 @@ DONE: Final = {
     KafkaError.INVALID_PARTITIONS,
 }
 PARTITIONS: Final = 6
+HEARTBEAT_MS: Final = 250
+# of groups of the new protocol (KIP-848), whose timeouts and patterns are the broker's
+GROUP_PROPERTIES: Final = {
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.regex.refresh.interval.ms": "10000",
+    "group.consumer.session.timeout.ms": str(int(SESSION * 1000)),
+}
 USER: Final = "ingest"
 PASSWORD: Final = "a-password"  # noqa: S105 - a test value
 PLAIN_LOGIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -234,6 +242,7 @@ class Broker:
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
             "sasl.enabled.mechanisms": "PLAIN",
+            **GROUP_PROPERTIES,
             **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": login for name in self._names},
             **(THREE_REPLICAS if len(self._ports) > 1 else {}),
         }

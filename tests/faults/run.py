@@ -44,6 +44,7 @@ from faults.transactions import Transactions
 from history import events
 from history.anomalies import count_kinds, find_anomalies, longest_lag
 from history.events import History, Write
+from trimtab.consumer_sdk.consumer.settings import CLASSIC_PROTOCOL
 
 LINKS: Final = 5
 BROKER_DISK: Final = "1g"
@@ -69,6 +70,7 @@ class RunOptions:
     isolation: str = "read_committed"
     catalog: str = "embedded"
     brokers: int = 1
+    protocol: str = CLASSIC_PROTOCOL
     only: tuple[str, ...] = ()
     keep: bool = False
     first: int = 0  # number of the first round
@@ -171,7 +173,7 @@ class Run:
                 self._supervisor,
                 self.folder / "lake",
                 self.folder / "kafka",
-                settings.consumer(),
+                settings.consumer(self._options.protocol),
                 settings.TOPICS,
                 self._catalog,
             )
@@ -330,7 +332,7 @@ class Run:
         options = self._options
         uri = "" if self._catalog is None else self._catalog.uri
         ingest = {
-            **settings.ingest(bootstrap, self.folder, options.format, options.stage),
+            **settings.ingest(bootstrap, self.folder, options.format, options.stage, options.protocol),
             **settings.login(),
             **settings.rest_catalog(uri),
             "isolation.level": options.isolation,
@@ -345,7 +347,7 @@ class Run:
         """Return what faults of this run may need."""
         options = self._options
         brokers = "three brokers" if options.brokers > 1 else "one broker"
-        world = {"", brokers, *(("disk", f"{brokers}'s disk") if with_disk else ())}
+        world = {"", options.protocol, brokers, *(("disk", f"{brokers}'s disk") if with_disk else ())}
         if options.format == "iceberg":
             world.add("rest" if options.catalog == "rest" else "sqlite")
         return world

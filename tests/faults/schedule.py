@@ -12,6 +12,8 @@ from typing import Final
 
 from writer_steps import FLUSH_STEPS, REBALANCE_STEPS
 
+from trimtab.consumer_sdk.consumer.settings import CLASSIC_PROTOCOL
+
 SESSION: Final = 4.0
 """Session timeout of the consumers in seconds: a freeze or a cut may be shorter or longer."""
 
@@ -63,7 +65,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "topic": Kind(1, 0.5, 4.0),
     "acl": Kind(2, 0.5, 2.0 * SESSION),
     FLUSH: Kind(2),
-    MEMBER: Kind(2),
+    MEMBER: Kind(2, needs=CLASSIC_PROTOCOL),  # starts a rebalance by drain()
     END: Kind(1),
     "sidecar": Kind(3, steered=True),
 }

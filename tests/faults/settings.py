@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any, Final
 
-from faults.broker import PASSWORD, USER
+from faults.broker import HEARTBEAT_MS, PASSWORD, USER
 from faults.schedule import SESSION
 from faults.supervisor import LEAST, MOST
+from trimtab.consumer_sdk.consumer.settings import CLASSIC_PROTOCOL
 
 GROUP: Final = "fire"
 NAMESPACE: Final = "fire"
@@ -13,14 +14,15 @@ TOPICS: Final = "^fire-.*"
 CAPACITY: Final = "40 kB/s"
 
 
-def consumer() -> dict[str, Any]:
-    """Return the settings of every group member, without the broker's address."""
+def consumer(protocol: str = CLASSIC_PROTOCOL) -> dict[str, Any]:
+    """Return the settings of every member of a group of this protocol, without the broker's address."""
+    classic = protocol == CLASSIC_PROTOCOL
     return {
+        **({"heartbeat.interval.ms": HEARTBEAT_MS} if classic else {"group.protocol": protocol}),
         "group.id": GROUP,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
         "session.timeout.ms": int(SESSION * 1000),
-        "heartbeat.interval.ms": 250,
         "metadata.max.age.ms": 1000,
         "max.poll.interval.ms": 60_000,
         "reconnect.backoff.ms": 100,
@@ -43,16 +45,18 @@ def rest_catalog(uri: str) -> dict[str, Any]:
     return {"lake.catalog.type": "rest", "lake.catalog.uri": uri} if uri else {}
 
 
-def ingest(bootstrap: str, folder: Path, table_format: str, stage: str) -> dict[str, Any]:
+def ingest(
+    bootstrap: str, folder: Path, table_format: str, stage: str, protocol: str = CLASSIC_PROTOCOL
+) -> dict[str, Any]:
     """Return the configuration of the consumers."""
     java = f'-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Djava.io.tmpdir={folder / "tmp"}"'
     return {
-        **consumer(),
+        **consumer(protocol),
+        **({"trimtab.capacity": CAPACITY} if protocol == CLASSIC_PROTOCOL else {}),
         "lake.format": table_format,
         "lake.file.writer": stage,
         "bootstrap.servers": bootstrap,  # replaced by each worker's link
         "topics": TOPICS,
-        "trimtab.capacity": CAPACITY,
         "lake.warehouse": str(folder / "lake"),
         "lake.table": NAMESPACE + ".{topic}",
         "lake.flush.timeout": "10 s",

@@ -19,7 +19,7 @@ def main(bootstrap: str, group: str, topic: str, name: str, file: str, settings:
         "trimtab.instance": name,
         "auto.offset.reset": "earliest",
         "session.timeout.ms": 6000,
-        "heartbeat.interval.ms": 100,
+        **({} if "group.protocol" in settings else {"heartbeat.interval.ms": 100}),
         "auto.commit.interval.ms": 200,
         **json.loads(settings),
     }

@@ -1,5 +1,6 @@
 """Killed and frozen consumers: others take over; no record is lost or read twice."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -36,15 +37,20 @@ def name(topic: Callable[..., str]) -> str:
     return topic(partitions=PARTITIONS)
 
 
-@pytest.fixture
-def read(bootstrap: str, group: str, name: str, tmp_path: Path) -> Iterator[Callable[[str], Reader]]:
-    """Start reader processes; kill all at the end."""
+@pytest.fixture(params=["classic", "consumer"])
+def read(
+    request: pytest.FixtureRequest, config: dict[str, Any], use_protocol: Any, name: str, tmp_path: Path
+) -> Iterator[Callable[[str], Reader]]:
+    """Start reader processes of both group protocols; kill all at the end."""
     readers: list[Reader] = []
+    chosen = use_protocol(config, request.param)
+    more = json.dumps({n: value for n, value in chosen.items() if n == "group.protocol"})
 
     def read(reader_name: str) -> Reader:
         script = Path(__file__).with_name("reader.py")
         file = tmp_path / reader_name
-        command = [sys.executable, str(script), bootstrap, group, name, reader_name, str(file)]
+        brokers = (config["bootstrap.servers"], config["group.id"])
+        command = [sys.executable, str(script), *brokers, name, reader_name, str(file), more]
         readers.append(Reader(subprocess.Popen(command), file))
         return readers[-1]
 
