@@ -6,17 +6,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from foreign_clients import KafkaPythonClient, create_librdkafka_client
 
+from trimtab.assignor.model import Load, PlacementPolicy
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.group_lead.group_lead import GroupLead
+from trimtab.sidecar.group_lead.group_requests import GroupRequests
+from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
+from trimtab.sidecar.group_lead.succession import list_members_ahead
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.broker
@@ -217,3 +222,36 @@ def test_a_lead_outlasts_a_restart_of_the_broker(
         assert [t.partition.partition for t in log.tenures[before:]] == [3]
         for worker in (a, b):
             worker.stop()
+
+
+@pytest.mark.slow
+def test_elections_are_as_predicted(
+    bootstrap: str, topic: Any, start: Any, eventually: Any, group: str
+) -> None:
+    """Of groups whose leader leaves, the sidecar leads exactly those in which nobody is before it."""
+    for number in range(5):
+        name = f"{group}-{number}"
+        settings = {"bootstrap": bootstrap, "group": name, "topics": topic(), "capacity": 1e6, "lead": True}
+        workers = [start(f"c{n}", [settings["topics"]], client=LIBRDKAFKA, group_id=name) for n in range(8)]
+        eventually(lambda workers=workers: sum(len(w.owned) for w in workers) == 4)
+        requests = GroupRequests(load_settings(None, settings), SystemClock(), Event())
+        member = LeadMember(requests, PlacementPolicy(), SystemClock(), take_lead=False)
+        eventually(partial(_follows, member))
+        assert member.joined is not None
+        leader, own = member.joined.leader_id, member.joined.member_id
+        others = {m.id for m in requests.describe_members()} - {leader, own}
+        next(w for w in workers if leader.startswith(f"{w.name}-")).stop()
+        eventually(partial(_sees_new_leader, member, leader))
+        assert member.leads == (not list_members_ahead(own, others))
+        requests.close()
+        for worker in workers:
+            worker.stop()
+
+
+def _follows(member: LeadMember) -> bool:
+    member.run_step(LeadTask(None, Load()))
+    return member.joined is not None and not member.must_join
+
+
+def _sees_new_leader(member: LeadMember, former: str) -> bool:
+    return _follows(member) and member.joined is not None and member.joined.leader_id != former

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
+from foreign_clients import create_librdkafka_client
 
 from secured import PASSWORD, Right, Secured
 from trimtab.common.clock import SystemClock
@@ -18,6 +19,7 @@ from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
+from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
@@ -231,6 +233,24 @@ def test_log_dirs_need_describe_on_the_cluster(broker: Secured, grant: Any) -> N
     finally:
         monitor.close()
         sizes.close()
+
+
+def test_a_lead_needs_read_on_the_group(broker: Secured, grant: Any, eventually: Any) -> None:
+    """By TLS and SASL, with the rights of the group's members; without Read on the group it says so."""
+    grant(SIDECAR_ACLS[:2])
+    lead = GroupLead(sidecar_settings(broker, lead=True), SystemClock())
+    try:
+        eventually(lambda: "grant Read on group g" in lead.carry_out(None, {}).text)
+        grant((("group", "g", "read"),))
+        eventually(lambda: lead.carry_out(None, {}).is_steering)
+        consumer = create_librdkafka_client()(
+            {**broker.client(), "group.id": "g", "trimtab.instance": "a", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["data"])
+        eventually(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) > 1)
+        consumer.close()
+    finally:
+        lead.close()
 
 
 def test_idempotent_producer_needs_write_only(broker: Secured, grant: Any) -> None:
