@@ -14,7 +14,7 @@ READY: Final = "leads the group"
 FAST: Final = """--interval 1s --window 4s --cooldown 2s --target none
     --set offset-reset=earliest --set drain-retry=6s"""
 """Settings for a group whose loads change within seconds."""
-LEAD: Final = "--lead --set lead-session-timeout=8s"
+LEAD: Final = "--lead --set lead-session-timeout=20s"
 
 
 class Sidecar:
@@ -24,9 +24,11 @@ class Sidecar:
         words = f"--bootstrap {bootstrap} --group {group} --topics {topic} {FAST} {flags}"
         self._command = [sys.executable, "-m", "trimtab.cli", "sidecar", *words.split()]
         self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
         self.log = log
 
     def start(self) -> None:
+        self._starts += 1
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
@@ -47,8 +49,8 @@ class Sidecar:
         return self.log.read_text() if self.log.exists() else ""
 
     def wait_ready(self, timeout: float) -> None:
-        """Wait until it steers. Raises TimeoutError with its log."""
-        if not wait_until(lambda: READY in self.read_log(), timeout):
+        """Wait until it leads the group. Raises TimeoutError with its log."""
+        if not wait_until(lambda: self.read_log().count(READY) >= self._starts, timeout):
             raise TimeoutError(f"the sidecar is not ready after {timeout} s:\n{self.read_log()}")
 
 

@@ -1,46 +1,105 @@
-"""Groups of consumers that nobody here wrote: none of them knows Trimtab.
+"""Groups of consumers that nobody here wrote, none of which knows Trimtab, on each way to steer them.
 
-`own`: they assign by themselves, which shows that the programs and the checker are right.
+`own`: they assign by themselves, which shows that the programs and the checker are right. `led`: the
+sidecar leads. `kip848`: the broker's plugin carries out the sidecar's plans.
 """
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from time import time
 from typing import Final
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from strangers.checker import check_group
+from strangers.figures import balance_at, list_ownerships
 from strangers.group import StrangerGroup, wait_until
 from strangers.programs import KINDS
+from strangers.steering import LEAD, Sidecar, run_sidecar
 from strangers.stream import ZipfStream, zipf_rates
+from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.strangers]
 
 PARTITIONS: Final = 20
 TOTAL: Final = 400.0  # records/s
-PATIENCE: Final = 40.0
+RECORD_BYTES: Final = 200
+PATIENCE: Final = 60.0
+BALANCED: Final = 1.10
 COOPERATIVE: Final = ("go", "java", "kafka_python", "librdkafka")
+NEW_PROTOCOL: Final = ("go", "go", "java", "librdkafka")
 RATES: Final = zipf_rates(PARTITIONS, TOTAL, exponent=0.7, seed=3)
+PLUGIN: Final = {"group.consumer.assignors": f"{ASSIGNOR_CLASS},io.trimtab.PlannedUniformAssignor,range"}
 
 
-def all_own(group: StrangerGroup) -> bool:
-    """Return whether every partition has an owner, and every member a partition."""
-    owners = group.owners()
-    return len(owners) == PARTITIONS and set(owners.values()) == set(group.members)
+@dataclass
+class Trial:
+    """A group under a stream."""
+
+    group: StrangerGroup
+    stream: ZipfStream
+
+    def balance(self) -> float:
+        """Return the fullest member's write rate ÷ the mean."""
+        now = time()
+        owned = list_ownerships(self.group.events())
+        return balance_at(owned, len(self.group.members), self.stream.rates_at(now), now)
+
+    def await_owners(self) -> None:
+        """Wait until every partition has an owner, and every member a partition."""
+        assert wait_until(self._all_own, PATIENCE), self.group.owners()
+
+    def await_balance(self) -> None:
+        """Wait until no member carries more than a tenth above the mean."""
+        steered = wait_until(lambda: self._all_own() and self.balance() <= BALANCED, PATIENCE)
+        assert steered, (self.balance(), self.group.owners())
+
+    def finish(self) -> None:
+        """End the stream; every record has been read, and none twice by the group's fault."""
+        self.stream.stop()
+        assert wait_until(lambda: self.group.has_read(self.stream.written), PATIENCE)
+        self.group.stop(*self.group.members)
+        verdict = check_group(self.group.events(), self.stream.written)
+        assert (verdict.lost, verdict.doubled) == (0, 0), verdict.faults
+        assert verdict.read == sum(map(len, self.stream.written.values())) > 0
+
+    def _all_own(self) -> bool:
+        owners = self.group.owners()
+        return len(owners) == PARTITIONS and set(owners.values()) == set(self.group.members)
 
 
-def await_all_own(group: StrangerGroup) -> None:
-    assert wait_until(lambda: all_own(group), PATIENCE), group.owners()
+def create_topic(bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
 
 
-def finish(group: StrangerGroup, stream: ZipfStream) -> None:
-    """End the stream; every record has been read, and none twice by the group's fault."""
-    stream.stop()
-    assert wait_until(lambda: group.has_read(stream.written), PATIENCE)
-    group.stop(*group.members)
-    verdict = check_group(group.events(), stream.written)
-    assert (verdict.lost, verdict.doubled) == (0, 0), verdict.faults
-    assert verdict.read == sum(map(len, stream.written.values())) > 0
+@contextmanager
+def under_load(
+    bootstrap: str, topic: str, folder: Path, kinds: tuple[str, ...], **options: str
+) -> Iterator[Trial]:
+    """Start a member of each kind, named by it and its number, under a stream."""
+    options = {"session": "6000", "heartbeat": "500", **options}
+    with (
+        StrangerGroup(bootstrap, topic, topic, folder, options) as group,
+        ZipfStream(bootstrap, topic, lambda _: RATES, RECORD_BYTES) as stream,
+    ):
+        for number, kind in enumerate(kinds):
+            group.add(f"{kind}-{number}", kind)
+        yield Trial(group, stream)
+
+
+@contextmanager
+def steered(bootstrap: str, topic: str, folder: Path, members: int, flags: str) -> Iterator[Sidecar]:
+    """Run a sidecar whose headroom makes it use all members."""
+    load = f"--capacity {TOTAL * RECORD_BYTES / members / 0.8:.0f} --headroom 0.85"
+    scale = f"--min {members} --max {members}"
+    with run_sidecar(bootstrap, topic, topic, folder / "sidecar.log", f"{load} {scale} {flags}") as sidecar:
+        yield sidecar
 
 
 @pytest.mark.parametrize(("assignors", "kinds"), [("range", KINDS), ("cooperative-sticky", COOPERATIVE)])
@@ -49,18 +108,72 @@ def test_own_assignors_survive_a_restart_of_each(
 ) -> None:
     """A group of all clients, each restarted in order and one killed, reads each record once."""
     name = topic(partitions=PARTITIONS)
-    options = {"assignors": assignors, "session": "6000"}
-    with (
-        StrangerGroup(bootstrap, name, name, tmp_path, options) as group,
-        ZipfStream(bootstrap, name, lambda _: RATES) as stream,
-    ):
-        for kind in kinds:
-            group.add(kind, kind)
-        await_all_own(group)
-        for kind in kinds:
-            group.restart(kind)
-            await_all_own(group)
-        group.kill("librdkafka")
-        group.start("librdkafka")
-        await_all_own(group)
-        finish(group, stream)
+    with under_load(bootstrap, name, tmp_path, kinds, assignors=assignors) as trial:
+        trial.await_owners()
+        for member in [*trial.group.members]:
+            trial.group.restart(member)
+            trial.await_owners()
+        trial.group.kill(member)
+        trial.group.start(member)
+        trial.await_owners()
+        trial.finish()
+
+
+@pytest.mark.parametrize(("assignors", "kinds"), [("range", KINDS), ("cooperative-sticky", COOPERATIVE)])
+def test_a_led_group_is_balanced_across_restarts(
+    bootstrap: str, topic: Callable[..., str], tmp_path: Path, assignors: str, kinds: tuple[str, ...]
+) -> None:
+    """All clients under one sidecar: each restarted, the sidecar killed and back; balanced, none lost."""
+    name = topic(partitions=PARTITIONS)
+    with steered(bootstrap, name, tmp_path, len(kinds), LEAD) as sidecar:
+        sidecar.wait_ready(PATIENCE)
+        with under_load(bootstrap, name, tmp_path, kinds, assignors=assignors) as trial:
+            trial.await_balance()
+            for member in [*trial.group.members]:
+                trial.group.restart(member)
+            trial.await_balance()
+            sidecar.stop(signal.SIGKILL)
+            sidecar.start()
+            sidecar.wait_ready(PATIENCE)
+            trial.group.kill(member)
+            trial.group.start(member)
+            trial.await_balance()
+            trial.finish()
+
+
+def test_a_led_group_survives_its_broker(tmp_path: Path) -> None:
+    """The broker stops for a moment: the sidecar leads on, and no record is lost or doubled."""
+    name, data = "strangers", tmp_path / "data"
+    with EmbeddedBroker(data=data) as broker:
+        create_topic(broker.bootstrap, name)
+        with steered(broker.bootstrap, name, tmp_path, len(COOPERATIVE), LEAD) as sidecar:
+            sidecar.wait_ready(PATIENCE)
+            options = {"assignors": "cooperative-sticky", "session": "20000"}
+            with under_load(broker.bootstrap, name, tmp_path, COOPERATIVE, **options) as trial:
+                trial.await_balance()
+                broker.stop()
+                with EmbeddedBroker(broker.port, data=data):
+                    trial.group.restart("go-0")
+                    trial.await_balance()
+                    trial.finish()
+
+
+def test_a_group_of_the_new_protocol_is_balanced_across_restarts(tmp_path: Path) -> None:
+    """Unmodified clients with group.protocol=consumer follow plans through the broker's plugin."""
+    name = "strangers"
+    with EmbeddedBroker(properties=PLUGIN) as broker:
+        create_topic(broker.bootstrap, name)
+        with (
+            under_load(broker.bootstrap, name, tmp_path, NEW_PROTOCOL, protocol="consumer") as trial,
+            steered(broker.bootstrap, name, tmp_path, len(NEW_PROTOCOL), "--protocol consumer") as sidecar,
+        ):
+            trial.await_balance()
+            for member in [*trial.group.members]:
+                trial.group.restart(member)
+            trial.await_balance()
+            sidecar.stop(signal.SIGKILL)
+            sidecar.start()
+            trial.group.kill(member)
+            trial.group.start(member)
+            trial.await_balance()
+            trial.finish()

@@ -62,6 +62,9 @@ async def main(words: list[str]) -> None:
             if teller.is_commit_due():
                 await commit(consumer, teller, list(teller.uncommitted))
     await commit(consumer, teller, list(teller.uncommitted))
+    while teller.is_closing():
+        await asyncio.sleep(POLL_S)
+        await commit(consumer, teller, list(teller.uncommitted))
     await consumer.stop()
     teller.tell("closed")
 

@@ -74,6 +74,9 @@ def main(words: list[str]) -> None:
         if teller.is_commit_due():
             commit(consumer, teller)
     commit(consumer, teller)
+    while teller.is_closing():
+        handle(consumer, teller)
+        commit(consumer, teller)
     consumer.close()
     teller.tell("closed")
 

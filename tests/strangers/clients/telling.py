@@ -14,6 +14,7 @@ from typing import Final
 COMMIT_INTERVAL_S: Final = 1.0
 POLL_S: Final = 0.05
 UNLIMITED_BATCH: Final = 500
+CLOSE_TIMEOUT_S: Final = 5.0
 MAKE_UP_S: Final = 0.2
 
 
@@ -28,6 +29,7 @@ class Teller:
         self.uncommitted: dict[tuple[str, int], int] = {}  # next offset by partition
         self._committed_at = monotonic()
         self._busy_until = 0.0
+        self._closing_since = 0.0
         Thread(target=self._await_end, daemon=True).start()
 
     @property
@@ -75,6 +77,11 @@ class Teller:
             return False
         self._committed_at = monotonic()
         return True
+
+    def is_closing(self) -> bool:
+        """Return whether to try once more to commit before the end: a rebalance refuses commits."""
+        self._closing_since = self._closing_since or monotonic()
+        return bool(self.uncommitted) and monotonic() < self._closing_since + CLOSE_TIMEOUT_S
 
     def complain(self, error: BaseException) -> None:
         sys.stderr.write(f"{time():.3f} {error!r}\n")

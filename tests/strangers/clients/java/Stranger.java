@@ -100,6 +100,11 @@ public final class Stranger implements ConsumerRebalanceListener {
             }
         }
         commit(uncommitted.keySet());
+        long deadline = System.nanoTime() + COMMIT_TIMEOUT.toNanos();
+        while (!uncommitted.isEmpty() && System.nanoTime() < deadline) { // a rebalance refuses commits
+            handle();
+            commit(uncommitted.keySet());
+        }
         consumer.close();
         say("closed");
     }
