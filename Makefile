@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow test-containers test-kubernetes kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues faults faults-queues simulate-faults mutants model fuzz plugin docs constraints proto clean help
+.PHONY: demo test test-slow test-containers test-kubernetes kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -35,7 +35,7 @@ demo: .venv/.run ## run the whole path on an embedded broker: producers, autosca
 	@$(BIN)/trimtab demo
 
 WORKERS ?= 2
-test: .venv/.dev ## run all tests except test-slow, test-kubernetes and test-containers; each of WORKERS has a broker and a Spark session
+test: .venv/.dev ## run all tests except test-slow, test-strangers, test-kubernetes and test-containers; each of WORKERS has a broker and a Spark session
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 30
 
 kubernetes: .venv/.dev ## find the binaries of a Kubernetes control plane and of KEDA, or build them from source once
@@ -43,6 +43,9 @@ kubernetes: .venv/.dev ## find the binaries of a Kubernetes control plane and of
 
 test-slow: .venv/.dev ## run the tests that take minutes of CPU each: the closed loop at 40 to 300 partitions
 	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --durations 30
+
+test-strangers: .venv/.dev ## run the tests with consumers of Java, Go, librdkafka, kafka-python and aiokafka; needs a JDK and Go
+	@$(BIN)/python -m pytest -m strangers --durations 10
 
 test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA
 	@$(BIN)/python -m pytest -m kubernetes
@@ -130,6 +133,10 @@ bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared wi
 
 bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; 17 minutes
 	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
+
+SECONDS ?= 120
+bench-strangers: .venv/.dev ## one stream through the same Java, librdkafka and Go consumers: unsteered, led, and on the new protocol; needs a JDK and Go; 9 minutes
+	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_strangers.py --seconds $(SECONDS) --plot docs/bench-strangers.png
 
 DAYS ?= 30
 bench-month: .venv/.dev ## a simulated month with faults, compared with lag-threshold autoscalers; 15 minutes on two free cores
