@@ -51,5 +51,5 @@ class PlanCarrier(Protocol):
         ...
 
     def close(self) -> None:
-        """End the thread and leave the group."""
+        """End the thread; a successor finds the group as it is."""
         ...

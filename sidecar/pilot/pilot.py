@@ -118,9 +118,13 @@ class PilotSession:
         try:
             return self._coordinator.call(lambda admin: self._step(admin, task))
         except KafkaError:
-            self._pilots = tuple(pilot.record_loss() for pilot in self._pilots)
-            self._cause = None
+            self.stand_by()
             raise
+
+    def stand_by(self) -> None:
+        """Join again at the next step: until then another sidecar's pilots may have taken the place."""
+        self._pilots = tuple(pilot.record_loss() for pilot in self._pilots)
+        self._cause = None
 
     def _step(self, admin: Any, task: PilotTask) -> float:
         plan = task.plan
@@ -244,8 +248,9 @@ class PlanPilot:
     def _run(self) -> None:
         while not self._stop.is_set():
             task = self._task
-            pause = IDLE_INTERVAL_S if task is None else self._try_step(task)
-            self._wake_up.wait(pause)
+            if task is None:
+                self._session.stand_by()
+            self._wake_up.wait(IDLE_INTERVAL_S if task is None else self._try_step(task))
             self._wake_up.clear()
         self._coordinator.close()
 

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,16 @@ def is_carried_out(pilot: PlanPilot, plan: GroupPlan) -> Callable[[], bool]:
         return status is not None and status.is_steering and "as planned" in status.text
 
     return ask
+
+
+def holds(worker: Any, *numbers: int) -> bool:
+    return {p.partition for p in set(worker.owned)}.issuperset(numbers)
+
+
+def count_tenures(log: Any, eventually: Any) -> int:
+    """Return the number of tenures once each partition has an owner: a worker logs after it owns."""
+    eventually(lambda: sum(t.end == inf for t in log.tenures) == PARTITIONS)
+    return len(log.tenures)
 
 
 def owners(*workers: Any) -> Owners:
@@ -169,7 +180,7 @@ def test_unmodified_clients_carry_out_each_plan(
     a, b = join("a"), join("b")
     first = steered.plan(1, "ab", "111222")
     eventually(lambda: is_carried_out(pilot, first)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
-    before = len(log.tenures)
+    before = count_tenures(log, eventually)
     second = steered.plan(2, "ab", "112221")
     eventually(lambda: is_carried_out(pilot, second)() and owners(a, b) == {"a": (0, 1, 5), "b": (2, 3, 4)})
     assert {t.partition.partition for t in log.tenures[before:]} == {2, 5}
@@ -200,16 +211,17 @@ def test_a_joiner_takes_its_place_and_a_drained_member_gives_all(
     """Scale-out and scale-in move only what they have to."""
     pilot = steered.start_pilot()
     a, b = join("a"), join("b")
+    eventually(lambda: len(a.owned) == len(b.owned) == PARTITIONS / 2)  # by count, without a plan
     wider = steered.plan(1, "ab", "113223", places=1)
-    eventually(lambda: is_carried_out(pilot, wider)() and len(a.owned | b.owned) == PARTITIONS)
-    before = len(log.tenures)
+    eventually(lambda: is_carried_out(pilot, wider)() and holds(a, 0, 1) and holds(b, 3, 4))
+    before = count_tenures(log, eventually)
     c = join("c")
     eventually(lambda: owners(a, b, c) == {"a": (0, 1), "b": (3, 4), "c": (2, 5)})
     assert {t.partition.partition for t in log.tenures[before:]} == {2, 5}
     narrower = steered.plan(2, "bc", "121122", draining=("a",))
     drained = {"a": (), "b": (0, 2, 3), "c": (1, 4, 5)}
     eventually(lambda: is_carried_out(pilot, narrower)() and owners(a, b, c) == drained)
-    before = len(log.tenures)
+    before = count_tenures(log, eventually)
     a.stop()
     eventually(lambda: len(describe(steered).members) == 3 and is_carried_out(pilot, narrower)())
     assert log.tenures[before:] == []
@@ -225,7 +237,7 @@ def test_a_restarted_member_gets_its_partitions_back(
     eventually(lambda: is_carried_out(pilot, plan)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
     b.stop()
     eventually(lambda: len(a.owned) == PARTITIONS)
-    before = len(log.tenures)
+    before = count_tenures(log, eventually)
     b = join("b")
     eventually(lambda: is_carried_out(pilot, plan)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
     assert {t.partition.partition for t in log.tenures[before:]} == {3, 4, 5}
@@ -238,7 +250,7 @@ def test_nothing_moves_when_the_pilot_ends(steered: Steered, join: Any, log: Any
     a, b = join("a"), join("b")
     plan = steered.plan(1, "ab", "111112")
     eventually(lambda: is_carried_out(pilot, plan)() and owners(a, b) == {"a": (0, 1, 2, 3, 4), "b": (5,)})
-    before = len(log.tenures)
+    before = count_tenures(log, eventually)
     pilot.close()
     eventually(lambda: len(describe(steered).members) == 2)
     assert log.tenures[before:] == []
@@ -253,13 +265,16 @@ def test_another_sidecar_takes_over(steered: Steered, join: Any, log: Any, event
     a, b = join("a"), join("b")
     first = steered.plan(1, "ab", "111222")
     eventually(lambda: is_carried_out(one, first)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
-    before = len(log.tenures)
+    before = count_tenures(log, eventually)
     one.stand_by()
     eventually(is_carried_out(two, first))
     assert log.tenures[before:] == []
     second = steered.plan(2, "ab", "111122")
     eventually(lambda: is_carried_out(two, second)() and owners(a, b) == {"a": (0, 1, 2, 3), "b": (4, 5)})
     assert len(describe(steered).members) == 3
+    two.stand_by()
+    third = steered.plan(3, "ab", "111112")
+    eventually(lambda: is_carried_out(one, third)() and owners(a, b) == {"a": (0, 1, 2, 3, 4), "b": (5,)})
 
 
 def test_the_groups_heartbeats_are_shortened(steered: Steered, join: Any, eventually: Any) -> None:
@@ -287,6 +302,7 @@ def test_a_classic_group_stays_classic(steered: Steered, start: Any, eventually:
     assert len(describe(steered).members) == 1
 
 
+@pytest.mark.slow
 def test_a_broker_restart_loses_no_plan(
     steered: Steered, plugin_broker: PluginBroker, join: Any, log: Any, eventually: Any
 ) -> None:
@@ -295,7 +311,7 @@ def test_a_broker_restart_loses_no_plan(
     a, b = join("a"), join("b")
     first = steered.plan(1, "ab", "111112")
     eventually(lambda: is_carried_out(pilot, first)() and owners(a, b) == {"a": (0, 1, 2, 3, 4), "b": (5,)})
-    before = len(log.tenures)
+    before = count_tenures(log, eventually)
     plugin_broker.restart()
     eventually(lambda: not pilot.carry_out(first, {}).errors and is_carried_out(pilot, first)(), timeout=60)  # type: ignore[union-attr]
     second = steered.plan(2, "ab", "111122")

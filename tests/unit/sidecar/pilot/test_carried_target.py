@@ -100,6 +100,7 @@ def test_one_cause_has_one_decision() -> None:
 
 
 def test_differences_name_the_partitions_that_the_broker_gives_to_others() -> None:
+    """Until there are none the plan is on its way."""
     plan = make_plan(("a", "b"), [1, 1, 1, 2, 2, 2])
     group = make_group(a=[0, 1, 2, 3], b=[4, 5])
     target = carry(group, plan)
