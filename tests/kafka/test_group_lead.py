@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -233,7 +233,7 @@ def test_elections_are_as_predicted(
         name = f"{group}-{number}"
         settings = {"bootstrap": bootstrap, "group": name, "topics": topic(), "capacity": 1e6, "lead": True}
         workers = [start(f"c{n}", [settings["topics"]], client=LIBRDKAFKA, group_id=name) for n in range(8)]
-        eventually(lambda workers=workers: sum(len(w.owned) for w in workers) == 4)
+        eventually(partial(_have_partitions, workers, 4))
         requests = GroupRequests(load_settings(None, settings), SystemClock(), Event())
         member = LeadMember(requests, PlacementPolicy(), SystemClock(), take_lead=False)
         eventually(partial(_follows, member))
@@ -246,6 +246,10 @@ def test_elections_are_as_predicted(
         requests.close()
         for worker in workers:
             worker.stop()
+
+
+def _have_partitions(workers: Sequence[Any], count: int) -> bool:
+    return sum(len(w.owned) for w in workers) == count
 
 
 def _follows(member: LeadMember) -> bool:

@@ -120,6 +120,7 @@ def test_consumption_window_spans_windows_and_batches() -> None:
     ("given", "message"),
     [
         ({"min": 5, "max": 2}, "min=5 is above max=2"),
+        ({"lead": True, "protocol": "consumer"}, "lead is about a classic group, but protocol=consumer"),
         ({"target": "keda"}, "target=keda needs workload"),
         ({**KEDA, "grpc-port": 70000}, "grpc-port=70000"),
         ({"grpc-port": 1}, "grpc-port given, but target=none"),
@@ -183,6 +184,11 @@ def test_consumption_window_spans_windows_and_batches() -> None:
         ({**PROCESS, "worker-command": ["w"]}, "{instance}"),
         ({**PROCESS, "worker-command": [], "worker-config": "/no/such"}, "is no file"),
         ({"stop-workers": True}, "stop-workers needs"),
+        ({"take-lead": True}, "take-lead given, but not lead; write lead too"),
+        ({"lead": True, "queue": "share", "topics": "t"}, "queue=share has none"),
+        ({"lead": True, "protocol": "consumer"}, "lead is about a classic group, but protocol=consumer"),
+        ({"lead": True, "lead-assignors": ""}, "lead-assignors"),
+        ({"lead": True, "lead-session-timeout": 0}, "lead-session-timeout must be above 0"),
     ],
 )
 def test_invalid_settings_are_named(given: dict[str, Any], message: str) -> None:

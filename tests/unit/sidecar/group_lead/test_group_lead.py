@@ -1,0 +1,83 @@
+"""The lead's thread outlives every error, and says what to do."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import errors
+from ticking import Ticking
+
+from trimtab.sidecar.group_lead import group_lead
+from trimtab.sidecar.group_lead.group_lead import FENCED_RETRY_S, GroupLead, explain_failure
+from trimtab.sidecar.settings.settings import load_settings
+
+SETTINGS = load_settings(None, {"bootstrap": "b:1", "group": "g", "capacity": 1, "lead": True})
+
+
+class FailingRequests:
+    """Requests that fail, and count the joins."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+        self.joins = 0
+
+    def join(self, *_: Any) -> Any:
+        self.joins += 1
+        raise self.failure
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (errors.GroupAuthorizationFailedError(), "grant Read on group g"),
+        (
+            errors.InconsistentGroupProtocolError(),
+            "use none of cooperative-sticky, sticky, range, roundrobin",
+        ),
+        (errors.FencedInstanceIdError(), "another sidecar has taken the lead of group g"),
+        (errors.KafkaConnectionError("b:1 is away"), "cannot lead group g: .*b:1 is away"),
+        (ValueError(), "cannot lead group g: ValueError"),
+    ],
+)
+def test_a_failure_says_what_to_do(failure: Exception, text: str) -> None:
+    """In the status, and so in log, explain, top and doctor."""
+    assert re.search(text, explain_failure(failure, SETTINGS))
+
+
+@pytest.mark.parametrize("failure", [ValueError("a bug"), errors.KafkaConnectionError()])
+def test_the_thread_goes_on_after_an_error(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
+) -> None:
+    """Also after one that nobody has foreseen."""
+    requests, clock = FailingRequests(failure), Ticking()
+    monkeypatch.setattr(group_lead, "GroupRequests", lambda *_: requests)
+    lead = GroupLead(SETTINGS, clock)
+    try:
+        eventually(lambda: "cannot lead" in lead.carry_out(None, {}).text)
+        assert lead.carry_out(None, {}).errors
+        joins, clock.now = requests.joins, clock.now + FENCED_RETRY_S
+        eventually(lambda: lead.carry_out(None, {}) and requests.joins > joins)
+    finally:
+        lead.close()
+
+
+def test_a_fenced_member_waits(monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]) -> None:
+    """Two sidecars that both try to lead would otherwise fence each other in turn."""
+    requests, clock = FailingRequests(errors.FencedInstanceIdError()), Ticking()
+    monkeypatch.setattr(group_lead, "GroupRequests", lambda *_: requests)
+    monkeypatch.setattr(group_lead, "STEP_INTERVAL_S", 0.001)
+    lead = GroupLead(SETTINGS, clock)
+    try:
+        eventually(lambda: "another sidecar" in lead.carry_out(None, {}).text)
+        clock.now += FENCED_RETRY_S / 2
+        for _ in range(100):
+            lead.carry_out(None, {})
+        assert requests.joins == 1
+        clock.now += FENCED_RETRY_S
+        eventually(lambda: lead.carry_out(None, {}) and requests.joins == 2)
+    finally:
+        lead.close()
