@@ -1,5 +1,6 @@
 """Plans carried to a broker with the assignor plugin, on groups of unmodified clients."""
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
@@ -241,6 +242,22 @@ def test_a_restarted_member_gets_its_partitions_back(
     b = join("b")
     eventually(lambda: is_carried_out(pilot, plan)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
     assert {t.partition.partition for t in log.tenures[before:]} == {3, 4, 5}
+
+
+def test_added_partitions_are_placed(
+    steered: Steered, join: Any, log: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pilot learns of them by its epoch, and decides where the plan knows none; nothing else moves."""
+    caplog.set_level(logging.INFO, "trimtab.sidecar")
+    pilot, plan = steered.start_pilot(), steered.plan(1, "ab", "111222")
+    a, b = join("a"), join("b")
+    eventually(lambda: is_carried_out(pilot, plan)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
+    before, decisions = count_tenures(log, eventually), caplog.text.count("plan 1 carried out")
+    admin = AdminClient({"bootstrap.servers": steered.bootstrap})
+    admin.create_partitions([NewPartitions(steered.topic, PARTITIONS + 2)])[steered.topic].result(30)
+    eventually(lambda: len(a.owned) == len(b.owned) == 4)
+    eventually(lambda: caplog.text.count("plan 1 carried out") > decisions and is_carried_out(pilot, plan)())
+    assert {t.partition.partition for t in log.tenures[before:]} == {6, 7}
 
 
 def test_nothing_moves_when_the_pilot_ends(steered: Steered, join: Any, log: Any, eventually: Any) -> None:
