@@ -117,7 +117,7 @@ def test_a_recommendation_tries_headrooms() -> None:
     output = call("simulate", *words, "--late-limit", "100", "--capacity", "2 MB/s").output
     assert "7 simulated settings" in output
     assert "    heuristic: mwf\n    capacity: 2 MB/s\n    headroom: 1\n" in output
-    crowd = ("--flash-crowd", "--ticks", "40", "--heuristic", "mwf", "--recommend")
+    crowd = ("--flash-crowd", "--ticks", "40", "--partitions", "60", "--heuristic", "mwf", "--recommend")
     assert "Nearest to the limit: none of" in call("simulate", *crowd, "--late-limit", "0").output
 
 

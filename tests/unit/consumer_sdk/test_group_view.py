@@ -12,6 +12,7 @@ from trimtab.assignor.rebalance.leader import RebalanceRound
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk import GroupView, group_view
+from trimtab.consumer_sdk.membership import control_topic_reader
 from trimtab.consumer_sdk.membership.group_lag import GroupLag
 
 LAGS = {TopicPartition("t", n): lag for n, lag in enumerate((100_000, 60_000, 50_000))}
@@ -72,6 +73,7 @@ def test_settings_are_those_of_a_consumer() -> None:
 def test_a_missing_broker_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """One warning: without a broker a view looks like that of a group without a sidecar."""
     monkeypatch.setattr(group_view, "CONTROL_TOPICS_READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(control_topic_reader, "CONTROL_CLIENT_CLOSE_TIMEOUT_S", 0.1)
     with GroupView({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}) as view:
         assert view().plan is None
     (warning,) = [r.getMessage() for r in caplog.records if r.levelname != "DEBUG"]
