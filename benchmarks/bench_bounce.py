@@ -17,6 +17,7 @@ heartbeat and session timeout and otherwise default settings.
 - `java_led`, `librdkafka_led`: the same cooperative groups, led by `trimtab sidecar --lead`.
 - `java_kip848`, `librdkafka_kip848`: `group.protocol=consumer` with the broker's `uniform` assignor and its
   default heartbeat interval of 5 s; `..._500ms` with the group's interval set to 0.5 s.
+- `java_planned_500ms`, `librdkafka_planned_500ms`: the same under a sidecar, by the broker's plugin.
 
 On all sides an instance's process (also the JVM) survives the restart: only the cost of the
 membership change is measured, not that of a process start.
@@ -45,6 +46,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strangers.steering import LEAD, run_sidecar
+from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS
 
 HOST = Path(__file__).parent / "bounce_host.py"
 PATIENCE = 90.0
@@ -52,7 +54,7 @@ PATIENCE = 90.0
 FILL = 0.83
 """Fraction of the instances' capacity that the stream uses; a sidecar fills up to 0.9."""
 HEARTBEAT_CONFIG = "consumer.heartbeat.interval.ms"
-SHORT_HEARTBEATS = {"group.consumer.min.heartbeat.interval.ms": "500"}  # Kafka's least is 5 s
+PROPERTIES = {"group.consumer.assignors": f"uniform,{ASSIGNOR_CLASS}"}  # a pilot asks for ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ COOPERATIVE = {
     "librdkafka": {"partition.assignment.strategy": "cooperative-sticky"},
 }
 KIP_848 = {"group.protocol": "consumer"}
+PLANNED = "--protocol consumer"
 SIDES = {
     "trimtab": ClientVariant(250),
     "trimtab_close": ClientVariant(250, leave="close"),
@@ -88,6 +91,8 @@ SIDES = {
     "java_kip848_500ms": ClientVariant(500, "java", KIP_848),
     "librdkafka_kip848": ClientVariant(5000, "librdkafka", KIP_848),
     "librdkafka_kip848_500ms": ClientVariant(500, "librdkafka", KIP_848),
+    "java_planned_500ms": ClientVariant(500, "java", KIP_848, flags=PLANNED),
+    "librdkafka_planned_500ms": ClientVariant(500, "librdkafka", KIP_848, flags=PLANNED),
 }
 
 COMPARED = ("trimtab", "eager", "java_cooperative")
@@ -97,7 +102,7 @@ COMPARED = ("trimtab", "eager", "java_cooperative")
 def main() -> None:
     options = _arguments()
     results: dict[str, list[Figures]] = {name: [] for name in options.sides}
-    with harness.broker(options.bootstrap, SHORT_HEARTBEATS) as bootstrap:
+    with harness.broker(options.bootstrap, PROPERTIES) as bootstrap:
         for turn in range(options.runs):
             for name in (n for n in options.sides if turn == 0 or n in COMPARED):
                 results[name].append(bounce(bootstrap, SIDES[name], options))
@@ -165,7 +170,7 @@ def set_heartbeat(bootstrap: str, group: str, milliseconds: int) -> None:
 def steered(
     bootstrap: str, topic: str, variant: ClientVariant, options: Namespace, folder: Path
 ) -> Iterator[None]:
-    """Run the sidecar that leads the group, if there is one; it needs all instances for the load."""
+    """Run the sidecar that steers the group, if there is one; it needs all instances for the load."""
     if not variant.flags:
         yield
         return
@@ -173,7 +178,8 @@ def steered(
     capacity = load / options.instances / FILL
     flags = f"--capacity {capacity:.0f} --min {options.instances} --max {options.instances} {variant.flags}"
     with run_sidecar(bootstrap, topic, topic, folder / "sidecar.log", flags) as sidecar:
-        sidecar.wait_ready(PATIENCE)
+        if variant.flags == LEAD:
+            sidecar.wait_ready(PATIENCE)  # the first member leads
         yield
 
 

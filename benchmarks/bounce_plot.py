@@ -25,6 +25,8 @@ COLOURS = {
     "java_kip848_500ms": "#c5b0d5",
     "librdkafka_kip848": "#8c564b",
     "librdkafka_kip848_500ms": "#c49c94",
+    "java_planned_500ms": "#17becf",
+    "librdkafka_planned_500ms": "#9edae5",
 }
 
 

@@ -4,7 +4,11 @@
 sidecar leads. `kip848`: the broker's plugin carries out the sidecar's plans.
 """
 
+import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from strangers.checker import check_group
 from strangers.figures import balance_at, list_ownerships
 from strangers.group import StrangerGroup, wait_until
-from strangers.programs import KINDS
+from strangers.programs import KINDS, TESTS
 from strangers.steering import LEAD, Sidecar, run_sidecar
 from strangers.stream import ZipfStream, zipf_rates
 from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS
@@ -26,6 +30,7 @@ from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.strangers]
 
+BENCHMARK: Final = TESTS.parent / "benchmarks" / "bench_strangers.py"
 PARTITIONS: Final = 20
 TOTAL: Final = 400.0  # records/s
 RECORD_BYTES: Final = 200
@@ -177,3 +182,23 @@ def test_a_group_of_the_new_protocol_is_balanced_across_restarts(tmp_path: Path)
             trial.group.start(member)
             trial.await_balance()
             trial.finish()
+
+
+def test_the_benchmark_compares_all_ways(tmp_path: Path) -> None:
+    """One stream through three sides; each loses nothing, and the last line has its figures."""
+    plot = tmp_path / "plot.png"
+    words = "--each 1 --partitions 12 --seconds 9 --settle 6 --plot"
+    command = [sys.executable, str(BENCHMARK), *words.split(), str(plot)]
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
+    assert {side: (of["lost"], of["doubled"]) for side, of in result.items()} == {
+        "own": (0, 0),
+        "led": (0, 0),
+        "kip848": (0, 0),
+    }
+    assert all(
+        of.keys() >= {"max_over_mean", "late_percent", "moves", "pause_p99_s"} for of in result.values()
+    )
+    assert plot.read_bytes().startswith(b"\x89PNG")
