@@ -3,6 +3,7 @@
 from typing import Final
 
 _UNIT: Final = "tests/unit/consumer_sdk"
+_PLANS: Final = "tests/unit/assignor/rebalance"
 _WRITER: Final = f"{_UNIT}/lake/writer"
 _OFFSETS: Final = f"{_UNIT}/lake/offsets"
 _KMQ: Final = (f"{_UNIT}/queues/test_redelivery_state.py", "tests/property/test_redelivery_state.py")
@@ -18,6 +19,7 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
         *("tests/property/test_staging.py", "tests/unit/assignor/rebalance/test_leader.py"),
         *_SIMULATION,
     ),
+    "assignor/rebalance/plan_follower.py": (f"{_PLANS}/test_plan_follower.py",),
     "consumer_sdk/membership/lease.py": (f"{_UNIT}/membership/test_lease.py", *_SIMULATION),
     "consumer_sdk/lake/offsets/offset_codec.py": _LAKE,
     "consumer_sdk/lake/offsets/offset_gaps.py": (f"{_OFFSETS}/test_offset_gaps.py", *_LAKE),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab.assignor.rebalance.plan_follower import MEMBER_WAIT_TIMEOUT_S, PlanFollower
+from trimtab.assignor.rebalance.plan_follower import MEMBER_WAIT_TIMEOUT_S, PlanFollower, PlanKey
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 
@@ -22,6 +22,13 @@ def test_a_new_epoch_is_due_once(size: int) -> None:
 
 def with_revision(revision: int, epoch: int = 1) -> GroupPlan:
     return replace(PLAN, epoch=epoch, target=PlanTarget(revision, ("a", "b")))
+
+
+def test_a_plan_is_known_by_epoch_and_revision() -> None:
+    """No plan and a plan without a target have a key, too."""
+    keys = [PlanKey.of_plan(plan) for plan in (None, PLAN, with_revision(3, epoch=2))]
+    assert keys == [(0, 0), (1, 0), (2, 3)]
+    assert PlanFollower().followed == (0, 0)
 
 
 def test_another_target_of_the_same_epoch_is_due() -> None:

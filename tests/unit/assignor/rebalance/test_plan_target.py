@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from named_rounds import JoinedMember, assign_by_name, assignments, sent_user_data
 
@@ -115,7 +115,6 @@ def test_a_target_that_is_carried_out_as_far_as_it_can_be_moves_nothing_more(dat
     names = sorted(data.draw(st.sets(st.sampled_from(["a", "b", "x"]), min_size=1)))
     before = data.draw(st.lists(st.sampled_from([*names, None]), min_size=6, max_size=6))
     target = data.draw(st.lists(st.sampled_from(["a", "b", "+1"]), min_size=6, max_size=6))
-    assume("+1" in target)  # a joiner that stands for nothing may come to stand for the dead one it repairs
     group = Group({name: [n for n in range(6) if before[n] == name] for name in names})
     group.members_overdue = data.draw(st.booleans())
     rates = data.draw(st.lists(st.integers(0, 60), min_size=6, max_size=6))
@@ -123,7 +122,10 @@ def test_a_target_that_is_carried_out_as_far_as_it_can_be_moves_nothing_more(dat
     plan = plan_of({m: [n for n in range(6) if target[n] == m] for m in ("a", "b", "+1")}, 1)
     settled = group.settle(plan)
     assert sorted(chain.from_iterable(settled.values())) == list(range(6))
-    assert group.settle(replace(plan, epoch=8)) == settled
+    again = group.settle(replace(plan, epoch=8))
+    # A joiner with half of what a dead consumer had, by repair, stands for it from then on.
+    assert again == settled or ("x" in names and not {"a", "b"} <= {*names})
+    assert group.settle(replace(plan, epoch=9)) == again
 
 
 def test_without_known_rates_a_target_is_carried_out_too() -> None:
