@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.model import Load, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 
@@ -53,3 +53,12 @@ class PlanCarrier(Protocol):
     def close(self) -> None:
         """End the thread; a successor finds the group as it is."""
         ...
+
+
+def build_load(write_rates: Mapping[TopicPartition, PartitionLoad]) -> Load:
+    """Return the measured load as a decision uses it."""
+    loads = write_rates.items()
+    lags = {p: load.backlog_records for p, load in loads}
+    return Load(
+        {p: load.weight for p, load in loads}, lags, {p: load.stddev_bytes_per_s for p, load in loads}
+    )

@@ -21,7 +21,7 @@ from kafka.errors import (
     KafkaError,
 )
 
-from trimtab.assignor.model import Load, TopicPartition
+from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
@@ -29,7 +29,7 @@ from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead.group_requests import GroupRequests
 from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
 from trimtab.sidecar.measurement.observation import TargetStatus
-from trimtab.sidecar.plan_carrier import CarrierStatus
+from trimtab.sidecar.plan_carrier import CarrierStatus, build_load
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 STEP_INTERVAL_S: Final = 0.5  # between heartbeats, and the delay of a new plan
@@ -67,7 +67,7 @@ class GroupLead:
         self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]
     ) -> CarrierStatus:
         """Carry out this plan from now on; return the status so far."""
-        self._task = LeadTask(plan, _build_load(write_rates), self._read_target_status().replicas_by_address)
+        self._task = LeadTask(plan, build_load(write_rates), self._read_target_status().replicas_by_address)
         if not self._thread.is_alive() and not self._stop.is_set():
             self._thread.start()
         self._wake_up.set()
@@ -147,9 +147,3 @@ def explain_failure(error: Exception, settings: SidecarSettings) -> str:
     if isinstance(error, FencedInstanceIdError):
         return f"another sidecar has taken the lead of group {group}"
     return f"cannot lead group {group}: {str(error) or type(error).__name__}"
-
-
-def _build_load(write_rates: Mapping[TopicPartition, PartitionLoad]) -> Load:
-    loads = write_rates.items()
-    lags = {p: s.backlog_records for p, s in loads if s.backlog_records is not None}
-    return Load({p: s.weight for p, s in loads}, lags, {p: s.stddev_bytes_per_s for p, s in loads})

@@ -13,7 +13,7 @@
 
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple
@@ -40,7 +40,7 @@ from trimtab.sidecar.pilot.carried_target import CarriedTarget, carry_out, has_l
 from trimtab.sidecar.pilot.group_heartbeat import shorten_group_heartbeat
 from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME, PilotMembership, carry_pieces
 from trimtab.sidecar.pilot.plan_format import encode_plan
-from trimtab.sidecar.plan_carrier import PILOT_CLIENT_ID, CarrierStatus
+from trimtab.sidecar.plan_carrier import PILOT_CLIENT_ID, CarrierStatus, build_load
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
@@ -82,6 +82,7 @@ class PilotSession:
         self._topic = f"{settings.plan_topic}.pilot"
         self._pilots: tuple[PilotMembership, ...] = ()
         self._target: CarriedTarget | None = None
+        self._topic_ids: Mapping[str, str] = {}
         self._cause: object = None  # of the last description (rule 1)
         self._follower = PlanFollower()
         # higher with each text, also across restarts: the plugin carries out the highest
@@ -103,7 +104,7 @@ class PilotSession:
             return f"plan {plan.epoch} is on its way: the broker gives {self.off_plan} partitions to others"
         return "; ".join(filter(None, ("the broker assigns as planned", self._heartbeat_note)))
 
-    def explain_error(self, error: KafkaError) -> str:
+    def explain_error(self, error: Exception) -> str:
         """Return the error's text, or what to install or to grant."""
         if isinstance(error, UnsupportedAssignorError):
             return NO_PLUGIN
@@ -114,10 +115,10 @@ class PilotSession:
         return str(error) or type(error).__name__
 
     def step(self, task: PilotTask) -> float:
-        """Carry out the task; return the seconds until the next step. Raises KafkaError."""
+        """Carry out the task; return the seconds until the next step. Raises KafkaError, ValueError."""
         try:
             return self._coordinator.call(lambda admin: self._step(admin, task))
-        except KafkaError:
+        except Exception:
             self.stand_by()
             raise
 
@@ -154,7 +155,8 @@ class PilotSession:
         leader_view = LeaderView(task.load, plan, members_overdue=overdue)
         policy = self._settings.autoscaling_policy.placement
         target = carry_out(group, view.partitions, leader_view, policy, self._target)
-        if target is not self._target or not self._pilots:
+        # a topic that was deleted and created again has another id
+        if target is not self._target or view.topic_ids != self._topic_ids or not self._pilots:
             self._carry(target, plan.epoch, view.topic_ids)
         self.off_plan = len(target.list_differences(group))
 
@@ -184,7 +186,7 @@ class PilotSession:
 
     def _carry(self, target: CarriedTarget, epoch: int, topic_ids: Mapping[str, str]) -> None:
         self._revision += 1
-        self._target = target
+        self._target, self._topic_ids = target, topic_ids
         if target.note:
             log.info("%s", target.note)
         numbered = replace(target.target, revision=self._revision)
@@ -226,7 +228,7 @@ class PlanPilot:
             return None
         if plan is not None:
             addresses = self._read_target_status().replicas_by_address
-            self._task = PilotTask(plan, build_load(write_rates.items()), addresses)
+            self._task = PilotTask(plan, build_load(write_rates), addresses)
             if self._thread.ident is None and not self._stop.is_set():
                 self._thread.start()
             self._wake_up.set()
@@ -257,9 +259,14 @@ class PlanPilot:
     def _try_step(self, task: PilotTask) -> float:
         try:
             pause = self._session.step(task)
-        except KafkaError as error:
-            # the group keeps its target while no heartbeat arrives
-            self._report(replace(self._status, errors=(f"pilot: {self._session.explain_error(error)}",)))
+        except Exception as error:
+            text = f"pilot: {self._session.explain_error(error)}"
+            if not isinstance(error, KafkaError) and text not in self._status.errors:
+                log.exception("an error of the pilot, not of the brokers")
+            # while brokers are away the group keeps its target
+            is_outage = isinstance(error, KafkaError) and error.retriable
+            is_steering = self._status.is_steering and is_outage
+            self._report(CarrierStatus(is_steering, self._status.text if is_outage else text, errors=(text,)))
             return HEARTBEAT_INTERVAL_S
         self._report(CarrierStatus(self._session.is_steering, self._session.describe(task.plan)))
         return pause
@@ -268,16 +275,6 @@ class PlanPilot:
         is_same = status.is_steering == self._status.is_steering
         since = self._status.since if is_same else self._clock.wall()
         self._status = replace(status, since=since)
-
-
-def build_load(write_rates: Iterable[tuple[TopicPartition, PartitionLoad]]) -> Load:
-    """Return the measured load as a decision uses it."""
-    loads = dict(write_rates)
-    return Load(
-        {p: load.weight for p, load in loads.items()},
-        {p: load.backlog_records for p, load in loads.items()},
-        {p: load.stddev_bytes_per_s for p, load in loads.items()},
-    )
 
 
 def format_topic_id(topic_id: str) -> str:

@@ -37,6 +37,7 @@ class FakeGroup:
 
     def __init__(self) -> None:
         self.assignor = "trimtab"
+        self.topic_id = TOPIC_ID
         self.targets = {"a": [0], "b": [1]}
         self.exists = True
         self.epoch = 5
@@ -53,7 +54,8 @@ class FakeGroup:
     def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
         partitions = [{"partition_index": n} for n in range(2)]
         return [
-            {"name": n, "error_code": 0, "topic_id": str(TOPIC_ID), "partitions": partitions} for n in names
+            {"name": n, "error_code": 0, "topic_id": str(self.topic_id), "partitions": partitions}
+            for n in names
         ]
 
     def describe(self, _admin: Any, group: str) -> Any:
@@ -164,6 +166,16 @@ def test_another_assignor_is_left_alone_unless_the_protocol_is_set(group: FakeGr
     assert group.heartbeats[0]["server_assignor"] == "trimtab"
 
 
+def test_a_recreated_topic_is_carried_by_its_new_id(group: FakeGroup) -> None:
+    """The plan is the same, but the broker knows the topic's partitions by its id."""
+    session, plan = open_session(group), make_plan(1, 1, 2)
+    run(session, plan)
+    group.topic_id = UUID(int=8)
+    group.epoch += 1
+    run(session, plan)
+    assert len(set(list_racks(group))) == 2
+
+
 def test_members_are_named_by_their_replicas_address(group: FakeGroup) -> None:
     """As in the plan; two members of one address keep their own names."""
     described = group.describe(group, "g")
@@ -194,6 +206,7 @@ def test_after_an_error_the_pilot_joins_again_with_its_plan(group: FakeGroup) ->
         (UnsupportedAssignorError(), "install the broker plugin"),
         (GroupAuthorizationFailedError(), "grant Read on group g"),
         (TopicAuthorizationFailedError(), "grant Describe on topics trimtab.plans.pilot-1"),
+        (AttributeError("of another version of kafka-python"), "of another version of kafka-python"),
     ],
 )
 def test_an_error_says_what_is_missing(
