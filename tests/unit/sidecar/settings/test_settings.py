@@ -186,7 +186,6 @@ def test_consumption_window_spans_windows_and_batches() -> None:
         ({"stop-workers": True}, "stop-workers needs"),
         ({"take-lead": True}, "take-lead given, but not lead; write lead too"),
         ({"lead": True, "queue": "share", "topics": "t"}, "queue=share has none"),
-        ({"lead": True, "protocol": "consumer"}, "lead is about a classic group, but protocol=consumer"),
         ({"lead": True, "lead-assignors": ""}, "lead-assignors"),
         ({"lead": True, "lead-session-timeout": 0}, "lead-session-timeout must be above 0"),
     ],
