@@ -145,6 +145,7 @@ def run(bootstrap: str, name: str, options: Namespace, progress: Progress) -> Fi
         with stream:
             for done in _course(group, stream.begin, options):
                 progress.update(bar, completed=done, description=_describe(name, group, stream, members))
+        progress.update(bar, completed=options.settle + options.seconds)
         if not wait_until(lambda: group.has_read(stream.written), PATIENCE):
             print(f"{name}: not everything was read within {PATIENCE:.0f} s", file=sys.stderr)
         group.stop(*group.members)
