@@ -20,6 +20,9 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
         *_SIMULATION,
     ),
     "assignor/rebalance/plan_follower.py": (f"{_PLANS}/test_plan_follower.py",),
+    "assignor/task_groups.py": (
+        *("tests/unit/assignor/test_task_groups.py", "tests/property/test_task_groups.py"),
+    ),
     "consumer_sdk/membership/lease.py": (f"{_UNIT}/membership/test_lease.py", *_SIMULATION),
     "consumer_sdk/lake/offsets/offset_codec.py": _LAKE,
     "consumer_sdk/lake/offsets/offset_gaps.py": (f"{_OFFSETS}/test_offset_gaps.py", *_LAKE),

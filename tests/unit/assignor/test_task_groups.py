@@ -117,6 +117,9 @@ def test_a_misspelt_topic_is_named() -> None:
     policy = replace(POLICY, co_partitioned=(("orders", "payment"),))
     notes = place_partitions(group(BOTH), Load(RATES), policy).notes
     assert "co-partitioned topics that the group does not read: payment" in notes
+    many = replace(POLICY, co_partitioned=(("orders", "a", "b", "c", "d"),))
+    notes = place_partitions(group(BOTH), Load(RATES), many).notes
+    assert "co-partitioned topics that the group does not read: a, b, c and 1 more" in notes
 
 
 @pytest.mark.parametrize(
@@ -125,6 +128,7 @@ def test_a_misspelt_topic_is_named() -> None:
         (1.0, 10.0, [True, False]),
         (5.0, 4.0, [False, True]),
         (5.0, 5.0, [True, True]),
+        (0.1, 0.3, [True, False]),
         (0.0, 0.0, [True, True]),
     ],
 )
