@@ -209,8 +209,7 @@ class ControlLoop:
     ) -> Observation:
         replicas = self._list_replicas(group, errors)
         target_status = self._collaborators.read_target_status()
-        if self._settings.lead or group.assignor is not None:  # the replicas are known by now
-            group = name_observed_members(group, target_status.replicas_by_address)
+        group = self._name_members(group)
         managed = () if self._policy.advisory else replicas or ()
         alive = [i.name for i in managed if i.alive]
         return Observation(
@@ -227,6 +226,13 @@ class ControlLoop:
             target_status=target_status,
             errors=(*errors, *target_status.errors),
         )
+
+    def _name_members(self, group: ObservedGroup) -> ObservedGroup:
+        """Return the group with its replicas' names, if its members do not tell them."""
+        if not self._settings.lead and group.assignor is None:
+            return group
+        addresses = self._collaborators.read_target_status().replicas_by_address  # as of the last list
+        return name_observed_members(group, addresses)
 
     def _list_replicas(self, group: ObservedGroup, errors: list[str]) -> tuple[ReplicaInstance, ...] | None:
         if self._policy.advisory:  # without a target each member counts as a replica
@@ -324,7 +330,7 @@ class ControlLoop:
 
     def _report(self, report: IterationReport, measurement: GroupMeasurement) -> None:
         tracker = self._handover_tracker
-        members = measurement.group.members
+        members = self._name_members(measurement.group).members
         handovers, tracker = tracker.collect_handovers(measurement.commit_metadata)
         moves, self._handover_tracker = tracker.collect_moves(members)
         report = replace(report, handover_seconds=handovers, members=members, observed_moves=moves)

@@ -197,6 +197,36 @@ def test_scale_down_drains_before_it_stops(world: Simulated) -> None:
     assert not world.broken
 
 
+def test_members_of_any_client_are_found_by_their_address(
+    world: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With lead, pods whose clients are all called "rdkafka" are scaled, drained and reported by name."""
+    describe, reports = world.describe_group, list[IterationReport]()
+
+    def describe_strangers() -> ObservedGroup:
+        group = describe()
+        members = (replace(m, instance="rdkafka", host=f"host-of-{m.instance}") for m in group.members)
+        return replace(group, members=tuple(members))
+
+    def tell_addresses() -> TargetStatus:
+        replicas = world.target.list_replicas()
+        return TargetStatus(replicas_by_address={f"host-of-{r.name}": r.name for r in replicas})
+
+    monkeypatch.setattr(world, "describe_group", describe_strangers)
+    parts = LoopCollaborators(
+        world, world, world.target, (reports.append,), read_target_status=tell_addresses
+    )
+    loop = ControlLoop(settings(lead=True), parts, world.clock)
+    world.rates = dict.fromkeys(PARTITIONS, 60.0)
+    iterate(world, loop, 20)
+    assert {m.instance for m in reports[-1].members} == world.members
+    assert len(world.members) > 1
+    world.rates = dict.fromkeys(PARTITIONS, 10.0)
+    iterate(world, loop, 80)
+    assert len(world.target.list_replicas()) == 1
+    assert not world.broken
+
+
 def test_scale_to_zero_and_back(world: Simulated) -> None:
     """With min=0 all replicas stop without load, and the first record starts one."""
     loop = start(world, min=0, topics="t", idle_after=20)
