@@ -128,7 +128,7 @@ bench-racks: .venv/.dev ## cost of less cross-rack traffic, and the traffic betw
 	@$(BIN)/python benchmarks/bench_racks.py --plot docs/rack-awareness.png
 	@$(BIN)/python benchmarks/bench_fetch_racks.py
 
-bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's consumer; three runs, 13 minutes
+bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's and librdkafka's consumers, led or planned or not; three runs, 23 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
 
 bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; 17 minutes
