@@ -35,14 +35,17 @@ class PilotMembership:
         """Return the membership with another piece of a plan, or with the same."""
         return self if rack == self.rack else self.change_side(rack)
 
-    def build_heartbeat(self, topic_prefix: str) -> dict[str, Any]:
-        """Return the fields of the next ConsumerGroupHeartbeat (version 1), but for the group."""
+    def build_heartbeat(self, topic_prefix: str, assignor: str | None = None) -> dict[str, Any]:
+        """Return the fields of the next ConsumerGroupHeartbeat (version 1), but for the group.
+
+        `assignor` is what the pilot asks for when it joins; None leaves it to the group.
+        """
         joins = self.epoch == JOIN_EPOCH
         fields: dict[str, Any] = {
             "member_id": self.member_id,
             "member_epoch": self.epoch,
             "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS if joins else -1,
-            "server_assignor": ASSIGNOR_NAME if joins else None,
+            "server_assignor": assignor if joins else None,
             "topic_partitions": [],
         }
         if self.is_pending:  # null: unchanged

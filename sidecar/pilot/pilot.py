@@ -194,7 +194,9 @@ class PilotSession:
         self._pilots = carry_pieces(self._pilots, racks)
 
     def _send_heartbeat(self, admin: Any, pilot: PilotMembership) -> PilotMembership:
-        fields = pilot.build_heartbeat(self._topic)
+        # members that ask for another one vote against it; so where it is in use it is not asked for
+        assignor = ASSIGNOR_NAME if self._settings.protocol == "consumer" else None
+        fields = pilot.build_heartbeat(self._topic, assignor)
         response = send_heartbeat(admin, self._settings.group, fields)
         return pilot.record_response(response.member_epoch)
 

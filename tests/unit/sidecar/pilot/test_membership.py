@@ -76,11 +76,13 @@ def test_the_successors_plan_replaces_that_of_a_dead_sidecar() -> None:
 
 def test_a_join_tells_all_that_the_coordinator_needs() -> None:
     """Rebalance timeout, owned partitions and the assignor are required or asked for once."""
-    fields = PilotMembership("p", "one").build_heartbeat(TOPIC)
+    pilot = PilotMembership("p", "one")
+    fields = pilot.build_heartbeat(TOPIC, "trimtab")
     assert fields["member_epoch"] == 0
     assert fields["rebalance_timeout_ms"] > 0
     assert fields["server_assignor"] == "trimtab"
     assert fields["topic_partitions"] == []
+    assert pilot.record_response(3).build_heartbeat(TOPIC, "trimtab")["server_assignor"] is None
 
 
 def test_a_plan_in_pieces_has_a_pilot_for_each() -> None:

@@ -164,6 +164,9 @@ def test_another_assignor_is_left_alone_unless_the_protocol_is_set(group: FakeGr
     assert group.heartbeats == []
     run(open_session(group, protocol="consumer"), plan)
     assert group.heartbeats[0]["server_assignor"] == "trimtab"
+    group.assignor, group.heartbeats = "trimtab", []
+    run(open_session(group), plan)
+    assert group.heartbeats[0]["server_assignor"] is None
 
 
 def test_a_recreated_topic_is_carried_by_its_new_id(group: FakeGroup) -> None:
