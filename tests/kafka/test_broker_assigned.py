@@ -110,6 +110,25 @@ def test_a_halted_partition_and_a_restarted_one_keep_the_group_in_place(
         eventually(lambda: consumer.consume(0, 0.1) == [] and len(other.owned) == 2)
 
 
+def test_the_next_owner_waits_for_a_slow_revocation(
+    topic: Any, start: Any, log: Any, eventually: Eventually
+) -> None:
+    """Also if another partition is restarted meanwhile, which librdkafka takes as the release."""
+    name = topic(partitions=2)
+    slow = start("slow", [name])
+    eventually(lambda: len(slow.owned) == 2)
+    slow.revocation_s = 1.0
+    other = start("other", [name])
+    eventually(lambda: slow.consumer._data_plane._revoking)
+    (moving,) = slow.consumer._data_plane._revoking
+    kept = RawPartition(name, 1 - moving.partition, 0)
+    slow.consumer.incremental_unassign([kept])
+    slow.consumer.incremental_assign([kept])
+    eventually(lambda: other.owned == {moving})
+    released = next(t.end for t in log.tenures if t.worker == "slow" and t.partition == moving)
+    assert released < next(t.begin for t in log.tenures if t.worker == "other")
+
+
 def test_a_consumer_that_closes_while_it_joins_leaves_no_member(
     topic: Any, config: dict[str, Any], group: str, admin: AdminClient, eventually: Eventually
 ) -> None:
