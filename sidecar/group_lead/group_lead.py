@@ -26,7 +26,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.errors import GroupRequestAbortedError
-from trimtab.sidecar.group_lead.group_requests import GroupRequests
+from trimtab.sidecar.group_lead.group_requests import GroupGeneration, GroupRequests
 from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
 from trimtab.sidecar.measurement.observation import TargetStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus, build_load
@@ -117,23 +117,28 @@ class GroupLead:
             self._report(is_steering=False, text=text, errors=(text,))
 
     def _report_state(self) -> None:
-        if self._member.leads:
-            self._report(is_steering=True, text="leads the group")
-        elif self._member.joined is not None:
-            self._report(is_steering=False, text=self._explain_follower())
-
-    def _explain_follower(self) -> str:
         joined = self._member.joined
-        assert joined is not None, "only a member follows"
-        return (
-            f"unsteered: member {joined.leader_id} leads with its own {joined.assignor} assignor; this "
-            "sidecar leads once that member has left (--take-lead makes it leave)"
-        )
+        if joined is not None:
+            text = "leads the group" if joined.leads else explain_follower(joined)
+            self._report(is_steering=joined.leads, text=text)
 
     def _report(self, *, is_steering: bool, text: str, errors: tuple[str, ...] = ()) -> None:
         if text == self._status.text:
             return
         self._status = CarrierStatus(is_steering, text, self._clock.wall(), errors)
+
+
+def explain_follower(joined: GroupGeneration) -> str:
+    """Return who assigns the partitions instead, and what to do."""
+    if not joined.leader_id:  # Kafka 4 lets classic members into such groups
+        return (
+            "unsteered: the group uses group.protocol=consumer, so the brokers assign its partitions; "
+            "leave out lead, and install the broker plugin (docs/any-client.md)"
+        )
+    return (
+        f"unsteered: member {joined.leader_id} leads with its own {joined.assignor} assignor; this "
+        "sidecar leads once that member has left (--take-lead makes it leave)"
+    )
 
 
 def explain_failure(error: Exception, settings: SidecarSettings) -> str:

@@ -9,7 +9,8 @@ from kafka import errors
 from ticking import Ticking
 
 from trimtab.sidecar.group_lead import group_lead
-from trimtab.sidecar.group_lead.group_lead import FENCED_RETRY_S, GroupLead, explain_failure
+from trimtab.sidecar.group_lead.group_lead import FENCED_RETRY_S, GroupLead, explain_failure, explain_follower
+from trimtab.sidecar.group_lead.group_requests import GroupGeneration
 from trimtab.sidecar.settings.settings import load_settings
 
 SETTINGS = load_settings(None, {"bootstrap": "b:1", "group": "g", "capacity": 1, "lead": True})
@@ -46,6 +47,15 @@ class FailingRequests:
 def test_a_failure_says_what_to_do(failure: Exception, text: str) -> None:
     """In the status, and so in log, explain, top and doctor."""
     assert re.search(text, explain_failure(failure, SETTINGS))
+
+
+@pytest.mark.parametrize(
+    ("leader", "text"),
+    [("a-1", "member a-1 leads with its own range assignor"), ("", "uses group.protocol=consumer")],
+)
+def test_a_follower_says_who_assigns(leader: str, text: str) -> None:
+    """Another member, or in a group of the new protocol, which names no leader, the brokers."""
+    assert text in explain_follower(GroupGeneration(1, "ours", leader, "range"))
 
 
 @pytest.mark.parametrize("failure", [ValueError("a bug"), errors.KafkaConnectionError()])
