@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kafka import errors
@@ -64,7 +65,7 @@ def test_the_thread_goes_on_after_an_error(
 ) -> None:
     """Also after one that nobody has foreseen."""
     requests, clock = FailingRequests(failure), Ticking()
-    monkeypatch.setattr(group_lead, "GroupRequests", lambda *_: requests)
+    monkeypatch.setattr(group_lead, "GroupRequests", Mock(return_value=requests))
     lead = GroupLead(SETTINGS, clock)
     try:
         eventually(lambda: "cannot lead" in lead.carry_out(None, {}).text)
@@ -78,7 +79,7 @@ def test_the_thread_goes_on_after_an_error(
 def test_a_fenced_member_waits(monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]) -> None:
     """Two sidecars that both try to lead would otherwise fence each other in turn."""
     requests, clock = FailingRequests(errors.FencedInstanceIdError()), Ticking()
-    monkeypatch.setattr(group_lead, "GroupRequests", lambda *_: requests)
+    monkeypatch.setattr(group_lead, "GroupRequests", Mock(return_value=requests))
     monkeypatch.setattr(group_lead, "STEP_INTERVAL_S", 0.001)
     lead = GroupLead(SETTINGS, clock)
     try:
