@@ -52,9 +52,7 @@ class Flow(Background):
 class SidecarBench:
     """A sidecar process with its group, load and control topics."""
 
-    def __init__(
-        self, bootstrap: str, group: str, topic: str, folder: Path, worker: Path = WORKER
-    ) -> None:
+    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path, worker: Path = WORKER) -> None:
         self.state = folder / "state"
         self.log = folder / "sidecar.log"
         self.config = folder / "sidecar.yaml"
