@@ -106,7 +106,7 @@ class Watched(Consumer):
 
     def reads(self) -> bool:
         """Return whether records would be returned now."""
-        member: GroupMember | None = self._member
+        member = self._member
         if member is None or any(
             isinstance(event, PartitionsLost | MembershipEnded) for event in member.inbox
         ):
@@ -167,8 +167,8 @@ class Worker:
 
     def round_view(self) -> LeaderView | None:
         """Return the load and the plan of the last round that it led."""
-        member: GroupMember | None = None if self.consumer is None else self.consumer._member
-        return None if member is None else member._round_view
+        member = None if self.consumer is None else self.consumer._member
+        return member._round_view if isinstance(member, GroupMember) else None
 
     def hiccup(self) -> None:
         """Keep the application from polling for `stall` seconds, once."""
