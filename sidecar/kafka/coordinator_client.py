@@ -3,10 +3,12 @@
 # ruff: noqa: SLF001 - kafka-python sends only to coordinators it knows by private calls
 
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError, for_code
+from kafka.errors import KafkaConnectionError, KafkaError, for_code
+from kafka.net.compat import KafkaNetClient
 
 from trimtab.common.clock import Clock
 from trimtab.common.kafka_security import client_config
@@ -50,24 +52,38 @@ class CoordinatorClient:
         except KafkaError:
             self.close()  # the coordinator may have moved to another broker
             raise
+        except (OSError, RuntimeError) as error:  # its IO loop has crashed
+            self.close()
+            raise KafkaConnectionError(str(error)) from error
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
-        if self._admin is not None:
-            self._admin.close()
-            self._admin = None
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            with suppress(OSError, RuntimeError):  # a crashed one closes as well as it can
+                admin.close()
 
 
 def connect_admin_client(settings: SidecarSettings, client_id: str = SIDECAR_CLIENT_ID) -> Any:
     """Return a KafkaAdminClient. Raises KafkaError."""
     milliseconds = round(settings.timeout * 1000)
-    return _UNTYPED_ADMIN_CLIENT(
-        **client_config.to_kafka_python_config(settings.client_config),
-        bootstrap_servers=settings.bootstrap.split(","),
-        client_id=client_id,
-        request_timeout_ms=milliseconds,
-        bootstrap_timeout_ms=milliseconds,
-    )
+    with ExitStack() as opened:
+
+        def open_connections(**config: Any) -> Any:
+            client: Any = KafkaNetClient(**config)
+            opened.callback(client.close)  # without a broker KafkaAdminClient leaves its thread running
+            return client
+
+        admin = _UNTYPED_ADMIN_CLIENT(
+            **client_config.to_kafka_python_config(settings.client_config),
+            bootstrap_servers=settings.bootstrap.split(","),
+            client_id=client_id,
+            request_timeout_ms=milliseconds,
+            bootstrap_timeout_ms=milliseconds,
+            kafka_client=open_connections,
+        )
+        opened.pop_all()
+        return admin
 
 
 def send_to_coordinator(admin: Any, group: str, request: Any) -> Any:
