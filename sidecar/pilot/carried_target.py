@@ -51,7 +51,7 @@ class CarriedTarget:
         return sorted(p for p, member in self.expected.items() if given.get(p) != member)
 
 
-def carry_out(
+def build_carried_target(
     group: ObservedGroup,
     partitions: Mapping[str, Sequence[int]],
     view: LeaderView,

@@ -7,8 +7,9 @@
 3. After an error nobody knows what the coordinator has received: the pilot joins again. What the group
    knew of the subscription is unknown, too, so a join carries no plan out until the next heartbeat has
    changed the subscription once more.
-4. A pilot never leaves. If its sidecar ends, the plan stays until the session times out, so that a
-   successor finds the group unchanged; after that the partitions stay where they are.
+4. A pilot does not leave when its sidecar ends: the plan stays until the session times out, so that a
+   successor finds the group unchanged; after that the partitions stay where they are. It leaves only to
+   take back a vote (`assignor_vote`), and joins again.
 """
 
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any, Final
 from trimtab.sidecar.plan_carrier import PILOT_CLIENT_ID
 
 JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
 REBALANCE_TIMEOUT_MS: Final = 60_000  # a pilot has nothing to revoke
 ASSIGNOR_NAME: Final = "trimtab"  # of the broker plugin
 
@@ -51,6 +53,10 @@ class PilotMembership:
         if self.is_pending:  # null: unchanged
             fields |= {"rack_id": self.rack, "subscribed_topic_names": [f"{topic_prefix}-{self.side}"]}
         return fields
+
+    def build_leave(self) -> dict[str, Any]:
+        """Return the fields of the heartbeat that ends the membership."""
+        return {"member_id": self.member_id, "member_epoch": LEAVE_EPOCH}
 
     def record_response(self, epoch: int) -> "PilotMembership":
         """Return the membership after a response with the member's epoch."""

@@ -5,9 +5,11 @@
    members to own if that is not yet the plan.
 2. A heartbeat of a pilot would convert a classic group: without a described group of the new protocol
    none is sent. Without `protocol: consumer` none is sent, either, if the broker assigns by another
-   assignor than the plugin.
+   assignor than the plugin (`assignor_vote`).
 3. A plan is told as carried out once the broker's target is that of the plan. The members follow at their
-   next heartbeats: the group's interval is set to `HEARTBEAT_INTERVAL_S` if the broker allows it.
+   next heartbeats: the group's interval is set to `SHORT_INTERVAL_MS` if the broker allows it. A target
+   that the broker does not follow for `CARRY_TIMEOUT_S` is sent again as a higher one, since that of another
+   sidecar may be in force; then less and less often.
 4. Pilots do not leave when the sidecar ends: its successor replaces them, or they time out.
 """
 
@@ -15,6 +17,7 @@ import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from threading import Event, Thread
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -36,7 +39,8 @@ from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
 from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group, send_heartbeat
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
 from trimtab.sidecar.measurement.observation import ObservedGroup, TargetStatus
-from trimtab.sidecar.pilot.carried_target import CarriedTarget, carry_out, has_lost_consumer
+from trimtab.sidecar.pilot.assignor_vote import AssignorVote
+from trimtab.sidecar.pilot.carried_target import CarriedTarget, build_carried_target, has_lost_consumer
 from trimtab.sidecar.pilot.group_heartbeat import shorten_group_heartbeat
 from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME, PilotMembership, carry_pieces
 from trimtab.sidecar.pilot.plan_format import encode_plan
@@ -46,7 +50,8 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 log = logging.getLogger("trimtab.sidecar")
 
 HEARTBEAT_INTERVAL_S: Final = 0.5
-IDLE_INTERVAL_S: Final = 2.0  # while there is nothing to carry
+IDLE_INTERVAL_S: Final = 2.0  # while there is nothing to carry, or nobody follows
+CARRY_TIMEOUT_S: Final = 5.0  # doubles with each further try; the broker's target follows within one second
 CLOSE_TIMEOUT_S: Final = 5.0
 STANDING_BY: Final = CarrierStatus(is_steering=False, text="ready to carry plans to the group")
 NO_PLUGIN: Final = (
@@ -64,7 +69,7 @@ class PilotTask(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class DescribedGroup:
     """A described group, and its topics."""
 
     group: ObservedGroup
@@ -85,8 +90,13 @@ class PilotSession:
         self._topic_ids: Mapping[str, str] = {}
         self._cause: object = None  # of the last description (rule 1)
         self._follower = PlanFollower()
+        self._vote = AssignorVote(is_allowed=settings.protocol == "consumer")
+        self._assignor = ASSIGNOR_NAME  # the group's
         # higher with each text, also across restarts: the plugin carries out the highest
-        self._revision = int(clock.wall())
+        self._revision = int(clock.wall() * 1e6)
+        self._members: frozenset[str] = frozenset()
+        self._tries = 0  # of the target
+        self._carry_again_at = inf
         self._heartbeat_note: str | None = None
         self.off_plan = 0  # partitions that the broker's target gives to another member
         self.problem = "the group has not been described yet"  # why there are no pilots; empty if there are
@@ -100,9 +110,21 @@ class PilotSession:
         """Return the state in a sentence."""
         if self.problem:
             return f"unsteered: {self.problem}"
+        if self._is_ignored:
+            return self._explain_ignored_plan(plan)
         if self.off_plan:
             return f"plan {plan.epoch} is on its way: the broker gives {self.off_plan} partitions to others"
         return "; ".join(filter(None, ("the broker assigns as planned", self._heartbeat_note)))
+
+    @property
+    def _is_ignored(self) -> bool:
+        return self.off_plan > 0 and self._tries > 1
+
+    def _explain_ignored_plan(self, plan: GroupPlan) -> str:
+        text = f"unsteered: the broker gives {self.off_plan} partitions to others than plan {plan.epoch} does"
+        if self._assignor == ASSIGNOR_NAME:
+            return text
+        return f"{text}, by the assignor {self._assignor!r}, which members name (docs/any-client.md)"
 
     def explain_error(self, error: Exception) -> str:
         """Return the error's text, or what to install or to grant."""
@@ -138,8 +160,11 @@ class PilotSession:
             return IDLE_INTERVAL_S
         before = self._pilots
         self._pilots = tuple(self._send_heartbeat(admin, pilot) for pilot in before)
-        is_changed = before != self._pilots or any(pilot.is_pending for pilot in self._pilots)
-        return 0.0 if is_changed else HEARTBEAT_INTERVAL_S
+        if [p.epoch for p in before] != [p.epoch for p in self._pilots]:
+            self._check_vote(admin)
+        if before != self._pilots or any(pilot.is_pending for pilot in self._pilots):
+            return 0.0
+        return IDLE_INTERVAL_S if self._is_ignored else HEARTBEAT_INTERVAL_S
 
     def _decide(self, admin: Any, task: PilotTask) -> None:
         view = self._describe_group(admin, task)
@@ -150,17 +175,22 @@ class PilotSession:
         if self._heartbeat_note is None:
             self._heartbeat_note = shorten_group_heartbeat(admin, self._settings.group)
         group, plan = view.group, task.plan
+        self._prepare_vote(group)
         self._follower.record_rebalance(plan, len(group.members))
         overdue = self._follower.is_overdue(plan) or has_lost_consumer(plan, group)
         leader_view = LeaderView(task.load, plan, members_overdue=overdue)
         policy = self._settings.autoscaling_policy.placement
-        target = carry_out(group, view.partitions, leader_view, policy, self._target)
+        target = build_carried_target(group, view.partitions, leader_view, policy, self._target)
         # a topic that was deleted and created again has another id
         if target is not self._target or view.topic_ids != self._topic_ids or not self._pilots:
+            self._tries = 0
+            self._vote.record_cause()
+            self._carry(target, plan.epoch, view.topic_ids)
+        elif self.off_plan and self._clock.monotonic() >= self._carry_again_at:
             self._carry(target, plan.epoch, view.topic_ids)
         self.off_plan = len(target.list_differences(group))
 
-    def _find_problem(self, view: GroupView | None) -> str:
+    def _find_problem(self, view: DescribedGroup | None) -> str:
         if view is None:
             return f"group {self._settings.group} is no group of the new protocol (group.protocol=consumer)"
         if not view.group.members:
@@ -170,7 +200,7 @@ class PilotSession:
             return f"the broker assigns by {view.group.assignor!r}; protocol=consumer asks for the plugin"
         return ""
 
-    def _describe_group(self, admin: Any, task: PilotTask) -> GroupView | None:
+    def _describe_group(self, admin: Any, task: PilotTask) -> DescribedGroup | None:
         described = describe_consumer_group(admin, self._settings.group)
         if described is None:
             return None
@@ -178,7 +208,7 @@ class PilotSession:
         topics = {topic for member in group.members for topic in member.topics or ()}
         topics |= set(() if plan.target is None else plan.target.partitions)
         found = [t for t in admin.describe_topics(sorted(topics)) if not t["error_code"]] if topics else []
-        return GroupView(
+        return DescribedGroup(
             group,
             {t["name"]: format_topic_id(t["topic_id"]) for t in found},
             {t["name"]: [p["partition_index"] for p in t["partitions"]] for t in found},
@@ -186,6 +216,8 @@ class PilotSession:
 
     def _carry(self, target: CarriedTarget, epoch: int, topic_ids: Mapping[str, str]) -> None:
         self._revision += 1
+        self._carry_again_at = self._clock.monotonic() + CARRY_TIMEOUT_S * 2**self._tries
+        self._tries += 1
         self._target, self._topic_ids = target, topic_ids
         if target.note:
             log.info("%s", target.note)
@@ -193,9 +225,31 @@ class PilotSession:
         racks = encode_plan(epoch, numbered, topic_ids, {member: member for member in target.members})
         self._pilots = carry_pieces(self._pilots, racks)
 
+    def _prepare_vote(self, group: ObservedGroup) -> None:
+        members = frozenset(member.id for member in group.members)
+        if members != self._members:
+            self._members = members
+            self._vote.record_cause()
+        self._assignor = group.assignor or ""
+        if self._vote.is_missing(self._assignor):
+            self._vote.is_cast = True
+            self._pilots = tuple(pilot.record_loss() for pilot in self._pilots)  # a vote comes with a join
+
+    def _check_vote(self, admin: Any) -> None:
+        if not self._vote.is_tied(self._clock.monotonic()):
+            return
+        log.warning(
+            "group %s starts one assignment after the other, since as many members name another assignor: "
+            "the sidecar asks for the plugin no more (docs/any-client.md)",
+            self._settings.group,
+        )
+        for pilot in self._pilots:
+            send_heartbeat(admin, self._settings.group, pilot.build_leave())
+        self._vote.is_taken_back, self._vote.is_cast = True, False
+        self._pilots = tuple(pilot.record_loss() for pilot in self._pilots)
+
     def _send_heartbeat(self, admin: Any, pilot: PilotMembership) -> PilotMembership:
-        # members that ask for another one vote against it; so where it is in use it is not asked for
-        assignor = ASSIGNOR_NAME if self._settings.protocol == "consumer" else None
+        assignor = ASSIGNOR_NAME if self._vote.is_cast else None
         fields = pilot.build_heartbeat(self._topic, assignor)
         response = send_heartbeat(admin, self._settings.group, fields)
         return pilot.record_response(response.member_epoch)

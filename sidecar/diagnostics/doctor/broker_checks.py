@@ -26,7 +26,7 @@ from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.diagnostics.doctor import checks
 from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor, check_plan_carrier
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
-from trimtab.sidecar.diagnostics.doctor.migration_checks import check_migration
+from trimtab.sidecar.diagnostics.doctor.migration_checks import POLICY_CONFIG, check_migration
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (
     TRACKERS_CHECK,
     check_markers_topic,
@@ -89,7 +89,7 @@ class BrokerChecks:
             self._check_queue(),
             self._check_control_topics(),
             self._check_plan(),
-            self._check_group_size(cluster.nodes),
+            self._check_members(cluster.nodes),
         )
         with closing(self._group):
             return [*chain.from_iterable(findings)]
@@ -275,11 +275,10 @@ class BrokerChecks:
         except KafkaException:
             return  # reported by the check of the group
         yield from checks.check_members(protocol, members)
-        yield from check_migration(members)
         leaders = self._brokers.fetch_cluster_metadata().leaders
         yield checks.check_plan_followed(plan, protocol, members, leaders, now)
 
-    def _check_group_size(self, nodes: Iterable[Any]) -> Iterable[Finding]:
+    def _check_members(self, nodes: Iterable[Any]) -> Iterable[Finding]:
         try:
             _, members = self._fetch_members()
         except KafkaException:
@@ -291,6 +290,7 @@ class BrokerChecks:
         partitions = len(self._brokers.fetch_group_commits().offsets)
         codec = broker.get("offsets.topic.compression.codec")
         yield check_group_size(members, partitions, limit, codec)
+        yield from check_migration(members, broker.get(POLICY_CONFIG))
 
     def _describe_topic(self, topic: str) -> TopicDescription | Finding | None:
         """Return a finding if the request fails, None if the topic does not exist."""

@@ -8,18 +8,23 @@ from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, noted, passed
 
 MIGRATION_CHECK: Final = "change to group.protocol=consumer"
+POLICY_CONFIG: Final = "group.consumer.migration.policy"
+UPGRADE_POLICIES: Final = frozenset({"upgrade", "bidirectional"})
 FATAL_ERROR: Final = (
     "GROUP_ID_NOT_FOUND (The group id does not exist)"  # of librdkafka, of which it never recovers
 )
 
 
-def check_migration(members: Mapping[str, MemberMetadata]) -> Iterable[Finding]:
-    """Check whether the coordinator would convert the group when a member of the new protocol joins."""
+def check_migration(members: Mapping[str, MemberMetadata], policy: str | None) -> Iterable[Finding]:
+    """Check whether the coordinator would convert the group when a member of the new protocol joins.
+
+    `policy` is the broker's, None if it is not readable.
+    """
     if not members:
         return
     blocking = sorted(name for name, member in members.items() if _has_user_data(member.assignment))
     if not blocking:
-        yield passed(MIGRATION_CHECK, "possible member by member: no assignment has user data")
+        yield _check_policy(policy)
         return
     yield noted(
         MIGRATION_CHECK,
@@ -27,6 +32,18 @@ def check_migration(members: Mapping[str, MemberMetadata]) -> Iterable[Finding]:
         "data, so the broker does not convert the group, and a librdkafka consumer of the new protocol "
         f"ends with the fatal error {FATAL_ERROR}; first give all members "
         "partition.assignment.strategy=cooperative-sticky,trimtab (docs/any-client.md)",
+    )
+
+
+def _check_policy(policy: str | None) -> Finding:
+    text = "possible member by member: no assignment has user data"
+    if policy is None:
+        return passed(MIGRATION_CHECK, f"{text}; {POLICY_CONFIG} of the brokers is not readable")
+    if policy.lower() in UPGRADE_POLICIES:
+        return passed(MIGRATION_CHECK, text)
+    return noted(
+        MIGRATION_CHECK,
+        f"not possible member by member: {POLICY_CONFIG} of the brokers is {policy}; set it to bidirectional",
     )
 
 

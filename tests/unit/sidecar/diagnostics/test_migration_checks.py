@@ -14,7 +14,7 @@ def member(user_data: bytes) -> MemberMetadata:
 
 def test_user_data_of_an_assignment_blocks_the_change() -> None:
     """The finding names a member, librdkafka's fatal error and what to set first."""
-    (finding,) = check_migration({"a": member(b""), "b": member(b"decision")})
+    (finding,) = check_migration({"a": member(b""), "b": member(b"decision")}, "bidirectional")
     assert finding.level is FindingLevel.NOTE
     assert "1 members, such as b" in finding.message
     assert "fatal error GROUP_ID_NOT_FOUND (The group id does not exist)" in finding.message
@@ -24,16 +24,32 @@ def test_user_data_of_an_assignment_blocks_the_change() -> None:
 @pytest.mark.parametrize("members", [{"a": member(b"")}, {"a": MemberMetadata(b"", b"")}])
 def test_a_group_without_user_data_may_change(members: dict[str, MemberMetadata]) -> None:
     """A member that has no assignment yet blocks nothing."""
-    (finding,) = check_migration(members)
+    (finding,) = check_migration(members, "bidirectional")
     assert finding.level is FindingLevel.OK
+
+
+@pytest.mark.parametrize(
+    ("policy", "level"),
+    [
+        ("upgrade", FindingLevel.OK),
+        ("DISABLED", FindingLevel.NOTE),
+        ("downgrade", FindingLevel.NOTE),
+        (None, FindingLevel.OK),  # the sidecar may not read it
+    ],
+)
+def test_the_brokers_policy_may_forbid_the_change(policy: str | None, level: FindingLevel) -> None:
+    """The finding names the broker's setting, also where the sidecar may not read it."""
+    (finding,) = check_migration({"a": member(b"")}, policy)
+    assert finding.level is level
+    assert (policy == "upgrade") == ("group.consumer.migration.policy" not in finding.message)
 
 
 def test_an_unreadable_assignment_blocks_the_change() -> None:
     """What cannot be decoded here cannot be converted by the broker."""
-    (finding,) = check_migration({"a": MemberMetadata(b"", b"\0")})
+    (finding,) = check_migration({"a": MemberMetadata(b"", b"\0")}, "bidirectional")
     assert finding.level is FindingLevel.NOTE
 
 
 def test_an_empty_group_needs_no_finding() -> None:
     """Its first member chooses the protocol."""
-    assert list(check_migration({})) == []
+    assert list(check_migration({}, None)) == []

@@ -7,7 +7,7 @@ from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
-from trimtab.sidecar.pilot.carried_target import CarriedTarget, carry_out, has_lost_consumer
+from trimtab.sidecar.pilot.carried_target import CarriedTarget, build_carried_target, has_lost_consumer
 
 TOPIC = "t"
 POLICY = PlacementPolicy("steady", 10.0)
@@ -38,7 +38,7 @@ def make_plan(consumers: tuple[str, ...], numbers: list[int], places: int = 0, *
 def carry(
     group: ObservedGroup, plan: GroupPlan, last: CarriedTarget | None = None, **view: bool
 ) -> CarriedTarget:
-    return carry_out(group, PARTITIONS, LeaderView(Load(WEIGHTS), plan, **view), POLICY, last)  # type: ignore[arg-type]
+    return build_carried_target(group, PARTITIONS, LeaderView(Load(WEIGHTS), plan, **view), POLICY, last)  # type: ignore[arg-type]
 
 
 def list_slots(target: CarriedTarget) -> list[str]:

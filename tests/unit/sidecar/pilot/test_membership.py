@@ -91,3 +91,11 @@ def test_a_plan_in_pieces_has_a_pilot_for_each() -> None:
     assert [(p.member_id, p.rack) for p in one] == [("trimtab-pilot-1", "a"), ("trimtab-pilot-2", "b")]
     assert [p.rack for p in carry_pieces(one, ("c",))] == ["c"]
     assert len({p.member_id for p in carry_pieces(one, ("c", "d", "e"))}) == 3
+
+
+def test_a_pilot_that_leaves_joins_again_with_its_plan() -> None:
+    """What the group knew of it is gone."""
+    pilot = PilotMembership("p", "one").record_response(3)
+    leave = pilot.build_leave()
+    assert (leave["member_id"], leave["member_epoch"]) == ("p", -1)
+    assert pilot.record_loss().build_heartbeat(TOPIC)["rack_id"] == "one"

@@ -20,7 +20,15 @@ from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.kafka.consumer_groups import protocol
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
 from trimtab.sidecar.pilot import pilot
-from trimtab.sidecar.pilot.pilot import PilotSession, PilotTask, PlanPilot
+from trimtab.sidecar.pilot.membership import LEAVE_EPOCH
+from trimtab.sidecar.pilot.pilot import (
+    CARRY_TIMEOUT_S,
+    HEARTBEAT_INTERVAL_S,
+    IDLE_INTERVAL_S,
+    PilotSession,
+    PilotTask,
+    PlanPilot,
+)
 from trimtab.sidecar.settings.settings import load_settings
 
 TOPIC_ID = UUID(int=7)
@@ -44,6 +52,8 @@ class FakeGroup:
         self.heartbeats: list[dict[str, Any]] = []
         self.failures: list[Exception] = []
         self.descriptions = 0
+        self.ties = False  # whether a vote for the plugin ties with that of a member
+        self.votes: set[str] = set()  # member ids
 
     def call(self, request: Any) -> Any:
         return request(self)
@@ -67,7 +77,17 @@ class FakeGroup:
             raise self.failures.pop()
         self.heartbeats.append(fields)
         answer: Any = protocol.ConsumerGroupHeartbeatResponse
-        return answer(member_id=fields["member_id"], member_epoch=self.epoch)
+        return answer(member_id=fields["member_id"], member_epoch=self._count_vote(fields))
+
+    def _count_vote(self, fields: dict[str, Any]) -> int:
+        """A member that names none keeps its vote; in a tie each heartbeat raises the epoch."""
+        if fields["member_epoch"] == LEAVE_EPOCH:
+            self.votes.discard(fields["member_id"])
+            return LEAVE_EPOCH
+        if fields["server_assignor"] is not None:
+            self.votes.add(fields["member_id"])
+        self.epoch += self.ties and bool(self.votes)
+        return self.epoch
 
     def _build(self, group: str) -> Any:
         answer: Any = protocol.ConsumerGroupDescribeResponse
@@ -104,8 +124,8 @@ def group(monkeypatch: pytest.MonkeyPatch) -> FakeGroup:
     return group
 
 
-def open_session(group: Any, **more: Any) -> PilotSession:
-    return PilotSession(load_settings(None, {**GIVEN, **more}), Ticking(), group)
+def open_session(group: Any, clock: Ticking | None = None, **more: Any) -> PilotSession:
+    return PilotSession(load_settings(None, {**GIVEN, **more}), clock or Ticking(), group)
 
 
 def run(session: PilotSession, plan: GroupPlan, steps: int = 4) -> None:
@@ -167,6 +187,80 @@ def test_another_assignor_is_left_alone_unless_the_protocol_is_set(group: FakeGr
     group.assignor, group.heartbeats = "trimtab", []
     run(open_session(group), plan)
     assert group.heartbeats[0]["server_assignor"] is None
+
+
+def test_a_group_that_has_the_plugin_needs_no_vote(group: FakeGroup) -> None:
+    """Whether by the brokers' order or by an earlier vote; without it the pilot asks."""
+    session, plan = open_session(group, protocol="consumer"), make_plan(1, 1, 2)
+    run(session, plan)
+    assert group.votes == set()
+    group.assignor = "uniform"
+    group.epoch += 1
+    run(session, plan)
+    assert group.votes == {"trimtab-pilot-1"}
+
+
+def test_a_tied_vote_is_taken_back(group: FakeGroup) -> None:
+    """Otherwise the group would start one assignment after the other; the plan stays with the group."""
+    group.assignor, group.ties = "uniform", True
+    clock, plan = Ticking(), make_plan(1, 2, 1)
+    session = open_session(group, clock, protocol="consumer")
+    run(session, plan, steps=20)
+    assert group.votes == set()
+    epoch, racks = group.epoch, list_racks(group)
+    run(session, plan, steps=20)
+    assert group.epoch == epoch
+    assert group.heartbeats[-1]["member_epoch"] == epoch
+    clock.sleep(CARRY_TIMEOUT_S)
+    run(session, plan)
+    assert list_racks(group)[-1] > racks[-1]
+    assert "by the assignor 'uniform', which members name" in session.describe(plan)
+
+
+def test_many_joins_are_no_tie(group: FakeGroup) -> None:
+    """Each raises the epoch, too."""
+    group.assignor = "uniform"
+    session, plan = open_session(group, protocol="consumer"), make_plan(1, 1, 2)
+    for number in range(30):
+        group.targets[f"c{number}"] = []
+        group.epoch += 1
+        run(session, plan, steps=1)
+    assert group.votes == {"trimtab-pilot-1"}
+
+
+def test_an_ignored_plan_is_sent_again(group: FakeGroup) -> None:
+    """As a higher one, since that of another sidecar may be in force; less often if that does not help."""
+    clock, plan = Ticking(), make_plan(1, 2, 1)
+    session = open_session(group, clock)
+    run(session, plan)
+    assert session.step(PilotTask(plan, Load(), {})) == HEARTBEAT_INTERVAL_S
+    (first,) = set(list_racks(group))
+    clock.sleep(CARRY_TIMEOUT_S)
+    run(session, plan)
+    second = list_racks(group)[-1]
+    assert second > first
+    assert session.step(PilotTask(plan, Load(), {})) == IDLE_INTERVAL_S
+    assert session.describe(plan) == "unsteered: the broker gives 2 partitions to others than plan 1 does"
+    clock.sleep(CARRY_TIMEOUT_S)
+    run(session, plan)
+    assert list_racks(group)[-1] == second
+    group.targets = {"a": [1], "b": [0]}
+    run(session, plan)
+    assert session.is_steering
+
+
+def test_a_sidecar_that_restarts_within_a_second_sends_a_higher_plan(group: FakeGroup) -> None:
+    """However many texts the one before has sent: the plugin carries out the highest."""
+    clock, plan = Ticking(), make_plan(1, 1, 2)
+    before = open_session(group, clock)
+    for number in range(8, 12):
+        run(before, plan)
+        group.topic_id = UUID(int=number)
+        group.epoch += 1
+    clock.sleep(0.3)
+    last = list_racks(group)[-1]
+    run(open_session(group, clock), plan)
+    assert list_racks(group)[-1].split(":")[1] > last.split(":")[1]
 
 
 def test_a_recreated_topic_is_carried_by_its_new_id(group: FakeGroup) -> None:
