@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import Final
 
 from trimtab.sidecar.measurement.observation import ObservedGroup
@@ -32,11 +33,21 @@ def name_members(
 ) -> dict[str, str]:
     """Return names by member id; `replicas` are names by IP address."""
     known = tuple(members)
-    hosts = Counter(m.host for m in known)
-    here = {host: name for host, name in (replicas or {}).items() if hosts[host] == 1}
-    named = {m.id: here.get(m.host) or m.instance_id or m.client_id for m in known}
+    hosts = {m.id: _normalize_address(m.host) for m in known}
+    count = Counter(hosts.values())
+    addresses = {_normalize_address(host): name for host, name in (replicas or {}).items()}
+    here = {host: name for host, name in addresses.items() if count[host] == 1}
+    named = {m.id: here.get(hosts[m.id]) or m.instance_id or m.client_id for m in known}
     shared = Counter(named.values())
     return {id_: name if name and shared[name] == 1 else id_ for id_, name in named.items()}
+
+
+def _normalize_address(host: str) -> str:
+    # brokers write fd00:0:0:0:0:0:0:5, Kubernetes fd00::5
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host
 
 
 def name_observed_members(group: ObservedGroup, replicas: Mapping[str, str]) -> ObservedGroup:

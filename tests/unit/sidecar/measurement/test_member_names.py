@@ -23,6 +23,13 @@ def test_a_member_has_the_name_of_its_replica() -> None:
     assert name_members(members, replicas) == {"m1": "orders-a", "m2": "orders-b"}
 
 
+def test_an_address_is_known_in_each_of_its_forms() -> None:
+    """Brokers and Kubernetes write those of IPv6 differently."""
+    members = [MemberIdentity("m1", "rdkafka", "fd00:10:244:0:0:0:0:5", None)]
+    assert name_members(members, {"fd00:10:244::5": "orders-a"}) == {"m1": "orders-a"}
+    assert name_members(members, {"a name": "orders-b"}) == {"m1": "rdkafka"}
+
+
 def test_two_members_of_one_address_are_no_replica() -> None:
     """Several consumers of a pod, or pods behind one address, keep names of their own."""
     members = [
