@@ -154,6 +154,7 @@ class ControlLoop:
         self._plan_known = False  # the leader may publish another plan
         self._plan_tracker = PlanTracker()
         carrier = self._collaborators.plan_carrier
+        self._carrier_status = None if carrier is None else carrier.stand_by()
         leader = self._collaborators.leadership.get_leader()
         reason = f"standing by: {leader or 'no sidecar yet'} leads"
         metrics = DecisionMetrics(partitions=len(measurement.write_rates))
@@ -168,7 +169,7 @@ class ControlLoop:
             iteration_seconds=self._clock.monotonic() - started_at,
             errors=measurement.errors,
             is_leader=False,
-            carrier=None if carrier is None else carrier.stand_by(),
+            carrier=self._carrier_status,
         )
         self._report(report, measurement)
         return decision

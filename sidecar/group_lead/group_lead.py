@@ -35,8 +35,8 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 STEP_INTERVAL_S: Final = 0.5  # between heartbeats, and the delay of a new plan
 ERROR_RETRY_S: Final = 1.0
 FENCED_RETRY_S: Final = 10.0
+WAIT_REPORT_S: Final = 10.0  # of one step, after which it is no longer told that the sidecar leads
 CLOSE_TIMEOUT_S: Final = 5.0
-
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -56,6 +56,7 @@ class GroupLead:
         self._stop = Event()
         self._wake_up = Event()
         self._retry_at = -inf  # after an error
+        self._report_wait_at = inf
         self._task: LeadTask | None = None  # None: another sidecar manages the group
         self._status = CarrierStatus(is_steering=False, text="joining the group")
         policy = replace(settings.autoscaling_policy.placement, consolidate=False)  # without a plan
@@ -71,17 +72,16 @@ class GroupLead:
         if not self._thread.is_alive() and not self._stop.is_set():
             self._thread.start()
         self._wake_up.set()
+        if self._status.is_steering and self._clock.monotonic() >= self._report_wait_at:
+            text = "waits for the coordinator, or for the group's members to join"
+            self._report(is_steering=False, text=text)
         return self._status
 
     def stand_by(self) -> CarrierStatus:
         """Leave the group to another sidecar's member."""
         self._task = None
-        return CarrierStatus(is_steering=False, text="ready to lead the group")
-
-    @property
-    def generation(self) -> int:
-        """Generation of the group that this sidecar's member is in; -1 outside the group."""
-        return -1 if self._member.joined is None else self._member.joined.generation
+        self._report(is_steering=False, text="ready to lead the group")
+        return self._status
 
     def close(self) -> None:
         """End the thread; the group keeps this member's place for `lead-session-timeout`."""
@@ -101,9 +101,9 @@ class GroupLead:
         self._requests.close()
 
     def _try_step(self, task: LeadTask) -> None:
-        self._retry_at = -inf
+        self._retry_at, self._report_wait_at = -inf, self._clock.monotonic() + WAIT_REPORT_S
         try:
-            self._member.run_step(task)
+            self._member.run_step(lambda: self._task or task)
             self._report_state()
         except GroupRequestAbortedError as error:
             log.debug("%s", error)
@@ -115,15 +115,17 @@ class GroupLead:
             if not isinstance(error, KafkaError) and text != self._status.text:
                 log.exception("an error of the lead, not of the brokers")
             self._report(is_steering=False, text=text, errors=(text,))
+        finally:
+            self._report_wait_at = inf
 
     def _report_state(self) -> None:
         joined = self._member.joined
         if joined is not None:
             text = "leads the group" if joined.leads else explain_follower(joined)
-            self._report(is_steering=joined.leads, text=text)
+            self._report(is_steering=joined.leads, text=text, errors=self._member.topic_errors)
 
     def _report(self, *, is_steering: bool, text: str, errors: tuple[str, ...] = ()) -> None:
-        if text == self._status.text:
+        if (text, errors) == (self._status.text, self._status.errors):
             return
         self._status = CarrierStatus(is_steering, text, self._clock.wall(), errors)
 

@@ -25,14 +25,17 @@ from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead.lead_round import KnownTopics
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
 from trimtab.sidecar.measurement.member_names import MemberIdentity
-from trimtab.sidecar.plan_carrier import LEAD_CLIENT_ID
+from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS, LEAD_CLIENT_ID
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 PROTOCOL_TYPE: Final = "consumer"
 REBALANCE_TIMEOUT_S: Final = 10.0  # of this member; the group waits for the longest of its members
-JOIN_TIMEOUT_S: Final = 900.0  # the broker answers once all members have joined, or their timeouts are over
+JOIN_TIMEOUT_S: Final = 60.0  # of one try; the broker may answer after many minutes
 STOP_CHECK_INTERVAL_S: Final = 0.2
-_DELETED_TOPIC_CODES: Final = frozenset({kafka_errors.UnknownTopicOrPartitionError.errno})
+_DELETED_TOPIC_CODE: Final = kafka_errors.UnknownTopicOrPartitionError.errno
+_GONE_MEMBER_CODES: Final = frozenset(
+    {kafka_errors.UnknownMemberIdError.errno, kafka_errors.FencedInstanceIdError.errno}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class GroupRequests:
 
     def __init__(self, settings: SidecarSettings, clock: Clock, stop: Event) -> None:
         self._settings = settings
+        self._clock = clock
         self._coordinator = CoordinatorClient(settings, clock, client_id=LEAD_CLIENT_ID)
         self._stop = stop
 
@@ -79,7 +83,7 @@ class GroupRequests:
                 JoinGroupRequest.JoinGroupRequestProtocol(name, metadata) for name in s.lead_assignors
             ],
         )
-        r = self._send(request, JOIN_TIMEOUT_S)
+        r = self._wait_for_members(request)
         members = {m.member_id: bytes(m.metadata) for m in r.members}
         leads = r.leader == r.member_id
         return GroupGeneration(
@@ -102,7 +106,7 @@ class GroupRequests:
             protocol_name=joined.assignor,
             assignments=[SyncGroupRequest.SyncGroupRequestAssignment(*one) for one in assignments.items()],
         )
-        self._send(request, JOIN_TIMEOUT_S)
+        self._wait_for_members(request)
 
     def heartbeat(self, joined: GroupGeneration) -> None:
         """Keep this member in the group. Raises RebalanceInProgressError if it is to join again."""
@@ -123,13 +127,15 @@ class GroupRequests:
         request = LeaveGroupRequest(group_id=self._settings.group, members=identities, min_version=3)
         response = self._send(request, self._settings.timeout)
         for one in response.members:
-            _raise_for(one.error_code)
+            if one.error_code not in _GONE_MEMBER_CODES:
+                _raise_for(one.error_code)
 
     def describe_members(self) -> tuple[MemberIdentity, ...]:
-        """Return the group's members."""
+        """Return the group's members without plan carriers."""
         return tuple(
             MemberIdentity(m.member_id, m.client_id, m.client_host.lstrip("/"), m.group_instance_id)
             for m in self._describe_group()
+            if m.client_id not in CARRIER_CLIENT_IDS
         )
 
     def describe_assignments(self) -> dict[str, ReceivedAssignment]:
@@ -156,12 +162,20 @@ class GroupRequests:
         found = {
             t.name: [p.partition_index for p in t.partitions] for t in response.topics if not t.error_code
         }
-        deleted = (t.name for t in response.topics if t.error_code in _DELETED_TOPIC_CODES)
-        return KnownTopics(found, frozenset(deleted))
+        failed = {t.name: t.error_code for t in response.topics if t.error_code}
+        deleted = frozenset(name for name, code in failed.items() if code == _DELETED_TOPIC_CODE)
+        unknown = {n: _explain_topic_error(n, code) for n, code in failed.items() if n not in deleted}
+        return KnownTopics(found, deleted, unknown)
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
         self._coordinator.close()
+
+    def _wait_for_members(self, request: Any) -> Any:
+        """Return the response, however long the group's members take."""
+        while True:  # a coordinator that has gone without a word answers no try; the next one finds another
+            with suppress(kafka_errors.RequestTimedOutError):
+                return self._send(request, JOIN_TIMEOUT_S)
 
     def _send(self, request: Any, timeout: float, *, to_coordinator: bool = True) -> Any:
         group = self._settings.group if to_coordinator else None
@@ -180,12 +194,24 @@ class GroupRequests:
         future = admin._manager.call_soon(send)
         future.add_callback(lambda _response: answered.set())  # pyright: ignore[reportUnknownLambdaType]
         future.add_errback(lambda _error: answered.set())  # pyright: ignore[reportUnknownLambdaType]
+        # kafka-python's IO loop keeps to its timeouts, of this request and of the one for the coordinator
+        # before it, unless it has crashed
+        deadline = self._clock.monotonic() + timeout + 2 * self._settings.timeout
         while not answered.wait(STOP_CHECK_INTERVAL_S):
             if self._stop.is_set():
                 raise GroupRequestAbortedError("the sidecar stops before the group has answered")
+            if self._clock.monotonic() >= deadline:
+                raise kafka_errors.KafkaConnectionError("kafka-python has not answered in time")
         if future.exception is not None:
             raise future.exception
         return future.value
+
+
+def _explain_topic_error(topic: str, code: int) -> str:
+    error = kafka_errors.for_code(code)
+    if error is kafka_errors.TopicAuthorizationFailedError:
+        return f"grant Describe on topic {topic}"
+    return f"topic {topic}: {error.__name__}"
 
 
 def _raise_for(code: int) -> None:

@@ -14,7 +14,7 @@
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -94,14 +94,19 @@ class LeadMember:
         """Whether the next step joins."""
         return self.joined is None or self._rejoins
 
-    def run_step(self, task: LeadTask) -> None:
+    @property
+    def topic_errors(self) -> tuple[str, ...]:
+        """Why topics of the led group are unknown."""
+        return tuple(self._topics.unknown.values()) if self.leads else ()
+
+    def run_step(self, read_task: Callable[[], LeadTask]) -> None:
         """Join if necessary, else send a heartbeat and check whether a rebalance is due."""
         try:
             if self.joined is None or self.must_join:
-                self._join(task)
+                self._join(read_task)
             else:
                 self._requests.heartbeat(self.joined)
-                self._rejoins = self._is_rebalance_due(task)
+                self._rejoins = self._is_rebalance_due(read_task())
         except (RebalanceInProgressError, IllegalGenerationError):
             self._rejoins = True
         except UnknownMemberIdError:
@@ -113,11 +118,12 @@ class LeadMember:
     def _forget_membership(self) -> None:
         self._member_id, self.joined, self._memory = "", None, LeadMemory()
 
-    def _join(self, task: LeadTask) -> None:
+    def _join(self, read_task: Callable[[], LeadTask]) -> None:
         # a request to rejoin that comes from now on is about the next generation
         self._rejoins = False
         joined = self._requests.join(self._member_id, NO_TOPICS)
         self._member_id, self.joined = joined.member_id, None
+        task = read_task()  # the others may have taken minutes to join
         led = self._decide(self._build_group(joined, task), task) if joined.must_assign else None
         self._requests.sync(joined, {} if led is None else led.assignments)
         self.joined = joined
@@ -171,8 +177,7 @@ class LeadMember:
         if now < self._next_topic_check_at:
             return False
         self._next_topic_check_at = now + TOPIC_CHECK_INTERVAL_S
-        known = self._topics
-        return self._requests.fetch_topics({*known.partitions, *known.deleted}) != known
+        return self._requests.fetch_topics(self._topics.names).has_changed(self._topics)
 
     def _follow(self, joined: GroupGeneration) -> None:
         members = {m.id: m for m in self._requests.describe_members()}
@@ -183,11 +188,12 @@ class LeadMember:
         others = members.keys() - {joined.member_id, joined.leader_id}
         self._seek_succession(others)
         if self._takes_lead and not self._rejoins and joined.leader_id in members:
-            self._takes_lead = False
             # the leader last: whoever leaves before it takes part in no election
             removed = [*sorted(list_members_ahead(self._member_id, others)), joined.leader_id]
-            log.warning("take-lead: made to leave the group once: %s", ", ".join(removed))
+            self._rejoins = True  # to try again, unless it succeeds
             self._requests.remove_members([members[m] for m in removed], TAKE_LEAD_REASON)
+            self._takes_lead = self._rejoins = False
+            log.warning("take-lead: made to leave the group once: %s", ", ".join(removed))
 
     def _seek_succession(self, others: Collection[str]) -> None:
         for tried in range(MAX_NEW_IDS):

@@ -63,7 +63,21 @@ class KnownTopics:
     """Partition numbers by topic, as the brokers tell them."""
 
     partitions: Mapping[str, Collection[int]] = field(default_factory=dict[str, Collection[int]])
-    deleted: frozenset[str] = frozenset()  # else an absent topic is unknown, and its owners keep it
+    deleted: frozenset[str] = frozenset()
+    unknown: Mapping[str, str] = field(default_factory=dict[str, str])  # why; their owners keep them
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The topics that were asked for."""
+        return self.deleted.union(self.partitions, self.unknown)
+
+    def has_changed(self, before: "KnownTopics") -> bool:
+        """Return whether a topic is told otherwise than before; one that is not told has not changed."""
+        told = self.names - self.unknown.keys()
+        return any(
+            (t in self.deleted, self.partitions.get(t)) != (t in before.deleted, before.partitions.get(t))
+            for t in told
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

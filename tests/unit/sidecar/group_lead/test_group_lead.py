@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 from unittest.mock import Mock
 
@@ -9,9 +10,17 @@ import pytest
 from kafka import errors
 from ticking import Ticking
 
+from trimtab.assignor.model import Load
 from trimtab.sidecar.group_lead import group_lead
-from trimtab.sidecar.group_lead.group_lead import FENCED_RETRY_S, GroupLead, explain_failure, explain_follower
+from trimtab.sidecar.group_lead.group_lead import (
+    FENCED_RETRY_S,
+    WAIT_REPORT_S,
+    GroupLead,
+    explain_failure,
+    explain_follower,
+)
 from trimtab.sidecar.group_lead.group_requests import GroupGeneration
+from trimtab.sidecar.group_lead.lead_member import LeadTask
 from trimtab.sidecar.settings.settings import load_settings
 
 SETTINGS = load_settings(None, {"bootstrap": "b:1", "group": "g", "capacity": 1, "lead": True})
@@ -90,5 +99,63 @@ def test_a_fenced_member_waits(monkeypatch: pytest.MonkeyPatch, eventually: Call
         assert requests.joins == 1
         clock.now += FENCED_RETRY_S
         eventually(lambda: lead.carry_out(None, {}) and requests.joins == 2)
+    finally:
+        lead.close()
+
+
+@pytest.fixture
+def member(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """The sidecar's member, which leads."""
+    joined = GroupGeneration(1, "ours", "ours", "range")
+    made = Mock(joined=joined, must_join=False, topic_errors=())
+    monkeypatch.setattr(group_lead, "LeadMember", Mock(return_value=made))
+    monkeypatch.setattr(group_lead, "STEP_INTERVAL_S", 0.001)
+    return made
+
+
+def test_what_was_before_a_standby_is_not_told_after_it(
+    member: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another sidecar may lead by then."""
+    monkeypatch.setattr(group_lead, "Thread", Mock())
+    lead = GroupLead(SETTINGS, Ticking())
+    lead.carry_out(None, {})
+    lead._try_step(LeadTask(None, Load()))
+    assert member.joined.leads
+    assert lead.carry_out(None, {}).is_steering
+    assert not lead.stand_by().is_steering
+    assert not lead.carry_out(None, {}).is_steering
+
+
+def test_a_long_wait_for_the_members_is_told(member: Mock, eventually: Callable[..., None]) -> None:
+    """The group has no assignments until all have joined."""
+    clock, waits, goes_on = Ticking(), Event(), Event()
+    lead = GroupLead(SETTINGS, clock)
+    try:
+        eventually(lambda: lead.carry_out(None, {}).is_steering)
+        member.run_step = lambda _: (waits.set(), goes_on.wait())
+        eventually(waits.is_set)
+        assert lead.carry_out(None, {}).is_steering
+        clock.now += WAIT_REPORT_S
+        status = lead.carry_out(None, {})
+        assert (status.is_steering, "for the group's members to join" in status.text) == (False, True)
+        goes_on.set()
+        eventually(lambda: lead.carry_out(None, {}).is_steering)
+    finally:
+        goes_on.set()
+        lead.close()
+
+
+def test_a_topic_without_the_right_to_describe_it_is_told(
+    member: Mock, eventually: Callable[..., None]
+) -> None:
+    """In a group that the sidecar leads nobody else would say why nobody reads it."""
+    lead = GroupLead(SETTINGS, Ticking())
+    try:
+        eventually(lambda: lead.carry_out(None, {}).is_steering)
+        member.topic_errors = ("grant Describe on topic t",)
+        eventually(lambda: lead.carry_out(None, {}).errors == ("grant Describe on topic t",))
+        member.topic_errors = ()
+        eventually(lambda: lead.carry_out(None, {}).errors == ())
     finally:
         lead.close()

@@ -1,6 +1,7 @@
 """The sidecar's member joins, leads, follows and returns as the coordinator tells it to."""
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,10 +34,11 @@ class Coordinator:
         self.ids = iter(f"trimtab-lead-{n}" for n in range(1000))
         self.owned: dict[str, tuple[int, ...]] = {"a": ()}
         self.partitions = 4
-        self.failures: list[type[Exception]] = []  # of the next requests
+        self.failures: list[type[Exception] | None] = []  # of the next requests
         self.joins: list[str] = []
         self.synced: list[Mapping[str, bytes]] = []
         self.removed: list[str] = []
+        self.unknown: dict[str, str] = {}  # topics that the brokers do not tell, and why
 
     def join(self, member_id: str, _metadata: bytes) -> GroupGeneration:
         self.joins.append(member_id)
@@ -62,6 +64,7 @@ class Coordinator:
         self._fail()
 
     def remove_members(self, members: Iterable[MemberIdentity], _reason: str) -> None:
+        self._fail()
         self.removed += [m.id for m in members]
 
     def describe_members(self) -> tuple[MemberIdentity, ...]:
@@ -73,11 +76,12 @@ class Coordinator:
         return {"a": decode_assignment(bytes(assigned.encode()))}
 
     def fetch_topics(self, names: Collection[str]) -> KnownTopics:
-        return KnownTopics({name: list(range(self.partitions)) for name in names})
+        told = {name: list(range(self.partitions)) for name in names if name not in self.unknown}
+        return KnownTopics(told, unknown={t: why for t, why in self.unknown.items() if t in names})
 
     def _fail(self) -> None:
-        if self.failures:
-            raise self.failures.pop(0)
+        if self.failures and (failure := self.failures.pop(0)):
+            raise failure
 
 
 def make_member(coordinator: Any, clock: Ticking | None = None, *, take_lead: bool = False) -> LeadMember:
@@ -93,7 +97,7 @@ def test_a_leader_assigns_what_the_plan_says_and_nothing_to_itself() -> None:
     """Its own member is not among the assigned ones."""
     coordinator = Coordinator()
     member = make_member(coordinator)
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert member.leads
     (assignments,) = coordinator.synced
     assert list(assignments) == ["a"]
@@ -105,7 +109,7 @@ def test_a_new_plan_starts_a_rebalance() -> None:
     coordinator = Coordinator()
     member = make_member(coordinator)
     for epoch, joins in ((1, 1), (1, 1), (2, 1), (2, 2), (2, 2)):
-        member.run_step(make_task(epoch))
+        member.run_step(partial(make_task, epoch))
         assert len(coordinator.joins) == joins
     assert coordinator.joins == ["", "trimtab-lead-0"]
 
@@ -114,13 +118,55 @@ def test_changed_partitions_start_a_rebalance() -> None:
     """The leader watches the topics of all members."""
     coordinator, clock = Coordinator(), Ticking()
     member = make_member(coordinator, clock)
-    member.run_step(make_task())
+    member.run_step(make_task)
     coordinator.partitions = 5
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert not member.must_join
     clock.now += TOPIC_CHECK_INTERVAL_S
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert member.must_join
+
+
+def test_a_topic_that_the_brokers_do_not_tell_is_asked_for_again() -> None:
+    """Without the right, or for a moment: the sidecar says so, and assigns it once it is told."""
+    coordinator, clock = Coordinator(), Ticking()
+    coordinator.unknown = {"t": "grant Describe on topic t"}
+    member = make_member(coordinator, clock)
+    member.run_step(make_task)
+    assert member.topic_errors == ("grant Describe on topic t",)
+    coordinator.unknown = {}
+    clock.now += TOPIC_CHECK_INTERVAL_S
+    member.run_step(make_task)
+    member.run_step(make_task)
+    assert len(decode_assignment(coordinator.synced[-1]["a"]).owned.number) == 4
+    assert member.topic_errors == ()
+
+
+def test_a_topic_that_is_no_longer_told_starts_no_rebalance() -> None:
+    """Its partitions stay where they are."""
+    coordinator, clock = Coordinator(), Ticking()
+    member = make_member(coordinator, clock)
+    member.run_step(make_task)
+    coordinator.unknown = {"t": "no leader"}
+    clock.now += TOPIC_CHECK_INTERVAL_S
+    member.run_step(make_task)
+    assert not member.must_join
+
+
+def test_a_plan_that_comes_during_the_wait_is_carried_out_in_that_round() -> None:
+    """The members may take minutes to join."""
+    coordinator = Coordinator()
+    member = make_member(coordinator)
+    tasks = [make_task(1)]
+
+    def join(*given: Any) -> GroupGeneration:
+        tasks.append(make_task(2))
+        return Coordinator.join(coordinator, *given)
+
+    coordinator.join = join
+    for _ in range(3):
+        member.run_step(lambda: tasks[-1])
+    assert len(coordinator.joins) == 1
 
 
 def test_withheld_partitions_are_not_waited_for_for_ever() -> None:
@@ -129,12 +175,12 @@ def test_withheld_partitions_are_not_waited_for_for_ever() -> None:
     coordinator.owned = {"a": (0, 1, 2, 3), "b": ()}
     task = LeadTask(None, Load())
     member = make_member(coordinator, clock)
-    member.run_step(task)
+    member.run_step(lambda: task)
     assert len(decode_assignment(coordinator.synced[0]["a"]).owned.number) == 2
-    member.run_step(task)
+    member.run_step(lambda: task)
     assert not member.must_join
     clock.now += REVOCATION_TIMEOUT_S
-    member.run_step(task)
+    member.run_step(lambda: task)
     assert member.must_join
 
 
@@ -143,10 +189,10 @@ def test_a_rebalance_is_joined_with_the_same_id(failure: type[Exception]) -> Non
     """Whoever started it."""
     coordinator = Coordinator()
     member = make_member(coordinator)
-    member.run_step(make_task())
+    member.run_step(make_task)
     coordinator.failures = [failure]
-    member.run_step(make_task())
-    member.run_step(make_task())
+    member.run_step(make_task)
+    member.run_step(make_task)
     assert coordinator.joins == ["", "trimtab-lead-0"]
 
 
@@ -154,11 +200,11 @@ def test_an_unknown_member_joins_anew() -> None:
     """Its session has expired, and with it what it remembered."""
     coordinator = Coordinator()
     member = make_member(coordinator)
-    member.run_step(make_task())
+    member.run_step(make_task)
     coordinator.failures = [errors.UnknownMemberIdError]
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert not member.leads
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert coordinator.joins == ["", ""]
 
 
@@ -166,10 +212,10 @@ def test_a_fenced_member_is_reported() -> None:
     """Another sidecar has its place."""
     coordinator = Coordinator()
     member = make_member(coordinator)
-    member.run_step(make_task())
+    member.run_step(make_task)
     coordinator.failures = [errors.FencedInstanceIdError]
     with pytest.raises(errors.FencedInstanceIdError):
-        member.run_step(make_task())
+        member.run_step(make_task)
     assert member.joined is None
 
 
@@ -178,9 +224,9 @@ def test_a_failed_sync_joins_again() -> None:
     coordinator = Coordinator()
     coordinator.failures = [errors.RebalanceInProgressError]
     member = make_member(coordinator)
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert not member.leads
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert member.leads
     assert len(coordinator.synced) == 1
 
@@ -190,8 +236,8 @@ def test_a_lead_is_resumed_without_a_rebalance() -> None:
     coordinator = Coordinator()
     coordinator.is_complete, coordinator.owned = True, {"a": (0, 1, 2, 3)}
     member = make_member(coordinator)
-    member.run_step(make_task())
-    member.run_step(make_task())
+    member.run_step(make_task)
+    member.run_step(make_task)
     assert member.leads
     assert coordinator.synced == [{}]
     assert not member.must_join
@@ -202,7 +248,7 @@ def test_a_resumed_lead_carries_out_what_was_left() -> None:
     coordinator = Coordinator()
     coordinator.is_complete, coordinator.owned = True, {"a": (0, 1)}
     member = make_member(coordinator)
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert member.must_join
 
 
@@ -211,13 +257,13 @@ def test_a_follower_takes_ids_until_it_is_next() -> None:
     coordinator = Coordinator()
     coordinator.leader = "a"
     member = make_member(coordinator)
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert not member.leads
     assert len(coordinator.joins) > 1
     assert set(coordinator.joins) == {""}
     assert coordinator.removed == []
     joins = len(coordinator.joins)
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert len(coordinator.joins) == joins
 
 
@@ -226,12 +272,25 @@ def test_take_lead_removes_the_leader_once() -> None:
     coordinator = Coordinator()
     coordinator.leader = "a"
     member = make_member(coordinator, take_lead=True)
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert coordinator.removed == ["a"]
     coordinator.leader, coordinator.generation = "q", 2
     coordinator.failures = [errors.RebalanceInProgressError]
-    member.run_step(make_task())
-    member.run_step(make_task())
+    member.run_step(make_task)
+    member.run_step(make_task)
+    assert coordinator.removed == ["a"]
+
+
+def test_take_lead_is_tried_until_it_succeeds() -> None:
+    """A coordinator that has moved is no reason to wait for the leader."""
+    coordinator = Coordinator()
+    coordinator.leader, coordinator.failures = "a", [errors.NotCoordinatorError]
+    coordinator.is_complete = True
+    member = make_member(coordinator, take_lead=True)
+    coordinator.failures.insert(0, None)  # of the follower's sync
+    with pytest.raises(errors.NotCoordinatorError):
+        member.run_step(make_task)
+    member.run_step(make_task)
     assert coordinator.removed == ["a"]
 
 
@@ -240,6 +299,6 @@ def test_a_place_that_leads_by_its_former_id_starts_a_rebalance() -> None:
     coordinator = Coordinator()
     coordinator.leader = "trimtab-lead-of-before"
     member = make_member(coordinator, take_lead=True)
-    member.run_step(make_task())
+    member.run_step(make_task)
     assert member.must_join
     assert coordinator.removed == []

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from unittest.mock import Mock
 
 import pytest
 from ticking import Ticking
@@ -12,7 +13,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteR
 from trimtab.common.errors import SettingError
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.decision.decision import ScalingAction
-from trimtab.sidecar.errors import ScalingPostponedError
+from trimtab.sidecar.errors import BrokerTimeoutError, ScalingPostponedError
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
 from trimtab.sidecar.measurement.observation import (
     GroupState,
@@ -21,6 +22,7 @@ from trimtab.sidecar.measurement.observation import (
     RequestedReplicas,
     TargetStatus,
 )
+from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 from trimtab.sidecar.targets.in_memory import InMemoryTarget
@@ -70,7 +72,11 @@ def settings(**more: object) -> SidecarSettings:
 
 
 def loop(
-    world: World, elected: Elected, target: InMemoryTarget, outside: TargetStatus | None = None
+    world: World,
+    elected: Elected,
+    target: InMemoryTarget,
+    outside: TargetStatus | None = None,
+    carrier: PlanCarrier | None = None,
 ) -> ControlLoop:
     parts = LoopCollaborators(
         world,
@@ -79,6 +85,7 @@ def loop(
         (world.reports.append,),
         read_target_status=lambda: outside or TargetStatus(),
         leadership=elected,
+        plan_carrier=carrier,
     )
     return ControlLoop(settings(), parts, Ticking())
 
@@ -106,6 +113,19 @@ def test_a_new_leader_reads_the_plan_first() -> None:
     elected.steps = float("inf")
     one.run_iteration()
     assert [plan.epoch for plan in world.published][-1] == 7
+
+
+def test_a_new_leader_tells_nothing_of_its_former_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the plan's carrier, while it cannot read the plan."""
+    world, elected, ready = World(), Elected(float("inf")), CarrierStatus(is_steering=False, text="ready")
+    steers = CarrierStatus(is_steering=True, text="leads the group")
+    carrier = Mock(carry_out=Mock(return_value=steers), stand_by=Mock(return_value=ready))
+    one = loop(world, elected, InMemoryTarget(), carrier=carrier)
+    for steps in (float("inf"), 0, float("inf")):
+        elected.steps = steps
+        one.run_iteration()
+        monkeypatch.setattr(world, "read_plan", Mock(side_effect=BrokerTimeoutError("no broker answers")))
+    assert [report.carrier for report in world.reports] == [steers, ready, ready]
 
 
 def test_a_lease_that_ends_stops_the_iteration() -> None:
