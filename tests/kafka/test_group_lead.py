@@ -18,6 +18,7 @@ from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.sidecar.group_lead import group_requests
 from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.group_lead.group_requests import GroupRequests
 from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
@@ -121,6 +122,29 @@ def test_an_eager_group_follows_in_one_round(leads: Leads, start: Any, eventuall
         expected = {n: tuple(p for p, c in enumerate(consumers) if c == i) for i, n in enumerate("ab", 1)}
         eventually(steers(lead, plan))
         eventually(partial(_own, expected, a, b))
+
+
+def test_a_slow_member_is_waited_for(
+    leads: Leads, start: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sidecar asks again meanwhile whether the coordinator is there; that starts no other round."""
+    monkeypatch.setattr(group_requests, "JOIN_TIMEOUT_S", 1.0)
+    lead, topic, names, told = leads.start(), leads.settings["topics"], ("a", "b"), set[str]()
+    eventually(steers(lead))
+    a, b = (start(name, [topic], client=EAGER) for name in names)
+    first = leads.plan(1, names, 1, 1, 1, 2, 2, 2)
+    eventually(lambda: steers(lead, first)() and owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
+    generation, a.revocation_s = find_generation(lead), 3.0
+    second = leads.plan(2, names, 2, 2, 2, 1, 1, 1)
+
+    def follow() -> bool:
+        told.add(lead.carry_out(second, {}).text)
+        return owners(a, b) == {"a": (3, 4, 5), "b": (0, 1, 2)}
+
+    eventually(follow)
+    a.revocation_s = 0.0
+    assert told == {"leads the group"}
+    assert find_generation(lead) == generation + 1
 
 
 def test_a_restarted_sidecar_keeps_the_lead(leads: Leads, start: Any, log: Any, eventually: Any) -> None:
