@@ -5,13 +5,15 @@ joins: events arrive while the application's thread calls `consume` or `wait`. T
 
 1. Partitions are released only after the application acknowledges the `PartitionsRevoked` event, lost
    ones after `PartitionsLost`; the broker assigns none to this member before.
-2. Commits run one after another on a thread of their own. The broker accepts a commit of a member's
-   current epoch for partitions that the member has just released. So a release waits for the commit
-   that is under way, and `still_owned` is checked before each try.
+2. Commits are sent in their order under `plane.access`: synchronous ones by the caller, which may be a
+   signal handler inside `consume`, others by a thread of their own. The broker accepts a commit of a
+   member's current epoch for partitions that the member has just released. So a release waits for the
+   commit that is under way, and before each try the partitions must still be held.
 3. The lease counts from the last answered heartbeat that librdkafka's statistics prove, from the answer
    that assigned partitions, and from polls. After a lost membership or a missed `max.poll.interval.ms`
    only contacts sent later count.
-4. The broker knows the session timeout; `session.timeout.ms` can only shorten the lease.
+4. The broker knows the session timeout and is asked every minute, since an admin may change it;
+   `session.timeout.ms` can only shorten the lease.
 5. A static member (`group.instance.id`) keeps its partitions when it leaves, until its session ends.
 """
 
@@ -19,11 +21,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
-from threading import Event
+from threading import Event, Thread
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -52,7 +53,7 @@ from trimtab.consumer_sdk.membership.events import (
     PartitionsRevoked,
 )
 from trimtab.consumer_sdk.membership.group_data_plane import GroupDataPlane
-from trimtab.consumer_sdk.membership.group_timeouts import read_session_timeout
+from trimtab.consumer_sdk.membership.group_timeouts import SESSION_TIMEOUT_INTERVAL_S, read_session_timeout
 from trimtab.consumer_sdk.membership.lease import Lease
 
 log = logging.getLogger("trimtab.consumer_sdk")
@@ -83,9 +84,12 @@ class BrokerAssignedMember:
         self._plane = plane
         _check_broker(settings, plane)
         self._session_timeout = read_session_timeout(settings)
+        self._ask_session_timeout_at = clock.monotonic() + SESSION_TIMEOUT_INTERVAL_S
         self._control_topics = ControlTopicReader(replace(settings, write_rate_topic=""), clock)
         self._commits = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-commit")
+        self._queued_commits: deque[_Commit] = deque()  # popped under `plane.access`, once they are answered
         self._held: PartitionSet = frozenset()  # assigned by the group, not yet released
+        self._release_due = False
         self._last_poll_at = self._joining_since = self._assigned_contact = clock.monotonic()
         self._lost_at = -inf
         self._started = False
@@ -107,6 +111,7 @@ class BrokerAssignedMember:
         """Run librdkafka's callbacks for this time, without records."""
         if self._leaving_since < inf and not self._unsubscribed:
             self._unsubscribe_once_joined()
+        self._release_if_due()
         self._plane.serve(seconds)
 
     def stop(self) -> None:
@@ -153,10 +158,15 @@ class BrokerAssignedMember:
         self.inbox.append(PartitionsLost(partitions, _Release(lambda: self._release(partitions))))
 
     def _release(self, partitions: PartitionSet) -> None:
-        self._commits.submit(_do_nothing).result()  # rule 2
-        self._held -= partitions
-        self._joining_since = self._clock.monotonic()
-        self._plane.release()
+        self._held -= partitions  # refuses later commits (rule 2)
+        self._release_due = True
+        self._release_if_due()
+
+    def _release_if_due(self) -> None:
+        if self._release_due:
+            self._joining_since = self._clock.monotonic()
+            self._plane.release()  # Ctrl-C may interrupt its wait for a commit: the next poll releases then
+            self._release_due = False
 
     def _on_error(self, error: KafkaError) -> bool:
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 - its public name
@@ -176,6 +186,14 @@ class BrokerAssignedMember:
         if not Lease(self._settings.max_poll_interval, self._last_poll_at).is_valid(now):
             self._lost_at = now  # librdkafka may have left the group meanwhile, which an event will tell
         self._last_poll_at = now
+        self._release_if_due()
+        if now >= self._ask_session_timeout_at:
+            self._ask_session_timeout_at = now + SESSION_TIMEOUT_INTERVAL_S
+            # A thread: a silent broker takes seconds, and so does the end of the client that asks.
+            Thread(target=self._ask_session_timeout, name="trimtab-session-timeout", daemon=True).start()
+
+    def _ask_session_timeout(self) -> None:
+        self._session_timeout = read_session_timeout(self._settings, self._session_timeout)
 
     def holds_lease(self) -> bool:
         """Return whether records may be handed out."""
@@ -245,61 +263,96 @@ class BrokerAssignedMember:
         still_owned: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: True,
     ) -> None:
         """Commit and wait up to `timeout` seconds. Raises KafkaException."""
-        commit = self._submit_commit(dict(offsets), epoch, timeout, still_owned)
-        try:
-            commit.result(timeout)
-        except FutureTimeoutError:
-            commit.cancel()  # one that is under way ends before the release (rule 2)
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - as above
+        self._wait_for_commit(self._queue_commit(offsets, epoch, timeout, still_owned))
 
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)  # the caller may change its own before the answer
-        commit = self._submit_commit(taken, epoch, COMMIT_ASYNC_TIMEOUT_S)
-        commit.add_done_callback(lambda done: self.inbox.append(_to_completed(taken, done)))
+        commit = self._queue_commit(taken, epoch, COMMIT_ASYNC_TIMEOUT_S)
+        try:
+            self._commits.submit(self._send_commits_until, commit)
+        except RuntimeError:  # another thread has left the group meanwhile
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "the group was left")) from None
+        commit.answer.add_done_callback(lambda done: self.inbox.append(_to_completed(taken, done)))
 
-    def _submit_commit(
+    def _queue_commit(
         self,
         offsets: Mapping[TopicPartition, CommitPosition],
         epoch: int,
         timeout: float,
         still_owned: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: True,
-    ) -> "Future[None]":
-        deadline = self._clock.monotonic() + timeout
-        try:
-            return self._commits.submit(
-                self._commit_now,
-                offsets,
-                deadline,
-                lambda: epoch == self.membership_epoch and still_owned(offsets),
-            )
-        except RuntimeError:  # another thread has left the group meanwhile
-            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "the group was left")) from None
-
-    def _commit_now(
-        self,
-        offsets: Mapping[TopicPartition, CommitPosition],
-        deadline: float,
-        still_owned: Callable[[], bool],
-    ) -> None:
+    ) -> "_Commit":
         requested = [RawPartition(*p, at.offset, at.metadata.rstrip("\0")) for p, at in offsets.items()]
-        while True:
-            if not still_owned():
-                lost = "the partitions were lost before this commit"
-                raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, lost))
-            try:
-                committed: Any = self._plane.commit(offsets=requested, asynchronous=False)
-                _raise_first_error(committed)
-            except KafkaException as error:
-                # The broker has begun a new epoch of this member, of which the next heartbeat tells.
-                if (
-                    error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH
-                    or self._clock.monotonic() > deadline
-                ):
-                    raise
+        partitions = frozenset(offsets)
+
+        def is_allowed() -> bool:
+            return epoch == self.membership_epoch and self._held >= partitions and still_owned(partitions)
+
+        commit = _Commit(requested, self._clock.monotonic() + timeout, is_allowed)
+        self._queued_commits.append(commit)
+        return commit
+
+    def _send_commits_until(self, commit: "_Commit") -> None:
+        while not commit.answer.done():
+            if not self._send_first_commit(timeout=-1):
                 self._clock.sleep(COMMIT_RETRY_S)
-            else:
-                return
+
+    def _wait_for_commit(self, commit: "_Commit") -> None:
+        """Send the queued commits until this one is answered. Raises KafkaException."""
+        try:
+            while not commit.answer.done():
+                if self._send_first_commit(max(0.0, commit.deadline - self._clock.monotonic())):
+                    continue
+                if self._clock.monotonic() >= commit.deadline:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its public name
+                self._clock.sleep(COMMIT_RETRY_S)
+            commit.answer.result()
+        finally:  # one that is under way in another thread ends before the release
+            self._drop_commit(commit)
+
+    def _send_first_commit(self, timeout: float) -> bool:
+        """Return whether the first queued commit is answered, and not to be sent again."""
+        if not self._plane.access.acquire(timeout):
+            return False
+        try:
+            return not self._queued_commits or self._send_commit(self._queued_commits[0])
+        finally:
+            self._plane.access.release()
+
+    def _send_commit(self, commit: "_Commit") -> bool:
+        error = self._try_commit(commit)
+        # The broker has begun a new epoch of this member, of which the next heartbeat tells.
+        if _is_stale(error) and self._clock.monotonic() < commit.deadline:
+            return False
+        if not commit.answer.done():  # else a signal handler has sent it meanwhile, to commit after it
+            commit.answer.set_exception(error) if error else commit.answer.set_result(None)
+        self._drop_commit(commit)
+        return True
+
+    def _drop_commit(self, commit: "_Commit") -> None:
+        with suppress(ValueError):
+            self._queued_commits.remove(commit)
+
+    def _try_commit(self, commit: "_Commit") -> Exception | None:
+        if not commit.is_allowed():
+            lost = "the partitions were lost before this commit"
+            return KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, lost))
+        try:
+            committed: Any = self._plane.commit(offsets=commit.requested, asynchronous=False)
+            _raise_first_error(committed)
+        except Exception as error:  # noqa: BLE001 - its caller raises it, who may be another thread
+            return error
+        return None
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class _Commit:
+    """Commit that is queued until it is answered."""
+
+    requested: list[RawPartition]
+    deadline: float
+    is_allowed: Callable[[], bool]  # asked before each try
+    answer: Future[None] = field(default_factory=Future[None])
 
 
 class _Release(Event):
@@ -316,8 +369,8 @@ class _Release(Event):
             self._release()
 
 
-def _do_nothing() -> None:
-    return None
+def _is_stale(error: Exception | None) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError.STALE_MEMBER_EPOCH
 
 
 def _to_completed(offsets: dict[TopicPartition, CommitPosition], done: "Future[None]") -> CommitCompleted:

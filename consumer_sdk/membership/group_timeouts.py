@@ -15,16 +15,20 @@ log = logging.getLogger("trimtab.consumer_sdk")
 
 GROUP_SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"  # of the group, else the broker's
 QUERY_TIMEOUT_S: Final = 5.0
+SESSION_TIMEOUT_INTERVAL_S: Final = 60.0
 
 
-def read_session_timeout(settings: ConsumerSettings) -> float:
+def read_session_timeout(settings: ConsumerSettings, known: float | None = None) -> float:
     """Return the group's session timeout in seconds, at most `session.timeout.ms`.
 
-    If it cannot be read, as without DescribeConfigs on the group, return `session.timeout.ms`.
+    If it cannot be read, as without DescribeConfigs on the group, return the one `known` so far, else
+    `session.timeout.ms`.
     """
     try:
         return min(settings.session_timeout, _ask_session_timeout(settings))
-    except (KafkaException, LookupError, TypeError, ValueError) as error:
+    except (KafkaException, TimeoutError, LookupError, TypeError, ValueError) as error:
+        if known is not None:
+            return known
         log.warning(
             "group %s: %s is unknown (%s): records are returned for session.timeout.ms=%.0f after the last "
             "heartbeat, which must not exceed it; grant DescribeConfigs on group %s",

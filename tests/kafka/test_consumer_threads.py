@@ -4,7 +4,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from time import monotonic
 from typing import Any, Self
 
 import pytest
@@ -244,6 +245,22 @@ def test_a_signal_handler_may_close(topic: Any, config: dict[str, Any], feed: An
     feed.write(name, 1, 1)
     assert [m.offset() for m in heir.consume(1, timeout=5)] == [1]
     heir.close()
+
+
+def test_a_signal_handler_may_commit(topic: Any, config: dict[str, Any], feed: Any, on_alarm: Any) -> None:
+    """It waits for the broker, and not for the call that it has interrupted."""
+    name = topic(partitions=1)
+    offsets = [TopicPartition(name, 0, 1)]
+    answers: list[Any] = []
+    with closing(Consumer(config)) as consumer:
+        consumer.subscribe([name])
+        feed.write(name, 1, 1)
+        assert consumer.poll(20) is not None
+        on_alarm(lambda: answers.append(consumer.commit(offsets=offsets, asynchronous=False)), 0.5)
+        begun = monotonic()
+        assert consumer.poll(1) is None
+        assert monotonic() - begun < 5
+        assert [[p.offset for p in answer] for answer in answers] == [[1]]
 
 
 def test_ctrl_c_inside_consume_loses_no_record(

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from math import inf
+from operator import attrgetter
 from threading import Event
+from threading import enumerate as list_threads
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import GroupMembershipError
+from trimtab.consumer_sdk.consumer.fair_lock import FairLock
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 from trimtab.consumer_sdk.errors import MissingAclError, UnsupportedByProtocolError
 from trimtab.consumer_sdk.membership import broker_assigned_member as module
@@ -36,6 +39,7 @@ class Plane:
     def __init__(self) -> None:
         self.heartbeats = SimpleNamespace(last_contact=-inf, last_stable_contact=-inf)
         self.on_error: Callable[[Any], bool] = lambda _error: False
+        self.access = FairLock()
         self.epoch = 0
         self.log: list[Any] = []
         self.commits: list[Callable[[], None]] = []  # what the next ones do
@@ -45,13 +49,15 @@ class Plane:
 
     def commit(self, offsets: list[Any], *, asynchronous: bool) -> list[Any]:
         assert not asynchronous
-        if self.commits:
-            self.commits.pop(0)()
-        self.log.append([(p.partition, p.offset, p.metadata) for p in offsets])
-        return []
+        with self.access:
+            if self.commits:
+                self.commits.pop(0)()
+            self.log.append([(p.partition, p.offset, p.metadata) for p in offsets])
+            return []
 
     def release(self) -> None:
-        self.log.append("release")
+        with self.access:
+            self.log.append("release")
 
     def unsubscribe(self) -> None:
         self.log.append("unsubscribe")
@@ -80,7 +86,7 @@ def plane() -> Plane:
 def member(plane: Plane, clock: Ticking, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerAssignedMember]:
     """A member that owns partition 0 since now."""
     monkeypatch.setattr(module, "_check_broker", lambda *_: None)
-    monkeypatch.setattr(module, "read_session_timeout", lambda settings: settings.session_timeout)
+    monkeypatch.setattr(module, "read_session_timeout", lambda settings, *_: settings.session_timeout)
     config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "group.protocol": "consumer"}
     own = {"trimtab.plan.topic": "", "trimtab.write.rate.topic": ""}
     member = BrokerAssignedMember(parse_consumer_settings({**config, **own}), clock, plane)  # type: ignore[arg-type]
@@ -115,6 +121,23 @@ def test_only_a_proved_heartbeat_renews_the_lease(member: Any, plane: Plane, clo
     assert not member.holds_lease()
     plane.heartbeats.last_contact = clock.now - 10
     assert member.holds_lease()
+
+
+def test_a_shorter_session_timeout_of_the_group_shortens_the_lease(
+    member: Any, clock: Ticking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for every minute: the admin's change would let two consumers read."""
+    monkeypatch.setattr(module, "read_session_timeout", lambda *_: 10.0)
+    clock.now += 61
+    member.record_poll()
+    for thread in list_threads():
+        if thread.name == "trimtab-session-timeout":
+            thread.join(10)
+    member._plane.heartbeats.last_contact = member._plane.heartbeats.last_stable_contact = clock.now
+    clock.now += 8
+    assert member.holds_lease()
+    clock.now += 2
+    assert not member.holds_lease()
 
 
 def test_an_open_revocation_ends_the_lease(member: Any, plane: Plane, clock: Ticking) -> None:
@@ -177,6 +200,41 @@ def test_partitions_are_released_after_the_commit_under_way(member: Any, plane: 
     event.released.set()
     event.released.set()
     assert plane.log == [[(0, 5, "m")], "release"]  # the one that was too late is not sent, a release once
+
+
+@pytest.mark.parametrize("lock", ["access", "access._entrance"])
+def test_a_commit_in_a_signal_handler_follows_the_queued_ones(member: Any, plane: Plane, lock: str) -> None:
+    """Its thread is inside `consume`, or waits for its turn there: the thread of commits waits for it."""
+    with attrgetter(lock)(plane):
+        member.commit_async(AT_5, 0)
+        member.commit({T: CommitPosition(6, "")}, 0, timeout=0.5)
+    assert plane.log == [[(0, 5, "m")], [(0, 6, "")]]
+
+
+def test_an_interrupted_release_is_made_by_the_next_poll(
+    member: Any, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while it waits for a commit: the group would wait for it, and close() for ever."""
+    release, interrupts = plane.release, [KeyboardInterrupt, KeyboardInterrupt]
+
+    def interrupt_twice() -> None:
+        if interrupts:
+            raise interrupts.pop()
+        release()
+
+    monkeypatch.setattr(plane, "release", interrupt_twice)
+    plane.revoked(frozenset({T}))
+    with pytest.raises(KeyboardInterrupt):
+        member.inbox.popleft().released.set()
+    assert code_of(lambda: member.commit(AT_5, 0, timeout=5)) == KafkaError.ILLEGAL_GENERATION
+    with pytest.raises(KeyboardInterrupt):
+        member.record_poll()
+    member.stop()
+    member.wait(0.1)
+    member.wait(0.1)
+    plane.epoch = 0
+    assert member.is_stopped
+    assert plane.log == ["unsubscribe", "release", 0.1, 0.1]
 
 
 def test_a_commit_of_lost_partitions_is_refused(member: Any, plane: Plane) -> None:
