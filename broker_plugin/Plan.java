@@ -11,12 +11,13 @@ import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
-import java.util.TreeSet;
 import java.util.function.BiFunction;
+import java.util.stream.IntStream;
 import java.util.zip.InflaterInputStream;
 import org.apache.kafka.common.Uuid;
 
@@ -75,8 +76,8 @@ record Plan(List<Long> digests, Map<Uuid, CharBuffer> slots) {
     }
 
     /**
-     * Moves members from {@code joiners} to the slots that they have by id, then by partitions; then the next
-     * ones to free slots, places before those of members that are gone. Returns the members by slot.
+     * Moves members from {@code joiners} to slots: to the one of their id, one whose partitions they have (all,
+     * else some), the next free one, places before those of members that are gone. Returns them by slot.
      */
     Map<Integer, String> seat(Set<String> joiners, BiFunction<Uuid, Integer, String> owner) {
         Map<Long, String> byDigest = new HashMap<>();
@@ -85,17 +86,15 @@ record Plan(List<Long> digests, Map<Uuid, CharBuffer> slots) {
         for (int slot = 1; slot <= digests.size(); slot++) {
             seat(slot, byDigest.get(digests.get(slot - 1)), joiners, seats);
         }
-        Set<Integer> free = new TreeSet<>(Comparator.<Integer, Boolean>comparing(
+        Map<Integer, Set<String>> holders = new TreeMap<>(Comparator.<Integer, Boolean>comparing(
                 slot -> digests.get(slot - 1) != 0).thenComparing(slot -> slot));
-        slots.forEach((topic, of) -> {
-            for (int number = 0; number < of.limit(); number++) {
-                if (of.get(number) > 0 && of.get(number) <= digests.size()) {
-                    free.add((int) of.get(number));
-                    seat(of.get(number), owner.apply(topic, number), joiners, seats);
-                }
-            }
-        });
-        free.forEach(slot -> seat(slot, joiners.stream().findFirst().orElse(null), joiners, seats));
+        slots.forEach((topic, of) -> IntStream.range(0, of.limit())
+                .filter(number -> of.get(number) > 0 && of.get(number) <= digests.size())
+                .forEach(number -> holders.computeIfAbsent((int) of.get(number), slot -> new LinkedHashSet<>())
+                        .add(owner.apply(topic, number))));
+        holders.forEach((slot, of) -> seat(slot, of.size() == 1 ? of.iterator().next() : null, joiners, seats));
+        holders.forEach((slot, of) -> of.forEach(member -> seat(slot, member, joiners, seats)));
+        holders.forEach((slot, of) -> seat(slot, joiners.stream().findFirst().orElse(null), joiners, seats));
         return seats;
     }
 
