@@ -19,6 +19,7 @@ from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
+from trimtab.sidecar.group_lead import lead_member
 from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
@@ -250,6 +251,28 @@ def test_a_lead_needs_read_on_the_group(broker: Secured, grant: Any, eventually:
         eventually(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) > 1)
         consumer.close()
     finally:
+        lead.close()
+
+
+def test_a_lead_names_topics_that_it_may_not_describe(
+    broker: Secured, grant: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its members may, and read nothing in a new group, until the sidecar is granted it, too."""
+    monkeypatch.setattr(lead_member, "TOPIC_CHECK_INTERVAL_S", 1.0)
+    grant((("group", "g", "read"),))
+    lead = GroupLead(sidecar_settings(broker, lead=True), SystemClock())
+    plain = {"bootstrap.servers": broker.broker.bootstrap, "group.id": "g", "trimtab.instance": "a"}
+    consumer = create_librdkafka_client()(plain)
+    consumer.subscribe(["data"])
+    try:
+        wanted = ("grant Describe on topic data",)
+        eventually(lambda: consumer.poll(0.1) is None and lead.carry_out(None, {}).errors == wanted)
+        assert not consumer.assignment()
+        grant((("topic", "data", "describe"),))
+        eventually(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) > 1)
+        eventually(lambda: not lead.carry_out(None, {}).errors)
+    finally:
+        consumer.close()
         lead.close()
 
 
