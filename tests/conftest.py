@@ -41,6 +41,10 @@ hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 BUSY_MACHINE_FACTOR = 3  # a test that passes is not slower for it
 
+# A process that has used gRPC, as a test of KEDA's interface does, may crash in gRPC's fork handlers when it
+# starts another one, such as Spark's JVM.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 # Spark's JVMs, of tests and of the processes that they start, compile quickly: optimizing code that runs once
 # takes nearly half of the processor time of the lake's tests. A JVM's own options come later, and win.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
