@@ -42,6 +42,7 @@ from trimtab.consumer_sdk.consumer.client_adapters import (
     partition_of,
     to_partition,
 )
+from trimtab.consumer_sdk.consumer.fair_consumer import FairConsumer
 from trimtab.consumer_sdk.consumer.fair_lock import FairLock
 from trimtab.consumer_sdk.consumer.fetch_control import (
     resolve_start_offsets,
@@ -88,6 +89,7 @@ class Consumer(PartitionControl):
     ) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_consumer_settings({**(config or {}), **more_config})
+        self._access = FairLock()
         self._data_plane = self._create_data_plane()
         self._offset_resets = OffsetResetHandler(self._data_plane, self._settings.librdkafka_config)
         self._partitions = PartitionState()
@@ -198,8 +200,9 @@ class Consumer(PartitionControl):
 
     def _run_deferred(self) -> None:
         while self._at_end_of_turn and not self._turn.is_mine:
-            # The turn may wait for the partitions' lock, which the handler's thread holds inside commit().
-            if not self._turn.acquire(0 if self._partitions.is_locked_here else -1):
+            # The turn may wait for a lock that the handler's thread holds, as inside commit().
+            is_awaited = self._partitions.is_locked_here or self._access.is_mine
+            if not self._turn.acquire(0 if is_awaited else -1):
                 return
             try:
                 if self._at_end_of_turn:  # else another thread has run it
@@ -383,8 +386,11 @@ class Consumer(PartitionControl):
     def _create_data_plane(self) -> DataConsumer:
         joining, fetching = self._settings.joining_config, self._settings.librdkafka_config
         if joining is None:
-            return create_data_plane({**fetching, **REPORTING_CONFIG})
-        return create_data_plane({**joining, **REPORTING_CONFIG}, partial(GroupDataPlane, clock=self._clock))
+            return create_data_plane(
+                {**fetching, **REPORTING_CONFIG}, partial(FairConsumer, access=self._access)
+            )
+        create = partial(GroupDataPlane, clock=self._clock, access=self._access)
+        return create_data_plane({**joining, **REPORTING_CONFIG}, create)
 
     def _create_member(self) -> Membership:
         if isinstance(self._data_plane, GroupDataPlane):

@@ -7,7 +7,8 @@ I/O thread, just before its request.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -25,6 +26,7 @@ from trimtab.consumer_sdk.consumer.client_adapters import (
     to_raw_offsets,
 )
 from trimtab.consumer_sdk.consumer.cluster_queries import ClusterQueries
+from trimtab.consumer_sdk.consumer.fair_lock import FairLock
 from trimtab.consumer_sdk.consumer.fetch_control import stop_fetching
 from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
 from trimtab.consumer_sdk.membership.events import CommitCompleted, CommitPosition
@@ -38,6 +40,7 @@ _NOTHING_TO_COMMIT: Final = KafkaError(KafkaError._NO_OFFSET)  # noqa: SLF001 - 
 class OffsetCommits(ClusterQueries):
     """Methods of `Consumer` that store and commit offsets."""
 
+    _access: FairLock  # to the data plane; taken before the partitions' lock, and never after it
     _clock: Clock
     _next_auto_commit_at: float
 
@@ -59,7 +62,7 @@ class OffsetCommits(ClusterQueries):
         member = self._member
         if member is None:
             return self._commit_without_group(requested, asynchronous=asynchronous)
-        with self._partitions.lock:
+        with self._lock_to_commit(requested):
             if requested is None:
                 requested = _with_offsets(self._committable_offsets())
             self._require_owned(requested)
@@ -88,6 +91,12 @@ class OffsetCommits(ClusterQueries):
             self._partitions.store_offsets(requested)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _lock_to_commit(self, requested: list[RawPartition] | None) -> Generator[None]:
+        # Positions are the data plane's, and a signal handler inside `consume` waits for the second lock.
+        with self._access if requested is None else nullcontext(), self._partitions.lock:
+            yield
 
     def _commit_async(
         self, member: Membership, positions: dict[TopicPartition, CommitPosition], epoch: int
@@ -157,7 +166,7 @@ class OffsetCommits(ClusterQueries):
                 self._data_plane.commit(offsets=_with_offsets(offsets), asynchronous=False)
         except KafkaException as error:
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
-        with self._partitions.lock:
+        with self._access, self._partitions.lock:
             stop_fetching(self._data_plane, removed)
             self._partitions.remove_partitions(removed)
 

@@ -26,7 +26,7 @@ class PartitionControl(OffsetCommits):
 
     def incremental_assign(self, partitions: Sequence[RawPartition]) -> None:
         """Start to read at these offsets; with a subscription, partitions that are owned."""
-        with self._partitions.lock:
+        with self._access, self._partitions.lock:
             self._partitions.forget_positions(map(to_partition, partitions))
             if self._member is None:
                 self._data_plane.incremental_assign(list(partitions))
@@ -46,7 +46,7 @@ class PartitionControl(OffsetCommits):
         gone = [to_partition(p) for p in partitions]
         if self._member is None:
             self._remove_unsubscribed(gone)
-        with self._partitions.lock:
+        with self._access, self._partitions.lock:
             stop_fetching(self._data_plane, gone)
 
     def pause(self, partitions: Sequence[RawPartition]) -> None:

@@ -10,24 +10,22 @@ librdkafka runs rebalance callbacks inside `consume` and `poll`, and takes the n
    runs the callbacks that are due: one of them may be a revocation.
 3. `serve` runs callbacks and returns no record: one that it fetches waits for the next `consume`.
 4. A record of `consume` or `serve` that is an error is passed to `on_error` first.
-5. One thread at a time calls librdkafka: beside a loop of `consume`, which here are short calls, other
-   threads' calls do not return (librdkafka 2.16).
+5. One thread at a time calls librdkafka (`FairConsumer`).
 """
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial, wraps
+from functools import partial
 from operator import methodcaller
 from typing import Any, Final, TypeAlias
 
-from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
-from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.consumer.client_adapters import partition_of, to_partition
+from trimtab.consumer_sdk.consumer.fair_consumer import FairConsumer
 from trimtab.consumer_sdk.consumer.fair_lock import FairLock
 from trimtab.consumer_sdk.membership.heartbeat_statistics import HeartbeatProof, parse_statistics
 
@@ -37,34 +35,22 @@ GROUP_METADATA_HEADER: Final = b"CGMDv2:"  # rd_kafka_consumer_group_metadata_wr
 _GET_ERROR: Final = methodcaller("error")
 
 
-def _exclusive(method: Callable[..., ResultT]) -> Callable[..., ResultT]:
-    """Return a method of librdkafka's consumer that waits for other threads' calls (rule 5)."""
-
-    @wraps(method)
-    def call(plane: "GroupDataPlane", *arguments: Any, **named: Any) -> ResultT:
-        with plane.access:
-            return method(plane, *arguments, **named)
-
-    return call
-
-
-class GroupDataPlane(DataConsumer):
+class GroupDataPlane(FairConsumer):
     """Consumer of librdkafka that joins its group; for `BrokerAssignedMember`."""
 
-    def __init__(self, config: dict[str, Any], clock: Clock) -> None:
+    def __init__(self, config: dict[str, Any], clock: Clock, access: FairLock | None = None) -> None:
         self.heartbeats = HeartbeatProof()
         self.on_error: Callable[[KafkaError], bool] = lambda _error: False  # returns whether it is handled
         self._clock = clock
         self._created_at = self._called_at = self._called_before_at = clock.monotonic()
         self._stats_cb: Callable[[str], Any] | None = config.get("stats_cb")
         self._closing = False
-        self.access = FairLock()  # rule 5
         self._revoking: frozenset[TopicPartition] | None = None  # the held revocation (rule 2)
         self._stopped: set[TopicPartition] = set()
         self._restarts: dict[TopicPartition, RawPartition] = {}
         self._paused: frozenset[TopicPartition] = frozenset()
         self._waiting: list[Message] = []  # rule 3
-        super().__init__({**config, "stats_cb": self._on_statistics})
+        super().__init__({**config, "stats_cb": self._on_statistics}, access or FairLock())
 
     # -- group ------------------------------------------------------------------------------------
 
@@ -120,16 +106,6 @@ class GroupDataPlane(DataConsumer):
         self._clock.sleep(max(0.0, deadline - self._clock.monotonic()))  # else many would wait
 
     # -- librdkafka's methods ---------------------------------------------------------------------
-
-    cluster_id = _exclusive(DataConsumer.cluster_id)
-    commit = _exclusive(DataConsumer.commit)  # type: ignore[assignment] # two overloads
-    committed = _exclusive(DataConsumer.committed)
-    consumer_group_metadata = _exclusive(DataConsumer.consumer_group_metadata)
-    get_watermark_offsets = _exclusive(DataConsumer.get_watermark_offsets)
-    list_topics = _exclusive(DataConsumer.list_topics)
-    memberid = _exclusive(DataConsumer.memberid)
-    offsets_for_times = _exclusive(DataConsumer.offsets_for_times)
-    unsubscribe = _exclusive(DataConsumer.unsubscribe)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return records, those that `serve` fetched first."""

@@ -263,6 +263,40 @@ def test_a_signal_handler_may_commit(topic: Any, config: dict[str, Any], feed: A
         assert [[p.offset for p in answer] for answer in answers] == [[1]]
 
 
+def test_calls_of_other_threads_come_in_beside_a_loop_of_consume(
+    topic: Any, config: dict[str, Any], feed: Any
+) -> None:
+    """confluent-kafka's own do not: they sleep and try again, and the loop is always sooner."""
+    name = topic(partitions=1)
+    with closing(Consumer(config)) as consumer:
+        consumer.subscribe([name])
+        feed.write(name, 1, 1)
+        assert consumer.poll(20) is not None
+        with Hammer(lambda: consumer.position(consumer.assignment())) as hammer:
+            begun = monotonic()
+            while monotonic() - begun < 2:
+                assert consumer.consume(1, 0.02) == []
+            assert hammer.count > 20
+            assert hammer.stop() == []
+
+
+def test_a_signal_handler_and_a_worker_may_commit(
+    topic: Any, config: dict[str, Any], feed: Any, on_alarm: Any
+) -> None:
+    """Neither waits for a lock that the other one's has."""
+    name = topic(partitions=1)
+    answers: list[Any] = []
+    with closing(Consumer({**config, "auto.commit.interval.ms": 100_000})) as consumer:
+        consumer.subscribe([name])
+        feed.write(name, 1, 1)
+        assert consumer.poll(20) is not None
+        with Hammer(lambda: consumer.commit(asynchronous=False)):
+            for _ in range(20):
+                on_alarm(lambda: answers.append(consumer.commit(asynchronous=False)), 0.03)
+                assert consumer.consume(1, 0.1) == []
+        assert [[p.offset for p in answer] for answer in answers] == [[1]] * 20
+
+
 def test_ctrl_c_inside_consume_loses_no_record(
     topic: Any, config: dict[str, Any], feed: Any, on_alarm: Any
 ) -> None:

@@ -45,7 +45,7 @@ def _random(*seed: Any) -> random.Random:
     return random.Random(*own)  # noqa: S311 - jitter
 
 
-def _data_plane(_config: dict[str, Any]) -> Fetcher:
+def _data_plane(_config: dict[str, Any], _create: Any) -> Fetcher:
     return _host().fetcher()
 
 

@@ -1,0 +1,52 @@
+"""librdkafka's consumer whose calls wait for each other in turn.
+
+confluent-kafka 2.16 serves one thread at a time, and a thread that waits sleeps and tries again: beside a
+loop of `consume` it may never come in.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from confluent_kafka import Consumer as DataConsumer
+
+from trimtab.common.type_vars import ResultT
+from trimtab.consumer_sdk.consumer.fair_lock import FairLock
+
+
+def _exclusive(method: Callable[..., ResultT]) -> Callable[..., ResultT]:
+    """Return a method of librdkafka's consumer that waits for other threads' calls."""
+
+    @wraps(method)
+    def call(consumer: "FairConsumer", *arguments: Any, **named: Any) -> ResultT:
+        with consumer.access:
+            return method(consumer, *arguments, **named)
+
+    return call
+
+
+class FairConsumer(DataConsumer):
+    """Consumer of librdkafka; one thread at a time calls it, with `access`."""
+
+    def __init__(self, config: dict[str, Any], access: FairLock) -> None:
+        self.access = access
+        super().__init__(config)
+
+    assignment = _exclusive(DataConsumer.assignment)
+    close = _exclusive(DataConsumer.close)
+    cluster_id = _exclusive(DataConsumer.cluster_id)
+    commit = _exclusive(DataConsumer.commit)  # type: ignore[assignment] # two overloads
+    committed = _exclusive(DataConsumer.committed)
+    consume = _exclusive(DataConsumer.consume)
+    consumer_group_metadata = _exclusive(DataConsumer.consumer_group_metadata)
+    get_watermark_offsets = _exclusive(DataConsumer.get_watermark_offsets)
+    incremental_assign = _exclusive(DataConsumer.incremental_assign)
+    incremental_unassign = _exclusive(DataConsumer.incremental_unassign)
+    list_topics = _exclusive(DataConsumer.list_topics)
+    memberid = _exclusive(DataConsumer.memberid)
+    offsets_for_times = _exclusive(DataConsumer.offsets_for_times)
+    pause = _exclusive(DataConsumer.pause)
+    position = _exclusive(DataConsumer.position)
+    resume = _exclusive(DataConsumer.resume)
+    seek = _exclusive(DataConsumer.seek)
+    unsubscribe = _exclusive(DataConsumer.unsubscribe)
