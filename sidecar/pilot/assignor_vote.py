@@ -13,8 +13,8 @@ from typing import Final
 
 from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME
 
-TIE_EPOCHS: Final = 10  # that rise without a cause
-TIE_PAUSE_S: Final = 5.0  # between two of them: brokers may space assignments
+TIE_EPOCHS: Final = 6  # that rise without a cause; a pilot raises three by itself
+TIE_PAUSE_S: Final = 5.0  # between two of them: Kafka 4.4 assigns once a second
 
 
 class AssignorVote:
@@ -32,7 +32,7 @@ class AssignorVote:
         return self._is_allowed and not (self.is_cast or self.is_taken_back or assignor == ASSIGNOR_NAME)
 
     def record_cause(self) -> None:
-        """Record a change that raises the epoch by itself: other members, another target."""
+        """Record a change that raises the epoch by itself: other members, another target, a further join."""
         self._rises = 0
 
     def is_tied(self, now: float) -> bool:

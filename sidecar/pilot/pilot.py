@@ -147,6 +147,7 @@ class PilotSession:
     def stand_by(self) -> None:
         """Join again at the next step: until then another sidecar's pilots may have taken the place."""
         self._pilots = tuple(pilot.record_loss() for pilot in self._pilots)
+        self._vote.record_cause()
         self._cause = None
 
     def _step(self, admin: Any, task: PilotTask) -> float:

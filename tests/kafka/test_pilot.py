@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -15,6 +15,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
+from foreign_clients import create_librdkafka_client
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
@@ -23,6 +24,9 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
+from trimtab.sidecar.group_lead.group_lead import GroupLead
+from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group
+from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.pilot.pilot import PlanPilot
@@ -56,6 +60,7 @@ class Steered:
     topic: str
     pilots: list[PlanPilot] = field(default_factory=list)
     monitors: list[GroupMonitor] = field(default_factory=list)
+    leads: list[GroupLead] = field(default_factory=list)
 
     def settings(self, **more: Any) -> Any:
         given = {"bootstrap": self.bootstrap, "group": self.group, "topics": self.topic, "capacity": 1e6}
@@ -129,6 +134,22 @@ def describe(steered: Steered) -> Any:
     return admin.describe_consumer_groups([steered.group])[steered.group].result(30)
 
 
+def is_quiet(steered: Steered, iterate: Callable[[], object]) -> bool:
+    """Return whether no assignment starts within three iterations of a control loop, a second apart."""
+    coordinator, clock, epochs = (
+        CoordinatorClient(steered.settings(), SystemClock()),
+        SystemClock(),
+        set[int](),
+    )
+    with closing(coordinator):
+        for pause in (0.0, 1.0, 1.0, 1.0):
+            clock.sleep(pause)
+            iterate()
+            described = coordinator.call(lambda admin: describe_consumer_group(admin, steered.group))
+            epochs.add(described.group_epoch)
+    return len(epochs) == 1
+
+
 def read_group_config(steered: Steered) -> dict[str, Any]:
     resource = ADMIN.ConfigResource(ADMIN.ResourceType.GROUP, steered.group)
     admin = AdminClient({"bootstrap.servers": steered.bootstrap})
@@ -163,7 +184,7 @@ def steered(plugin_broker: PluginBroker, group: str) -> Iterator[Steered]:
     steered = Steered(plugin_broker.bootstrap, group, f"{group}-topic")
     with ExitStack() as stack:
         yield steered
-        for one in (*steered.pilots, *steered.monitors):
+        for one in (*steered.pilots, *steered.monitors, *steered.leads):
             stack.callback(one.close)
 
 
@@ -317,6 +338,41 @@ def test_a_classic_group_stays_classic(steered: Steered, start: Any, eventually:
     plan = steered.plan(1, "a", "111111")
     eventually(lambda: "no group of the new protocol" in getattr(pilot.carry_out(plan, {}), "text", ""))
     assert len(describe(steered).members) == 1
+
+
+def test_a_tie_with_the_clients_wish_does_not_keep_the_group_busy(
+    steered: Steered, start: Any, join: Any, eventually: Any
+) -> None:
+    """One consumer names Kafka's assignor, and one pilot the plugin: the pilot takes its vote back."""
+    a = start("a", [steered.topic], client=create_client, group_remote_assignor="uniform")
+    b = join("b")
+    eventually(lambda: len(a.owned) == len(b.owned) == PARTITIONS / 2)
+    pilot, plan = steered.start_pilot(protocol="consumer"), steered.plan(1, "ab", "111112")
+    eventually(lambda: "by the assignor 'uniform'" in getattr(pilot.carry_out(plan, {}), "text", ""))
+    eventually(lambda: is_quiet(steered, lambda: pilot.carry_out(plan, {})))
+    eventually(lambda: len(a.owned) == len(b.owned) == PARTITIONS / 2)
+
+
+def test_a_led_group_changes_to_the_new_protocol(
+    steered: Steered, start: Any, join: Any, eventually: Any
+) -> None:
+    """One consumer at a time; the lead says what to do, and a sidecar without it steers on."""
+    settings = steered.settings(**{"lead": True, "lead-session-timeout": 6})
+    lead = GroupLead(settings, SystemClock())
+    steered.leads.append(lead)
+    first, second = steered.plan(1, "ab", "111222"), steered.plan(2, "ab", "111122")
+    eventually(lambda: lead.carry_out(first, {}).is_steering)
+    a, b = (start(name, [steered.topic], client=create_librdkafka_client()) for name in "ab")
+    eventually(lambda: owners(a, b) == {"a": (0, 1, 2), "b": (3, 4, 5)})
+    b.stop()
+    b = join("b")
+    eventually(lambda: "uses group.protocol=consumer" in lead.carry_out(first, {}).text)
+    eventually(lambda: len(a.owned | b.owned) == PARTITIONS)
+    a.stop()
+    a = join("a")
+    lead.close()
+    pilot = steered.start_pilot()
+    eventually(lambda: is_carried_out(pilot, second)() and owners(a, b) == {"a": (0, 1, 2, 3), "b": (4, 5)})
 
 
 @pytest.mark.slow
