@@ -1,7 +1,7 @@
 """Lock of the consumer's turns: one thread at a time serves events and fetches."""
 
 from threading import RLock, get_ident
-from typing import Final, Self
+from typing import Any, Final, Self
 
 NO_THREAD: Final = 0
 
@@ -21,6 +21,12 @@ class FairLock:
     def is_mine(self) -> bool:
         """Whether the calling thread holds the lock."""
         return self._depth > 0 and self._holder == get_ident()
+
+    @property
+    def is_interrupted_here(self) -> bool:
+        """Whether the calling thread, in a signal handler, holds the lock or was waiting for it."""
+        entrance: Any = self._entrance  # its type leaves out what threading.Condition asks
+        return self.is_mine or bool(entrance._is_owned())  # noqa: SLF001
 
     def acquire(self, timeout: float = -1) -> bool:
         """Take the lock, waiting up to about `timeout` seconds (-1: forever); return whether it is held."""

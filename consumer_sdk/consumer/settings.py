@@ -38,7 +38,6 @@ BROKER_ASSIGNED_PROTOCOL: Final = "consumer"
 # A lease is a multiple of this: librdkafka's statistics prove answered heartbeats with a delay of four.
 STATISTICS_PER_SESSION: Final = 20
 MAX_STATISTICS_INTERVAL_MS: Final = 2_000
-SOCKET_TIMEOUT_MS: Final = 10_000  # a release waits for the commit under way, in a stop's grace of 30 s
 
 _ASSIGNED_BY_BROKER: Final = "the broker assigns; leave it out, or set it in the sidecar"
 _BROKER_DECIDES: Final = {
@@ -296,7 +295,6 @@ def _build_joining_config(options: ConsumerOptions, config: ConsumerConfig) -> d
         "group.remote.assignor": options.group_remote_assignor,
     }
     return {
-        "socket.timeout.ms": SOCKET_TIMEOUT_MS,
         # librdkafka rejects a session timeout: the broker has it
         **{name: value for name, value in config.items() if name != "session.timeout.ms"},
         "group.protocol": BROKER_ASSIGNED_PROTOCOL,

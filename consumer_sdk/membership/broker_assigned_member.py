@@ -5,9 +5,9 @@ joins: events arrive while the application's thread calls `consume` or `wait`. T
 
 1. Partitions are released only after the application acknowledges the `PartitionsRevoked` event, lost
    ones after `PartitionsLost`; the broker assigns none to this member before.
-2. Commits are sent in their order under `plane.access`: synchronous ones by the caller, which may be a
-   signal handler inside `consume`, others by a thread of their own. The broker accepts a commit of a
-   member's current epoch for partitions that the member has just released. So a release waits for the
+2. Commits are sent in their order under `plane.access` by a thread of their own, for which a signal
+   handler inside `consume` cannot wait: it sends them itself. The broker accepts a commit of a member's
+   current epoch for partitions that the member has just released. So a release waits for the
    commit that is under way, and before each try the partitions must still be held.
 3. The lease counts from the last answered heartbeat that librdkafka's statistics prove, from the answer
    that assigned partitions, and from polls. After a lost membership or a missed `max.poll.interval.ms`
@@ -21,6 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -263,16 +264,23 @@ class BrokerAssignedMember:
         still_owned: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: True,
     ) -> None:
         """Commit and wait up to `timeout` seconds. Raises KafkaException."""
-        self._wait_for_commit(self._queue_commit(offsets, epoch, timeout, still_owned))
+        commit = self._queue_commit(offsets, epoch, timeout, still_owned)
+        try:
+            if self._plane.access.is_interrupted_here:
+                self._send_commits_until(commit)
+            else:  # librdkafka's call has no timeout, and Ctrl-C does not end it
+                self._send_in_background(commit)
+            commit.answer.result(timeout)
+        except FutureTimeoutError:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - as above
+        finally:  # one that is under way ends before the release
+            self._drop_commit(commit)
 
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)  # the caller may change its own before the answer
         commit = self._queue_commit(taken, epoch, COMMIT_ASYNC_TIMEOUT_S)
-        try:
-            self._commits.submit(self._send_commits_until, commit)
-        except RuntimeError:  # another thread has left the group meanwhile
-            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "the group was left")) from None
+        self._send_in_background(commit)
         commit.answer.add_done_callback(lambda done: self.inbox.append(_to_completed(taken, done)))
 
     def _queue_commit(
@@ -292,34 +300,22 @@ class BrokerAssignedMember:
         self._queued_commits.append(commit)
         return commit
 
+    def _send_in_background(self, commit: "_Commit") -> None:
+        try:
+            self._commits.submit(self._send_commits_until, commit)
+        except RuntimeError:  # another thread has left the group meanwhile
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "the group was left")) from None
+
     def _send_commits_until(self, commit: "_Commit") -> None:
-        while not commit.answer.done():
-            if not self._send_first_commit(timeout=-1):
+        """Send the queued commits until this one is answered, or dropped."""
+        while commit in self._queued_commits:
+            with self._plane.access:
+                is_answered = not self._queued_commits or self._send_commit(self._queued_commits[0])
+            if not is_answered:
                 self._clock.sleep(COMMIT_RETRY_S)
-
-    def _wait_for_commit(self, commit: "_Commit") -> None:
-        """Send the queued commits until this one is answered. Raises KafkaException."""
-        try:
-            while not commit.answer.done():
-                if self._send_first_commit(max(0.0, commit.deadline - self._clock.monotonic())):
-                    continue
-                if self._clock.monotonic() >= commit.deadline:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its public name
-                self._clock.sleep(COMMIT_RETRY_S)
-            commit.answer.result()
-        finally:  # one that is under way in another thread ends before the release
-            self._drop_commit(commit)
-
-    def _send_first_commit(self, timeout: float) -> bool:
-        """Return whether the first queued commit is answered, and not to be sent again."""
-        if not self._plane.access.acquire(timeout):
-            return False
-        try:
-            return not self._queued_commits or self._send_commit(self._queued_commits[0])
-        finally:
-            self._plane.access.release()
 
     def _send_commit(self, commit: "_Commit") -> bool:
+        """Return whether it is answered, and not to be sent again."""
         error = self._try_commit(commit)
         # The broker has begun a new epoch of this member, of which the next heartbeat tells.
         if _is_stale(error) and self._clock.monotonic() < commit.deadline:
