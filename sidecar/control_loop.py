@@ -18,7 +18,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteR
 from trimtab.common.errors import PeerError, TrimtabError
 from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory
 from trimtab.sidecar.decision.decide import make_decision, record_execution
-from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.decision import REPLICA_ACTIONS, DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import NotLeaderError
 from trimtab.sidecar.kafka.control_topic_store import PlanStore
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
@@ -44,16 +44,6 @@ if TYPE_CHECKING:  # it needs an extra
 
 log = logging.getLogger("trimtab.sidecar")
 
-REPLICA_ACTIONS: Final = frozenset(  # in advisory mode they are only reported
-    {
-        ScalingAction.SCALE_UP,
-        ScalingAction.REPLACE,
-        ScalingAction.SURGE,
-        ScalingAction.DRAIN,
-        ScalingAction.CANCEL_DRAIN,
-        ScalingAction.STOP,
-    }
-)
 STANDBY_INTERVAL_S: Final = 2.0  # at most, to take over quickly
 STOP_POLL_INTERVAL_S: Final = 0.2
 
@@ -267,9 +257,10 @@ class ControlLoop:
         return ScalingDecision(ScalingAction.HOLD, (reason, *repeated.reasons), decision.metrics)
 
     def _execute(self, decision: ScalingDecision, observation: Observation, now: float) -> ScalingDecision:
-        advice_only = self._policy.advisory and decision.action in REPLICA_ACTIONS
-        if decision.action is ScalingAction.HOLD or advice_only:
+        if decision.action is ScalingAction.HOLD:
             return decision
+        if self._policy.advisory and decision.action in REPLICA_ACTIONS:
+            return replace(decision, reasons=("advice only: nothing is scaled here", *decision.reasons))
         try:
             require_leadership(self._collaborators.leadership)  # it may have been lost since the decision
             started = self._apply(decision, observation)

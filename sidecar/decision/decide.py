@@ -13,7 +13,7 @@ Rules; the first that applies decides:
     rates alone do not change the count (`recommendation`, rule 3); dead replicas are replaced.
  2. Announce: publish a new epoch if there is no plan, or heuristic, capacity or headroom changed.
     Publish a changed maximum batch age (`freshness`) in the same epoch.
- 3. Advisory: if the replicas cannot be changed, record their count as observed.
+ 3. Advisory: record the observed count. A placement (rule 13) comes before advice to change the count.
  4. Stop: stop a draining replica once it owns nothing, the group is stable and every partition has
     an owner. Targets that remove replicas in order start with the last. In a share group nothing is
     owned; the next iteration stops the replica.

@@ -33,6 +33,18 @@ class ScalingAction(StrEnum):
     PLACE = "place"
 
 
+REPLICA_ACTIONS: Final = frozenset(  # in advisory mode they are only reported
+    {
+        ScalingAction.SCALE_UP,
+        ScalingAction.REPLACE,
+        ScalingAction.SURGE,
+        ScalingAction.DRAIN,
+        ScalingAction.CANCEL_DRAIN,
+        ScalingAction.STOP,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionMetrics:
     """Inputs and outcome of a decision; None where unknown. Rates are bytes/s."""

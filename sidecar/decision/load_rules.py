@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from trimtab.common.units import format_rate
-from trimtab.sidecar.decision.decision import ScalingAction, compute_totals
+from trimtab.sidecar.decision.decision import REPLICA_ACTIONS, ScalingAction, compute_totals
 from trimtab.sidecar.decision.decision_context import (
     DecisionContext,
     DecisionStep,
@@ -143,7 +143,11 @@ def _explain_wait(context: DecisionContext) -> str | None:
 
 
 def add_due_placement(context: DecisionContext, step: DecisionStep) -> DecisionStep:
-    """Return the step with a placement that is due, if it is one that moves nothing and comes first."""
+    """Return the step with a placement that is due, if it is one that moves nothing and comes first.
+
+    In advisory mode the placement itself, if the step is mere advice.
+    """
+    step = _prefer_placement(context, step)
     plan = step.plan or context.plan
     moves_nothing = step.action in (ScalingAction.DRAIN, ScalingAction.STOP, ScalingAction.ADOPT)
     if not moves_nothing or plan.epoch > context.plan.epoch or context.observation.pending_restarts:
@@ -159,6 +163,15 @@ def add_due_placement(context: DecisionContext, step: DecisionStep) -> DecisionS
     reasons = (*step.reasons, *due.reasons)
     plan = start_epoch(replace(plan, time=context.now, reasons=reasons), context.policy)
     return replace(step, reasons=reasons, plan=plan, placed=placed)
+
+
+def _prefer_placement(context: DecisionContext, step: DecisionStep) -> DecisionStep:
+    """Return a due placement instead of mere advice, which may stand for as long as nobody scales."""
+    if not context.policy.advisory or step.action not in REPLICA_ACTIONS:
+        return step
+    rules = (publish_learned_capacities, request_placement, renew_target)
+    due = (rule(context) for rule in rules)
+    return next((placed for placed in due if placed is not None and placed.plan is not None), step)
 
 
 def _explain_policy_limit(select: SelectPolicy, setting: str) -> str:

@@ -89,6 +89,9 @@ class GroupLead:
         self._wake_up.set()
         if self._thread.is_alive():
             self._thread.join(CLOSE_TIMEOUT_S)
+        if self._member.leads:
+            seconds = self._settings.lead_session_timeout
+            log.info("the lead of group %s stays with this sidecar for %g s", self._settings.group, seconds)
 
     def _run(self) -> None:
         while not self._stop.is_set():

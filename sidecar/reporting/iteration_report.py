@@ -64,6 +64,7 @@ class LogReporter:
         self._last_errors: tuple[str, ...] = ()
         self._last_outcome = ""
         self._last_carrier_text = ""
+        self._was_steering = False
 
     def __call__(self, report: IterationReport) -> None:
         """Log the iteration."""
@@ -78,7 +79,10 @@ class LogReporter:
 
     def _log_carrier(self, carrier: CarrierStatus | None) -> None:
         if carrier is not None and carrier.text != self._last_carrier_text:
-            log.log(logging.INFO if carrier.is_steering else logging.WARNING, "%s", carrier.text)
+            is_lost = self._was_steering or carrier.text.startswith("unsteered")
+            level = logging.WARNING if is_lost and not carrier.is_steering else logging.INFO
+            log.log(level, "%s", carrier.text)
+            self._was_steering = carrier.is_steering
             self._last_carrier_text = carrier.text
 
     def _log_outcome(self, outcome: PlanOutcome | None) -> None:

@@ -391,7 +391,13 @@ def test_dry_run_changes_nothing(world: Simulated) -> None:
     iterate(world, start(world), 10)
     before, replicas = list(world.published), world.target.list_replicas()
     world.rates = dict.fromkeys(PARTITIONS, 60.0)
-    assert ScalingAction.SCALE_UP in iterate(world, start(world, dry_run=True), 10)
+    loop = start(world, dry_run=True)
+    iterate(world, loop, 9)
+    decision = loop.run_iteration()
+    assert (decision.action, decision.reasons[0]) == (
+        ScalingAction.SCALE_UP,
+        "advice only: nothing is scaled here",
+    )
     assert (world.published, world.target.list_replicas()) == (before, replicas)
 
 

@@ -432,6 +432,16 @@ def test_an_advisory_sidecar_records_the_observed_count() -> None:
         assert decision.plan.replicas == len(reads)
 
 
+@pytest.mark.parametrize("advisory", [True, False])
+def test_advice_holds_no_placement_up(advisory: bool) -> None:  # noqa: FBT001 - a case of the test
+    """Where nobody scales the group down, its overfilled consumer gets a better placement all the same."""
+    world = World({"a": {0: 50, 1: 60}, "b": {2: 10}, "c": {}}, replace(PLAN, replicas=3))
+    decision = decide(world, replace(POLICY, advisory=advisory))
+    assert decision.action is (ScalingAction.PLACE if advisory else ScalingAction.DRAIN)
+    assert decision.plan is not None
+    assert decision.plan.replicas == (3 if advisory else 2)
+
+
 def test_a_clock_set_back_does_not_freeze() -> None:
     """Recommendations and changes from the future expire."""
     memory = DecisionMemory((TimestampedRecommendation(NOW + 9e6, 6),), last_change=NOW + 9e6)
