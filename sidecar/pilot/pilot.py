@@ -114,7 +114,8 @@ class PilotSession:
             return self._explain_ignored_plan(plan)
         if self.off_plan:
             return f"plan {plan.epoch} is on its way: the broker gives {self.off_plan} partitions to others"
-        return "; ".join(filter(None, ("the broker assigns as planned", self._heartbeat_note)))
+        assignor = "" if self._assignor == ASSIGNOR_NAME else f" (by the assignor {self._assignor!r})"
+        return "; ".join(filter(None, (f"the broker assigns as planned{assignor}", self._heartbeat_note)))
 
     @property
     def _is_ignored(self) -> bool:
