@@ -44,8 +44,8 @@ kubernetes: .venv/.dev ## find the binaries of a Kubernetes control plane and of
 test-slow: .venv/.dev ## run the tests that take minutes of CPU each: the closed loop at 40 to 300 partitions
 	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --durations 30
 
-test-strangers: .venv/.dev ## run the tests with consumers of Java, Go, librdkafka, kafka-python and aiokafka; needs a JDK and Go
-	@$(BIN)/python -m pytest -m strangers --durations 10
+test-strangers: .venv/.dev ## run the tests with consumers of Java, Go, librdkafka, kafka-python and aiokafka, those named like ONLY; needs a JDK and Go
+	@$(BIN)/python -m pytest -m strangers -k "$(ONLY)" --durations 10
 
 test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA
 	@$(BIN)/python -m pytest -m kubernetes
