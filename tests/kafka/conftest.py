@@ -167,7 +167,8 @@ def use_protocol(admin: AdminClient, group: str) -> Callable[[dict[str, Any], st
     def choose(config: dict[str, Any], protocol: str) -> dict[str, Any]:
         if protocol == "classic":
             return config
-        timeouts = {"consumer.session.timeout.ms": "6000", "consumer.heartbeat.interval.ms": "100"}
+        session = str(config["session.timeout.ms"])
+        timeouts = {"consumer.session.timeout.ms": session, "consumer.heartbeat.interval.ms": "100"}
         entries = [
             ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in timeouts.items()
         ]

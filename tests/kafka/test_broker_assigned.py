@@ -26,6 +26,12 @@ def config(config: dict[str, Any], use_protocol: Any) -> dict[str, Any]:
     return chosen
 
 
+@pytest.fixture
+def long_session(config: dict[str, Any], use_protocol: Any) -> None:
+    """Sessions of the group last longer than a start on a busy machine."""
+    use_protocol({**config, "session.timeout.ms": 30_000}, "consumer")
+
+
 def test_statistics_prove_heartbeats_and_silence_ends_the_lease(
     topic: Any, config: dict[str, Any], feed: Any, eventually: Eventually
 ) -> None:
@@ -145,9 +151,10 @@ def test_a_consumer_that_closes_while_it_joins_leaves_no_member(
 
 
 def test_a_static_member_returns_to_its_partitions(
-    topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually
+    topic: Any, long_session: None, start: Any, feed: Any, log: Any, eventually: Eventually
 ) -> None:
     """Within its session nobody else gets them."""
+    del long_session
     name = topic(partitions=4)
     one, two = start("one", [name], **ONE), start("two", [name], **TWO)
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
