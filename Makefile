@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow test-containers test-kubernetes kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-ingest bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints proto clean help
+.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page test-containers test-kubernetes test-spark-cluster kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-bridge bench-ingest bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -36,19 +36,44 @@ demo: .venv/.run ## run the whole path on an embedded broker: producers, autosca
 
 WORKERS ?= 2
 test: .venv/.dev ## run all tests except test-slow, test-strangers, test-kubernetes and test-containers; each of WORKERS has a broker and a Spark session
+	@$(BIN)/python -m trimtab.cli.demo.jvm_class_archive
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 30
 
 kubernetes: .venv/.dev ## find the binaries of a Kubernetes control plane and of KEDA, or build them from source once
 	@PYTHONPATH=tests $(BIN)/python -m cluster.binaries
 
-test-slow: .venv/.dev ## run the tests that take minutes of CPU each: the closed loop at 40 to 300 partitions
+test-slow: .venv/.dev ## run the tests that take much CPU: the closed loop at 40 to 300 partitions, more kills of an ingest
 	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --durations 30
 
 test-strangers: .venv/.dev ## run the tests with consumers of Java, Go, librdkafka, kafka-python and aiokafka, those named like ONLY; needs a JDK and Go
-	@$(BIN)/python -m pytest -m strangers -k "$(ONLY)" --durations 10
+	@$(BIN)/python -m pytest -m strangers -k "$(ONLY)" -n $(WORKERS) --durations 10
+
+object-store: .venv/.dev ## build versitygw, an S3 server, from source once, and fetch Iceberg's REST catalog; needs Go
+	@PYTHONPATH=tests $(BIN)/python -m object_store
+
+try-object-store: object-store ## serve S3 on port 9000 and a REST catalog on 8181 until Ctrl-C (docs/storage.md)
+	@PYTHONPATH=tests $(BIN)/python -m object_store.serve
+
+test-object-store: object-store ## run the tests on S3 with REST and JDBC catalogs, those named like ONLY; needs PostgreSQL
+	@$(BIN)/python -m pytest -m object_store -k "$(ONLY)" --durations 10
+
+build/page/axe.min.js: tests/page/axe.sha256
+	@mkdir -p build/page
+	@cd build/page && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz --strip-components 1 package/axe.min.js
+	@cd build/page && sha256sum --quiet --check ../../tests/page/axe.sha256 && touch axe.min.js
+
+test-page: .venv/.dev build/page/axe.min.js ## run the tests of the operator's page in headless Chromium; needs chromium and npm, both of Debian
+	@$(BIN)/python -m pytest -m page tests/page
+	@echo "RESULT $$(cat build/page/result.json)"
+
+test-debezium: .venv/.dev ## compare tables of PostgreSQL, under load and read by Debezium, with those in the lake; needs PostgreSQL and a JDK
+	@$(BIN)/python -m pytest -m debezium
 
 test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA
 	@$(BIN)/python -m pytest -m kubernetes
+
+test-spark-cluster: .venv/.dev ## run the sink on Spark's standalone cluster of this machine: each file writer, and workers that are killed
+	@$(BIN)/python -m pytest -m spark_cluster --durations 5
 
 test-containers: .venv/.dev ## build and run both images; needs a Docker engine, or dockerd and debootstrap as root
 	@$(BIN)/python -m pytest -m containers -s
@@ -71,6 +96,9 @@ docs: .venv/.dev ## write the settings tables of the docs from the settings mode
 constraints: .venv/.dev ## write constraints.txt, with the hashes of all platforms; UPGRADE=--upgrade takes newer versions
 	@$(BIN)/uv pip compile -q --system-certs --universal --all-extras --generate-hashes --no-annotate $(UPGRADE) \
 		--python-version 3.11 --custom-compile-command 'make constraints' -o constraints.txt pyproject.toml
+
+jars: .venv/.dev ## write consumer_sdk/java/jars.sha256, the hashes of all JARs, from a download without a check
+	@PYTHONPATH=tests $(BIN)/python -m pinned_jars
 
 proto: .venv/.dev ## generate the committed Python code of KEDA's gRPC protocol
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
@@ -98,11 +126,18 @@ FORMAT ?= iceberg
 STAGE ?= spark
 ISOLATION ?= read_committed
 CATALOG ?= embedded
+STORE ?= disk
+WRITE ?= append
 BROKERS ?= 1
 PROTOCOL ?= classic
-faults: .venv/.dev ## inject N faults drawn from SEED into real processes; check every record, poll and owner. FORMAT: lake.format, STAGE: lake.file.writer, ISOLATION: isolation.level, CATALOG: embedded or rest, BROKERS: 1 or 3, PROTOCOL: classic or consumer, KINDS: only these
+build/duckdb: .venv/.dev tests/faults/duckdb.txt
+	@$(BIN)/uv pip install -q --system-certs --python $(BIN)/python --require-hashes --target $@ -r tests/faults/duckdb.txt \
+		|| $(PIP) install -q --require-hashes --upgrade --target $@ -r tests/faults/duckdb.txt
+	@touch $@
+
+faults: .venv/.dev $(if $(filter s3,$(STORE)),object-store) $(if $(filter upsert,$(WRITE)),build/duckdb) ## inject N faults drawn from SEED into real processes; check every record, poll and owner. FORMAT: lake.format, STAGE: lake.file.writer, ISOLATION: isolation.level, CATALOG: embedded or rest, STORE: disk or s3, WRITE: lake.write, BROKERS: 1 or 3, PROTOCOL: classic or consumer, KINDS: only these
 	@PYTHONPATH=tests $(BIN)/python -m faults --faults $(N) --seed $(SEED) --format $(FORMAT) --stage $(STAGE) \
-		--isolation $(ISOLATION) --catalog $(CATALOG) --brokers $(BROKERS) --protocol $(PROTOCOL) \
+		--isolation $(ISOLATION) --catalog $(CATALOG) --store $(STORE) --write $(WRITE) --brokers $(BROKERS) --protocol $(PROTOCOL) \
 		$(foreach kind,$(KINDS),--only $(kind))
 
 KILLS ?= 200
@@ -133,6 +168,17 @@ bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared wi
 
 bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; 17 minutes
 	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
+
+bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; then 1,000 reads during kills, handovers and compactions; 12 minutes
+	@$(BIN)/python benchmarks/bench_bridge.py
+	@$(BIN)/python benchmarks/bench_bridge.py --format delta
+	@$(BIN)/python benchmarks/bench_bridge.py --reads 1000 --disturb
+
+bench-storage: object-store ## MB/s, CPU and requests of an append on S3 and on the local disk, compared with Spark's own append
+	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_storage.py --mb 64 --batches 5
+
+bench-upsert: .venv/.dev ## inserts, updates and deletes by key into a table of 1 M rows, compared with Spark's MERGE, pyiceberg and delta-rs
+	@$(BIN)/python benchmarks/bench_upsert.py --rows 1000000 --batch 50000 --batches 10 --peer-batch 5000
 
 SECONDS ?= 120
 bench-strangers: .venv/.dev ## one stream through the same Java, librdkafka and Go consumers: unsteered, led, and on the new protocol; needs a JDK and Go; 9 minutes

@@ -142,7 +142,7 @@ class Move:
     """A change of owner and its reason."""
 
     partition: TopicPartition
-    source: str | None  # None if it had no reader
+    source: str | None  # None if no member owned it
     target: str
     write_rate: float  # bytes/s
     reason: str

@@ -56,9 +56,10 @@ def _describe_move(decision: PlacementDecision, item: int) -> Move:
     owner = int(group.owner[decision.indexed.item[item]])
     source, target = int(decision.indexed.problem.owner[item]), int(decision.bins[item])
     if source == UNASSIGNED:  # the owner, if any, could not keep it
-        fill = decision.after.fill[target]
-        why = _explain_forced_move(group, owner, partition.topic)
-        reason = f"{why}; {decision.display_name(target)} comes to {fill:.0%} of its capacity"
+        reason = _explain_forced_move(group, owner, partition.topic)
+        if decision.indexed.measured.any():
+            fill = decision.after.fill[target]
+            reason = f"{reason}; {decision.display_name(target)} comes to {fill:.0%} of its capacity"
     else:
         why = (
             _explain_task_move(decision, partition, target)
@@ -119,7 +120,7 @@ def _note_unknown_lags(known: BoolArray) -> Iterable[str]:
 
 def _explain_forced_move(group: IndexedGroup, owner: int, topic: str) -> str:
     if owner == UNASSIGNED:
-        return "it had no reader"
+        return "no member owned it"
     if owner >= len(group.members):
         return f"its owner {group.departed_owners[owner - len(group.members)]} left"
     member = group.members[owner]

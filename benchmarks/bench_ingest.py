@@ -7,6 +7,8 @@
   of one second slows the plain loop down whenever it falls behind.
 - `structured_streaming`: Spark Structured Streaming, `availableNow`, into an Iceberg table.
 - `delta_rs`: the tuned loop with deltalake, which appends batches of the same size.
+- `spark_ranges`, only with `--cases`: a prototype in which Spark's Kafka source reads ranges of offsets
+  and the sink commits them.
 
 Each case is a separate process. Its start (the JVM, Spark) and a warm-up on another topic are
 timed separately. The clock runs from the first record received (Structured Streaming: from the
@@ -46,6 +48,7 @@ CASES = (
     "structured_streaming",
     "delta_rs",
 )
+PROTOTYPES = ("spark_ranges",)
 BOUNDED = ("trimtab_iceberg", "trimtab_arrow")
 """Cases that also run with a longer backlog."""
 
@@ -105,7 +108,7 @@ def main() -> None:
 
 def _arguments() -> Namespace:
     arguments: ArgumentParser = harness.parser(__doc__ or "")
-    arguments.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
+    arguments.add_argument("--cases", nargs="+", choices=CASES + PROTOTYPES, default=CASES)
     arguments.add_argument("--sizes", nargs="+", type=int, default=[MIDDLE])
     arguments.add_argument("--mb", type=float, default=150, help="megabytes per case and size")
     arguments.add_argument("--warm", type=float, default=70, help="megabytes of the warm-up")
@@ -217,6 +220,7 @@ def _result(
     headline = _by_name(results.get(MIDDLE, {}))
     return {
         "mb_per_s": {name: row["mb_per_s"] for name, row in headline.items()},
+        "cpu_s_per_gb": {name: row["cpu_s_per_gb"] for name, row in headline.items()},
         "ratios": dict(_ratios(results.get(MIDDLE, {}))),
         "by_size": {f"{size}_byte_records": _by_name(cases) for size, cases in results.items()},
         "backlog": {

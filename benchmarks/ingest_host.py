@@ -7,6 +7,7 @@ the first record and `end {seconds}` when the last one is in the table. Then it 
 """
 
 import json
+import random
 import sys
 import tempfile
 from abc import ABC, abstractmethod
@@ -18,13 +19,19 @@ from typing import Any, ClassVar, Final
 import confluent_kafka
 import pyarrow as pa
 
+from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.java import jars
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.formats.iceberg.table import ICEBERG_TABLE_DEFAULTS
+from trimtab.consumer_sdk.lake.interfaces import new_attempt_id
+from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
+from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"
@@ -47,6 +54,18 @@ BATCH: Final = 64_000_000
 
 TUNED: Final = {"fetch.queue.backoff.ms": 20}
 """Pause of fetching while the queue is full, in ms; librdkafka's default is a second."""
+
+RANGES: Final = 500_000
+"""Records of one batch of `spark_ranges`."""
+
+RANGE_OPTIONS: Final = {
+    "includeHeaders": "true",
+    "kafka.isolation.level": "read_committed",
+    # a poll drops what it fetched beyond its records: one poll for one request
+    "kafka.max.poll.records": "4000",
+    "kafka.max.partition.fetch.bytes": "4000000",
+}
+"""Options of Spark's Kafka source as the sink would need them."""
 
 Begun = Callable[[], None]
 
@@ -204,6 +223,55 @@ class StructuredStreaming(Case):
         return counted(self.lake.spark.table(f"lake.{topic.replace('-', '_')}"))
 
 
+class SparkRanges(StructuredStreaming):
+    """A prototype: Spark reads offset ranges from Kafka, the sink's flush commits each as a batch.
+
+    docs/design.md says why the sink does not read this way.
+    """
+
+    def run(self, topic: str, count: int, on_start: Begun) -> None:  # noqa: ARG002 - up to the log's end
+        flusher = BatchFlusher(self.lake, "ranges", lambda _: self, new_attempt_id, lambda _: None)
+        table, nothing = f"lake.{topic.replace('-', '_')}", record_columns.RECORD_SCHEMA.empty_table()
+        starts: dict[int, int] = {}
+        ends = self.read_ends(topic)
+        on_start()
+        while starts != ends:
+            step = RANGES // len(ends)
+            stops = {p: min(starts.get(p, 0) + step, end) for p, end in ends.items()}
+            self.options = build_range_options(topic, {p: starts.get(p, 0) for p in ends}, stops)
+            spans = {p: OffsetSpan(starts.get(p), starts.get(p, 0), stop) for p, stop in stops.items()}
+            batch = FlushBatch(table, {TopicPartition(topic, p): s for p, s in spans.items()}, nothing)
+            outcome = flusher.flush_batch(batch, RetryBackoff(random.Random(0)))  # noqa: S311 - jitter
+            assert isinstance(outcome, BatchCommitted), outcome
+            starts = stops
+
+    def read_ends(self, topic: str) -> dict[int, int]:
+        """Return where the log of each partition ends."""
+        consumer = confluent_kafka.Consumer(self.kafka(topic))
+        partitions = consumer.list_topics(topic).topics[topic].partitions
+        asked = [confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_END) for p in partitions]
+        ends = {found.partition: int(found.offset) for found in consumer.offsets_for_times(asked, timeout=30)}
+        consumer.close()
+        return ends
+
+    def project_records(self, records: Any, to_frame: Any) -> ProjectedRows:
+        """Return the rows of the ranges, which Spark reads when it writes them."""
+        del records, to_frame
+        source = self.lake.spark.read.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        rows = source.options(**RANGE_OPTIONS, **self.options).load()
+        headers = "map_from_entries(headers) AS headers"
+        return ProjectedRows(rows.selectExpr(*record_columns.RECORD_COLUMNS[:-1], headers))
+
+
+def build_range_options(topic: str, starts: Mapping[int, int], stops: Mapping[int, int]) -> dict[str, str]:
+    """Return the options of Spark's Kafka source for these offsets by partition."""
+    return {
+        "assign": json.dumps({topic: sorted(starts)}),
+        "startingOffsets": json.dumps({topic: starts}),
+        "endingOffsets": json.dumps({topic: stops}),
+    }
+
+
 def counted(table: Any) -> tuple[int, int]:
     """Return the rows and distinct records of a table."""
     distinct = table.select("partition", "offset").distinct()
@@ -218,6 +286,7 @@ CASES: dict[str, Callable[[str, Path], Case]] = {
     "plain_loop": PlainLoop,
     "plain_loop_tuned": TunedLoop,
     "structured_streaming": StructuredStreaming,
+    "spark_ranges": SparkRanges,
     "delta_rs": DeltaRs,
 }
 

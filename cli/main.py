@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "top": "Show a live group: each consumer's partitions, load and state.",
         "explain": "Explain a group's replica count and placement.",
         "doctor": "Check everything around a group, and suggest remedies.",
+        "measure-capacity": "Measure what one consumer sustains on this machine.",
         "record": "Record a live group's write rates into a file for simulate.",
         "simulate": "Replay a stream of write rates through heuristics.",
         "heuristics": "List the heuristics.",

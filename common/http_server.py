@@ -6,13 +6,15 @@
 4. Each connection has one request, a thread and a timeout for all of it. Beyond `MAX_CONNECTIONS` the
    oldest is closed: slow clients keep no probe from its answer.
 5. A request has at most `MAX_REQUEST_BYTES`; bodies are not read.
+6. A stream has no end: rule 4's timeout is that of each write. Beyond `MAX_STREAMS` the oldest is closed.
+7. A browser loads nothing from elsewhere, and shows no response inside another site's page.
 """
 
 import hmac
 import json
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import LineTooLong
@@ -20,6 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 from typing import IO, Any, Final, TypeAlias
 
 from trimtab.common.clock import SystemClock
@@ -27,6 +30,7 @@ from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.tls import create_server_context
 
 HttpResponse: TypeAlias = tuple[int, str, bytes]  # status, content type, body
+EventStream: TypeAlias = Callable[[], Iterator[bytes]]  # of server-sent events, each complete
 
 HTTP_OK: Final = 200
 HTTP_UNAUTHORIZED: Final = 401
@@ -34,6 +38,7 @@ HTTP_NOT_FOUND: Final = 404
 HTTP_SERVICE_UNAVAILABLE: Final = 503
 HTTP_REQUEST_TIMEOUT_S: Final = 10.0  # bounds a slow client's thread, TLS handshake included
 MAX_CONNECTIONS: Final = 32  # at once; probes and scrapes need a few
+MAX_STREAMS: Final = 8  # at once: windows that show the page
 MAX_REQUEST_BYTES: Final = 16384  # request line and headers; Python's own limits add up to 6.5 MB
 
 METRICS_PATH: Final = "/metrics"
@@ -41,6 +46,17 @@ HEALTH_PATH: Final = "/healthz"
 READINESS_PATH: Final = "/readyz"
 # kubelet probes carry no token, and the answers hold no secret
 PUBLIC_PATHS: Final = frozenset({HEALTH_PATH, READINESS_PATH})
+EVENT_STREAM_TYPE: Final = "text/event-stream"
+SECURITY_HEADERS: Final[Mapping[str, str]] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+NO_STREAMS: Final[Mapping[str, EventStream]] = MappingProxyType({})
 
 BEARER_SCHEME: Final = "bearer"
 
@@ -93,10 +109,20 @@ def is_loopback(host: str) -> bool:
 
 
 class HttpEndpoint:
-    """Serves GET requests of fixed paths on a daemon thread; any other path is a 404."""
+    """Serves GET requests of fixed paths on a daemon thread; any other path is a 404.
 
-    def __init__(self, routes: Mapping[str, Callable[[], HttpResponse]]) -> None:
+    `public_paths` need no token, as those of health and readiness.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, Callable[[], HttpResponse]],
+        streams: Mapping[str, EventStream] = NO_STREAMS,
+        public_paths: frozenset[str] = frozenset(),
+    ) -> None:
         self._routes = routes
+        self._streams = streams
+        self._public_paths = PUBLIC_PATHS | public_paths
         self._server: ThreadingHTTPServer | None = None
         self._thread: Thread | None = None
 
@@ -104,12 +130,15 @@ class HttpEndpoint:
         """Return the response for a path without its query."""
         route = self._routes.get(path)
         if route is None:
-            return build_text_response(HTTP_NOT_FOUND, f"the paths are {' '.join(self._routes)}")
+            paths = " ".join((*self._routes, *self._streams))
+            return build_text_response(HTTP_NOT_FOUND, f"the paths are {paths}")
         return route()
 
     def start(self, host: str, port: int, access_policy: AccessPolicy, thread_name: str) -> int:
         """Start to serve; return the port (a free one if `port` is 0). Raises OSError."""
-        self._server = EndpointServer((host, port), self.handle_path, access_policy)
+        self._server = EndpointServer(
+            (host, port), self.handle_path, access_policy, self._streams, self._public_paths
+        )
         self._thread = Thread(target=self._server.serve_forever, name=thread_name, daemon=True)
         self._thread.start()
         return int(self._server.server_address[1])
@@ -129,7 +158,12 @@ def build_text_response(status: int, text: str) -> HttpResponse:
 
 def build_json_response(body: Any) -> HttpResponse:
     """Return a response of JSON; other types are written as text."""
-    return HTTP_OK, "application/json", json.dumps(body, default=str).encode()
+    return build_json_text_response(json.dumps(body, default=str).encode())
+
+
+def build_json_text_response(text: bytes) -> HttpResponse:
+    """Return a response of encoded JSON."""
+    return HTTP_OK, "application/json", text
 
 
 class EndpointServer(ThreadingHTTPServer):
@@ -138,14 +172,22 @@ class EndpointServer(ThreadingHTTPServer):
     request_queue_size = 128  # of connections not yet accepted; of Python's 5 the sixth waits a second
 
     def __init__(
-        self, address: tuple[str, int], respond: Callable[[str], HttpResponse], access_policy: AccessPolicy
+        self,
+        address: tuple[str, int],
+        respond: Callable[[str], HttpResponse],
+        access_policy: AccessPolicy,
+        streams: Mapping[str, EventStream] = NO_STREAMS,
+        public_paths: frozenset[str] = PUBLIC_PATHS,
     ) -> None:
         # socketserver knows IPv4 only, unless the family is set before it binds
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.respond = respond
         self.access_policy = access_policy
+        self.streams = streams
+        self.public_paths = public_paths
         self._clock = SystemClock()
         self._opened_at: dict[socket.socket, float] = {}  # the oldest first
+        self._streaming: dict[socket.socket, None] = {}  # the oldest first
         super().__init__(address, _RequestHandler)
         if access_policy.tls_context is not None:
             # The handshake runs in the request's thread: a silent client must not block accept().
@@ -167,13 +209,22 @@ class EndpointServer(ThreadingHTTPServer):
         for request in [r for r, opened_at in list(self._opened_at.items()) if opened_at < overdue]:
             self._abort_connection(request)
 
+    def keep_streaming(self, request: Any) -> None:
+        """Let a connection last; beyond the limit close the oldest one that does."""
+        for oldest in list(self._streaming)[: max(0, len(self._streaming) + 1 - MAX_STREAMS)]:
+            self._abort_connection(oldest)
+        self._streaming[request] = None
+        self._opened_at.pop(request, None)
+
     def shutdown_request(self, request: Any) -> None:
         """Close a connection that has been served."""
         self._opened_at.pop(request, None)
+        self._streaming.pop(request, None)
         super().shutdown_request(request)
 
     def _abort_connection(self, request: socket.socket) -> None:
         self._opened_at.pop(request, None)
+        self._streaming.pop(request, None)
         with suppress(OSError):  # closed meanwhile
             # Not TLS's own shutdown: another thread is in the handshake. This one ends its read.
             socket.socket.shutdown(request, socket.SHUT_RDWR)
@@ -210,16 +261,34 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         header = self.headers.get("Authorization")
-        allowed = path in PUBLIC_PATHS or self.server.access_policy.is_authorized(header)
-        denial = build_text_response(HTTP_UNAUTHORIZED, "a token is required")
-        status, content_type, body = self.server.respond(path) if allowed else denial
-        self.send_response(status)
-        if not allowed:
-            self.send_header("WWW-Authenticate", "Bearer")  # required with a 401 by RFC 9110
-        self.send_header("Content-Type", content_type)
+        server = self.server
+        if path not in server.public_paths and not server.access_policy.is_authorized(header):
+            self._send_response(*build_text_response(HTTP_UNAUTHORIZED, "a token is required"))
+        elif path in server.streams:
+            self._send_stream(server.streams[path])
+        else:
+            self._send_response(*server.respond(path))
+
+    def _send_response(self, status: int, content_type: str, body: bytes) -> None:
+        self._send_headers(status, content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _send_stream(self, stream: EventStream) -> None:
+        self.server.keep_streaming(self.request)
+        self._send_headers(HTTP_OK, EVENT_STREAM_TYPE)
+        self.end_headers()
+        for event in stream():
+            self.wfile.write(event)
+
+    def _send_headers(self, status: int, content_type: str) -> None:
+        self.send_response(status)
+        if status == HTTP_UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")  # required with a 401 by RFC 9110
+        self.send_header("Content-Type", content_type)
+        for name, value in SECURITY_HEADERS.items():
+            self.send_header(name, value)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its signature
         """Log nothing: scrapes and probes come every few seconds."""

@@ -66,7 +66,7 @@ _TYPE_DESCRIPTIONS: Final[Mapping[str, str]] = {
 _SHAPE_ERRORS: Final = frozenset({"dataclass_type", "tuple_type", "string_pattern_mismatch"})
 _CHOICE_ERRORS: Final = frozenset({"enum", "literal_error"})
 _SCALAR_TYPES: Final = frozenset({"str", "int", "float", "bool"})
-_NAME_CUTOFF: Final = 0.5
+_NAME_CUTOFF: Final = 0.55
 MIN_GROUP_TOPICS: Final = 2
 CO_PARTITIONED_EXAMPLE: Final = (
     'groups of topics, like [[orders, payments]] or "orders,payments; clicks,views"'

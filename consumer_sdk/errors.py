@@ -6,6 +6,7 @@ CallerError
 │   ├── QueueTopicMismatchError         a queue's topics are missing or do not match (exit code 2)
 │   ├── UnsupportedQueueOperationError  this kind of queue lacks the operation (exit code 2)
 │   ├── UnsupportedByProtocolError      the new group protocol lacks the operation (exit code 2)
+│   ├── StorageClientMissingError       Spark has no client for the tables' object storage (exit code 2)
 │   └── TableNameCollisionError         two topics map to one table
 ├── InvalidDelayError                   a delay or extension is negative or not finite
 ├── JavaNotFoundError                   no Java was found
@@ -134,6 +135,10 @@ class MarkerWriteError(PeerError):
     """Kafka did not accept a queue's start markers; the messages are not delivered, but re-read."""
 
     retryable: ClassVar[bool] = True
+
+
+class StorageClientMissingError(SettingError):
+    """The Spark session has no client for the object storage of the tables."""
 
 
 class TableNameCollisionError(SettingError):

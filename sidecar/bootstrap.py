@@ -17,9 +17,10 @@ from trimtab.sidecar.kafka.share_groups.share_group import refuse_share_group
 from trimtab.sidecar.leadership.leader_election import Leadership
 from trimtab.sidecar.leadership.peer_detection import PeerAwareLeadership, build_author
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
+from trimtab.sidecar.page.history import GroupHistory
 from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.plan_carrier import PlanCarrier
-from trimtab.sidecar.reporting.decision_log import DecisionRecorder
+from trimtab.sidecar.reporting.decision_log import DecisionRecorder, build_record_terms
 from trimtab.sidecar.reporting.iteration_report import LogReporter, Reporter
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings
@@ -45,12 +46,15 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
     GroupTypeMismatchError.
     """
     with ExitStack() as stack:
+        stack.callback(log.info, "the sidecar of group %s has stopped", settings.group)
         connected = _connect_target(settings, clock, stack)
         monitor = GroupMonitor(settings, clock)
         stack.callback(monitor.close)
         if settings.queue is not QueueKind.SHARE:  # `queue` may have been forgotten
             refuse_share_group(settings)
-        web_server = SidecarWebServer(settings.group, clock, LOOP_HANG_TIMEOUT_S + 3 * settings.interval)
+        history = GroupHistory(build_record_terms(settings))
+        max_silence = LOOP_HANG_TIMEOUT_S + 3 * settings.interval
+        web_server = SidecarWebServer(settings.group, clock, max_silence, history)
         stack.callback(web_server.stop)
         _start_web_server(web_server, settings)
         log.info("capacity: %s per consumer", format_rate(settings.capacity))
@@ -58,7 +62,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             log.info("dry run: decisions are logged, nothing is published or started")
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
         certifier = _build_certifier(settings, clock, stack)
-        leadership, recorders = _build_leadership(settings, monitor, clock, connected, stack)
+        leadership, recorders = _build_leadership(settings, monitor, clock, connected, history, stack)
         collaborators = LoopCollaborators(
             monitor,
             control_topics,
@@ -78,7 +82,7 @@ def _start_web_server(web_server: SidecarWebServer, settings: SidecarSettings) -
     address = f"{policy.scheme}://{settings.host}:{port}"
     if (warning := policy.exposure_warning("the web server", settings.host)) is not None:
         log.warning("%s (tls-certificate and tls-key, token-file)", warning)
-    log.info("health, metrics and decisions at %s", address)
+    log.info("page, health, metrics and decisions at %s", address)
     if settings.state_dir is not None:
         with translate_state_dir_errors(settings.state_dir):
             settings.state_dir.mkdir(parents=True, exist_ok=True)
@@ -90,6 +94,7 @@ def _build_leadership(
     monitor: GroupMonitor,
     clock: Clock,
     connected: ConnectedTarget,
+    history: GroupHistory,
     stack: ExitStack,
 ) -> tuple[Leadership, tuple[Reporter, ...]]:
     """Return the leadership, and the reporters that publish decisions for peers."""
@@ -100,7 +105,7 @@ def _build_leadership(
     leadership = PeerAwareLeadership(author, feed, clock, connected.leadership, take_over=settings.take_over)
     # the recorder's thread has a store of its own: a slow decision topic delays no iteration
     archive = ControlTopicStore(settings, monitor.brokers.admin)
-    recorder = DecisionRecorder(settings, archive, leadership.get_author)
+    recorder = DecisionRecorder(settings, archive, leadership.get_author, clock, history.restore_decisions)
     stack.callback(recorder.close)
     return leadership, (recorder,)
 

@@ -18,7 +18,13 @@ from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteR
 from trimtab.common.errors import PeerError, TrimtabError
 from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory
 from trimtab.sidecar.decision.decide import make_decision, record_execution
-from trimtab.sidecar.decision.decision import REPLICA_ACTIONS, DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.decision import (
+    REPLICA_ACTIONS,
+    DecisionMetrics,
+    ScalingAction,
+    ScalingDecision,
+    make_advice,
+)
 from trimtab.sidecar.errors import NotLeaderError
 from trimtab.sidecar.kafka.control_topic_store import PlanStore
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
@@ -146,7 +152,7 @@ class ControlLoop:
         carrier = self._collaborators.plan_carrier
         self._carrier_status = None if carrier is None else carrier.stand_by()
         leader = self._collaborators.leadership.get_leader()
-        reason = f"standing by: {leader or 'no sidecar yet'} leads"
+        reason = f"standing by: {leader or 'no sidecar yet'} manages the group"
         metrics = DecisionMetrics(partitions=len(measurement.write_rates))
         decision = ScalingDecision(ScalingAction.HOLD, (reason,), metrics)
         report = IterationReport(
@@ -216,6 +222,7 @@ class ControlLoop:
             pending_restarts=self._list_pending_restarts(alive, errors),
             target_status=target_status,
             errors=(*errors, *target_status.errors),
+            is_steered=self._carrier_status is None or self._carrier_status.is_steering,
         )
 
     def _name_members(self, group: ObservedGroup) -> ObservedGroup:
@@ -260,7 +267,7 @@ class ControlLoop:
         if decision.action is ScalingAction.HOLD:
             return decision
         if self._policy.advisory and decision.action in REPLICA_ACTIONS:
-            return replace(decision, reasons=("advice only: nothing is scaled here", *decision.reasons))
+            return make_advice(decision)
         try:
             require_leadership(self._collaborators.leadership)  # it may have been lost since the decision
             started = self._apply(decision, observation)
@@ -312,7 +319,10 @@ class ControlLoop:
         if self._settings.dry_run:
             return None  # nobody carries out a plan that is not published
         self._plan_tracker = self._plan_tracker.track_outcome(observation, self._memory.last_owners)
-        return self._plan_tracker.outcome
+        outcome = self._plan_tracker.outcome
+        # in an unsteered group the members carry out no plan, even if it is not settled
+        is_told = observation.is_steered or (outcome is not None and outcome.is_settled)
+        return outcome if is_told else None
 
     def _carry_out_plan(self, measurement: GroupMeasurement) -> CarrierStatus | None:
         carrier = self._collaborators.plan_carrier

@@ -22,6 +22,7 @@ from hypothesis import settings as hypothesis_settings
 
 from trimtab.cli.broker import broker_config
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.cli.demo.jvm_class_archive import find_archive, jvm_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +47,9 @@ BUSY_MACHINE_FACTOR = 3  # a test that passes is not slower for it
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 # Spark's JVMs, of tests and of the processes that they start, compile quickly: optimizing code that runs once
-# takes nearly half of the processor time of the lake's tests. A JVM's own options come later, and win.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# takes nearly half of the processor time of the lake's tests. `make test` archives their classes, which
+# halves their start. A JVM's own options come later, and win.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options(find_archive()))
 
 _RUN = secrets.token_hex(3)
 _NUMBERS = itertools.count(1)

@@ -191,11 +191,12 @@ def log_round(outcome: RebalanceRound) -> None:
     if not log.isEnabledFor(logging.INFO):
         return  # a move's reason takes longer to write than the move to decide
     shown = moves.select_largest(len(moves) if log.isEnabledFor(logging.DEBUG) else MAX_LOGGED_MOVES)
+    are_known = decision.indexed.measured.any()
     for move in shown:
         log.info(
             "%s (%s): %s → %s: %s",
             move.partition,
-            format_rate(move.write_rate),
+            format_rate(move.write_rate) if are_known else "rate unknown",
             outcome.display_name(move.source),
             outcome.display_name(move.target),
             move.reason,

@@ -37,6 +37,7 @@ DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {
     "group.min.session.timeout.ms": "1000",  # as above
     "log.cleaner.backoff.ms": "1000",  # tests wait for compaction
     "log.cleaner.dedupe.buffer.size": "4194304",  # 128 MB of the heap otherwise
+    "metadata.max.idle.interval.ms": "10000",  # a record each 0.5 s is half of what an idle broker computes
     "num.io.threads": "4",
     "num.network.threads": "2",
     "offsets.topic.num.partitions": "1",  # Kafka creates 50

@@ -18,7 +18,7 @@ from trimtab.consumer_sdk.lake.settings import SessionConfig
 
 # dumping and using an archive need the same options
 SMALL_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-ARCHIVE_TIMEOUT_S: Final = 180.0
+ARCHIVE_TIMEOUT_S: Final = 600.0  # 15 s on an idle machine
 
 
 def jvm_options(archive: Path | None) -> str:
@@ -29,22 +29,22 @@ def jvm_options(archive: Path | None) -> str:
     return f'{SMALL_JVM_OPTIONS} "-XX:SharedArchiveFile={archive}" -Xshare:auto'
 
 
-def find_archive(form: str) -> Path | None:
-    """Return the existing archive for a table format, this Java and this pyspark."""
-    place = _archive_path(form)
+def find_archive() -> Path | None:
+    """Return the existing archive for this Java and this pyspark."""
+    place = _archive_path()
     return place if place.exists() else None
 
 
-def create_archive(form: str) -> Path | None:
+def create_archive() -> Path | None:
     """Create the archive (about 170 MB in the cache); None if this Java does not support it."""
-    place = _archive_path(form)
+    place = _archive_path()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             draft = Path(folder) / place.name
             # the pipe ends when both Python and the JVM, which writes at its exit, are gone
             subprocess.run(  # noqa: S603 - our own module
-                [sys.executable, "-m", __name__, str(draft), form],
+                [sys.executable, "-m", __spec__.name, str(draft)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=ARCHIVE_TIMEOUT_S,
@@ -56,16 +56,16 @@ def create_archive(form: str) -> Path | None:
     return place
 
 
-def _archive_path(form: str) -> Path:
+def _archive_path() -> Path:
     spark = distribution("pyspark")
     run = subprocess.run([require_java(), "-version"], capture_output=True, check=False)  # noqa: S603 - from require_java
     # the JVM compares class paths by name: another pyspark folder needs an archive of its own
-    known = [run.stderr.decode(), spark.version, str(spark.locate_file("pyspark")), SMALL_JVM_OPTIONS, form]
+    known = [run.stderr.decode(), spark.version, str(spark.locate_file("pyspark")), SMALL_JVM_OPTIONS]
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:12]
     return cache_folder() / "cds" / f"spark-{digest}.jsa"
 
 
-def _dump_archive(file: str, form: str) -> None:
+def _dump_archive(file: str) -> None:
     """Run a worker's session in a JVM that archives its loaded classes at exit."""
     dump_option = f'"-XX:ArchiveClassesAtExit={file}"'  # quoted: the path may hold spaces
     with tempfile.TemporaryDirectory() as folder:
@@ -74,9 +74,13 @@ def _dump_archive(file: str, form: str) -> None:
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": f"{SMALL_JVM_OPTIONS} {dump_option}",
         }
-        # warmed up, so that the archive holds the classes of a flush, too
-        open_lake(SessionConfig(warehouse=folder, spark=spark, format=form), warm_up=True).close()
+        # warmed up, so that the archive holds the classes of a flush, too; those of either table format
+        # come from another class loader, whose classes no archive holds
+        open_lake(SessionConfig(warehouse=folder, spark=spark), warm_up=True).close()
 
 
-if __name__ == "__main__":  # its own process: the archive is written when the JVM ends
-    _dump_archive(*sys.argv[1:])
+if __name__ == "__main__":
+    if len(sys.argv) > 1:  # its own process: the archive is written when the JVM ends
+        _dump_archive(*sys.argv[1:])
+    elif find_archive() is None:
+        create_archive()

@@ -95,6 +95,7 @@ class DemoRunner:
         self._processes.start()
         watcher.start()
         self._observe(watcher, "the first consumer starts", FIRST_CONSUMER_TIMEOUT_S, self._owns_all)
+        self._screen.print_line(f"the group in a browser: {self._processes.web_address}/")
         watcher.reset_time()  # the scenario's time starts with the load, not with the JVM
         self._history.snapshots.clear()
         producers.start()
@@ -131,10 +132,10 @@ class DemoRunner:
         form = self._scenario.format
         self._screen.stop()  # the download prints its own progress
         resolve_requirements(SessionConfig(warehouse=str(self._out / "lake"), format=form)).fetch_jars()
-        archive = jvm_class_archive.find_archive(form)
+        archive = jvm_class_archive.find_archive()
         if archive is None:
             self._screen.print_line("creating a class archive, once: consumers then start in half the time")
-            archive = jvm_class_archive.create_archive(form)
+            archive = jvm_class_archive.create_archive()
         self._screen.__enter__()
         return jvm_class_archive.jvm_options(archive)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 READINGS_PER_MEASUREMENT: Final = 5
 REASONS_PER_HEURISTIC: Final = 3
-WIDE_CONSOLE_COLUMNS: Final = 110  # from here on reasons fit beside optional columns
+WIDE_CONSOLE_COLUMNS: Final = 110  # from here on reasons fit beside the figures
 DEFAULT_CERTIFY_TIME_LIMIT: Final = "10 s"
 
 
@@ -189,7 +189,7 @@ def _print_outcomes(
     optional = [*(["across racks"] if racked else ()), *(["above the optimum"] if certified else ())]
     for column in ("consumers", "moves", "R-score", "fullest", *optional):
         table.add_column(column, justify="right", no_wrap=True)
-    beside = not optional or console.width >= WIDE_CONSOLE_COLUMNS
+    beside = console.width >= WIDE_CONSOLE_COLUMNS
     if beside:
         table.add_column("first reason")
     for row in outcomes:
@@ -201,11 +201,21 @@ def _print_outcomes(
         reason = "\n".join(row.reasons[:1])
         table.add_row(row.heuristic, *figures, *([reason] if beside else []))
     console.print(table)
-    below = [] if beside else [f"{row.heuristic}: {row.reasons[0]}" for row in outcomes if row.reasons]
+    below = [] if beside else _list_first_reasons(outcomes)
     for note in (*below, *body["notes"]):
         console.print(note, highlight=False)
     if certified:
         console.print(_format_bound(certified, settings), highlight=False)
+
+
+def _list_first_reasons(outcomes: Sequence[HeuristicOutcome]) -> list[str]:
+    """Return each first reason once, with the heuristics that give it."""
+    by_reason = dict[str, list[str]]()
+    for row in outcomes:
+        for reason in row.reasons[:1]:
+            why = reason.replace(f"{row.heuristic}: ", "", 1)  # of the move: the line begins with it
+            by_reason.setdefault(why, []).append(row.heuristic)
+    return [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
 
 
 def _format_heading(body: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""`trimtab tables`: lists, compacts, expires and verifies lake tables."""
+"""`trimtab tables`: lists, compacts, expires, verifies and reads lake tables."""

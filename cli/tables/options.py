@@ -13,6 +13,15 @@ from trimtab.cli.settings_options import CommandOptions, build_command
 from trimtab.common.errors import SettingError
 
 
+class RowsFormat(StrEnum):
+    """Format of rows."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    ARROW = "arrow"
+
+
 class BrokerComparison(StrEnum):
     """Extent of the comparison with the broker."""
 
@@ -35,6 +44,8 @@ class TablesOptions(LakeOptions, run="trimtab.cli.tables.run:tables"):
         trimtab tables expire --config ingest.yaml --older-than "7 d"
 
         trimtab tables verify --config ingest.yaml
+
+        trimtab tables read lake.orders --config ingest.yaml
     """
 
     output: FormatOption = PrintFormat.TEXT
@@ -112,8 +123,35 @@ class VerifyOptions(CommandOptions, run="trimtab.cli.tables.verify:verify"):
     output: FormatOption = PrintFormat.TEXT
 
 
+class ReadOptions(CommandOptions, run="trimtab.cli.tables.read:read"):
+    """Print the rows of a topic's table and the records of the topic that it does not have yet.
+
+    The records are decoded as the sink decodes them. Reading joins no group and commits nothing. For
+    example:
+
+        trimtab tables read lake.orders --config ingest.yaml --limit 20
+
+        trimtab tables read lake.orders --config ingest.yaml --sql "SELECT count(*) FROM orders"
+
+        trimtab tables read lake.orders --config ingest.yaml --format csv > orders.csv
+    """
+
+    table: Annotated[str, typer.Argument(help="Table of a topic, like lake.orders.")]
+    config: Annotated[Path, typer.Option("--config", "-c", help="The configuration of trimtab ingest.")]
+    sql: Annotated[
+        str | None, typer.Option(help="Query of DuckDB; the table has its name without the namespace.")
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=0, help="Print at most this many rows.")] = None
+    engine: Annotated[
+        str | None, typer.Option(help="Reads the table: arrow or spark; default: arrow where it can.")
+    ] = None
+    output: Annotated[
+        RowsFormat, typer.Option("--format", help="json: an object per line; arrow: a stream of Arrow IPC.")
+    ] = RowsFormat.TABLE
+
+
 COMMAND = typer.Typer()
-for subcommand in (CompactOptions, ExpireOptions, VerifyOptions):
+for subcommand in (CompactOptions, ExpireOptions, VerifyOptions, ReadOptions):
     COMMAND.command()(build_command(subcommand))
 
 _list_tables = build_command(TablesOptions)

@@ -16,8 +16,8 @@ from trimtab.common.errors import SettingError
 
 SECRET_REFERENCE: Final = re.compile(r"\$\{(env|file):([^{}]+)\}")
 _SECRET_NAME: Final = re.compile(
-    r"password|secret|user[.]info|key[.]pem|credential$|token$|sas-token|authorization$"
-    r"|(account|private|encryption|sse)[.]key|azure[.]sas[.]|[.]header[.]|sasl[.]oauthbearer[.]config",
+    r"password|secret|user[.]info|key[.]pem|credential$|token$|sas-token|connection-string|authorization$"
+    r"|access[.-]key|(account|private|encryption|sse)[.]key|azure[.]sas[.]|[.]header[.]|sasl[.]oauthbearer[.]config",
     re.IGNORECASE,
 )
 # ssl.key.location and sasl.oauthbearer.token.endpoint.url name a place, not a secret

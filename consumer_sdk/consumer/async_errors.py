@@ -24,8 +24,10 @@ _NAMES: Final[dict[int, str]] = {  # of librdkafka's own codes, and of those tha
     KafkaError._STATE: "IllegalStateError",  # noqa: SLF001
     KafkaError._TIMED_OUT: "KafkaTimeoutError",  # noqa: SLF001
     KafkaError._TRANSPORT: "KafkaConnectionError",  # noqa: SLF001
+    KafkaError.FENCED_MEMBER_EPOCH: "CommitFailedError",
     KafkaError.ILLEGAL_GENERATION: "CommitFailedError",
     KafkaError.REBALANCE_IN_PROGRESS: "CommitFailedError",
+    KafkaError.STALE_MEMBER_EPOCH: "CommitFailedError",
     KafkaError.UNKNOWN_MEMBER_ID: "CommitFailedError",
 }
 

@@ -60,13 +60,7 @@ def parse_async_settings(given: Mapping[str, Any]) -> AsyncSettings:
     for name in _DESERIALIZERS:
         if (function := getattr(settings, name)) is not None and not callable(function):
             raise SettingError(f"{name}={function!r} must be a function that takes bytes or None")
-    consumer = parse_consumer_settings(settings.config)
-    if consumer.joining_config is not None:
-        raise SettingError(
-            "group.protocol=consumer needs trimtab.consumer_sdk.Consumer: librdkafka would not leave the "
-            "group for an AsyncConsumer that nobody reads (max.poll.interval.ms); write classic"
-        )
-    check_librdkafka_values(consumer.librdkafka_config)
+    check_librdkafka_values(parse_consumer_settings(settings.config).librdkafka_config)
     return settings
 
 

@@ -73,6 +73,7 @@ RebalanceCallback: TypeAlias = Callable[["Consumer", list[RawPartition]], Any]
 
 MAX_MESSAGES: Final = 1_000_000  # of one consume(), as in confluent-kafka
 POLL_SLICE_S: Final = 0.02  # also the delay of a member's event while the application waits
+ACCESS_WAIT_S: Final = 0.5  # for a commit of the new protocol, which waits while the coordinator is silent
 REBALANCE_POLL_SLICE_S: Final = 0.004  # shorter, since the end of a rebalance adds and removes partitions
 
 
@@ -179,6 +180,8 @@ class Consumer(PartitionControl):
             return [] if left <= 0 or self._closing else None
         try:
             self._check_not_closed()
+            if not self._access.wait_until_free(ACCESS_WAIT_S):
+                return [] if left <= ACCESS_WAIT_S or self._closing else None
             self._serve_member_events()
             messages = self._collect_messages(fetched, max_messages, deadline)
             if not (self._closing or self._at_end_of_turn or (messages and not self._recheck_lease())):

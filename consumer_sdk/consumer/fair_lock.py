@@ -51,6 +51,13 @@ class FairLock:
             self._holder = NO_THREAD
         self._lock.release()
 
+    def wait_until_free(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until the lock could be taken; return whether it could."""
+        is_free = self.acquire(timeout)
+        if is_free:
+            self.release()
+        return is_free
+
     def __enter__(self) -> Self:
         self.acquire()
         return self

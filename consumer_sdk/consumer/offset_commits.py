@@ -8,7 +8,7 @@ I/O thread, just before its request.
 
 import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -34,6 +34,7 @@ from trimtab.consumer_sdk.membership.membership import Membership
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
+COMMIT_TIMEOUT_S: Final = 30.0
 _NOTHING_TO_COMMIT: Final = KafkaError(KafkaError._NO_OFFSET)  # noqa: SLF001 - its public name
 
 
@@ -95,8 +96,14 @@ class OffsetCommits(ClusterQueries):
     @contextmanager
     def _lock_to_commit(self, requested: list[RawPartition] | None) -> Generator[None]:
         # Positions are the data plane's, and a signal handler inside `consume` waits for the second lock.
-        with self._access if requested is None else nullcontext(), self._partitions.lock:
-            yield
+        if requested is None and not self._access.acquire(COMMIT_TIMEOUT_S):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its public name
+        try:
+            with self._partitions.lock:
+                yield
+        finally:
+            if requested is None:
+                self._access.release()
 
     def _commit_async(
         self, member: Membership, positions: dict[TopicPartition, CommitPosition], epoch: int
@@ -112,7 +119,7 @@ class OffsetCommits(ClusterQueries):
         if not positions:
             raise KafkaException(_NOTHING_TO_COMMIT)
         try:
-            member.commit(positions, epoch, timeout=30, still_owned=self._partitions.owns)
+            member.commit(positions, epoch, COMMIT_TIMEOUT_S, still_owned=self._partitions.owns)
         except (KafkaPythonError, KafkaException) as error:
             raise KafkaException(to_confluent_error(error)) from error
         self._partitions.on_committed(positions)
@@ -160,6 +167,8 @@ class OffsetCommits(ClusterQueries):
     def _remove_unsubscribed(self, partitions: Iterable[TopicPartition]) -> None:
         """Commit, stop and forget the partitions of an assign() without a subscription."""
         removed = self._partitions.owned.intersection(partitions)
+        if not removed:
+            return
         offsets = {p: o for p, o in self._committable_offsets().items() if p in removed}
         try:
             if offsets and self._settings.auto_commit:

@@ -92,6 +92,8 @@ class BackgroundConsumer(Consumer):
     def _record_poll(self, member: Membership) -> None:
         if self.has_reader():
             super()._record_poll(member)
+        else:
+            member.leave_if_overdue()
 
 
 class PollThread:

@@ -39,6 +39,7 @@ from trimtab.consumer_sdk.java.java_runtime import require_java
 ProgressCallback: TypeAlias = Callable[[str], None]
 
 COMPLETION_MARKER: Final = "complete.json"
+NO_DEPENDENCIES: Final = "*:*"
 IVY_ATTEMPTS: Final = 2  # the second one reuses the files of the first
 IVY_SILENCE_TIMEOUT_S: Final = 120.0  # without output
 
@@ -70,10 +71,10 @@ def fetch_jars(
 ) -> tuple[Path, ...]:
     """Return the JARs of `coordinates` and their dependencies, sorted; download them if needed.
 
-    `coordinates` are "organisation:module:version", `excludes` "organisation:module". Pinned JARs must
-    have the hashes of `jars.sha256`. `progress` gets a line per JAR; by default a bar is shown on
-    standard error. Raises JarsUnavailableError, JavaNotFoundError, UnsupportedJavaError, and
-    MissingExtraError without pyspark.
+    `coordinates` are "organisation:module:version", with ":classifier" if the JAR has one, `excludes`
+    "organisation:module" or NO_DEPENDENCIES. Pinned JARs must have the hashes of `jars.sha256`.
+    `progress` gets a line per JAR; by default a bar is shown on standard error. Raises
+    JarsUnavailableError, JavaNotFoundError, UnsupportedJavaError, and MissingExtraError without pyspark.
     """
     home = cache_folder() / "jars"
     hashes = load_pinned_hashes() if is_pinned else None
@@ -182,7 +183,7 @@ def _retrieve(request: _JarRequest, work: Path, lock: IO[bytes]) -> None:
     command = [
         *(str(require_java()), "-jar", str(_find_ivy_jar())),
         *("-ivy", str(work / "ivy.xml"), "-cache", str(work / "cache")),
-        *("-retrieve", str(work / "lib" / "[artifact]-[revision].[ext]")),
+        *("-retrieve", str(work / "lib" / "[artifact]-[revision](-[classifier]).[ext]")),
     ]
     output = ""
     with show_download_progress(request.name, request.jars_folder, request.progress) as counter:
@@ -234,17 +235,25 @@ def _summarize(output: str) -> str:
 
 
 def _render_ivy_module(request: _JarRequest) -> str:
-    excludes = (exclude.split(":") for exclude in request.excludes)
+    alone = ' transitive="false"' if NO_DEPENDENCIES in request.excludes else ""
+    excludes = (exclude.split(":") for exclude in request.excludes if exclude != NO_DEPENDENCIES)
     excluded = "".join(f"<exclude org={quoteattr(org)} module={quoteattr(m)}/>" for org, m in excludes)
     dependencies = "".join(
-        f"<dependency org={quoteattr(org)} name={quoteattr(module)} rev={quoteattr(version)} "
-        f'conf="default->runtime,master">{excluded}</dependency>'
-        for org, module, version in (c.split(":") for c in request.coordinates)
+        f"<dependency org={quoteattr(org)} name={quoteattr(module)} rev={quoteattr(version)}{alone} "
+        f'conf="default->runtime,master">{_render_artifact(module, *classifier)}{excluded}</dependency>'
+        for org, module, version, *classifier in (c.split(":") for c in request.coordinates)
     )
     return (
-        f'<ivy-module version="2.0"><info organisation="trimtab" module={quoteattr(request.name)}/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        f'<info organisation="trimtab" module={quoteattr(request.name)}/>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
+
+
+def _render_artifact(module: str, classifier: str = "") -> str:
+    if not classifier:
+        return ""  # the module's only JAR
+    return f'<artifact name={quoteattr(module)} type="jar" m:classifier={quoteattr(classifier)}/>'
 
 
 def _find_ivy_jar() -> Path:

@@ -14,7 +14,9 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 
 Records: TypeAlias = Any  # a pyarrow Table with the record columns; pyarrow ships no types
-Frame: TypeAlias = Any  # a Spark DataFrame, or an Arrow table of rows (`lake.file.writer: arrow`)
+# A Spark DataFrame, or an Arrow table of rows (`lake.file.writer: arrow`); for the topic table of
+# `lake.write: upsert` a KeyedChanges, whose commit also drops the present rows of its keys
+Frame: TypeAlias = Any
 
 
 class ConsumedMessage(Protocol):
@@ -56,6 +58,13 @@ class StagedFiles:
     begun_at: float = 0.0  # seconds of the flush's clock, before the first file was written
 
 
+@dataclass(frozen=True, slots=True)
+class StagedChanges(StagedFiles):
+    """Staged upserts, and the rows that their commit deletes."""
+
+    old_rows: Any = None  # of the table format: positions of rows with the changed keys
+
+
 def new_attempt_id() -> str:
     """Return a unique id that marks the files and the commit of an attempt."""
     return f"trimtab-{uuid.uuid4().hex}"  # noqa: TID251 - two processes must never choose alike
@@ -67,7 +76,7 @@ class VersionedOffsets:
 
     offsets: CommittedOffsets
     version: str  # the encoded offsets, which the fence compares byte for byte; "" for none
-    snapshot_id: int | None = None  # of the Iceberg table when they were read; None: it had no snapshot
+    snapshot_id: int | None = None  # of the table when they were read (Delta: its version); None: it had none
 
     @classmethod
     def decode(cls, text: str | None, where: str, snapshot_id: int | None = None) -> "VersionedOffsets":
@@ -93,6 +102,10 @@ class LakeTable(Protocol):
         """Return the offsets that the table lacks permanently. Raises CommittedOffsetsLostError."""
         ...
 
+    def read_property(self, name: str) -> str | None:
+        """Return a table property, at least as new as the last refresh."""
+        ...
+
     def has_committed(self, attempt: str) -> bool:
         """Return whether an attempt's commit is in the table's history."""
         ...
@@ -102,7 +115,10 @@ class LakeTable(Protocol):
         ...
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
-        """Write a frame's rows as data files. Raises TableSchemaMismatchError, TransformError."""
+        """Write a frame's rows as data files. Raises TableSchemaMismatchError, TransformError.
+
+        For a KeyedChanges, return StagedChanges.
+        """
         ...
 
     def commit(
@@ -116,7 +132,7 @@ class LakeTable(Protocol):
 
         `gaps` replace the table's gaps; None keeps them. Raises CommitConflictError if the offsets
         differ or another writer was faster. After LakeUnavailableError the outcome is unknown:
-        call `has_committed`.
+        call `has_committed`. StagedChanges also delete the rows of their keys, wherever these are now.
         """
         ...
 

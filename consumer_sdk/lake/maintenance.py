@@ -7,6 +7,7 @@ Delta: OPTIMIZE, VACUUM). Rules that keep the exactly-once promise:
    it commits. Its commit carries none; readers take those of the commit before it, and they are
    committed again behind it, fenced like any write.
 2. *A lost race is retried* with jitter, at most `MAX_LOST_RACES` times. Writers retry on their own.
+   A compaction that lost RACES_BEFORE_HOLD races holds writers of changes up (`compaction_hold`).
 3. *Young data stays.* Versions younger than an hour are kept: writers look up commits of unknown
    outcome in them. Orphan files are kept for a day: an attempt in progress has staged them.
 """
@@ -16,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from trimtab.common.errors import SettingError
+from trimtab.common.clock import SystemClock
+from trimtab.common.errors import SettingError, TrimtabError
 from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.errors import CommitConflictError
 from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles, new_attempt_id
@@ -27,6 +29,8 @@ log = logging.getLogger("trimtab.lake")
 TableT = TypeVar("TableT")
 
 MAX_LOST_RACES: Final = 10
+RACES_BEFORE_HOLD: Final = 2
+HOLD_MARGIN_S: Final = 5.0  # beyond twice the time of the longest lost try
 MAX_FILES_PER_ROUND: Final = 1000  # bounds the cost of a lost race, if the format supports a limit
 SECONDS_PER_HOUR: Final = 3600.0
 MIN_VERSION_AGE_S: Final = SECONDS_PER_HOUR
@@ -106,6 +110,10 @@ class TableMaintenance(Protocol):
         """Rewrite small files, at most `MAX_FILES_PER_ROUND` if the format supports a limit."""
         ...
 
+    def set_hold(self, table: str, seconds: float | None) -> None:
+        """Ask writers of changes to wait for so long; None: no more (`compaction_hold`)."""
+        ...
+
     def preserve_offsets(self, table: str, since: float | None = None) -> None:
         """Ensure that a version younger than `since` (None: the newest version) has the offsets."""
         ...
@@ -141,15 +149,59 @@ class RaceRetry:
 
 
 def compact_table(
-    maintenance: TableMaintenance, table: str, target: int | None, backoff: RetryBackoff
+    maintenance: TableMaintenance,
+    table: str,
+    target: int | None,
+    backoff: RetryBackoff,
+    now: Callable[[], float] = SystemClock.monotonic,
 ) -> CompactionResult:
     """Rewrite a table's small files in rounds. Raises CommitConflictError, LakeUnavailableError."""
     races = RaceRetry(backoff)
+    compaction = _Compaction(maintenance, table, target, now)
+    try:
+        return _compact_in_rounds(compaction, races)
+    finally:
+        compaction.release_hold(backoff)
+
+
+@dataclass(slots=True)
+class _Compaction:
+    maintenance: TableMaintenance
+    table: str
+    target: int | None
+    now: Callable[[], float]
+    lost: int = 0  # tries
+    longest_s: float = 0.0  # of the lost tries
+
+    def rewrite(self) -> RewriteRound:
+        if self.lost >= RACES_BEFORE_HOLD:
+            doubled = 2 ** (1 + self.lost - RACES_BEFORE_HOLD)
+            self.maintenance.set_hold(self.table, doubled * self.longest_s + HOLD_MARGIN_S)
+        begun_at = self.now()
+        try:
+            return self.maintenance.rewrite_small_files(self.table, self.target)
+        except CommitConflictError:
+            self.lost += 1
+            self.longest_s = max(self.longest_s, self.now() - begun_at)
+            raise
+
+    def release_hold(self, backoff: RetryBackoff) -> None:
+        """End the hold; failures are logged only, as writers wait for a limited time."""
+        if self.lost < RACES_BEFORE_HOLD:
+            return
+        try:
+            RaceRetry(backoff).retry_on_race(
+                f"{self.table}: end of its hold", lambda: self.maintenance.set_hold(self.table, None)
+            )
+        except TrimtabError as error:
+            log.warning("%s: writers of changes wait for some time once more: %s", self.table, error)
+
+
+def _compact_in_rounds(compaction: _Compaction, races: RaceRetry) -> CompactionResult:
+    table, maintenance = compaction.table, compaction.maintenance
     old = new = size = 0
     while True:
-        done = races.retry_on_race(
-            f"{table}: compaction", lambda: maintenance.rewrite_small_files(table, target)
-        )
+        done = races.retry_on_race(f"{table}: compaction", compaction.rewrite)
         replaced = done.old_files
         old += replaced.files
         new += done.new_files

@@ -58,10 +58,14 @@ def bound_by_deadline(
 
 @dataclass(slots=True)
 class RetryBackoff:
-    """Retry state of one batch; set `cancelled` to end its waits and retries."""
+    """Retry state of one batch; set `cancelled` to end its waits and retries.
+
+    `urgent` is set when somebody waits for the batch.
+    """
 
     rng: random.Random
     cancelled: threading.Event = field(default_factory=threading.Event)
+    urgent: threading.Event = field(default_factory=threading.Event)
 
     def raise_if_cancelled(self) -> None:
         """Raise FlushAbandonedError if the batch was cancelled."""

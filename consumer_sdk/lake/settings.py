@@ -26,11 +26,14 @@ from trimtab.common.settings_model import (
 )
 from trimtab.common.shared_defaults import DEFAULT_BATCH_MAX_AGE_S
 from trimtab.common.suggestions import suggest_name
+from trimtab.consumer_sdk.lake.changes import change_settings
+from trimtab.consumer_sdk.lake.changes.change_settings import ChangeSettings
 from trimtab.consumer_sdk.lake.decoding import schema_registry
 from trimtab.consumer_sdk.lake.decoding.schema_registry import REGISTRY_USER_INFO, SCHEMA_REGISTRY_PREFIX
 from trimtab.consumer_sdk.lake.schema import partition_spec
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules
 from trimtab.consumer_sdk.lake.schema.table_names import DEFAULT_TABLE_TEMPLATE, TableNames
+from trimtab.consumer_sdk.lake.storage_config import S3, STORAGES, StorageConfig, find_storage
 from trimtab.consumer_sdk.lake.writer.batches import BatchLimits
 
 Transform: TypeAlias = Callable[[Any], Any]
@@ -86,6 +89,21 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
     lake_catalog_name: Annotated[str, Parsed(str)] = setting(
         "Name of the catalog in Spark SQL.", default=DEFAULT_CATALOG
     )
+    lake_storage: Annotated[str, _choice(*STORAGES)] = setting(
+        "[Object storage](storage.md) of the tables: `s3`, `gcs` or `azure`; its client is downloaded.",
+        default="",
+    )
+    lake_s3_endpoint: Annotated[str, Parsed(str)] = setting(
+        "URL of an S3-compatible storage; AWS's own by default.", default=""
+    )
+    lake_s3_region: Annotated[str, Parsed(str)] = setting(
+        "Region of the buckets.", default="", default_text="the environment's; `us-east-1` with an endpoint"
+    )
+    lake_s3_path_style_access: bool = setting(
+        "Whether the bucket is in the URL's path, not in the host's name, as most S3-compatible "
+        "storages need it.",
+        default=False,
+    )
     lake_table: Annotated[str, Parsed(str)] = setting(
         "Template of table names; dots and dashes of a topic become `_`.", default=DEFAULT_TABLE_TEMPLATE
     )
@@ -100,6 +118,23 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         "Columns of JSON values as DDL (`id BIGINT, name STRING`), or a mapping of topic to DDL; "
         "topics that it does not name stay raw.",
         default=None,
+    )
+    lake_write: Annotated[str, _choice(change_settings.APPEND, change_settings.UPSERT)] = setting(
+        "`append`: every record is a row; `upsert`: records are [changes](changes.md) of rows with a key.",
+        default=change_settings.APPEND,
+    )
+    lake_key: Any = setting(
+        "Columns that identify a row, with `lake.write: upsert`: `id`, `[id, region]`, or a mapping of "
+        "topic to that.",
+        default=None,
+    )
+    lake_changes: Any = setting(
+        "[Format of changes](changes.md#formats): `debezium`, `keyed`, or a mapping of columns.",
+        default=change_settings.DEBEZIUM,
+    )
+    lake_delete: Annotated[str, _choice(change_settings.HARD_DELETE, change_settings.SOFT_DELETE)] = setting(
+        "`hard`: a delete removes the row; `soft`: it stays, with `__deleted` true.",
+        default=change_settings.HARD_DELETE,
     )
     lake_schema_evolution: Annotated[str, _choice("add", "fail")] = setting(
         "`add`: a table gets the [columns that it lacks](#columns-that-come-later); "
@@ -117,6 +152,10 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
     lake_flush_timeout: Duration = setting(
         "Limit of the wait for the lake in a revocation, an assignment or a close.", default=30.0
     )
+    lake_flush_parallelism: int = setting(
+        "Number of tables that are flushed at the same time; each needs another `batch.bytes` of memory.",
+        default=2,
+    )
     batch_bytes: ByteSize = setting(
         "Size (of the Arrow buffers) at which a table's batch is flushed.", default=64_000_000
     )
@@ -132,6 +171,8 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
 
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
         """Yield contradictions between settings."""
+        if self.lake_flush_parallelism < 1:
+            yield "lake.flush.parallelism must be at least 1"
         if self.batch_bytes <= 0:
             yield "batch.bytes must be above 0"
         if "batch.memory" in given and self.batch_memory < self.batch_bytes:
@@ -141,20 +182,51 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
                 "lake.decoder=json and lake.schema need each other; write the schema as columns of "
                 'Spark SQL, like "id BIGINT, name STRING", or a mapping of topic to that'
             )
+        yield from self._find_storage_problems(given)
+        yield from change_settings.find_change_problems(
+            self.lake_write, self.lake_decoder, self.batch_bytes, given
+        )
         if not self.lake_catalog_name.isidentifier():
             yield f"{CATALOG_NAME_SETTING}: {self.lake_catalog_name!r} is not a plain name"
         if self.lake_file_writer == ARROW_FILE_WRITER:
-            for name in sorted(_SPARK_ONLY_SETTINGS.keys() & given):
-                yield (
-                    f"{name}: {_SPARK_ONLY_SETTINGS[name]}, and with lake.file.writer=arrow data "
-                    f"files are written without Spark: set lake.file.writer=spark, or omit {name}"
-                )
+            yield from self._find_arrow_problems(given)
+
+    def _find_arrow_problems(self, given: Collection[str]) -> Iterable[str]:
+        for name in sorted(_SPARK_ONLY_SETTINGS.keys() & given):
+            if name == "lake.schema" and self.lake_write == change_settings.UPSERT:
+                continue  # Arrow parses the JSON of changes
+            yield (
+                f"{name}: {_SPARK_ONLY_SETTINGS[name]}, and with lake.file.writer=arrow data "
+                f"files are written without Spark: set lake.file.writer=spark, or omit {name}"
+            )
+
+    def _find_storage_problems(self, given: Collection[str]) -> Iterable[str]:
+        for name in sorted(given):
+            if name.startswith("lake.s3.") and self.lake_storage != S3:
+                yield f"{name}: set lake.storage={S3} with it"
+        storage = find_storage(self.lake_warehouse) or self.lake_storage
+        if self.lake_storage not in ("", storage):
+            yield (
+                f"lake.storage={self.lake_storage}, and lake.warehouse is a location of another storage; "
+                f"write lake.storage={storage}"
+            )
 
     @property
     def limits(self) -> BatchLimits:
         """Limits of a batch."""
         memory = self.batch_memory or 2 * self.batch_bytes
         return BatchLimits(self.batch_bytes, memory, self.batch_max_age)
+
+    @property
+    def changes(self) -> ChangeSettings | None:
+        """Settings of upserts, None for appends. Raises SettingError."""
+        if self.lake_write == change_settings.APPEND:
+            return None
+        return ChangeSettings(
+            change_settings.parse_key_columns(self.lake_key),
+            change_settings.parse_change_format(self.lake_changes),
+            soft_deletes=self.lake_delete == change_settings.SOFT_DELETE,
+        )
 
     @property
     def schemas(self) -> dict[str, str]:
@@ -178,6 +250,7 @@ class SessionConfig:
     spark: Mapping[str, str] = field(default_factory=dict[str, str])
     format: str = ICEBERG_FORMAT
     file_writer: str = SPARK_FILE_WRITER
+    storage: StorageConfig = field(default_factory=StorageConfig)
 
     def __repr__(self) -> str:
         # Without the settings of the catalog and of Spark, which contain secrets.
@@ -195,11 +268,13 @@ class LakeConfig:
     schemas: Mapping[str, str]  # topic to the DDL of its JSON; "*": every other topic
     transform: Transform | None
     flush_timeout_s: float
+    flush_parallelism: int  # tables
     resets_to_end: bool  # where the consumer continues when its offset is deleted
     partitioning: PartitioningRules
     evolves_schema: bool
     decoder: str
     registry_settings: Mapping[str, Any]
+    changes: ChangeSettings | None = None  # None: every record is a row
 
     def __repr__(self) -> str:
         # Without the session's settings, which contain secrets.
@@ -223,6 +298,9 @@ def parse_lake_config(config: Mapping[str, Any]) -> LakeConfig:
         )
     names = TableNames(options.lake_table, options.lake_tables)
     _check_shared_schemas(names, options.schemas)
+    changes = options.changes
+    if changes is not None:
+        change_settings.check_shared_keys(names, changes)
     return LakeConfig(
         group=str(group),
         session=_build_session_config(options, config),
@@ -231,11 +309,13 @@ def parse_lake_config(config: Mapping[str, Any]) -> LakeConfig:
         schemas=options.schemas,
         transform=_load_transform(options.lake_transform),
         flush_timeout_s=options.lake_flush_timeout,
+        flush_parallelism=options.lake_flush_parallelism,
         resets_to_end=config.get("auto.offset.reset") in RESET_TO_END_VALUES,
         partitioning=partition_spec.parse_partitioning(options.lake_partition),
         evolves_schema=options.lake_schema_evolution == "add",
         decoder=options.lake_decoder,
         registry_settings=_parse_registry(options, config),
+        changes=changes,
     )
 
 
@@ -286,6 +366,12 @@ def _build_session_config(options: LakeWriterSettings, config: Mapping[str, Any]
         spark={k: _format_spark_value(v) for k, v in config.items() if k.startswith("spark.")},
         format=options.lake_format,
         file_writer=options.lake_file_writer,
+        storage=StorageConfig(
+            options.lake_storage,
+            options.lake_s3_endpoint,
+            options.lake_s3_region,
+            options.lake_s3_path_style_access,
+        ),
     )
 
 

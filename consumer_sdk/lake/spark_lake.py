@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from trimtab.consumer_sdk.errors import LakeUnavailableError
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records
 from trimtab.consumer_sdk.lake.schema.column_mapping import spark_schema_of
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec, check_partition_columns
@@ -49,7 +50,7 @@ class SparkLake(ABC):
         rows = spark_schema_of(frame)
         check_partition_columns(name, partition_spec, rows.names)
         try:
-            self._create_table(name, rows, partition_spec)
+            self._create_table(name, rows, partition_spec, keyed=isinstance(frame, KeyedChanges))
             log.info("%s: created with %s", name, rows.simpleString())
         except jvm_errors.JVM_ERRORS as error:
             if not self._is_creation_race(name, error):
@@ -61,8 +62,11 @@ class SparkLake(ABC):
             "lasts, find out what drops it; remove its folder if it is empty"
         )
 
+    # `keyed`: for upserts.
     @abstractmethod
-    def _create_table(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None: ...
+    def _create_table(
+        self, name: str, rows: StructType, partition_spec: PartitionSpec, *, keyed: bool
+    ) -> None: ...
 
     # Whether another writer has just created the table, or is creating it.
     @abstractmethod

@@ -9,21 +9,27 @@ joins: events arrive while the application's thread calls `consume` or `wait`. T
    handler inside `consume` cannot wait: it sends them itself. The broker accepts a commit of a member's
    current epoch for partitions that the member has just released. So a release waits for the
    commit that is under way, and before each try the partitions must still be held.
+   librdkafka's call has no timeout. While a commit waits for a silent coordinator, nothing else here
+   waits longer than `RELEASE_WAIT_S`, and a departure ends after `LEAVE_TIMEOUT_S`: the partitions are lost.
 3. The lease counts from the last answered heartbeat that librdkafka's statistics prove, from the answer
    that assigned partitions, and from polls. After a lost membership or a missed `max.poll.interval.ms`
    only contacts sent later count.
 4. The broker knows the session timeout and is asked every minute, since an admin may change it;
    `session.timeout.ms` can only shorten the lease.
 5. A static member (`group.instance.id`) keeps its partitions when it leaves, until its session ends.
+6. librdkafka leaves a group without polls after `max.poll.interval.ms`. Where a thread of ours polls for an
+   application that does not, `leave_if_overdue` does so; the next recorded poll joins again.
+7. A drain leaves in order, and for good: the next owners get what has been released and committed.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from threading import Event, Thread
 from typing import Any, Final
@@ -39,9 +45,9 @@ from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import (
     BrokerUnreachableError,
     GroupMembershipError,
-    MissingAclError,
     UnsupportedByProtocolError,
 )
+from trimtab.consumer_sdk.membership.commit_thread import CommitThread
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.events import (
     CommitCompleted,
@@ -53,6 +59,7 @@ from trimtab.consumer_sdk.membership.events import (
     PartitionsLost,
     PartitionsRevoked,
 )
+from trimtab.consumer_sdk.membership.fatal_errors import to_membership_error
 from trimtab.consumer_sdk.membership.group_data_plane import GroupDataPlane
 from trimtab.consumer_sdk.membership.group_timeouts import SESSION_TIMEOUT_INTERVAL_S, read_session_timeout
 from trimtab.consumer_sdk.membership.lease import Lease
@@ -63,15 +70,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 COMMIT_RETRY_S: Final = 0.05  # until a heartbeat has told the new member epoch
 COMMIT_ASYNC_TIMEOUT_S: Final = 30.0
 LEAVE_TIMEOUT_S: Final = 5.0  # then the session timeout does the rest
-
-# librdkafka never recovers from these
-FATAL_ERROR_HINTS: Final = {
-    KafkaError.GROUP_ID_NOT_FOUND: " (GROUP_ID_NOT_FOUND): the group has members of the classic protocol, "
-    "and the broker does not convert it; trimtab doctor names what blocks it (docs/any-client.md)",
-    KafkaError.UNRELEASED_INSTANCE_ID: ": another consumer of this group uses the same group.instance.id; "
-    "give each consumer its own",
-    KafkaError.UNSUPPORTED_ASSIGNOR: ": the broker's group.consumer.assignors lacks group.remote.assignor",
-}
+RELEASE_WAIT_S: Final = 0.5  # for a commit that is under way; the next poll tries again
 
 
 class BrokerAssignedMember:
@@ -83,11 +82,16 @@ class BrokerAssignedMember:
         self._settings = settings
         self._clock = clock
         self._plane = plane
+        if plane.is_abandoned:
+            raise GroupMembershipError(
+                f"group {settings.group}: the coordinator was silent when this consumer left, and librdkafka "
+                "may still wait for it; create this consumer again"
+            )
         _check_broker(settings, plane)
         self._session_timeout = read_session_timeout(settings)
         self._ask_session_timeout_at = clock.monotonic() + SESSION_TIMEOUT_INTERVAL_S
         self._control_topics = ControlTopicReader(replace(settings, write_rate_topic=""), clock)
-        self._commits = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trimtab-commit")
+        self._commits = CommitThread()
         self._queued_commits: deque[_Commit] = deque()  # popped under `plane.access`, once they are answered
         self._held: PartitionSet = frozenset()  # assigned by the group, not yet released
         self._release_due = False
@@ -97,6 +101,9 @@ class BrokerAssignedMember:
         self._failed = False
         self._leaving_since = inf
         self._unsubscribed = False
+        self._draining = False
+        self._topics: Sequence[str] = ()
+        self._is_away = False  # rule 6
 
     # -- joining and leaving ----------------------------------------------------------------------
 
@@ -106,37 +113,67 @@ class BrokerAssignedMember:
             self._started = True
             self._control_topics.start()
             self._plane.on_error = self._on_error
-        self._plane.join(topics, self._on_assigned, self._on_revoked, self._on_lost)
+        self._topics = topics
+        if not (self._draining or self._is_away):
+            self._plane.join(topics, self._on_assigned, self._on_revoked, self._on_lost)
 
     def wait(self, seconds: float) -> None:
         """Run librdkafka's callbacks for this time, without records."""
-        if self._leaving_since < inf and not self._unsubscribed:
-            self._unsubscribe_once_joined()
+        if not self._plane.access.wait_until_free(seconds):
+            self._give_up_if_overdue()
+            return
+        self._leave_if_due()
         self._release_if_due()
         self._plane.serve(seconds)
 
     def stop(self) -> None:
         """Start to leave; the application serves `inbox` and calls `wait` until `is_stopped`."""
         self._leaving_since = self._clock.monotonic()
-        self._unsubscribe_once_joined()
+        if self._plane.access.wait_until_free(RELEASE_WAIT_S):  # else `wait` does it
+            self._unsubscribe_once_joined()
 
     @property
     def is_stopped(self) -> bool:
         """Whether the group has been left."""
         if not self._unsubscribed or self._held:
             return False
-        if self._plane.read_generation() > 0 and not self._is_leave_overdue():
+        if not self._is_leave_overdue() and self._plane.read_generation() > 0:
             return False
-        self._commits.shutdown(wait=True)
+        self._commits.end(RELEASE_WAIT_S)
         self._control_topics.stop()
         return True
 
+    def drain(self) -> None:
+        """Start to leave; a static member cannot: raises UnsupportedByProtocolError."""
+        if self._settings.is_static:
+            raise UnsupportedByProtocolError(
+                "drain(): the broker keeps the partitions of a group.instance.id that leaves, until its "
+                "session ends; let a sidecar's plan drain it (docs/any-client.md), or omit group.instance.id"
+            )
+        self._draining = True  # the next poll leaves: in its thread callbacks may run
+
+    def _leave_if_due(self) -> None:
+        if (self._draining or self._leaving_since < inf) and not self._unsubscribed:
+            self._unsubscribe_once_joined()
+
     def _unsubscribe_once_joined(self) -> None:
         # librdkafka does not leave while its first heartbeat is under way: the session would go on.
-        if not self._started or self._failed or self._plane.read_generation() > 0 or self._is_leave_overdue():
+        is_outside = not self._started or self._failed or self._is_away
+        if is_outside or self._plane.read_generation() > 0 or self._is_leave_overdue():
             self._unsubscribed = True
             with suppress(KafkaException):  # after a fatal error there is no subscription
                 self._plane.unsubscribe()
+
+    def _give_up_if_overdue(self) -> None:
+        if self._is_leave_overdue() and (self._held or not self._unsubscribed):
+            log.warning(
+                "group %s: the coordinator does not answer a commit: leaving without it; the group removes "
+                "this consumer after its session timeout",
+                self._settings.group,
+            )
+            self._unsubscribed = True
+            self._plane.is_abandoned = True
+            self._on_lost(self._held)
 
     def _is_leave_overdue(self) -> bool:
         return self._clock.monotonic() - self._leaving_since > LEAVE_TIMEOUT_S
@@ -150,6 +187,9 @@ class BrokerAssignedMember:
         self.inbox.append(PartitionsAssigned(partitions, self.membership_epoch))
 
     def _on_revoked(self, partitions: PartitionSet) -> None:
+        if self._is_away:  # the application is late: others may have what it still processes
+            self._on_lost(partitions)
+            return
         self.inbox.append(PartitionsRevoked(partitions, _Release(lambda: self._release(partitions))))
 
     def _on_lost(self, partitions: PartitionSet) -> None:
@@ -164,16 +204,17 @@ class BrokerAssignedMember:
         self._release_if_due()
 
     def _release_if_due(self) -> None:
-        if self._release_due:
+        # If a commit is under way, or Ctrl-C interrupts a release, the next poll makes it.
+        if self._release_due and self._plane.access.wait_until_free(RELEASE_WAIT_S):
             self._joining_since = self._clock.monotonic()
-            self._plane.release()  # Ctrl-C may interrupt its wait for a commit: the next poll releases then
+            self._plane.release()
             self._release_due = False
 
     def _on_error(self, error: KafkaError) -> bool:
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 - its public name
             log.warning("group %s: %s: leaving it until the next poll", self._settings.group, error.str())
             return True
-        ended = _to_membership_error(error, self._settings)
+        ended = to_membership_error(error, self._settings)
         if ended is not None:
             self._failed = True
             self.inbox.append(MembershipEnded(ended))
@@ -188,10 +229,28 @@ class BrokerAssignedMember:
             self._lost_at = now  # librdkafka may have left the group meanwhile, which an event will tell
         self._last_poll_at = now
         self._release_if_due()
+        self._leave_if_due()
+        self._return_if_away()
         if now >= self._ask_session_timeout_at:
             self._ask_session_timeout_at = now + SESSION_TIMEOUT_INTERVAL_S
             # A thread: a silent broker takes seconds, and so does the end of the client that asks.
             Thread(target=self._ask_session_timeout, name="trimtab-session-timeout", daemon=True).start()
+
+    def leave_if_overdue(self) -> None:
+        """Leave until the next recorded poll, if it is late (rule 6)."""
+        limit = self._settings.max_poll_interval
+        is_overdue = self._clock.monotonic() - self._last_poll_at > limit
+        if is_overdue and not self._is_away and self._plane.read_generation() > 0:
+            text = "no poll for %.1f s (max.poll.interval.ms): leaving group %s until the next poll"
+            log.warning(text, limit, self._settings.group)
+            self._is_away = True
+            self._plane.unsubscribe()
+
+    def _return_if_away(self) -> None:
+        if self._is_away and not self._held and self._plane.read_generation() <= 0:
+            self._is_away = False
+            self._joining_since = self._clock.monotonic()
+            self.start(self._topics)
 
     def _ask_session_timeout(self) -> None:
         self._session_timeout = read_session_timeout(self._settings, self._session_timeout)
@@ -236,13 +295,6 @@ class BrokerAssignedMember:
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Use these at the next login of each connection; the plane has got them."""
         self._control_topics.set_sasl_credentials(username, password)
-
-    def drain(self) -> None:
-        """Raise UnsupportedByProtocolError: the broker assigns."""
-        raise UnsupportedByProtocolError(
-            "drain() needs group.protocol=classic: in the new protocol the broker assigns partitions; close "
-            "this consumer, or let a sidecar's plan drain it (docs/any-client.md)"
-        )
 
     @property
     def plan(self) -> GroupPlan | None:
@@ -301,10 +353,9 @@ class BrokerAssignedMember:
         return commit
 
     def _send_in_background(self, commit: "_Commit") -> None:
-        try:
-            self._commits.submit(self._send_commits_until, commit)
-        except RuntimeError:  # another thread has left the group meanwhile
-            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "the group was left")) from None
+        is_taken = self._commits.submit(partial(self._send_commits_until, commit))
+        if not is_taken:  # another thread has left the group meanwhile
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "the group was left"))
 
     def _send_commits_until(self, commit: "_Commit") -> None:
         """Send the queued commits until this one is answered, or dropped."""
@@ -388,18 +439,3 @@ def _check_broker(settings: ConsumerSettings, plane: GroupDataPlane) -> None:
     except KafkaException as error:
         diagnose_connection(settings.librdkafka_config)
         raise BrokerUnreachableError(settings.bootstrap) from error
-
-
-def _to_membership_error(error: KafkaError, settings: ConsumerSettings) -> GroupMembershipError | None:
-    member = f"group {settings.group}, instance {settings.instance}"
-    if _is_about(error, KafkaError.GROUP_AUTHORIZATION_FAILED):
-        return MissingAclError(f"{member}: no permission to join; grant Read on group {settings.group}")
-    if not error.fatal() and error.code() != KafkaError._FATAL:  # noqa: SLF001 - its public name
-        return None
-    hints = (hint for code, hint in FATAL_ERROR_HINTS.items() if _is_about(error, code))
-    return GroupMembershipError(f"{member}: {error.str()}{next(hints, '')}; create this consumer again")
-
-
-def _is_about(error: KafkaError, code: int) -> bool:
-    # A fatal error has a code of its own, and the broker's error in its text.
-    return error.code() == code or KafkaError(code).str() in error.str()

@@ -3,7 +3,8 @@
 kafka-python's public interface cannot start a rebalance, join without fetching, report when the
 coordinator last answered, hand the leader the raw subscriptions, shorten the heartbeat interval
 before the second round of a move, or report a fenced `group.instance.id`. Another member's odd topics
-end its leader, and a leader's odd assignment ends its members.
+end its leader, a leader's odd assignment ends its members, and a group's change of protocol makes them
+drop their partitions.
 """
 
 # ruff: noqa: SLF001 - the reason is the module's docstring
@@ -146,10 +147,17 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         self._membership_listener.on_leaving()
         await super().maybe_leave_group_async(*positional, **named)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def reset_generation(self, *positional: Any, **named: Any) -> None:
+    def reset_generation(self, member_id: str = "") -> None:
         """Report the loss and make the next attempt to join prepare again."""
+        current: Any = self
+        if member_id and member_id == current._generation.member_id and current.is_dynamic_member():
+            # ILLEGAL_GENERATION to a member that the group knows: a group of both protocols has become a
+            # classic one, at a later generation than this member has joined. It has lost nothing: the
+            # rebalance that follows waits for it. (A static member may have missed a rebalance instead.)
+            self.request_rejoin()
+            return
         self._membership_listener.on_lost()
-        super().reset_generation(*positional, **named)
+        super().reset_generation(member_id)
         # kafka-python checks for a lost membership before the first attempt of a join only. A later
         # attempt, answered with UNKNOWN_MEMBER_ID, would carry the partitions of the old membership
         # into the new one: kept, or released by a commit that rewinds the new owner's offsets.

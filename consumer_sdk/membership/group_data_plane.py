@@ -9,14 +9,18 @@ librdkafka runs rebalance callbacks inside `consume` and `poll`, and takes the n
    not part of `assignment`, and one that is assigned again starts after the release. Otherwise it first
    runs the callbacks that are due: one of them may be a revocation.
 3. `serve` runs callbacks and returns no record: one that it fetches waits for the next `consume`.
+   Records come before callbacks: until then it pauses all partitions once librdkafka's statistics tell
+   that a callback is due, or `WAITING_BYTES` wait.
 4. A record of `consume` or `serve` that is an error is passed to `on_error` first.
-5. One thread at a time calls librdkafka (`FairConsumer`).
+5. One thread at a time calls librdkafka (`FairConsumer`). A commit to a silent coordinator takes as long as
+   the silence lasts: a plane that `is_abandoned` meanwhile has no assignment, and does not wait in `close`.
 """
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from operator import methodcaller
+from threading import Thread
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import KafkaError, Message
@@ -31,6 +35,8 @@ from trimtab.consumer_sdk.membership.heartbeat_statistics import HeartbeatProof,
 
 PartitionCallback: TypeAlias = Callable[[frozenset[TopicPartition]], None]
 
+CLOSE_TIMEOUT_S: Final = 5.0
+WAITING_BYTES: Final = 4_000_000  # of records: a pause has those fetched again that librdkafka holds
 GROUP_METADATA_HEADER: Final = b"CGMDv2:"  # rd_kafka_consumer_group_metadata_write in rdkafka_cgrp.c
 _GET_ERROR: Final = methodcaller("error")
 
@@ -44,12 +50,14 @@ class GroupDataPlane(FairConsumer):
         self._clock = clock
         self._created_at = self._called_at = self._called_before_at = clock.monotonic()
         self._stats_cb: Callable[[str], Any] | None = config.get("stats_cb")
+        self.is_abandoned = False
         self._closing = False
         self._revoking: frozenset[TopicPartition] | None = None  # the held revocation (rule 2)
         self._stopped: set[TopicPartition] = set()
         self._restarts: dict[TopicPartition, RawPartition] = {}
         self._paused: frozenset[TopicPartition] = frozenset()
         self._waiting: list[Message] = []  # rule 3
+        self._held_back: set[TopicPartition] = set()  # paused until the next `consume` (rule 3)
         super().__init__({**config, "stats_cb": self._on_statistics}, access or FairLock())
 
     # -- group ------------------------------------------------------------------------------------
@@ -99,6 +107,8 @@ class GroupDataPlane(FairConsumer):
         deadline = self._clock.monotonic() + timeout
         with self.access:
             self._record_call()
+            if self.heartbeats.is_callback_due or sum(map(len, self._waiting)) > WAITING_BYTES:
+                self._hold_back()
             message = super().poll(timeout)
             if message is None:
                 return
@@ -110,6 +120,7 @@ class GroupDataPlane(FairConsumer):
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return records, those that `serve` fetched first."""
         with self.access:
+            self._continue_held_back()
             messages = self._pop_waiting(num_messages)
             if len(messages) < num_messages:
                 wait = 0 if messages else timeout
@@ -119,6 +130,8 @@ class GroupDataPlane(FairConsumer):
 
     def assignment(self) -> list[RawPartition]:
         """Return the partitions that are being read."""
+        if self.is_abandoned:
+            return []
         with self.access:
             reading = [p for p in super().assignment() if to_partition(p) not in self._stopped]
             return [*reading, *self._restarts.values()]
@@ -176,10 +189,14 @@ class GroupDataPlane(FairConsumer):
         return positions
 
     def close(self) -> None:
-        """Leave the group and close."""
+        """Leave the group and close, in the background after `CLOSE_TIMEOUT_S`."""
         self._closing = True  # librdkafka waits for the answers to its last callbacks
-        with self.access:
+        if self.access.is_mine:  # a signal handler inside another call
             super().close()
+            return
+        closer = Thread(target=super().close, name="trimtab-close", daemon=True)
+        closer.start()
+        closer.join(0 if self.is_abandoned else CLOSE_TIMEOUT_S)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -196,15 +213,27 @@ class GroupDataPlane(FairConsumer):
             super().incremental_assign([])  # rule 1
         report(self._revoking)
 
+    def _hold_back(self) -> None:
+        reading = [p for p in self.assignment() if to_partition(p) not in self._paused | self._held_back]
+        self._held_back.update(map(to_partition, reading))
+        super().pause(reading)
+
+    def _continue_held_back(self) -> None:
+        held, self._held_back = self._held_back, set()
+        if held:
+            super().resume(_to_raw(held - self._paused - self._stopped))
+
     def _record_call(self) -> None:
         self._called_before_at, self._called_at = self._called_at, self._clock.monotonic()
 
     def _run_due_callbacks(self) -> None:
         reading = [p for p in super().assignment() if to_partition(p) not in self._paused]
         super().pause(reading)  # records come before a callback else
-        while (message := super().poll(0)) is not None:
-            self._waiting += self._pass_errors([message])
-        self.resume(reading)
+        try:
+            while (message := super().poll(0)) is not None:
+                self._waiting += self._pass_errors([message])
+        finally:
+            self.resume(reading)
 
     def _on_statistics(self, text: str) -> None:
         if (sample := parse_statistics(text)) is not None:
@@ -224,8 +253,12 @@ class GroupDataPlane(FairConsumer):
     def _pop_waiting(self, limit: int) -> list[Message]:
         with self.access:
             held = self._paused | self._stopped
-            taken = [m for m in self._waiting if m.error() is not None or partition_of(m) not in held][:limit]
-            self._waiting = [m for m in self._waiting if m not in taken]
+            taken: list[Message] = []
+            kept: list[Message] = []
+            for message in self._waiting:
+                is_held = message.error() is None and partition_of(message) in held
+                (kept if is_held or len(taken) == limit else taken).append(message)
+            self._waiting = kept
             return taken
 
     def _drop_waiting(self, partitions: Collection[TopicPartition]) -> None:

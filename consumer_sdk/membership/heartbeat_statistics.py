@@ -32,6 +32,7 @@ class CoordinatorSample(NamedTuple):
     is_idle: bool  # no request waits for its answer
     undisturbed: float  # since when the coordinator is known and connected, in seconds
     is_stable: bool
+    is_callback_due: bool = False  # librdkafka waits for a rebalance callback
 
 
 class HeartbeatProof:
@@ -40,6 +41,7 @@ class HeartbeatProof:
     def __init__(self) -> None:
         self.last_contact = -inf
         self.last_stable_contact = -inf
+        self.is_callback_due = False  # as of the last sample
         self._samples: deque[CoordinatorSample] = deque(maxlen=SAMPLES)
 
     def add_sample(self, sample: CoordinatorSample) -> None:
@@ -48,6 +50,7 @@ class HeartbeatProof:
         self._samples.append(sample._replace(heartbeats=max(most, sample.heartbeats)))
         if len(self._samples) == SAMPLES and _has_answered_heartbeat(*self._samples):
             self.last_contact = self._samples[0].at
+        self.is_callback_due = sample.is_callback_due
         if sample.is_stable:
             self.last_stable_contact = self.last_contact
 
@@ -77,4 +80,5 @@ def parse_statistics(text: str) -> CoordinatorSample | None:
         is_idle=broker["waitresp_cnt"] + broker["outbuf_cnt"] == 0,
         undisturbed=min(ages) if is_connected else 0.0,
         is_stable=group["join_state"] in STABLE_JOIN_STATES,
+        is_callback_due=group["join_state"].endswith("-call"),
     )

@@ -27,7 +27,6 @@ from typing import Any, Final
 from kafka.consumer.subscription_state import (
     AsyncConsumerRebalanceListener,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
 )
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import (
     FencedInstanceIdError,
     GroupAuthorizationFailedError,
@@ -61,6 +60,7 @@ from trimtab.consumer_sdk.membership.events import (
     PartitionsRevoked,
 )
 from trimtab.consumer_sdk.membership.lease import Lease
+from trimtab.consumer_sdk.membership.sticky_assignor import OwnershipStickyAssignor
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
@@ -147,6 +147,9 @@ class GroupMember:
     def record_poll(self) -> None:
         """Record that the application polled."""
         self._last_poll_at = self._clock.monotonic()
+
+    def leave_if_overdue(self) -> None:
+        """Do nothing: the member's thread leaves (rule 3)."""
 
     def holds_lease(self) -> bool:
         """Return whether records may be handed out."""
@@ -406,7 +409,7 @@ def _connect_member(
     settings: ConsumerSettings, assignor: TrimtabAssignor, listener: coordinator.MembershipListener
 ) -> Any:
     # The group elects a protocol that all members list, so both are listed while a group is changed.
-    known = {one.name: one for one in (assignor, CooperativeStickyAssignor())}
+    known = {one.name: one for one in (assignor, OwnershipStickyAssignor(assignor))}
     assignors = [known[name] for name in settings.assignors]
     fixed = {"enable_auto_commit": False, "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS}
     config = {**settings.kafka_python_config, **fixed}

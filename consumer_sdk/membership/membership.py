@@ -26,6 +26,9 @@ class Membership(Protocol):
     def record_poll(self) -> None:
         """Record that the application polled."""
 
+    def leave_if_overdue(self) -> None:
+        """Leave until the next recorded poll, if it is late; called while only a thread of ours polls."""
+
     def holds_lease(self) -> bool:
         """Return whether records may be handed out."""
         ...

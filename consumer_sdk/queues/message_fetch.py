@@ -45,6 +45,8 @@ LOST_MEMBERSHIP_ERRORS: Final = (
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.FENCED_MEMBER_EPOCH,
+    KafkaError.STALE_MEMBER_EPOCH,
     KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001 - its public name
 )
 

@@ -88,6 +88,7 @@ class QueueSettings:
     markers_topic: str
     dead_letter_topic: str
     at_most_once: bool
+    broker_assigned: bool  # group.protocol=consumer
     consumer_config: Mapping[str, Any]
     client_config: Mapping[str, Any]  # of producers and admin clients
 
@@ -121,8 +122,6 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
     # "latest" would skip the messages that wait when the group starts.
     consumer = {"auto.offset.reset": "earliest", **rest, "enable.auto.commit": False}
     checked = parse_consumer_settings(consumer)
-    if checked.joining_config is not None:
-        raise UnsupportedByProtocolError("group.protocol=consumer (KIP-848) has no queues; leave it out")
     group = checked.group
     markers = options.markers or markers_topic(topic, group)
     dead_letter = dead_letter_topic(topic, group) if options.dead_letter is None else options.dead_letter
@@ -135,6 +134,7 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
         markers_topic=markers,
         dead_letter_topic=dead_letter,
         at_most_once=options.guarantee == "at-most-once",
+        broker_assigned=checked.joining_config is not None,
         consumer_config=consumer,
         client_config=client_config.extract_connection_settings(checked.librdkafka_config),
     )
@@ -148,8 +148,14 @@ def dead_letter_topic(topic: str, group: str) -> str:
 def check_kind(kind: str, settings: QueueSettings, given: Collection[str] = ()) -> None:
     """Refuse a guarantee that a kind of queue lacks, and log the given settings that it does not use.
 
-    Raises UnsupportedQueueOperationError.
+    Raises UnsupportedQueueOperationError, and UnsupportedByProtocolError for a share group with another
+    protocol.
     """
+    if settings.broker_assigned and kind == "share":
+        raise UnsupportedByProtocolError(
+            "group.protocol=consumer (KIP-848): a queue of kind 'share' has a protocol of its own, KIP-932; "
+            "leave it out"
+        )
     if settings.at_most_once and kind != "ordered":
         raise UnsupportedQueueOperationError(
             f"{GUARANTEE_SETTING}=at-most-once: a queue of kind {kind!r} redelivers messages, which is "

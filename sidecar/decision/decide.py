@@ -201,7 +201,7 @@ def _announce_first_plan(
 ) -> ScalingDecision:
     running = sum(i.alive for i in observation.replicas or ())
     count = running if policy.advisory else policy.clamp_replicas(running)
-    reasons = (f"first plan of this group, with {count} replicas ({running} running)",)
+    reasons = (f"first plan of this group, with {count} replica{'' if count == 1 else 's'}",)
     plan = start_epoch(GroupPlan(group, 0, now, count, "", 0.0, reasons=reasons), policy)
     metrics = replace(compute_totals(observation), running_replicas=running)
     return ScalingDecision(ScalingAction.ANNOUNCE, reasons, metrics, plan)
@@ -425,14 +425,14 @@ def _build_metrics(
     context: DecisionContext, step: DecisionStep, cross_rack: CrossRackTraffic | None
 ) -> DecisionMetrics:
     model = context.model
-    catch_up = context.policy.catch_up
-    slo = context.policy.freshness_slo
+    catch_up, slo = context.policy.catch_up, context.policy.freshness_slo
     freshness = estimate_freshness(context.memory.age_samples)
     return replace(
         compute_totals(context.observation),
         overdue_backlog_bytes=sum_overdue_backlog(context.observation, catch_up),
         consumption_rate=sum_consumption_rates(context.observation, catch_up),
         p99_freshness_s=None if freshness is None else freshness.p99,
+        freshness_slo_s=slo,
         max_batch_s=None if freshness is None or slo is None else freshness.compute_max_batch_age(slo),
         running_replicas=len(model.active),
         joined_replicas=len(model.active) - len(model.unjoined),

@@ -1,6 +1,6 @@
 """The scaling decision: action, reasons, metrics, and its log line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -55,6 +55,7 @@ class DecisionMetrics:
     overdue_backlog_bytes: Figure | None = None  # waiting longer than the backlog grace
     consumption_rate: Figure | None = None  # None if it is unknown for an overdue partition
     p99_freshness_s: float | None = None  # estimated time from produced to committed
+    freshness_slo_s: float | None = None  # the objective; None: not set
     max_batch_s: float | None = None  # batch age that the freshness SLO allows
     unknown_partitions: int = 0
     partitions: int = 0
@@ -93,9 +94,21 @@ class DecisionMetrics:
 
     @property
     def replica_summary(self) -> str:
-        """Return "2 running, 2 planned, 3 desired"."""
-        planned, desired = format_count(self.planned_replicas), format_count(self.desired_replicas)
-        return f"{self.describe_running()}, {planned} planned, {desired} desired"
+        """Return "2 running, 2 planned, 3 desired", without counts that are unknown."""
+        counts = {"planned": self.planned_replicas, "desired": self.desired_replicas}
+        known = [f"{count} {name}" for name, count in counts.items() if count is not None]
+        return ", ".join((self.describe_running(), *known))
+
+    @property
+    def load_summary(self) -> str:
+        """Return "writing 1.6 MB/s, required 1.6 MB/s, backlog 1.1 MB, fullest 92%"."""
+        if (self.write_rate, self.required_rate, self.backlog_bytes, self.max_fill) == (None,) * 4:
+            return "load unknown"
+        return (
+            f"writing {format_rate(self.write_rate)}, required {format_rate(self.required_rate)}, "
+            f"backlog {format_bytes(self.backlog_bytes)}, "
+            f"fullest {'?' if self.max_fill is None else f'{self.max_fill:.0%}'}"
+        )
 
     def describe_running(self, noun: str = "") -> str:
         """Return "2 running", with a noun after the number, or "3 started, 0 joined"."""
@@ -117,6 +130,7 @@ class ScalingDecision:
     replicas_to_stop: tuple[str, ...] = ()
     expected_moves: tuple[Move, ...] = ()  # the largest ones that the leader should make
     failure: str = ""  # why the decision could not be executed
+    is_advice: bool = False  # of an advisory sidecar: nothing is done
 
     def moves(self, observation: Observation) -> bool:
         """Return whether the plan makes the group's leader rebalance."""
@@ -135,12 +149,7 @@ class ScalingDecision:
     def format_line(self) -> str:
         """Return the decision as one log line."""
         n = self.metrics
-        load = (
-            f"writing {format_rate(n.write_rate)}, required {format_rate(n.required_rate)}, "
-            f"backlog {format_bytes(n.backlog_bytes)}, "
-            f"fullest {'?' if n.max_fill is None else f'{n.max_fill:.0%}'}"
-        )
-        load += f", {n.queue_summary}" if n.queue_summary else ""
+        load = f"{n.load_summary}, {n.queue_summary}" if n.queue_summary else n.load_summary
         reading = "" if n.consumption_rate is None else f", consuming {format_rate(n.consumption_rate)}"
         cross_rack = "" if n.cross_rack_rate is None else f", {format_rate(n.cross_rack_rate)} across racks"
         unknown = n.unknown_partitions
@@ -148,6 +157,13 @@ class ScalingDecision:
         plan = f"; plan {self.plan.epoch}{n.placement_summary}" if self.plan else ""
         figures = f"{n.replica_summary}; {load}{reading}{cross_rack}{missing}{plan}"
         return f"{self.action}: {self.reason_text} ({figures})"
+
+
+def make_advice(decision: ScalingDecision) -> ScalingDecision:
+    """Return the decision of an advisory sidecar: its plan is not published, and nothing moves."""
+    metrics = replace(decision.metrics, r_score=0.0, moves=0, planned_fill=None)
+    reasons = ("advice only: nothing is scaled here", *decision.reasons)
+    return replace(decision, reasons=reasons, metrics=metrics, plan=None, expected_moves=(), is_advice=True)
 
 
 def join_reasons(reasons: tuple[str, ...], failure: str) -> str:

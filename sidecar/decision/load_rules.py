@@ -17,6 +17,7 @@ from trimtab.sidecar.decision.recommendation import is_overfull_for_long
 from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 
+UNSTEERED: Final = "the group is unsteered: it follows no plan"
 CAPACITY_TOLERANCE: Final = 0.2  # relative change of a learned capacity that is worth a rebalance
 
 
@@ -53,6 +54,8 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
         return hold(f"{desired} desired", blocker)
     if count == 0:
         return _drain_last_replicas(context)
+    if not context.observation.is_steered and not context.policy.advisory:
+        return hold(f"{desired} desired", UNSTEERED)  # the drained replicas would never be empty
     victims = select_victims(model, planned - count, forced=planned > context.policy.max_replicas)
     if not victims:
         return hold(f"{desired} desired", "the others cannot take over the load of any replica")
@@ -87,6 +90,8 @@ def stop_last_replicas(context: DecisionContext) -> DecisionStep | None:
 
 def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
     """Publish learned capacities that differ enough from those in force."""
+    if not context.observation.is_steered:
+        return None
     default = context.policy.placement.capacity
     published = context.plan.capacities
     learned = {n: c for n, c in context.memory.learned_capacities.items() if n in context.model.active}
@@ -113,7 +118,7 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
         return hold(what, blocker, *context.recommendation.hold_reasons)
     recent = context.memory.seconds_since_change(context.now) < context.policy.drain_retry
     if recent and model.capture_placement() == context.memory.last_placement:
-        return hold(what, "the leader kept it on request")
+        return hold(what, f"plan {context.plan.epoch} has moved nothing so far")
     better = model.better_placement
     if better is None:
         return hold(what, "no better placement found", *context.recommendation.hold_reasons)
@@ -136,6 +141,8 @@ def renew_target(context: DecisionContext) -> DecisionStep | None:
 
 def _explain_wait(context: DecisionContext) -> str | None:
     """Return what a new placement has to wait for; None if nothing."""
+    if not context.observation.is_steered:
+        return UNSTEERED
     pending = context.model.find_unjoined_replicas(context.now)  # their join makes a new placement anyway
     if pending:
         return f"{pending[0]} has not joined yet"

@@ -77,7 +77,7 @@ def build_explanation(
     since = [r for r in begun if planned is not None and r.time > planned.time]
     return Explanation(
         decision=begun[-1],
-        last_change=next((r for r in newest_first if r.action is not ScalingAction.HOLD), None),
+        last_change=next((r for r in newest_first if _is_change(r)), None),
         last_plan_with_moves=planned,
         last_observed_moves=next((r for r in newest_first if r.observed_move_count), None),
         history=tuple(begun[-number:]) if number else (),
@@ -104,8 +104,9 @@ def explain_count(explanation: Explanation, now: float) -> tuple[str, ...]:
     last = explanation.decision
     change = explanation.last_change
     lines = [_describe_replicas(last, now), *_describe_load(last), *_describe_limits(last)]
-    if last.action is ScalingAction.HOLD:
-        lines.append(f"Last decision: no change: {last.reason_text}.")
+    if not _is_change(last):
+        decided = str(last.action) if last.is_advice else SENTENCE_BY_ACTION[last.action]
+        lines.append(f"Last decision: {decided}: {last.reason_text}.")
     if change is not None:
         when = "Now" if change is last else f"{format_age(now - change.time)} ago"
         reasons = change.reason_text
@@ -160,6 +161,10 @@ def format_decision_line(record: DecisionRecord) -> str:
         f"{record.action}: {record.reason_text} ({n.replica_summary}; "
         f"required {format_rate(n.required_rate)}{moves}{iterations})"
     )
+
+
+def _is_change(record: DecisionRecord) -> bool:
+    return record.action is not ScalingAction.HOLD and not record.is_advice
 
 
 def _describe_replicas(last: DecisionRecord, now: float) -> str:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
-from threading import Event, Thread
 from typing import Final
 
 from kafka.errors import (
@@ -25,6 +24,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.carrier_thread import CarrierThread
 from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead.group_requests import GroupGeneration, GroupRequests
 from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
@@ -36,7 +36,6 @@ STEP_INTERVAL_S: Final = 0.5  # between heartbeats, and the delay of a new plan
 ERROR_RETRY_S: Final = 1.0
 FENCED_RETRY_S: Final = 10.0
 WAIT_REPORT_S: Final = 10.0  # of one step, after which it is no longer told that the sidecar leads
-CLOSE_TIMEOUT_S: Final = 5.0
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -53,25 +52,21 @@ class GroupLead:
         self._settings = settings
         self._clock = clock
         self._read_target_status = read_target_status
-        self._stop = Event()
-        self._wake_up = Event()
+        self._thread = CarrierThread("trimtab-lead", self._step, self._close_requests)
         self._retry_at = -inf  # after an error
         self._report_wait_at = inf
         self._task: LeadTask | None = None  # None: another sidecar manages the group
         self._status = CarrierStatus(is_steering=False, text="joining the group")
         policy = replace(settings.autoscaling_policy.placement, consolidate=False)  # without a plan
-        self._requests = GroupRequests(settings, clock, self._stop)
+        self._requests = GroupRequests(settings, clock, self._thread.ending)
         self._member = LeadMember(self._requests, policy, clock, take_lead=settings.take_lead)
-        self._thread = Thread(target=self._run, name="trimtab-lead", daemon=True)
 
     def carry_out(
         self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]
     ) -> CarrierStatus:
         """Carry out this plan from now on; return the status so far."""
         self._task = LeadTask(plan, build_load(write_rates), self._read_target_status().replicas_by_address)
-        if not self._thread.is_alive() and not self._stop.is_set():
-            self._thread.start()
-        self._wake_up.set()
+        self._thread.wake()
         if self._status.is_steering and self._clock.monotonic() >= self._report_wait_at:
             text = "waits for the coordinator, or for the group's members to join"
             self._report(is_steering=False, text=text)
@@ -85,22 +80,19 @@ class GroupLead:
 
     def close(self) -> None:
         """End the thread; the group keeps this member's place for `lead-session-timeout`."""
-        self._stop.set()
-        self._wake_up.set()
-        if self._thread.is_alive():
-            self._thread.join(CLOSE_TIMEOUT_S)
+        self._thread.end()
         if self._member.leads:
             seconds = self._settings.lead_session_timeout
             log.info("the lead of group %s stays with this sidecar for %g s", self._settings.group, seconds)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            task = self._task
-            if task is not None and self._clock.monotonic() >= self._retry_at:
-                self._try_step(task)
-            due = task is not None and self._member.must_join and self._retry_at == -inf
-            self._wake_up.wait(0.0 if due else STEP_INTERVAL_S)
-            self._wake_up.clear()
+    def _step(self) -> float:
+        task = self._task
+        if task is not None and self._clock.monotonic() >= self._retry_at:
+            self._try_step(task)
+        due = task is not None and self._member.must_join and self._retry_at == -inf
+        return 0.0 if due else STEP_INTERVAL_S
+
+    def _close_requests(self) -> None:
         self._requests.close()
 
     def _try_step(self, task: LeadTask) -> None:
@@ -138,11 +130,11 @@ def explain_follower(joined: GroupGeneration) -> str:
     if not joined.leader_id:  # Kafka 4 lets classic members into such groups
         return (
             "unsteered: the group uses group.protocol=consumer, so the brokers assign its partitions; "
-            "leave out lead, and install the broker plugin (docs/any-client.md)"
+            "start the sidecar without lead, which carries plans to the broker plugin (docs/any-client.md)"
         )
     return (
-        f"unsteered: member {joined.leader_id} leads with its own {joined.assignor} assignor; this "
-        "sidecar leads once that member has left (--take-lead makes it leave)"
+        f"unsteered: member {joined.leader_id} leads with its own {joined.assignor} assignor until it "
+        "leaves: restart the consumers one by one, or start the sidecar with --take-lead"
     )
 
 

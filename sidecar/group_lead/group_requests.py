@@ -9,7 +9,7 @@ another member to leave.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Final
 
@@ -139,12 +139,14 @@ class GroupRequests:
         )
 
     def describe_assignments(self) -> dict[str, ReceivedAssignment]:
-        """Return the assignments of a stable group by member id, without unreadable ones."""
+        """Return the assignments of a stable group by member id, without user data and unreadable ones."""
         decoder = SubscriptionDecoder()
         assigned: dict[str, ReceivedAssignment] = {}
         for member in self._describe_group():
             with suppress(InvalidPayloadError):
-                assigned[member.member_id] = decoder.decode_assignment(bytes(member.member_assignment or b""))
+                decoded = decoder.decode_assignment(bytes(member.member_assignment or b""))
+                # another leader may have decided, with user data of its own
+                assigned[member.member_id] = replace(decoded, user_data=None)
         return assigned
 
     def _describe_group(self) -> Sequence[Any]:

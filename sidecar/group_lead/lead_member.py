@@ -8,14 +8,16 @@
    and takes new member ids until as few members as possible would be elected before it (`succession`):
    a static member may do so without a rebalance. With `take-lead` it makes these and the leader leave
    once, in one request; they join again by themselves.
-4. As the leader it starts a rebalance for a new plan (`plan_follower`), for changed partitions, and if
+4. It keeps the placement as found, when it comes to lead and when it resumes a lead, unless the plan has
+   a target: one without was made before the write rates were known. A further member ends that.
+5. As the leader it starts a rebalance for a new plan (`plan_follower`), for changed partitions, and if
    withheld partitions have not been given up after `REVOCATION_TIMEOUT_S`: a member that revokes joins
    again by itself, unless its assignor is an eager one.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
@@ -32,12 +34,14 @@ from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.plan_follower import PlanFollower
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.group_lead.group_requests import GroupGeneration, GroupRequests
 from trimtab.sidecar.group_lead.lead_round import (
     JoinedGroup,
     KnownTopics,
     LeadMemory,
     LedRound,
+    build_found_target,
     decide_led_round,
     read_subscriptions,
     recall_owners,
@@ -79,6 +83,7 @@ class LeadMember:
         self._member_id = ""
         self._rejoins = False
         self._memory = LeadMemory()
+        self._found: PlanTarget | None = None  # rule 4
         self._plan_follower = PlanFollower()
         self._topics = KnownTopics()
         self._next_topic_check_at = inf
@@ -116,7 +121,7 @@ class LeadMember:
             raise
 
     def _forget_membership(self) -> None:
-        self._member_id, self.joined, self._memory = "", None, LeadMemory()
+        self._member_id, self.joined, self._memory, self._found = "", None, LeadMemory(), None
 
     def _join(self, read_task: Callable[[], LeadTask]) -> None:
         # a request to rejoin that comes from now on is about the next generation
@@ -133,8 +138,7 @@ class LeadMember:
         elif joined.leads:
             self._resume_lead(joined, task)
         else:
-            self._memory = LeadMemory()  # another leader has decided
-            self._follow(joined)
+            self._follow(joined, task)
 
     def _build_group(self, joined: GroupGeneration, task: LeadTask) -> JoinedGroup:
         raw = joined.subscriptions or {}
@@ -145,16 +149,33 @@ class LeadMember:
 
     def _decide(self, group: JoinedGroup, task: LeadTask) -> LedRound:
         overdue = self._plan_follower.is_overdue(task.plan)
-        view = LeaderView(task.load, task.plan, members_overdue=overdue)
+        plan = self._complete_plan(task.plan, len(group.subscriptions))
+        view = LeaderView(task.load, plan, members_overdue=overdue)
         return decide_led_round(group, view, self._policy, self._memory)
+
+    def _complete_plan(self, plan: GroupPlan | None, members: int) -> GroupPlan | None:
+        """Return the plan, with the placement as found if it has no target (rule 4)."""
+        found = self._found
+        if plan is None or found is None:
+            return plan
+        if plan.target is not None or members > found.size:
+            self._found = None
+            return plan
+        return replace(plan, target=found)
+
+    def _recall_assignments(self, generation: int, names: Mapping[str, str]) -> None:
+        self._memory = LeadMemory(generation, self._requests.describe_assignments())
+        self._found = build_found_target(self._memory, names)
 
     def _resume_lead(self, joined: GroupGeneration, task: LeadTask) -> None:
         """Continue a lead without a rebalance (KIP-814), unless the plan in force moves something."""
         # the sidecar before may have ended between the publication of a plan and its rebalance
-        self._memory = LeadMemory(joined.generation, self._requests.describe_assignments())
-        led = self._decide(recall_owners(self._build_group(joined, task), self._memory), task)
-        self._record_round(led, task)
+        group = self._build_group(joined, task)
+        self._recall_assignments(joined.generation, group.names)
+        led = self._decide(recall_owners(group, self._memory), task)
         self._rejoins = bool(led.outcome.moves)
+        if not self._rejoins:  # else the next round decides that, and logs it
+            self._record_round(led, task)
 
     def _record_round(self, led: LedRound, task: LeadTask) -> None:
         now = self._clock.monotonic()
@@ -179,8 +200,9 @@ class LeadMember:
         self._next_topic_check_at = now + TOPIC_CHECK_INTERVAL_S
         return self._requests.fetch_topics(self._topics.names).has_changed(self._topics)
 
-    def _follow(self, joined: GroupGeneration) -> None:
+    def _follow(self, joined: GroupGeneration, task: LeadTask) -> None:
         members = {m.id: m for m in self._requests.describe_members()}
+        self._recall_assignments(joined.generation, name_members(members.values(), task.replicas_by_address))
         if joined.leader_id.startswith(f"{LEAD_CLIENT_ID}-"):
             # the place of this member leads, by its former id: before KIP-814 that is all it is told
             self._rejoins = True

@@ -30,6 +30,7 @@ from trimtab.assignor.rebalance.cooperative import resolve_ownership, withhold_m
 from trimtab.assignor.rebalance.group_snapshot import snapshot_from_subscriptions
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound, assign_round
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
+from trimtab.common.control_topics.plan_target import MAX_TOPIC_PARTITIONS, PlanTarget
 
 # Every client reads version 0, and later ones add nothing.
 PLAIN_ASSIGNMENT_VERSION: Final = 0
@@ -38,7 +39,7 @@ _STICKY_GENERATION: Final = Struct(">i")  # user data of Java's CooperativeStick
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeadMemory:
-    """The last completed round that the sidecar led, by member id."""
+    """The last completed round, by member id; of another leader's only what it assigned."""
 
     generation: int = -1
     assigned: Mapping[str, ReceivedAssignment] = field(default_factory=dict[str, ReceivedAssignment])
@@ -104,6 +105,19 @@ def decide_led_round(
     now = withhold_moving_partitions(outcome.target, resolve_ownership(claims, len(index)))
     outcome = replace(outcome, assigned_now=now)
     return LedRound(outcome, _encode_plain(outcome, index), _remember(group.generation, outcome))
+
+
+def build_found_target(memory: LeadMemory, names: Mapping[str, str]) -> PlanTarget | None:
+    """Return the placement that is remembered, by instance name; None if nothing is assigned."""
+    owned = {name: memory.assigned[m].owned for m, name in names.items() if m in memory.assigned}
+    if not any(one.topics for one in owned.values()):
+        return None
+    # whatever another leader has assigned
+    known = {
+        name: [p for p in one.list_partitions() if 0 <= p.partition < MAX_TOPIC_PARTITIONS]
+        for name, one in owned.items()
+    }
+    return PlanTarget.from_assignment(memory.generation, tuple(owned), 0, known)
 
 
 def recall_owners(group: JoinedGroup, memory: LeadMemory) -> JoinedGroup:

@@ -17,6 +17,7 @@ from trimtab.sidecar.kafka.broker_client import COORDINATOR_RETRY_INTERVAL_S
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 SIDECAR_CLIENT_ID: Final = "trimtab-sidecar"
+GROUP_ID_NOT_FOUND_CODE: Final = 69  # also of a group of another type
 _UNTYPED_ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins that checkers do not see
 
 
@@ -100,6 +101,18 @@ def raise_for_error_code(response: Any, subject: str = "") -> None:
     """Raise the KafkaError of a response that has one; the text begins with the subject."""
     if response.error_code:
         raise for_code(response.error_code)(": ".join(filter(None, (subject, response.error_message))))
+
+
+def describe_group(admin: Any, group: str, request: Any) -> Any:
+    """Return the only group of a describing request's response; None if no group of that type exists.
+
+    Raises KafkaError.
+    """
+    (described,) = send_to_coordinator(admin, group, request).groups
+    if described.error_code == GROUP_ID_NOT_FOUND_CODE:
+        return None
+    raise_for_error_code(described)
+    return described
 
 
 def fetch_group_type(admin: Any, group: str) -> str | None:

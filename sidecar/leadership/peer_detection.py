@@ -91,9 +91,9 @@ class PeerAwareLeadership:
         if peer is None and self._last_logged:
             log.info("no other sidecar manages this group any more")
         elif peer is not None and state != self._last_logged and is_owner:
-            log.warning(
-                "%s manages this group, too: no changes until it stands by. If it does not, stop "
-                "it: it is an older version, or may not read decisions",
+            log.info(
+                "take-over from %s: no changes until it stands by, at its next iteration. If it never does, "
+                "stop it: it is an older version, or may not read decisions",
                 peer.author,
             )
         elif peer is not None and state != self._last_logged:

@@ -101,6 +101,7 @@ class Observation:
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
     errors: tuple[str, ...] = ()
+    is_steered: bool = True  # False: a plan carrier reports that no plan is carried out
 
 
 def explain_unknown_state(observation: Observation) -> tuple[str, ...] | None:

@@ -18,7 +18,6 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from threading import Event, Thread
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -35,6 +34,7 @@ from trimtab.assignor.rebalance.plan_follower import PlanFollower
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.carrier_thread import CarrierThread
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
 from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group, send_heartbeat
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
@@ -52,7 +52,6 @@ log = logging.getLogger("trimtab.sidecar")
 HEARTBEAT_INTERVAL_S: Final = 0.5
 IDLE_INTERVAL_S: Final = 2.0  # while there is nothing to carry, or nobody follows
 CARRY_TIMEOUT_S: Final = 5.0  # doubles with each further try; the broker's target follows within one second
-CLOSE_TIMEOUT_S: Final = 5.0
 STANDING_BY: Final = CarrierStatus(is_steering=False, text="ready to carry plans to the group")
 NO_PLUGIN: Final = (
     f"group.consumer.assignors of the brokers names no assignor {ASSIGNOR_NAME!r}: install the broker "
@@ -275,44 +274,36 @@ class PlanPilot:
         self._session = PilotSession(settings, clock, self._coordinator)
         self._task: PilotTask | None = None
         self._status = STANDING_BY
-        self._wake_up, self._stop = Event(), Event()
-        self._thread = Thread(target=self._run, name="trimtab-pilot", daemon=True)
+        self._thread = CarrierThread("trimtab-pilot", self._step, self._coordinator.close)
 
     def carry_out(
         self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]
     ) -> CarrierStatus | None:
         """Carry out this plan from now on; None in a classic group, whose members do that."""
-        if self._get_assignor() is None and not self._thread.is_alive():
+        if self._get_assignor() is None and not self._thread.is_alive:
             return None
         if plan is not None:
             addresses = self._read_target_status().replicas_by_address
             self._task = PilotTask(plan, build_load(write_rates), addresses)
-            if self._thread.ident is None and not self._stop.is_set():
-                self._thread.start()
-            self._wake_up.set()
+            self._thread.wake()
         return self._status
 
     def stand_by(self) -> CarrierStatus | None:
         """Send no heartbeats: the pilots of another sidecar replace these."""
         self._task = None
         self._report(STANDING_BY)
-        return self._status if self._thread.is_alive() else None
+        return self._status if self._thread.is_alive else None
 
     def close(self) -> None:
         """End the thread (rule 4)."""
-        self._stop.set()
-        self._wake_up.set()
-        if self._thread.is_alive():
-            self._thread.join(CLOSE_TIMEOUT_S)
+        self._thread.end()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            task = self._task
-            if task is None:
-                self._session.stand_by()
-            self._wake_up.wait(IDLE_INTERVAL_S if task is None else self._try_step(task))
-            self._wake_up.clear()
-        self._coordinator.close()
+    def _step(self) -> float:
+        task = self._task
+        if task is not None:
+            return self._try_step(task)
+        self._session.stand_by()
+        return IDLE_INTERVAL_S
 
     def _try_step(self, task: PilotTask) -> float:
         try:

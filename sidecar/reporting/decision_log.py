@@ -8,13 +8,14 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Event, Thread
 from typing import Final, Protocol
 
 from confluent_kafka import KafkaException
 
+from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.reporting.decision_record import (
     DecisionRecord,
@@ -52,9 +53,13 @@ class DecisionRecorder:
         settings: SidecarSettings,
         store: DecisionStore,
         get_author: Callable[[], SidecarIdentity | None],
+        clock: Clock,
+        show_earlier: Callable[[Sequence[DecisionRecord]], None] = lambda _: None,
     ) -> None:
+        self._clock = clock
         self._get_author = get_author
-        self._terms = RecordTerms(settings.group, settings.interval, settings.capacity, settings.headroom)
+        self._terms = build_record_terms(settings)
+        self._show_earlier = show_earlier  # gets the records that the topic has, once they are read
         self._store = store
         self._queue: deque[DecisionRecord | None] = deque(maxlen=MAX_QUEUED_RECORDS)  # None: standby
         self._last_record: DecisionRecord | None = None
@@ -85,7 +90,8 @@ class DecisionRecorder:
                 self._process(self._queue.popleft())
         if self._last_is_known and self._last_record is not None:
             # peers take over at once instead of after the silence timeout
-            self._write(replace(self._last_record, is_final=True))
+            until = max(self._last_record.until, self._clock.wall())
+            self._write(replace(self._last_record, until=until, is_final=True))
 
     def _process(self, record: DecisionRecord | None) -> None:
         if record is None:
@@ -93,10 +99,12 @@ class DecisionRecorder:
             return
         if not self._last_is_known:
             try:
-                self._last_record = next(reversed(self._store.read_decisions()), None)
+                earlier = self._store.read_decisions()
             except (PeerError, KafkaException) as error:
                 self._log_failure(error)
                 return
+            self._last_record = next(reversed(earlier), None)
+            self._show_earlier(earlier)
             self._last_is_known = True
         record = merge_decision_record(self._last_record, record)
         if self._write(record):
@@ -115,3 +123,8 @@ class DecisionRecorder:
         if text != self._last_warning:
             log.warning("%s", text)
         self._last_warning = text
+
+
+def build_record_terms(settings: SidecarSettings) -> RecordTerms:
+    """Return the fields that all records of a sidecar with these settings share."""
+    return RecordTerms(settings.group, settings.interval, settings.capacity, settings.headroom)

@@ -90,6 +90,7 @@ class DecisionRecord:
     revision: Count = 0  # of the published plan's target; 0 without one
     outcome: PlanOutcome | None = None  # None without a target, and in records of earlier versions
     carrier: CarrierStatus | None = None  # None: the group's members carry plans out themselves
+    is_advice: bool = False  # of an advisory sidecar: nothing is done
 
     @property
     def reason_text(self) -> str:
@@ -165,6 +166,7 @@ def build_decision_record(
         revision=0 if plan is None or plan.target is None else plan.target.revision,
         outcome=report.plan_outcome,
         carrier=report.carrier,
+        is_advice=decision.is_advice,
     )
 
 

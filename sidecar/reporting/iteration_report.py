@@ -58,13 +58,17 @@ class Reporter(Protocol):
 
 
 class LogReporter:
-    """Logs one line per decision, new error, plan that is carried out, and change of its carrier."""
+    """Logs one line per decision, new error, plan that is carried out, and change of its carrier.
+
+    A standby decides nothing: it logs a line when its reason changes.
+    """
 
     def __init__(self) -> None:
         self._last_errors: tuple[str, ...] = ()
         self._last_outcome = ""
         self._last_carrier_text = ""
         self._was_steering = False
+        self._last_standby_reason = ""
 
     def __call__(self, report: IterationReport) -> None:
         """Log the iteration."""
@@ -75,7 +79,11 @@ class LogReporter:
         self._last_errors = errors
         self._log_carrier(report.carrier)
         self._log_outcome(report.plan_outcome)
-        log.info("%s", report.decision.format_line())
+        if report.is_leader:
+            log.info("%s", report.decision.format_line())
+        elif report.decision.reason_text != self._last_standby_reason:
+            log.info("%s", report.decision.reason_text)
+        self._last_standby_reason = "" if report.is_leader else report.decision.reason_text
 
     def _log_carrier(self, carrier: CarrierStatus | None) -> None:
         if carrier is not None and carrier.text != self._last_carrier_text:

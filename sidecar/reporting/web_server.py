@@ -1,6 +1,7 @@
-"""The sidecar's HTTP endpoints: /healthz, /readyz, /metrics (Prometheus), /decisions, /certificate (JSON).
+"""The sidecar's HTTP endpoints: its page, /healthz, /readyz, /metrics (Prometheus), and JSON.
 
-With a token all but /healthz and /readyz require it.
+JSON: /decisions, /certificate, /history, and /events (server-sent). With a token all but /healthz, /readyz
+and the page's static files require it.
 """
 
 from collections import deque
@@ -18,6 +19,8 @@ from trimtab.common.clock import Clock
 from trimtab.common.http_server import NO_AUTH, AccessPolicy, HttpEndpoint, HttpResponse
 from trimtab.sidecar.decision.decision import DecisionMetrics
 from trimtab.sidecar.errors import StartupError
+from trimtab.sidecar.page.history import GroupHistory
+from trimtab.sidecar.page.static_files import load_static_routes
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
 MAX_KEPT_DECISIONS: Final = 100  # 17 minutes at the default interval; the decision topic has older ones
@@ -41,6 +44,7 @@ GROUP_GAUGES: Final[GaugeRows] = (  # of DecisionMetrics
     ("queue_awaiting_redelivery", "trimtab_queue_awaiting_redelivery_messages", "Messages to redeliver"),
     ("overdue_backlog_bytes", "trimtab_overdue_backlog_bytes", "Backlog older than backlog-grace"),
     ("p99_freshness_s", "trimtab_estimated_freshness_seconds", "Estimated p99 from produce to commit"),
+    ("freshness_slo_s", "trimtab_freshness_slo_seconds", "Objective of the p99: freshness-slo"),
     ("max_batch_s", "trimtab_max_batch_seconds", "Longest batch that keeps freshness-slo"),
     ("max_fill", "trimtab_fullest_consumer_ratio", "Required rate / capacity of the fullest consumer"),
     ("cross_rack_rate", "trimtab_cross_rack_bytes_per_second", "Rate of reads from other racks"),
@@ -187,8 +191,10 @@ class SidecarMetrics(Collector):
 class SidecarWebServer:
     """Serves the last reports from a thread of its own."""
 
-    def __init__(self, group: str, clock: Clock, max_silence: float) -> None:
+    def __init__(self, group: str, clock: Clock, max_silence: float, history: GroupHistory) -> None:
         self._metrics = SidecarMetrics(group)
+        self._history = history
+        static_files = load_static_routes()
         self._clock = clock
         self._max_silence = max_silence  # seconds without an iteration that still count as healthy
         self._last_iteration_at = clock.monotonic()
@@ -201,7 +207,11 @@ class SidecarWebServer:
                 http_server.METRICS_PATH: self._respond_metrics,
                 "/decisions": lambda: http_server.build_json_response(list(self._decisions)),
                 "/certificate": lambda: http_server.build_json_response(self._build_certificate_body()),
-            }
+                "/history": lambda: http_server.build_json_text_response(history.encode_snapshot()),
+                **static_files,
+            },
+            {"/events": history.stream_events},
+            frozenset(static_files),
         )
 
     def __call__(self, report: IterationReport) -> None:
@@ -210,6 +220,7 @@ class SidecarWebServer:
         self._last_iteration_at = self._clock.monotonic()
         self._last_report = report
         self._decisions.append(_build_decision_body(report))
+        self._history(report)
 
     def start(self, host: str, port: int, access_policy: AccessPolicy = NO_AUTH) -> int:
         """Start serving and return the port. Raises StartupError."""
@@ -222,6 +233,7 @@ class SidecarWebServer:
 
     def stop(self) -> None:
         """Stop serving."""
+        self._history.close()
         self._endpoint.stop()
 
     def handle_path(self, path: str) -> HttpResponse:

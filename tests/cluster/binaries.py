@@ -28,6 +28,7 @@ KEDA: Final = build.KEDA.removeprefix("v")
 NAMES: Final = ("etcd", "kube-apiserver", "kube-controller-manager")
 KEDAS: Final = ("keda-operator", "keda-metrics-adapter")
 RENDERERS: Final = ("helm", "kustomize")
+STORES: Final = ("versitygw",)  # of the tests on an object store
 
 
 def cache() -> Path:
@@ -38,7 +39,7 @@ def cache() -> Path:
 
 
 def find(name: str) -> Path:
-    """Return one of NAMES, KEDAS, RENDERERS; build it if needed. Raises OSError, RuntimeError."""
+    """Return one of NAMES, KEDAS, RENDERERS, STORES; build it if needed. Raises OSError, RuntimeError."""
     found = there(name)
     if found is not None:
         return found
@@ -47,7 +48,7 @@ def find(name: str) -> Path:
         return _etcd(kept)
     print(f"building {name} {version} into {kept.parent}, once", flush=True)  # noqa: T201
     made = build.keda if name in KEDAS else build.kubernetes
-    if name in RENDERERS:
+    if name in (*RENDERERS, *STORES):
         made = build.plain
     return _kept(kept, lambda draft: made(name, draft))
 
@@ -75,7 +76,7 @@ def _kept_as(name: str) -> tuple[Path, str]:
 
 
 def _version(name: str) -> str:
-    if name in RENDERERS:
+    if name in (*RENDERERS, *STORES):
         return build.PLAIN[name][1].removeprefix("v")
     return KEDA if name in KEDAS else KUBERNETES
 

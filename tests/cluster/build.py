@@ -21,6 +21,7 @@ PLAIN: Final = {
     "etcd": ("go.etcd.io/etcd/server/v3", "v3.6.5"),
     "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
     "kustomize": ("sigs.k8s.io/kustomize/kustomize/v5", "v5.7.1"),
+    "versitygw": ("github.com/versity/versitygw/cmd/versitygw", "v1.8.0"),
 }
 """Program, package and version of modules that build unchanged."""
 

@@ -1,9 +1,9 @@
 """The kubelet of the tests: binds pods to a node, reports them ready, and ends them.
 
 If a pod's container has a command, it runs as a real process on this machine, with the container's
-environment (values, and the pod's name by the downward API). A process that ends is started again
-after a moment. A deletion is SIGTERM, the grace period, SIGKILL, and only then the pod is gone. Other
-pods are only reported as running.
+environment (values, and the pod's name and IP address by the downward API). A process that ends is
+started again after a moment. A deletion is SIGTERM, the grace period, SIGKILL, and only then the pod is
+gone. Other pods are only reported as running.
 """
 
 import datetime as dt
@@ -39,6 +39,7 @@ class Kubelet:
         self._logs = logs
         self._core = client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._addresses: dict[str, str] = {}  # loopback addresses by uid
         self._alive: tuple[str, ...] = ()
         self._signalled: dict[str, float] = {}  # time of SIGTERM
         self._stop = Event()
@@ -100,6 +101,9 @@ class Kubelet:
     def _tend(self, pod: dict[str, Any]) -> None:
         metadata, phase = pod["metadata"], pod["status"].get("phase")
         name, namespace = metadata["name"], metadata["namespace"]
+        number = len(self._addresses) + 1
+        address = self._addresses.setdefault(metadata["uid"], f"127.1.{number // 250}.{number % 250 + 1}")
+        pod["status"]["podIP"] = address
         if metadata.get("deletionTimestamp"):
             if self._ended(pod):
                 self._core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
@@ -124,6 +128,8 @@ class Kubelet:
         status = {
             "phase": "Running",
             "startTime": now,
+            "podIP": pod["status"]["podIP"],
+            "podIPs": [{"ip": pod["status"]["podIP"]}],
             "conditions": [
                 {
                     "type": kind,

@@ -13,24 +13,28 @@ from cluster.binaries import KUBERNETES, find
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 CHART: Final = DEPLOY / "helm" / "trimtab"
-OVERLAYS: Final = ("local-lake", "two-sidecars", "keda")
+STORAGE_OVERLAYS: Final = ("aws", "gcs", "azure", "s3-compatible")
+OVERLAYS: Final = ("local-lake", "two-sidecars", "keda", *STORAGE_OVERLAYS)
 NAMESPACE: Final = "trimtab"
 LOCAL_LAKE: Final = {  # the chart's values for the overlay of that name
     r"consumer.settings.lake\.warehouse": "/lake",
     r"consumer.settings.lake\.catalog\.type": "null",
     r"consumer.settings.lake\.catalog\.uri": "null",
+    r"consumer.settings.lake\.storage": "null",
     "consumer.volume.enabled": "true",
 }
-VALUES: Final[Mapping[str, Mapping[str, str]]] = {
+TWO_SIDECARS: Final = {"sidecar.replicas": "2", "monitoring.enabled": "true"}
+VALUES: Final[Mapping[str, Mapping[str, str] | Path]] = {
     "local-lake": LOCAL_LAKE,
-    "two-sidecars": {"sidecar.replicas": "2", "monitoring.enabled": "true"},
+    "two-sidecars": TWO_SIDECARS,
     "keda": {"keda.enabled": "true", "sidecar.settings.min": "0"},
+    **{name: CHART / "examples" / f"{name}.yaml" for name in STORAGE_OVERLAYS},
 }
-"""Values with which the chart equals an overlay."""
+"""Values, or a file of them, with which the chart equals an overlay."""
 
 SECRETS: Final = "/var/run/secrets/trimtab"
 TLS: Final[Mapping[str, str]] = {
-    **VALUES["two-sidecars"],
+    **TWO_SIDECARS,
     "sidecar.settings.tls-certificate": f"{SECRETS}/page.crt",
     "sidecar.settings.tls-key": f"{SECRETS}/page.key",
     "sidecar.settings.token-file": f"{SECRETS}/token",
@@ -80,9 +84,12 @@ def built(folder: Path) -> list[Object]:
     return _objects(_run([str(find("kustomize")), "build", str(folder)]))
 
 
-def chart(values: Mapping[str, str], release: str = NAMESPACE) -> list[Object]:
+def chart(values: Mapping[str, str] | Path, release: str = NAMESPACE) -> list[Object]:
     """Return the objects that `helm install` installs. Raises CalledProcessError with helm's output."""
-    given = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    if isinstance(values, Path):
+        given = ["--values", str(values)]
+    else:
+        given = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
     words = ["template", release, str(CHART), "--namespace", NAMESPACE]
     flags = ["--kube-version", KUBERNETES]  # the default is the version of helm's client library
     return _objects(_run([str(find("helm")), *words, *flags, *given]))

@@ -9,7 +9,8 @@ from kubernetes.client.rest import ApiException
 
 NAMESPACE: Final = "default"
 POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-"""Passes the pod's name to a container, by the downward API."""
+POD_IP: Final = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+"""Pass the pod's name and address to a container, by the downward API."""
 
 
 class Cluster:
@@ -54,6 +55,18 @@ class Cluster:
         )
         found = [pod["metadata"] for pod in json.loads(answer.data)["items"]]
         return sorted(m["name"] for m in found if ending or not m.get("deletionTimestamp"))
+
+    def addresses(self, name: str, *, ending: bool = False) -> dict[str, str]:
+        """Return the names of a workload's pods by IP address; with `ending` also those being deleted."""
+        answer = self.core.list_namespaced_pod(
+            NAMESPACE, label_selector=f"app={name}", _preload_content=False
+        )
+        found = [(pod["metadata"], pod["status"]) for pod in json.loads(answer.data)["items"]]
+        return {
+            status.get("podIP", ""): m["name"]
+            for m, status in found
+            if ending or not m.get("deletionTimestamp")
+        }
 
     def ready(self, name: str) -> list[str]:
         """Return the names of a workload's ready pods."""

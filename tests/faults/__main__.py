@@ -39,7 +39,7 @@ def main() -> int:
             progress.update(bar, completed=min(done, options.faults), description=line)
 
         tally = run.go(show, console.print)
-    print("RESULT " + json.dumps(tally.figures()))  # noqa: T201 - the program's answer
+    print("RESULT " + json.dumps({"store": options.store, "write": options.write, **tally.figures()}))  # noqa: T201 - the program's answer
     return 0 if tally.good else 1
 
 
@@ -56,6 +56,12 @@ def _arguments() -> Namespace:
     )
     parser.add_argument(
         "--catalog", choices=["embedded", "rest"], default="embedded", help="of Iceberg tables"
+    )
+    parser.add_argument(
+        "--store", choices=["disk", "s3"], default="disk", help="s3: the tables on versitygw, Iceberg by REST"
+    )
+    parser.add_argument(
+        "--write", choices=["append", "upsert"], default="append", help="upsert: records are changes by key"
     )
     parser.add_argument("--brokers", type=int, choices=[1, 3], default=1)
     parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="of the group")
@@ -79,7 +85,9 @@ def _options(arguments: Namespace) -> RunOptions:
         arguments.protocol,
         only,
         keep=arguments.keep,
+        store=arguments.store,
         first=arguments.first,
+        write=arguments.write,
     )
 
 

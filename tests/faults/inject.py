@@ -18,9 +18,12 @@ from faults import suspended_clock
 from faults.broker import PARTITIONS, Broker
 from faults.rest_catalog import RestCatalog
 from faults.schedule import END, FLUSH, MEMBER, Fault
+from faults.settings import qualified_table
+from faults.store_faults import StoreInjector
 from faults.supervisor import Worker, WorkerSupervisor
 from faults.traffic import Traffic
 from faults.transactions import Transactions
+from object_store.rig import ObjectStoreRig
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
@@ -45,6 +48,7 @@ class World:
     consumer: dict[str, Any]
     topics: str
     catalog: RestCatalog | None = None
+    object_store: ObjectStoreRig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Injector:
         self._disk = Lock()
         self._partitions = Lock()
         self._rights = Lock()
+        self._compaction = Lock()
         self.load: Load | None = None
         self._visit = Lock()
         self._kinds: dict[str, Callable[[Fault], str]] = {
@@ -89,9 +94,12 @@ class Injector:
             "broker": self._kill_broker,
             "brokers": self._kill_broker,
             "sidecar": self._kill_sidecar,
+            "compact": self._compact,
+            "schema": self._change_schema,
             FLUSH: self._crash,
             MEMBER: self._crash_in_rebalance,
             END: self._crash_at_end,
+            **(StoreInjector(world.object_store).kinds() if world.object_store else {}),
         }
 
     def apply(self, fault: Fault) -> str:
@@ -243,7 +251,8 @@ class Injector:
             return ""
         topic = f"{self.load.topic}-{fault.target}-{int(fault.at * 1000)}"
         self._world.broker.make(topic, 2)
-        traffic = Traffic(self._world.broker.bootstrap, topic, 2, random.Random(fault.target))  # noqa: S311 - it must replay
+        rng = random.Random(fault.target)  # noqa: S311 - it must replay
+        traffic = Traffic(self._world.broker.bootstrap, topic, 2, rng, self.load.traffic.write)
         self._pause.wait(fault.seconds)
         self._world.broker.drop(topic)
         traffic.abandon()
@@ -263,6 +272,24 @@ class Injector:
     def _kill_sidecar(self, fault: Fault) -> str:
         del fault
         return "sidecar" if self._world.supervisor.kill_sidecar() else ""
+
+    def _compact(self, fault: Fault) -> str:
+        """Rewrite the table's small files, which takes rows away from under the writers' positions."""
+        del fault
+        load = self.load
+        if load is None:
+            return ""
+        with self._compaction:
+            return load.topic if self._world.supervisor.compact(qualified_table(load.topic)) else ""
+
+    def _change_schema(self, fault: Fault) -> str:
+        """Let the source write rows of the next schema, beside those of transactions, which keep theirs."""
+        del fault
+        load = self.load
+        if load is None:
+            return ""
+        load.traffic.schema_version += 1
+        return load.topic
 
     def _lock_catalog(self, fault: Fault) -> str:
         """Hold the write lock of the catalog's database."""

@@ -22,8 +22,11 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final, Self
 
+from fake_registry import serve_registry
+
 from faults import settings
 from faults.broker import PARTITIONS, Broker
+from faults.changes import SCHEMAS, Numbers, check_changes, count_differences, replay
 from faults.check import (
     MAX_DESCRIPTIONS,
     Findings,
@@ -44,6 +47,8 @@ from faults.transactions import Transactions
 from history import events
 from history.anomalies import count_kinds, find_anomalies, longest_lag
 from history.events import History, Write
+from object_store.rig import ObjectStoreRig
+from object_store.servers import CREDENTIALS
 from trimtab.consumer_sdk.consumer.settings import CLASSIC_PROTOCOL
 
 LINKS: Final = 5
@@ -52,6 +57,7 @@ REST_SECONDS: Final = 180.0
 GIVE_UP: Final = 3  # stuck rounds
 DISK: Final = "512m"
 TICK: Final = 0.2
+REST_TICK: Final = 1.0
 
 ShowProgress = Callable[[int, str], None]
 PrintLine = Callable[[str], None]
@@ -73,7 +79,9 @@ class RunOptions:
     protocol: str = CLASSIC_PROTOCOL
     only: tuple[str, ...] = ()
     keep: bool = False
+    store: str = "disk"
     first: int = 0  # number of the first round
+    write: str = "append"
 
 
 @dataclass(slots=True)
@@ -155,8 +163,9 @@ class Run:
                 format="%(asctime)s %(name)s %(message)s",
             )
             log.setLevel(logging.INFO)
-            disk = mounted(self.folder / "lake", DISK, stack)
-            disk = mounted(self.folder / "kafka", BROKER_DISK, stack) and disk
+            on_disk = self._options.store == "disk"
+            lake_disk = mounted(self.folder / "lake", DISK, stack) if on_disk else None
+            broker_disk = mounted(self.folder / "kafka", BROKER_DISK, stack)
             os.environ["TMPDIR"] = str(self.folder / "tmp")
             paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
             os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -166,7 +175,10 @@ class Run:
             self._catalog = RestCatalog(self.folder / "lake") if self._options.catalog == "rest" else None
             if self._catalog is not None:
                 stack.callback(self._catalog.close)
-            self._supervisor = self._create_supervisor()
+            self._store = self._start_store(stack)
+            warehouse = self._store.warehouse if self._store else self.folder / "lake"
+            self._namespace = warehouse / settings.NAMESPACE
+            self._supervisor = self._create_supervisor(stack)
             stack.callback(self._supervisor.close)
             world = World(
                 self._broker,
@@ -176,10 +188,11 @@ class Run:
                 settings.consumer(self._options.protocol),
                 settings.TOPICS,
                 self._catalog,
+                self._store,
             )
             self._injector = Injector(world)
-            self._tables: Tables = reader(self._options.format, self.folder / "lake", self._catalog)
-            self._kinds = self._possible(with_disk=disk is not None)
+            self._tables: Tables = reader(self._options.format, warehouse, self._catalog, self._store)
+            self._kinds = self._possible({"disk": lake_disk, f"{self._brokers}'s disk": broker_disk})
             self._stack = stack.pop_all()
         return self
 
@@ -217,9 +230,10 @@ class Run:
         self._wait_for_consumers()
         kinds = {k: v for k, v in self._kinds.items() if steered or not v.steered}
         rng = random.Random(f"{self._options.seed}/{number}/traffic")  # noqa: S311 - it must replay
-        traffic = Traffic(self._broker.bootstrap, topic, PARTITIONS, rng)
+        write = self._options.write
+        traffic = Traffic(self._broker.bootstrap, topic, PARTITIONS, rng, write)
         seed, file = f"{self._options.seed}/{number}", self.folder / f"{topic}.transactions"
-        transactions = Transactions(self._broker.bootstrap, topic, PARTITIONS, seed, file)
+        transactions = Transactions(self._broker.bootstrap, topic, PARTITIONS, seed, file, write)
         self._injector.load = Load(topic, traffic, transactions)
         try:
             self._inject(draw(self._options.seed, number, count, kinds), show_progress)
@@ -229,31 +243,34 @@ class Run:
             transactions.end()
         held = self._broker.read(topic, traffic.partitions, self._options.isolation)
         show_progress(self._tally.faults, f"round {number}: {len(held)} records, coming to rest")
-        stuck = self._rest(topic, len(held))
+        stuck = self._rest(topic, held)
         return self._check(topic, traffic, transactions.writes(), held, stuck)
 
     def _check(
-        self,
-        topic: str,
-        traffic: Traffic,
-        transactional: list[Write],
-        held: set[tuple[int, int]],
-        stuck: list[str],
+        self, topic: str, traffic: Traffic, transactional: list[Write], held: Numbers, stuck: list[str]
     ) -> tuple[Findings, list[str]]:
-        rows = list(self._tables.rows(settings.table(topic)))
+        upserts = self._options.write == "upsert"
+        rows = [] if upserts else list(self._tables.rows(settings.table(topic)))
         starts, polls = read_logs(self.folder / "handed", topic)
         handed = [Handed(p.consumer, p.epoch, int(p.partition), p.time) for p in polls]
         withdrawn = self._find_withdrawn(topic, traffic, transactional, held)
         transactional = abort_withdrawn(transactional, withdrawn)
         acknowledged = acknowledge(traffic.acknowledged, transactional)
-        found = check(topic, acknowledged, held, rows, handed)
+        if upserts:
+            changed = list(self._tables.changed_rows(settings.table(topic)))
+            found = check_changes(topic, acknowledged, held, changed, handed)
+            if self._store is None:  # DuckDB's client of S3 is another extension
+                others = self._tables.changed_rows_by_duckdb(settings.table(topic))
+                found = count_differences(found, changed, others, "DuckDB")
+        else:
+            found = check(topic, acknowledged, held, rows, handed)
         history = History(
             (*traffic.writes, *transactional),
             tuple(starts),
             tuple(polls),
             tuple(events.Row("table", str(r.partition), r.offset, record_number(r.key)) for r in rows),
             read_committed=self._options.isolation == "read_committed",
-            tables=("table",),
+            tables=() if upserts else ("table",),
             settled=not stuck,
         )
         errors = [*traffic.faults, *stuck]
@@ -265,16 +282,16 @@ class Run:
         return found, [*anomalies, *errors]
 
     def _find_withdrawn(
-        self, topic: str, traffic: Traffic, transactional: list[Write], held: set[tuple[int, int]]
+        self, topic: str, traffic: Traffic, transactional: list[Write], held: Numbers
     ) -> set[tuple[int, int]]:
         """Return the records of committed transactions that the broker gives to no client."""
         due = {(p, offset) for p, offsets in acknowledge({}, transactional).items() for offset in offsets}
-        if due <= held:
+        if due <= held.keys():
             return set()
         # librdkafka may be wrong, and our consumers with it
         options = self._options
         found = self._broker.read_with_kafka_python(topic, traffic.partitions, options.isolation)
-        withdrawn = due - held - found
+        withdrawn = due - held.keys() - found
         log.warning("%s: %d acknowledged as committed, read by no client", topic, len(withdrawn))
         self._tally.withdrawn += len(withdrawn)
         return withdrawn
@@ -302,32 +319,45 @@ class Run:
             self._tally.note(fault, hit=bool(hit))
         show_progress(self._tally.faults, f"{fault.kind} {hit}")
 
-    def _rest(self, topic: str, records: int) -> list[str]:
+    def _rest(self, topic: str, held: Numbers) -> list[str]:
         """Wait until the table has all records; return an error if it is stuck."""
-        table, most, since = settings.table(topic), 0, monotonic()
-        while (held := self._count(table)) < records:
-            if held > most:
-                most, since = held, monotonic()
+        last, since = "", monotonic()
+        while missing := self._find_missing(topic, held):
+            if missing != last:
+                last, since = missing, monotonic()
             if monotonic() > since + REST_SECONDS:
-                return [f"stuck: {held} of {records} records, no more for {REST_SECONDS:.0f} s"]
-            self._pause.wait(TICK)
+                return [f"stuck: {missing}, no change for {REST_SECONDS:.0f} s"]
+            self._pause.wait(REST_TICK)
         return []
 
-    def _count(self, table: str) -> int:
+    def _find_missing(self, topic: str, held: Numbers) -> str:
+        """Return what the table lacks, "" if it is complete."""
+        table = settings.table(topic)
         try:
-            return self._tables.count(table)
+            if self._options.write == "upsert":
+                differing = {*self._tables.changed_rows(table)} ^ {*replay(topic, held).values()}
+                return f"{len(differing)} rows differ from the replay" if differing else ""
+            rows = self._tables.count(table)
         except OSError:  # the metadata file was just replaced
-            return 0
+            return "the table could not be read"
+        return f"{rows} of {len(held)} records" if rows < len(held) else ""
 
     def _tidy(self, topic: str) -> None:
         """Delete a finished round's topic and files: the disk is small."""
         self._broker.drop(topic)
-        for folder in (self.folder / "lake" / settings.NAMESPACE).glob(f"{settings.table(topic)}*"):
+        for folder in self._namespace.glob(f"{settings.table(topic)}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
     # -- the setup --------------------------------------------------------------------------------
 
-    def _create_supervisor(self) -> WorkerSupervisor:
+    def _start_store(self, stack: ExitStack) -> ObjectStoreRig | None:
+        if self._options.store == "disk":
+            return None
+        os.environ.update(CREDENTIALS)  # of the consumers
+        rig = ObjectStoreRig(self.folder, with_catalog=self._options.format == "iceberg")
+        return stack.enter_context(rig)
+
+    def _create_supervisor(self, stack: ExitStack) -> WorkerSupervisor:
         bootstrap = self._broker.bootstrap
         options = self._options
         uri = "" if self._catalog is None else self._catalog.uri
@@ -337,20 +367,33 @@ class Run:
             **settings.rest_catalog(uri),
             "isolation.level": options.isolation,
         }
+        if options.write == "upsert":
+            registry = stack.enter_context(serve_registry())
+            for schema in SCHEMAS:
+                registry.add("changes", schema)
+            ingest |= settings.upserts(registry.url)
+        if self._store:
+            ingest = settings.on_object_store(ingest, self._store.settings(options.format))
         return WorkerSupervisor(self.folder, ingest, settings.sidecar(bootstrap))
 
-    def _possible(self, *, with_disk: bool) -> dict[str, Kind]:
-        only, world = self._options.only or tuple(KINDS), self._world(with_disk=with_disk)
+    def _possible(self, disks: dict[str, Path | None]) -> dict[str, Kind]:
+        only = self._options.only or tuple(KINDS)
+        world = self._world() | {name for name, folder in disks.items() if folder is not None}
         return {k: v for k, v in KINDS.items() if k in only and v.needs in world}
 
-    def _world(self, *, with_disk: bool) -> set[str]:
-        """Return what faults of this run may need."""
+    def _world(self) -> set[str]:
+        """Return what faults of this run may need, besides file systems that they may fill."""
         options = self._options
-        brokers = "three brokers" if options.brokers > 1 else "one broker"
-        world = {"", options.protocol, brokers, *(("disk", f"{brokers}'s disk") if with_disk else ())}
+        world = {"", options.protocol, options.write, self._brokers}
+        if options.store == "s3":
+            return world | {"s3", *(("rest server",) if options.format == "iceberg" else ())}
         if options.format == "iceberg":
             world.add("rest" if options.catalog == "rest" else "sqlite")
         return world
+
+    @property
+    def _brokers(self) -> str:
+        return "three brokers" if self._options.brokers > 1 else "one broker"
 
 
 def mounted(folder: Path, size: str, stack: ExitStack) -> Path | None:

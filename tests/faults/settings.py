@@ -6,6 +6,7 @@ from typing import Any, Final
 from faults.broker import HEARTBEAT_MS, PASSWORD, USER
 from faults.schedule import SESSION
 from faults.supervisor import LEAST, MOST
+from trimtab.cli.demo.jvm_class_archive import find_archive, jvm_options
 from trimtab.consumer_sdk.consumer.settings import CLASSIC_PROTOCOL
 
 GROUP: Final = "fire"
@@ -49,7 +50,7 @@ def ingest(
     bootstrap: str, folder: Path, table_format: str, stage: str, protocol: str = CLASSIC_PROTOCOL
 ) -> dict[str, Any]:
     """Return the configuration of the consumers."""
-    java = f'-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Djava.io.tmpdir={folder / "tmp"}"'
+    java = f'{jvm_options(find_archive())} "-Djava.io.tmpdir={folder / "tmp"}"'
     return {
         **consumer(protocol),
         **({"trimtab.capacity": CAPACITY} if protocol == CLASSIC_PROTOCOL else {}),
@@ -70,6 +71,22 @@ def ingest(
     }
 
 
+def upserts(registry: str) -> dict[str, Any]:
+    """Return the settings of changes by key (`faults.changes`), whose schemas a registry has."""
+    return {
+        "lake.write": "upsert",
+        "lake.key": "id",
+        "lake.decoder": "avro",
+        "lake.schema.evolution": "add",
+        "schema.registry.url": registry,
+    }
+
+
+def on_object_store(settings: dict[str, Any], store: dict[str, Any]) -> dict[str, Any]:
+    """Return the consumers' configuration with the tables on an object store."""
+    return {**{name: value for name, value in settings.items() if name != "lake.warehouse"}, **store}
+
+
 def sidecar(bootstrap: str) -> dict[str, Any]:
     """Return the configuration of the sidecar; it scales with the traffic."""
     return {
@@ -88,6 +105,11 @@ def sidecar(bootstrap: str) -> dict[str, Any]:
         "offset-reset": "earliest",
         "target": "process",
     }
+
+
+def qualified_table(topic: str) -> str:
+    """Return the name of a topic's table in SQL."""
+    return f"{NAMESPACE}.{table(topic)}"
 
 
 def table(topic: str) -> str:

@@ -24,6 +24,7 @@ from trimtab.sidecar.targets.process.process_target import ProcessTarget
 
 TICK: Final = 0.2
 LEAST, MOST = 2, 3
+COMPACT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,15 @@ class WorkerSupervisor:
                 if facts["pid"] is not None and read_start_ticks(facts["pid"]) == facts["ticks"]:
                     found.append(Worker(file.stem, facts["pid"], self._folder))
         return sorted(found, key=lambda w: int(w.name.rpartition("-")[2]))
+
+    def compact(self, table: str) -> bool:
+        """Compact a table with the product's command, or kill it; return False if it gave up."""
+        config = str(self._folder / "ingest.yaml")
+        command = [sys.executable, "-m", "trimtab.cli", "tables", "compact", table, "--config", config]
+        with (self._folder / "compact.log").open("ab") as log, suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(command, stdout=log, stderr=log, check=False, timeout=COMPACT_SECONDS)
+            return done.returncode == 0
+        return True
 
     def kill_sidecar(self) -> bool:
         """Kill the sidecar; it is restarted at once."""

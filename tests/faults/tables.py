@@ -2,20 +2,23 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import parquet
 
+from faults.changes import ChangedRow
 from faults.check import Row
+from faults.duckdb_tables import build_rows, read_changed_rows
 from faults.rest_catalog import RestCatalog
 from faults.settings import NAMESPACE
+from object_store.rig import ObjectStoreRig
 
-COLUMNS = ("partition", "offset", "key", "value")
+R = TypeVar("R")
 
 
 class Tables(Protocol):
@@ -29,13 +32,25 @@ class Tables(Protocol):
         """Return all rows."""
         ...
 
+    def changed_rows(self, name: str) -> Iterator[ChangedRow]:
+        """Return all rows of a table of upserts."""
+        ...
+
+    def changed_rows_by_duckdb(self, name: str) -> Iterator[ChangedRow]:
+        """Return all rows of a table of upserts, read by DuckDB."""
+        ...
+
 
 class Iceberg:
     """Tables of the embedded catalog, an SQLite file in the warehouse folder, or of a REST catalog."""
 
-    def __init__(self, warehouse: Path, rest: RestCatalog | None = None) -> None:
-        self._catalog = warehouse / "catalog.db"
+    def __init__(
+        self, warehouse: Path, rest: RestCatalog | None = None, store: ObjectStoreRig | None = None
+    ) -> None:
+        server = store.server if store else None
+        self._catalog = server.database if server else warehouse / "catalog.db"
         self._rest = rest
+        self._options = store.reader_options if store else {}
 
     def count(self, name: str) -> int:
         table = self._open(name)
@@ -43,15 +58,27 @@ class Iceberg:
         return 0 if snapshot is None else int(snapshot.summary["total-records"])
 
     def rows(self, name: str) -> Iterator[Row]:
+        return self._read(name, Row._fields, Row)
+
+    def changed_rows(self, name: str) -> Iterator[ChangedRow]:
+        return self._read(name, ChangedRow._fields, ChangedRow)
+
+    def changed_rows_by_duckdb(self, name: str) -> Iterator[ChangedRow]:
+        location = self._location(name)
+        if location is not None:
+            yield from read_changed_rows("iceberg", location)
+
+    def _read(self, name: str, columns: tuple[str, ...], build_row: Callable[..., R]) -> Iterator[R]:
         table = self._open(name)
         if table is not None:
-            yield from _rows(table.scan(selected_fields=COLUMNS).to_arrow())
+            present = tuple(name for name in columns if name in table.schema().column_names)
+            yield from build_rows(table.scan(selected_fields=present).to_arrow(), columns, build_row)
 
     def _open(self, name: str) -> Any:
         from pyiceberg.table import StaticTable  # noqa: PLC0415 - slow to load
 
         location = self._location(name)
-        return None if location is None else StaticTable.from_metadata(location)
+        return None if location is None else StaticTable.from_metadata(location, self._options)
 
     def _location(self, name: str) -> str | None:
         if self._rest is not None:
@@ -79,7 +106,20 @@ class Delta:
     def rows(self, name: str) -> Iterator[Row]:
         for path in self._files(name):
             file = self._namespace / name / unquote(path)
-            yield from _rows(parquet.read_table(file, columns=list(COLUMNS)))
+            yield from build_rows(parquet.read_table(file, columns=list(Row._fields)), Row._fields, Row)
+
+    def changed_rows(self, name: str) -> Iterator[ChangedRow]:
+        from deltalake import DeltaTable, QueryBuilder  # noqa: PLC0415 - slow to load
+
+        folder = self._namespace / name
+        if self._files(name):
+            query = QueryBuilder().register("t", DeltaTable(folder))  # applies deletion vectors
+            table = pa.table(query.execute("SELECT * FROM t").read_all())
+            yield from build_rows(table, ChangedRow._fields, ChangedRow)
+
+    def changed_rows_by_duckdb(self, name: str) -> Iterator[ChangedRow]:
+        if self._files(name):
+            yield from read_changed_rows("delta", str(self._namespace / name))
 
     def _files(self, name: str) -> dict[str, Any]:
         """Return the live files by name, with their log entries."""
@@ -94,10 +134,11 @@ class Delta:
         return live
 
 
-def _rows(table: pa.Table) -> Iterator[Row]:
-    return map(Row, *(table.column(name).to_pylist() for name in COLUMNS))
-
-
-def reader(table_format: str, warehouse: Path, catalog: RestCatalog | None = None) -> Tables:
+def reader(
+    table_format: str,
+    warehouse: Path,
+    catalog: RestCatalog | None = None,
+    store: ObjectStoreRig | None = None,
+) -> Tables:
     """Return the reader of a table format."""
-    return Delta(warehouse) if table_format == "delta" else Iceberg(warehouse, catalog)
+    return Delta(warehouse) if table_format == "delta" else Iceberg(warehouse, catalog, store)

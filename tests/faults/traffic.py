@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from faults.check import record
+from faults.changes import RECORDS, VERSION_NUMBERS
 from history.events import Write
 
 RATE_CHANGE_S: Final = 15.0  # seconds between two changes of the rate
@@ -19,13 +19,17 @@ TICK: Final = 0.02
 class Traffic:
     """Writes to one topic from a thread until `end`; gives up no record."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, rng: random.Random) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, rng: random.Random, write: str = "append"
+    ) -> None:
         self.acknowledged: defaultdict[int, dict[int, int]] = defaultdict(dict)
         self.writes: list[Write] = []
         self.partitions = partitions  # may grow
+        self.schema_version = 0  # of changes; may grow
         self.faults: list[str] = []
         self.rate: float | None = None  # records/s; None: changes at random
         self._topic = topic
+        self.write = write
         self._rng = rng
         self._next: Counter[int] = Counter()
         self._stop = Event()
@@ -73,8 +77,8 @@ class Traffic:
             self._producer.poll(0)
 
     def _write(self, partition: int) -> None:
-        number = self._next[partition]
-        key, value = record(self._topic, partition, number)
+        number = max(self._next[partition], self.schema_version * VERSION_NUMBERS)
+        key, value = RECORDS[self.write](self._topic, partition, number)
 
         def delivered(error: Any, message: Any) -> None:
             if error is None:
@@ -92,4 +96,4 @@ class Traffic:
             if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
                 self.faults.append(str(error))
             return
-        self._next[partition] += 1
+        self._next[partition] = number + 1

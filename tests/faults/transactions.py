@@ -1,6 +1,6 @@
 """Transactional producer: a process that can be killed, and what became of its writes.
 
-`python -m faults.transactions BOOTSTRAP TOPIC PARTITIONS SEED LOG` writes transactions until SIGTERM,
+`python -m faults.transactions BOOTSTRAP TOPIC PARTITIONS SEED LOG WRITE` writes transactions until SIGTERM,
 aborts every fifth, and logs each step before it takes it: a killed process has committed no
 transaction without the line "commit". Its successor, with the same transactional.id, aborts what was
 left open. Lines: "record PARTITION NUMBER", "acked PARTITION NUMBER OFFSET TIME", and TIME after "commit",
@@ -20,11 +20,8 @@ from typing import Any, Final, TextIO
 
 from confluent_kafka import KafkaException, Producer
 
-from faults.check import record
+from faults.changes import FIRST_NUMBER, RECORDS
 from history.events import Outcome, Write
-
-FIRST_NUMBER: Final = 1_000_000_000
-"""Numbers from here on belong to transactions, the ones below to `Traffic`."""
 
 ABORTED_SHARE: Final = 0.2
 TRANSACTION_TIMEOUT_MS: Final = 15_000
@@ -35,9 +32,11 @@ TICK: Final = 0.2
 class Transactions:
     """Keeps the process running until `end`."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, seed: str, log: Path) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, seed: str, log: Path, write: str = "append"
+    ) -> None:
         self._command = [sys.executable, "-m", "faults.transactions"]
-        self._command += [bootstrap, topic, str(partitions), seed, str(log)]
+        self._command += [bootstrap, topic, str(partitions), seed, str(log), write]
         self._log = log
         self._log.touch()
         self._stop = Event()
@@ -98,8 +97,11 @@ def _settle(pending: dict[tuple[str, int], tuple[int | None, float]], outcome: O
 class _Program:
     """The process."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, seed: str, log: TextIO) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, seed: str, log: TextIO, write: str
+    ) -> None:
         self._topic, self._partitions, self._log = topic, partitions, log
+        self._record = RECORDS[write]
         self._chance = random.Random(f"{seed}/{log.tell()}")  # noqa: S311 - it must replay
         self._next: Counter[int] = Counter()
         self._producer = Producer(
@@ -146,7 +148,7 @@ class _Program:
     def _write(self, partition: int) -> None:
         number = self._first + self._next[partition]
         self._next[partition] += 1
-        key, value = record(self._topic, partition, number)
+        key, value = self._record(self._topic, partition, number)
 
         def delivered(error: Any, message: Any) -> None:
             if error is None:
@@ -164,10 +166,10 @@ class _Program:
         self._log.flush()
 
 
-def main(bootstrap: str, topic: str, partitions: str, seed: str, log: str, *end: str) -> None:
+def main(bootstrap: str, topic: str, partitions: str, seed: str, log: str, write: str, *end: str) -> None:
     lives = Path(log).read_text().splitlines().count("begin") if Path(log).exists() else 0
     with Path(log).open("a") as file:
-        program = _Program(bootstrap, topic, int(partitions), f"{seed}/{lives}", file)
+        program = _Program(bootstrap, topic, int(partitions), f"{seed}/{lives}", file, write)
         signal.signal(signal.SIGTERM, lambda *_: program.stop.set())
         if end:
             program.stop.set()

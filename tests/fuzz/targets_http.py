@@ -5,10 +5,10 @@ from io import BytesIO
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from paged import create_web_server
+
 from trimtab.common import http_server
-from trimtab.common.clock import SystemClock
 from trimtab.common.http_server import AccessPolicy, EndpointServer
-from trimtab.sidecar.reporting.web_server import SidecarWebServer
 
 TOKEN: Final = "hunter2"  # noqa: S105 - a test value
 PATHS: Final = ("/healthz", "/readyz", "/metrics", "/decisions", "/certificate", "/nothing?a=b")
@@ -53,6 +53,12 @@ def _is_public(data: bytes) -> bool:
 
 @cache
 def _server() -> EndpointServer:
-    web_server = SidecarWebServer("g", SystemClock(), 30.0)
+    web_server = create_web_server()
     policy = AccessPolicy(token=TOKEN)
-    return cast("EndpointServer", SimpleNamespace(respond=web_server.handle_path, access_policy=policy))
+    server = SimpleNamespace(
+        respond=web_server.handle_path,
+        access_policy=policy,
+        streams={},
+        public_paths=http_server.PUBLIC_PATHS,
+    )
+    return cast("EndpointServer", server)

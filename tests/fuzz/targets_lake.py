@@ -21,7 +21,10 @@ from trimtab.consumer_sdk.lake.decoding.protobuf import create_protobuf_reader
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import RegisteredSchema
 from trimtab.consumer_sdk.lake.decoding.value_reader import UnusableSchemaError
-from trimtab.consumer_sdk.lake.formats.delta.table import parse_attempt, parse_offset_transactions
+from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
+    parse_attempt,
+    parse_offset_transactions,
+)
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.partition_spec import parse_partitioning

@@ -52,13 +52,23 @@ def test_latency_benchmark_compares_heuristics(bootstrap: str, tmp_path: Path) -
 def test_ingest_benchmark_compares_tools(bootstrap: str, tmp_path: Path) -> None:
     """Every case writes each record once and reports throughput and memory."""
     plot = tmp_path / "plot.png"
-    cases = ("trimtab_iceberg", "trimtab_arrow", "plain_loop", "structured_streaming", "delta_rs")
+    cases = ("trimtab_iceberg", "plain_loop", "structured_streaming")
     small = ("--quick", "--cases", *cases, "--plot", str(plot))
     figures = run_benchmark("bench_ingest.py", "--bootstrap", bootstrap, *small)
     assert set(figures["mb_per_s"]) == set(cases)
     for case in figures["by_size"]["1000_byte_records"].values():
         assert all(case[name] > 0 for name in ("mb_per_s", "records_per_s", "peak_mb"))
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.timeout(900)
+def test_upsert_benchmark_compares_tools() -> None:
+    """Every table equals the replay of its changes, and CPU and wall time are reported."""
+    cases = ("trimtab_iceberg", "delta_rs")
+    small = ("--cases", *cases, "--rows", "2000", "--batch", "500", "--batches", "2", "--compact", "1")
+    figures = run_benchmark("bench_upsert.py", *small)
+    assert set(figures["changes_per_cpu_s"]) == set(figures["changes_per_s"]) == set(cases)
+    assert all(figures["changes_per_cpu_s"][case] > 0 for case in cases)
 
 
 def test_group_size_benchmark_finds_the_limit() -> None:

@@ -1,17 +1,23 @@
 """A consumer of the new protocol (KIP-848) on a real broker: lease, fences, epochs, static members."""
 
+import os
+import signal
 from collections.abc import Callable
 from contextlib import closing
 from math import inf
+from threading import enumerate as list_threads
+from time import monotonic
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as RawPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.consumer_sdk import Consumer, GroupMembershipError
 from trimtab.consumer_sdk.errors import UnsupportedByProtocolError
+from trimtab.consumer_sdk.membership import broker_assigned_member
 
 pytestmark = pytest.mark.broker
 
@@ -160,13 +166,13 @@ def test_a_static_member_returns_to_its_partitions(
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
     feed.write(name, 4, 400)
     eventually(lambda: len(log.records) == 400)
-    before = set(one.owned)
+    before, assigns = set(one.owned), two.assigns
     one.stop()
     feed.write(name, 4, 400)
     restarted = start("one", [name], **ONE)
     eventually(lambda: restarted.owned == before)
     eventually(lambda: len(log.records) == 800)
-    assert two.assigns == 1
+    assert two.assigns == assigns
     assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
 
 
@@ -184,9 +190,41 @@ def test_a_second_consumer_with_the_same_id_ends(topic: Any, config: dict[str, A
         assert len(first.consume(1, timeout=20)) == 1
 
 
-def test_what_only_a_classic_member_can_do_is_refused(topic: Any, config: dict[str, Any]) -> None:
-    """The error says what drains a consumer instead."""
-    with closing(Consumer(config)) as consumer:
+def test_a_static_member_is_not_drained(topic: Any, config: dict[str, Any]) -> None:
+    """The broker keeps its partitions when it leaves: the error says what drains it instead."""
+    with closing(Consumer({**config, "group.instance.id": "one"})) as consumer:
         consumer.subscribe([topic(partitions=1)])
         with pytest.raises(UnsupportedByProtocolError, match="a sidecar's plan"):
             consumer.drain()
+
+
+def test_a_commit_to_a_silent_coordinator_holds_up_neither_consume_nor_close(
+    group: str, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka's commit has no timeout: the partitions count as lost after that of a departure."""
+    monkeypatch.setattr(broker_assigned_member, "LEAVE_TIMEOUT_S", 1.0)
+    lost: list[Any] = []
+    with EmbeddedBroker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+        producer.produce("t", b"x")
+        producer.flush()
+        config = {"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+        consumer = Consumer({**config, "group.protocol": "consumer", "metadata.max.age.ms": 1000})
+        consumer.subscribe(["t"], on_lost=lambda _, partitions: lost.extend(partitions))
+        eventually(lambda: consumer.consume(1, timeout=0.1))
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            begun = monotonic()
+            consumer.commit(offsets=[RawPartition("t", 0, 1)])
+            assert consumer.consume(1, timeout=0.2) == []
+            consumer.close()
+            assert monotonic() - begun < 30  # about 2 s; without the limits as long as the silence
+            assert [(p.topic, p.partition) for p in lost] == [("t", 0)]
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        for thread in list_threads():
+            if thread.name == "trimtab-close":
+                thread.join(30)
+                assert not thread.is_alive()

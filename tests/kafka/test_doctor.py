@@ -203,13 +203,20 @@ def test_marker_topic_with_fewer_partitions_fails(bootstrap: str, group: str, to
     assert f"--topic {markers} --partitions 3" in findings[f"markers topic {markers}"]
 
 
-def test_compacted_marker_topic_fails(bootstrap: str, group: str, topic: Any) -> None:
+def test_compacted_marker_topic_fails(bootstrap: str, group: str, topic: Any, eventually: Any) -> None:
     """Compaction deletes markers; the remedy is retention, and workers refuse the topic."""
     name = topic(partitions=1)
     markers = topic(partitions=1, cleanup_policy="compact", message_timestamp_type="LogAppendTime")
     values = {**sidecar_settings(bootstrap, group, name), "queue": "kmq", "queue-markers": markers}
-    findings = failed_checks(run_broker_checks(load_settings(None, values), SystemClock()))
-    assert f"--topic {markers} --add-config cleanup.policy=delete" in findings[f"markers topic {markers}"]
+    settings = load_settings(None, values)
+    remedy = f"--topic {markers} --add-config cleanup.policy=delete"
+    # a broker describes a new topic's settings a moment after the controller has created it
+    eventually(
+        lambda: (
+            remedy
+            in failed_checks(run_broker_checks(settings, SystemClock())).get(f"markers topic {markers}", "")
+        )
+    )
 
 
 def test_unreachable_broker_is_one_finding(group: str) -> None:

@@ -27,6 +27,17 @@ Eventually = Callable[..., None]
 Open = Callable[..., MessageQueue]
 
 
+@pytest.fixture(params=["classic"])
+def config(config: dict[str, Any], use_protocol: Any, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Settings of the classic group protocol, in some tests of both."""
+    chosen: dict[str, Any] = use_protocol(config, request.param)
+    return chosen
+
+
+in_both_protocols = pytest.mark.parametrize("config", ["classic", "consumer"], indirect=True)
+
+
+@in_both_protocols
 def test_unacknowledged_messages_are_redelivered(
     open_queue: Open, start_tracker: Any, topic: Any, write: Any
 ) -> None:
@@ -197,6 +208,7 @@ def test_slow_message_blocks_no_other(open_queue: Open, start_tracker: Any, topi
     assert slow.ack() is SettlementResult.DONE
 
 
+@in_both_protocols
 def test_rebalance_keeps_messages_in_flight(
     config: dict[str, Any], topic: Any, write: Any, start_tracker: Any
 ) -> None:
@@ -348,6 +360,7 @@ def test_mismatched_topics_are_refused(open_queue: Open, topic: Any, admin: Admi
         open_queue("kmq", name, markers=settings)
 
 
+@in_both_protocols
 def test_ordered_resumes_at_the_first_unfinished_message(
     config: dict[str, Any], topic: Any, write: Any
 ) -> None:

@@ -218,7 +218,7 @@ def test_an_eager_assignor_pauses_every_partition(name: str, start: Any, rebalan
     rebalances.consumer, slow.revocation_s = one, REVOCATION_S
     with rebalances.watch("join"):
         start("joiner", [name], client=eager_consumer)
-        rebalances.settle(3)
+        rebalances.settle(3, until=lambda: one.owned)  # the group is stable before its members know it
     gaps, _ = rebalances.measure()
     assert gaps["join"] > REVOCATION_S / 2 > LEAST_LIMIT_S
 

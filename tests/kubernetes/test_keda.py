@@ -162,17 +162,6 @@ def source() -> Path:
     return build.keda_source()
 
 
-@pytest.fixture(scope="module")
-def keda(plane: ControlPlane, cluster: Cluster) -> Iterator[Keda]:
-    """Run KEDA."""
-    made = Keda(plane, cluster)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
-
-
 def trigger(port: int, bootstrap: str, group: str, topic: str) -> dict[str, str]:
     """Return the metadata of KEDA's trigger."""
     return {

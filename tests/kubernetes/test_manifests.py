@@ -189,6 +189,7 @@ def test_the_role_names_the_lease() -> None:
         ("sidecar.settings.maximum", "9", "sidecar.settings.maximum is not a setting"),
         ("consumer.volume.enabled", "true", "set consumer.settings.lake\\.warehouse=/lake and"),
         (r"consumer.settings.lake\.warehouse", "/lake", "set consumer.volume.enabled"),
+        (r"consumer.settings.lake\.storage", "null", "consumer.settings.lake.storage is not set"),
     ],
 )
 def test_the_chart_rejects_invalid_values(name: str, value: str, message: str) -> None:

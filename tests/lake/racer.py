@@ -1,6 +1,7 @@
 """One of several processes that race for the names of commits, started by test_delta.
 
-Arguments: the log store's class, the folder, rounds, a file with a byte per racer, its number.
+Arguments: the log store's class, the log's location, rounds, a file with a byte per racer, its number,
+and settings of Hadoop as NAME=VALUE.
 Prints one line: the rounds that it won.
 """
 
@@ -15,9 +16,10 @@ import pyspark
 from py4j.java_gateway import CallbackServerParameters, GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from trimtab.consumer_sdk.lake.formats.delta import link_log_store
+from trimtab.consumer_sdk.lake.formats.delta import log_stores
 from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements
 from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.storage_config import StorageConfig, find_storage
 
 
 class Lines:
@@ -41,8 +43,9 @@ class Lines:
         return f"racer {self.number}"
 
 
-def main(store: str, folder: str, rounds: int, board: str, number: int) -> None:
-    jars = [*resolve_requirements(SessionConfig(warehouse=folder, format="delta")).fetch_jars()]
+def main(store: str, folder: str, rounds: int, board: str, number: int, *hadoop: str) -> None:
+    config = SessionConfig(warehouse=folder, format="delta", storage=StorageConfig(find_storage(folder)))
+    jars = resolve_requirements(config).fetch_jars()
     classpath = ":".join([*map(str, jars), f"{Path(pyspark.__file__).parent}/jars/*"])
     port = launch_gateway(classpath=classpath, die_on_exit=True, javaopts=["-Xmx256m"])
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
@@ -51,15 +54,17 @@ def main(store: str, folder: str, rounds: int, board: str, number: int) -> None:
     server.resetCallbackClient(server.getCallbackClient().getAddress(), client.get_listening_port())
     root = gateway.jvm
     settings = root.org.apache.hadoop.conf.Configuration()
+    for setting in hadoop:
+        settings.set(*setting.split("=", 1))
     loader = root.java.lang.Thread.currentThread().getContextClassLoader()
-    if store == link_log_store.LOG_STORE_CLASS:
-        loader = link_log_store.compile_log_store(root, loader).getClassLoader()
+    if store in (log_stores.LOG_STORE_CLASS, log_stores.S3_LOG_STORE_CLASS):
+        loader = log_stores.compile_log_store(root, loader, store).getClassLoader()
     maker = loader.loadClass(store).getConstructors()[0]
     made = maker.newInstance(_array(gateway, settings))
     won = []
     with Path(board).open("r+b") as file, mmap.mmap(file.fileno(), 0) as places:
         for turn in range(rounds):
-            target = root.org.apache.hadoop.fs.Path(f"file:{folder}/{turn:020}.json")
+            target = root.org.apache.hadoop.fs.Path(f"{folder}/{turn:020}.json")
             try:
                 made.write(target, Lines(places, number, turn + 1), False, settings)  # noqa: FBT003 - Delta's signature
                 won.append(turn)
@@ -76,5 +81,5 @@ def _array(gateway: JavaGateway, only: object) -> object:
 
 
 if __name__ == "__main__":
-    store, folder, rounds, board, number = sys.argv[1:]
-    main(store, folder, int(rounds), board, int(number))
+    store, folder, rounds, board, number, *hadoop = sys.argv[1:]
+    main(store, folder, int(rounds), board, int(number), *hadoop)

@@ -267,8 +267,10 @@ def test_a_file_of_remote_storage_is_uploaded_by_the_tables_client(
     target = parquet_writer.ParquetTarget(
         path, lambda: root.java.io.FileOutputStream(str(arrived)), arrived.unlink, root
     )
-    parquet_writer.write_parquet("t", rows(1), target, parquet_writer.ParquetCodec("zstd"))
+    codec = parquet_writer.ParquetCodec("zstd")
+    size = parquet_writer.write_parquet("t", rows(1), target, codec, lambda local: Path(local).stat().st_size)
     assert pq.read_table(arrived).num_rows == 2
+    assert arrived.stat().st_size == size
 
 
 def test_a_full_disk_is_an_error_that_leaves_no_partial_file(tmp_path: Path) -> None:
@@ -296,7 +298,7 @@ uri = SimpleNamespace(getScheme=lambda: "file", getPath=lambda: sys.argv[1])
 target = parquet_writer.ParquetTarget(SimpleNamespace(toUri=lambda: uri), print, print, None)
 try:
     codec = parquet_writer.ParquetCodec("none")
-    parquet_writer.write_parquet("t", pa.table({"n": range(100_000)}), target, codec)
+    parquet_writer.write_parquet("t", pa.table({"n": range(100_000)}), target, codec, print)
 except DiskFullError as error:
     print("DiskFull", error)
 """

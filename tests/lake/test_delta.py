@@ -19,14 +19,12 @@ from trimtab.consumer_sdk.errors import (
     LakeUnavailableError,
     TableSchemaMismatchError,
 )
-from trimtab.consumer_sdk.lake.formats.delta import link_log_store
-from trimtab.consumer_sdk.lake.formats.delta.table import (
-    MAX_CREATION_REFUSALS,
+from trimtab.consumer_sdk.lake.formats.delta import log_stores
+from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
     TXN_RETENTION_PROPERTY,
-    DeltaLake,
-    DeltaTable,
     transaction_app_id,
 )
+from trimtab.consumer_sdk.lake.formats.delta.table import MAX_CREATION_REFUSALS, DeltaLake, DeltaTable
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionField
@@ -86,7 +84,7 @@ def test_one_of_several_processes_gets_a_commits_name(tmp_path: Path, racers: li
     log.mkdir()
     program = str(Path(__file__).with_name("racer.py"))
     for number in range(RACERS):
-        arguments = [link_log_store.LOG_STORE_CLASS, str(log), str(ROUNDS), str(board), str(number)]
+        arguments = [log_stores.LOG_STORE_CLASS, f"file:{log}", str(ROUNDS), str(board), str(number)]
         racers.append(Popen([sys.executable, program, *arguments], stdout=PIPE, text=True))
     outputs = [process.communicate(timeout=LONG)[0] for process in racers]
     won = {turn: n for n, line in enumerate(outputs) for turn in map(int, line.strip("[]\n").split(", "))}
@@ -99,11 +97,8 @@ def test_one_of_several_processes_gets_a_commits_name(tmp_path: Path, racers: li
 def test_delta_uses_our_log_store(delta: DeltaLake, table: DeltaTable) -> None:
     """Delta writes the log of a local table with LinkLogStore."""
     store = table._log.store().getDelegate(table._log.logPath())
-    assert store.logStoreImpl().getClass().getName() == link_log_store.LOG_STORE_CLASS
-    assert (
-        delta.spark.sparkContext.getConf().get(link_log_store.LOG_STORE_SETTING)
-        == link_log_store.LOG_STORE_CLASS
-    )
+    assert store.logStoreImpl().getClass().getName() == log_stores.LOG_STORE_CLASS
+    assert delta.spark.sparkContext.getConf().get(log_stores.LOG_STORE_SETTING) == log_stores.LOG_STORE_CLASS
 
 
 def test_the_fence_holds_within_a_commit(
@@ -210,7 +205,7 @@ def test_a_creation_that_was_given_up_is_begun_again(
 ) -> None:
     """A full disk or a kill leaves a log without a commit, which would refuse every writer for ever."""
     log_folder = Path(urlparse(delta.namespace_path(namespace)).path) / "left" / "_delta_log"
-    (log_folder / link_log_store.STAGED_COMMITS_FOLDER).mkdir(parents=True)
+    (log_folder / log_stores.STAGED_COMMITS_FOLDER).mkdir(parents=True)
     (log_folder / ".00000000000000000000.json.6b0d.tmp").touch()
     for _ in range(MAX_CREATION_REFUSALS):
         with pytest.raises(LakeUnavailableError, match="another writer is creating it"):

@@ -13,6 +13,7 @@ from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OFFSETS_PROPERTY, CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.spark.session import java_packages
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 P = TopicPartition("t", 0)
@@ -154,4 +155,5 @@ def commit_txn(table: Any, app_id: str, version: int) -> None:
     """Commit one `txn` action, as any writer of the table may."""
     transaction = table._start_transaction()
     actions = table._build_actions(StagedFiles("x"), {app_id: version})
-    transaction.commit(actions, table._build_operation("foreign"))
+    scala = java_packages(table._spark).org.apache.spark.api.python.PythonUtils
+    transaction.commit(scala.toSeq(actions), table._build_operation("foreign"))

@@ -128,8 +128,12 @@ def produce(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
 @pytest.mark.parametrize(
     ("lake", "step"),
     [
-        *(("iceberg", step) for step in ("begun", "staged", "side-tables-committed", "committed")),
-        *(("delta", step) for step in ("staged", "side-tables-committed")),
+        ("iceberg", "staged"),
+        ("iceberg", "side-tables-committed"),
+        ("delta", "side-tables-committed"),
+        pytest.param("iceberg", "begun", marks=pytest.mark.slow),
+        pytest.param("iceberg", "committed", marks=pytest.mark.slow),
+        pytest.param("delta", "staged", marks=pytest.mark.slow),
     ],
     indirect=["lake"],
 )

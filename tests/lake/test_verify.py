@@ -177,7 +177,9 @@ def test_the_command_passes_sound_tables(
     assert second["partitions"][0]["compared"] == COUNT
 
 
-@EACH
+@pytest.mark.parametrize(
+    "lake", [pytest.param("iceberg_arrow", marks=pytest.mark.slow), "delta_arrow"], indirect=True
+)
 def test_the_commands_verify_compact_and_expire(
     write_table: Callable[..., None],
     produced: Any,

@@ -19,6 +19,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.writer.flush_threads import InFlightFlush
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONFIG: Final[dict[str, Any]] = {
@@ -220,13 +221,13 @@ class Product:
         self._consumers[number].positions[partition] = position + 1
         gate = self._lakes[number].gate = _Gate()
         self._writers[number].write([_Record(partition, position)])
-        flight = self._writers[number]._in_flight
+        flight = self._flight(number)
         if flight is not None:
             flight.future.add_done_callback(lambda _: gate.reached.set())  # refused by its first read
             gate.reached.wait(WAIT_S)
 
     def _open_gate(self, number: int, *, vanishes: bool) -> None:
-        gate, flight = self._lakes[number].gate, self._writers[number]._in_flight
+        gate, flight = self._lakes[number].gate, self._flight(number)
         gate.vanishes = vanishes
         if vanishes:
             self._cancel(number)
@@ -239,9 +240,13 @@ class Product:
             self._writers[number].write([])
 
     def _cancel(self, number: int) -> None:
-        flight = self._writers[number]._in_flight
+        flight = self._flight(number)
         if flight is not None:
             flight.cancel()
+
+    def _flight(self, number: int) -> InFlightFlush | None:
+        """Return the flush in flight: there is one table."""
+        return next(iter(self._writers[number]._flushes.in_flight.values()), None)
 
     def _rebalance(self, number: int, before: State, after: State) -> None:
         had, has = before.members[number].owned, after.members[number].owned

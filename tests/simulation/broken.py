@@ -2,7 +2,7 @@
 
 # pyright: reportPrivateUsage=false
 # what is broken here are private parts
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,9 @@ from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProbl
 from trimtab.assignor.rebalance import leader, plan_target
 from trimtab.assignor.rebalance.cooperative import Ownership
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.consumer_sdk.lake.changes import change_rows, keyed_projection
+from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
+from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows, KeyedChanges
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.writer import writer
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
@@ -69,7 +72,7 @@ def kafka_before_the_table() -> Generator[None]:
 
     def early(self: Any, table: str) -> None:
         submit(self, table)
-        spans: Mapping[Any, OffsetSpan] = self._in_flight.batch.spans
+        spans: Mapping[Any, OffsetSpan] = self._flushes.in_flight[table].batch.spans
         self._commit_to_kafka({p: s.next for p, s in spans.items()}, asynchronous=True)
 
     def believing(self: Any, consumer: Any, partitions: Any) -> None:
@@ -202,6 +205,27 @@ def revision_ignored() -> AbstractContextManager[Any]:
     return mock.patch.object(leader, "compute_decision_fingerprint", compute)
 
 
+def first_change_of_a_key_counts() -> AbstractContextManager[Any]:
+    """Reduce a batch to the first change of each key, where the last one counts."""
+    usual = keyed_projection.reduce_changes
+
+    def reduce(changes: ChangeRows, key_columns: Sequence[str]) -> KeyedChanges:
+        backwards = np.arange(changes.rows.num_rows)[::-1]
+        turned = ChangeRows(changes.rows.take(backwards), changes.deletes.take(backwards))
+        return usual(turned, key_columns)
+
+    return mock.patch.object(keyed_projection, "reduce_changes", reduce)
+
+
+def moved_rows_stay() -> AbstractContextManager[Any]:
+    """Leave the row of the old key where an update changes a row's key."""
+
+    def find(changes: RecognizedChanges, _key_columns: Sequence[str]) -> BoolArray:
+        return np.zeros(len(changes.upserts), np.bool_)
+
+    return mock.patch.object(change_rows, "_find_moved_keys", find)
+
+
 BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     broken.__name__: broken
     for broken in (
@@ -221,5 +245,7 @@ BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         repairs_move_owned_partitions,
         places_given_by_name,
         revision_ignored,
+        first_change_of_a_key_counts,
+        moved_rows_stay,
     )
 }

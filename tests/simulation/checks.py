@@ -1,6 +1,7 @@
 """The invariants: checked with every step that could violate them, and once more at rest.
 
 1. *Once*: a table gets a record at most once, with the produced value.
+   A table of upserts is the replay of its records up to its offsets.
 2. *All*: when a table's committed offset passes a record, the table has it, or records a gap: then
    the record had been deleted before it was read. Committed offsets never go back.
 3. *Files*: a commit refers to no deleted file.
@@ -19,6 +20,7 @@
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -28,6 +30,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from history.anomalies import Anomaly, find_anomalies
 from simulation.broker import Group, Log
+from simulation.keyed import replay_changes
 from simulation.lake import Content, Row, Snapshot
 from simulation.planned import decode_round, find_deviations, find_misplaced, leaves_joiners_idle
 from simulation.recording import Recorder
@@ -90,7 +93,32 @@ class Checks:
         self._gaps(content, snapshot)
         for partition, mark in after.items():
             start = max(before.get(partition, 0), self._begin(content, snapshot, partition))
-            self._complete(content, snapshot.gaps, partition, start, mark)
+            if not content.keyed:
+                self._complete(content, snapshot.gaps, partition, start, mark)
+
+    def landed(self, content: Content) -> None:
+        """Check the partitions of a table of upserts that its newest snapshot advances."""
+        before, after = (snapshot.marks.groups.get(self.group, {}) for snapshot in content.snapshots[-2:])
+        self.replayed(content, {p: mark for p, mark in after.items() if mark != before.get(p)})
+
+    def replayed(self, content: Content, marks: Mapping[TopicPartition, int]) -> None:
+        """Check that the rows of partitions are the replay of their records up to these marks.
+
+        A table may lack rows of records that retention deleted before the group began to read.
+        """
+        found = content.read_rows()
+        for partition, mark in marks.items():
+            gaps = content.gaps.missing_offsets(self.group, partition).ranges
+            records = self.log.records[partition].items()
+            held = ((o, v) for o, v in records if o < mark and not any(a <= o < b for a, b in gaps))
+            due = {*replay_changes(partition.partition, held).items()}
+            rows = [(row.key, row.offset) for row in found if row.partition == partition]
+            lacking = {row for row in due.difference(rows) if row[1] >= self.begins[partition]}
+            surplus = Counter(rows) - Counter(due)
+            if lacking or surplus:
+                self.fail(
+                    f"{content.name}: {partition} lacks {sorted(lacking)}, has {sorted(surplus)} too many"
+                )
 
     def missing(self, content: Content, staged: StagedFiles) -> None:
         """Report that a commit refers to deleted files."""
@@ -269,6 +297,9 @@ class Checks:
     def incomplete(self, tables: Iterable[Content]) -> None:
         """Check again for records that no table has."""
         for content in tables:
+            if content.keyed:
+                self.replayed(content, content.marks.groups.get(self.group, {}))
+                continue
             for partition in self.log.ends:
                 mark = self.marks(partition) or 0
                 start = self.begins.get(partition, 0)

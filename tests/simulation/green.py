@@ -272,7 +272,7 @@ class Thread:
 
 
 class Queue:
-    """`queue.SimpleQueue`, for one reader."""
+    """`queue.SimpleQueue`."""
 
     def __init__(self) -> None:
         self._items: deque[Any] = deque()
@@ -328,9 +328,10 @@ class _Waited:
 
 
 def wait_for(futures: Iterable[Future], timeout: float | None = None) -> _Waited:
-    """`concurrent.futures.wait`, for one future."""
-    (future,) = futures
-    return _Waited({future} if future.ended(timeout) else set())
+    """`concurrent.futures.wait`."""
+    hub = process().hub
+    end = None if timeout is None else hub.now + timeout
+    return _Waited({f for f in futures if f.ended(None if end is None else max(0.0, end - hub.now))})
 
 
 def _hub(ticket: Ticket) -> Hub:

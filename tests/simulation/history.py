@@ -161,6 +161,7 @@ class History:
             recorder=Recorder(self.hub, self.log),
         )
         self.lake.on_commit, self.lake.on_missing = self.checks.added, self.checks.missing
+        self.lake.on_changes = self.checks.landed
         watchers = Watchers(self.checks.assigned, self.checks.committed, self._trace_group)
         self.group = Group(self.hub, self.shape.session_timeout, self.shape.poll_interval, watchers)
         self.cluster = Cluster(self.hub, self.network, self.group, self.log)
@@ -261,6 +262,11 @@ class History:
 
     # -- events and violations ----------------------------------------------------------------------
 
+    @property
+    def keyed(self) -> bool:
+        """Whether the records are changes by key (`lake.write: upsert`)."""
+        return self.seed % 3 == 0 and not self.shape.split
+
     def trace_event(self, text: str, source: str = "world") -> None:
         """Write a line of the trace."""
         if self.tracing:
@@ -359,7 +365,7 @@ class History:
         process = green.Process(self.hub, name)
         process.on_death = self._died(process)
         worker = self.workers[name] = Worker(name, process, self.checks)
-        process.host = Host(self.cluster, self.control, worker)
+        process.host = Host(self.cluster, self.control, worker, self.keyed)
         self._started[name] = green.EPOCH + self.hub.now
         config = worker_config(name, self.shape)
         self.hub.at(

@@ -8,13 +8,15 @@ without a response takes effect later, unless the table has changed.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pyspark.sql import DataFrame
 
 from simulation import green
+from simulation.keyed import list_rows
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.interfaces import Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
@@ -29,6 +31,7 @@ class Row(NamedTuple):
     partition: TopicPartition
     offset: int
     value: bytes
+    key: str = ""  # of a table of upserts
 
 
 class Frame(DataFrame):  # type: ignore[misc] # the transform's contract asks for this class
@@ -54,6 +57,9 @@ class Frame(DataFrame):  # type: ignore[misc] # the transform's contract asks fo
         return Frame((row for row in self.rows if wanted(row)), self.columns_)
 
 
+AnyFrame: TypeAlias = Frame | KeyedChanges
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One version of a table."""
@@ -61,7 +67,15 @@ class Snapshot:
     attempt: str
     marks: CommittedOffsets
     rows: tuple[Row, ...] = ()
+    dropped: frozenset[str] = frozenset()  # keys whose rows it deletes, before it adds its own
     gaps: TableGaps = field(default_factory=TableGaps)
+
+
+class StagedRows(NamedTuple):
+    """Files of an attempt: rows, and the keys that they replace or delete."""
+
+    rows: tuple[Row, ...] = ()
+    dropped: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -71,7 +85,8 @@ class Content:
     name: str
     columns: frozenset[str] = frozenset(COLUMNS)
     snapshots: list[Snapshot] = field(default_factory=lambda: [Snapshot("", CommittedOffsets())])
-    staged: dict[str, tuple[Row, ...]] = field(default_factory=dict[str, tuple[Row, ...]])
+    staged: dict[str, StagedRows] = field(default_factory=dict[str, StagedRows])
+    keyed: bool = False
     seen: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter[tuple[TopicPartition, int]])
 
     @property
@@ -87,6 +102,13 @@ class Content:
     def count(self) -> int:
         """Return the number of visible rows."""
         return sum(len(snapshot.rows) for snapshot in self.snapshots)
+
+    def read_rows(self) -> list[Row]:
+        """Return the rows of a table of upserts."""
+        rows: list[Row] = []
+        for snapshot in self.snapshots:
+            rows = [*(row for row in rows if row.key not in snapshot.dropped), *snapshot.rows]
+        return rows
 
 
 class Trouble:
@@ -139,23 +161,26 @@ class Table:
     def read_gaps(self) -> TableGaps:
         return self.content.gaps
 
+    def read_property(self, name: str) -> str | None:  # noqa: ARG002 - the interface; no compaction holds it up
+        return None
+
     def has_committed(self, attempt: str) -> bool:
         self._lake.trouble.begin()
         return any(snapshot.attempt == attempt for snapshot in self.content.snapshots)
 
-    def evolve_schema(self, frame: Frame) -> None:
+    def evolve_schema(self, frame: AnyFrame) -> None:
         self._lake.trouble.begin()
-        self.content.columns |= frame.columns_
+        self.content.columns |= _list_columns(frame)
         self._lake.trouble.answer()
 
-    def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
+    def stage_rows(self, frame: AnyFrame, attempt: str) -> StagedFiles:
         self._lake.trouble.begin()
-        surplus = sorted(frame.columns_ - self.content.columns)
+        surplus = sorted(_list_columns(frame) - self.content.columns)
         if surplus:
             raise TableSchemaMismatchError(f"{self.name} lacks {surplus[0]} string")
-        self.content.staged[attempt] = frame.rows
+        staged = self.content.staged[attempt] = _stage(frame)
         self._lake.trouble.answer()
-        return StagedFiles(attempt, (attempt,), len(frame.rows), 100 * len(frame.rows))
+        return StagedFiles(attempt, (attempt,), len(staged.rows), 100 * len(staged.rows))
 
     def commit(
         self,
@@ -183,23 +208,26 @@ class Table:
     ) -> bool:
         if self.content.marks.encode() != seen.version:
             return False
-        rows = self.content.staged.pop(staged.attempt, ())
+        rows, dropped = self.content.staged.pop(staged.attempt, StagedRows())
         if len(rows) != staged.rows:
             self._lake.on_missing(self.content, staged)
-        snapshot = Snapshot(staged.attempt, marks, rows, gaps or self.content.gaps)
+        snapshot = Snapshot(staged.attempt, marks, rows, dropped, gaps or self.content.gaps)
         self._lake.on_commit(self.content, snapshot)
         self.content.snapshots.append(snapshot)
+        if self.content.keyed:
+            self._lake.on_changes(self.content)
         return True
 
 
 class Lake:
-    """A catalog as `Lake`; `on_commit` sees each snapshot before it is added."""
+    """A catalog as `Lake`; `on_commit` sees each snapshot before it is added, `on_changes` upserts after."""
 
     def __init__(self, hub: green.Hub) -> None:
         self.hub = hub
         self.tables: dict[str, Content] = {}
         self.trouble = Trouble(hub)
         self.on_commit: Callable[[Content, Snapshot], None] = lambda _content, _snapshot: None
+        self.on_changes: Callable[[Content], None] = lambda _content: None
         self.on_missing: Callable[[Content, StagedFiles], None] = lambda _content, _staged: None
 
     def to_frame(self, records: Records) -> Frame:
@@ -217,13 +245,26 @@ class Lake:
         content = self.tables.get(name)
         return None if content is None else Table(self, content)
 
-    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> Table:  # noqa: ARG002 - the interface
+    def create_table(self, name: str, frame: AnyFrame, partition_spec: PartitionSpec = ()) -> Table:  # noqa: ARG002 - the interface
         self.trouble.begin()
-        content = self.tables.setdefault(name, Content(name, frame.columns_))
+        content = self.tables.setdefault(
+            name, Content(name, _list_columns(frame), keyed=isinstance(frame, KeyedChanges))
+        )
         self.trouble.answer()
         return Table(self, content)
 
     def close(self) -> None: ...
+
+
+def _list_columns(frame: AnyFrame) -> frozenset[str]:
+    return frozenset(frame.schema.names) if isinstance(frame, KeyedChanges) else frame.columns_
+
+
+def _stage(frame: AnyFrame) -> StagedRows:
+    if isinstance(frame, KeyedChanges):
+        dropped = frozenset(frame.touched_keys.column("id").to_pylist())
+        return StagedRows(tuple(Row(*row) for row in list_rows(frame)), dropped)
+    return StagedRows(frame.rows)
 
 
 def split(frame: Frame) -> Mapping[str, Any]:

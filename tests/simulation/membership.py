@@ -174,7 +174,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
     """Client side of the group; derives from the real one only to come after ours in the MRO."""
 
     def __init__(self, cluster: Cluster, settings: ClientSettings, assignor: Any) -> None:
-        self.config = {"retry_backoff_ms": BACKOFF * 1000}
+        self.config = {"retry_backoff_ms": BACKOFF * 1000, "group_instance_id": None}
         self.heartbeat = Heartbeat(
             group_id=settings.name,
             heartbeat_interval_ms=settings.heartbeat * 1000,
@@ -351,8 +351,8 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         if owned - fresh:
             self.request_rejoin()
 
-    def reset_generation(self, member: str = "") -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        self._generation = Generation(-1, member, None)
+    def reset_generation(self, member_id: str = "") -> None:
+        self._generation = Generation(-1, member_id, None)
         self.rejoin_needed = True
         self.state = UNJOINED
 

@@ -58,15 +58,17 @@ class Recorder:
         for content in tables:
             for partition, missing in content.gaps.groups.get(group, {}).items():
                 gaps[str(partition)].update(chain(*(range(*found) for found in missing.ranges)))
+        # of changes only the last one of a key has a row
+        keyed = any(content.keyed for content in tables)
         rows = (row for content in tables for snapshot in content.snapshots for row in snapshot.rows)
         return History(
             tuple(self._writes()),
             tuple(self.starts),
             tuple(self.polls),
-            tuple(Row(TABLES, str(row.partition), row.offset, int(row.value)) for row in rows),
+            () if keyed else tuple(Row(TABLES, str(r.partition), r.offset, int(r.value)) for r in rows),
             gaps,
             self.log.read_committed,
-            (TABLES,),
+            () if keyed else (TABLES,),
             settled,
         )
 

@@ -20,7 +20,7 @@ from simulation.membership import Client
 from simulation.worker import Following, Host, Stepped, Watched
 from trimtab.consumer_sdk.consumer import consumer
 from trimtab.consumer_sdk.lake import ingest, retry
-from trimtab.consumer_sdk.lake.writer import flush_thread, writer
+from trimtab.consumer_sdk.lake.writer import flush_threads, writer
 from trimtab.consumer_sdk.membership import control_topic_reader, coordinator, member
 
 
@@ -71,7 +71,7 @@ REPLACED: dict[Any, dict[str, Any]] = {
     },
     heartbeat: {"time": SimpleNamespace(monotonic=lambda: green.process().hub.now)},
     coordinator: {"Event": green.Event, "Timer": Timer},
-    flush_thread: {
+    flush_threads: {
         "Future": green.Future,
         "SimpleQueue": green.Queue,
         "threading": THREADS,

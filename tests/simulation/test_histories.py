@@ -31,6 +31,8 @@ FOUND_WITHIN = {
     "repairs_move_owned_partitions": 60,
     "places_given_by_name": 120,
     "revision_ignored": 120,
+    "first_change_of_a_key_counts": 20,
+    "moved_rows_stay": 20,
 }
 """Seeds that it may take to find each broken rule."""
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from simulation import green
 from simulation.fetching import Fetcher
+from simulation.keyed import build_projection
 from simulation.membership import Client, ClientSettings, Cluster
 from simulation.network import UnreachableError
 from trimtab.assignor.model import TopicPartition
@@ -42,6 +43,7 @@ class Host:
     cluster: Cluster
     control: list[Any]
     worker: "Worker"
+    keyed: bool = False  # its tables take changes by key
     attempts: int = 0
 
     def fetcher(self) -> Fetcher:
@@ -129,6 +131,9 @@ class Stepped(LakeWriter):
     def _restart_partition(self, partition: TopicPartition, offset: int) -> None:
         super()._restart_partition(partition, offset)
         self._started(partition, offset)
+
+    def _create_projection(self, table: str) -> Any:
+        return build_projection(table) if green.process().host.keyed else super()._create_projection(table)
 
     def _started(self, partition: TopicPartition, offset: int | None) -> None:
         worker = green.process().host.worker

@@ -56,14 +56,32 @@ def parse_line(line: str, run: Run) -> Event | None:
     return Event(at, run, kind, (words[0],), first, last)
 
 
-def read_events(folder: Path) -> list[Event]:
-    """Return the events of all runs in order of time; a run prints to a file MEMBER.NUMBER."""
-    return sorted((event for file in folder.glob("*.*") for event in _read_file(file)), key=lambda e: e.at)
+class EventReader:
+    """Reads the events of all runs in a folder; a run prints to a file MEMBER.NUMBER.
 
+    Each line is read once: tests ask five times a second, while the consumers need the machine.
+    """
 
-def _read_file(file: Path) -> Iterator[Event]:
-    run = Run(file.stem, int(file.suffix[1:]))
-    for line in file.read_text(errors="replace").splitlines(keepends=True):
-        event = parse_line(line.rstrip("\n"), run) if line.endswith("\n") else None  # cut off by a kill
-        if event is not None:
-            yield event
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}  # bytes by file
+        self._events: list[Event] = []
+
+    def read_events(self) -> list[Event]:
+        """Return the events so far in order of time."""
+        for file in self._folder.glob("*.*"):
+            self._events += self._read_file(file)
+        self._events.sort(key=lambda event: event.at)
+        return [*self._events]
+
+    def _read_file(self, file: Path) -> Iterator[Event]:
+        run = Run(file.stem, int(file.suffix[1:]))
+        with file.open("rb") as lines:
+            lines.seek(self._read.get(file, 0))
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    return  # not written to its end, or cut off by a kill
+                self._read[file] = self._read.get(file, 0) + len(line)
+                event = parse_line(line.decode(errors="replace").rstrip("\n"), run)
+                if event is not None:
+                    yield event

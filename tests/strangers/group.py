@@ -12,7 +12,7 @@ from time import monotonic, time
 from types import TracebackType
 from typing import Final, Self
 
-from strangers.events import Event, read_events
+from strangers.events import Event, EventReader
 from strangers.figures import list_ownerships
 from strangers.programs import TESTS, find_command
 
@@ -41,6 +41,10 @@ class StrangerGroup:
     folder: Path
     options: Mapping[str, str] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
+    _reader: EventReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = EventReader(self.folder / "lines")
 
     def __enter__(self) -> Self:
         (self.folder / "lines").mkdir(parents=True, exist_ok=True)
@@ -95,13 +99,15 @@ class StrangerGroup:
         with self._lines(member).open("ab") as lines:
             lines.write(f"\n{time():.6f} killed\n".encode())
 
-    def restart(self, name: str) -> None:
+    def restart(self, name: str, kind: str | None = None) -> None:
+        """Restart a member, with another client if `kind` is given."""
         self.stop(name)
+        self.members[name].kind = kind or self.members[name].kind
         self.start(name)
 
     def events(self) -> list[Event]:
         """Return what all members have printed so far."""
-        return read_events(self.folder / "lines")
+        return self._reader.read_events()
 
     def owners(self) -> dict[str, str]:
         """Return the member that owns each partition now."""

@@ -20,6 +20,8 @@ CLIENTS: Final = Path(__file__).parent / "clients"
 PYTHON: Final = ("aiokafka", "kafka_python", "librdkafka")
 BUILT: Final = ("go", "java")
 KINDS: Final = (*BUILT, *PYTHON)
+OLDER_JAVA: Final = "java-3.9"
+OLDER_JAVA_CLIENT: Final = "org.apache.kafka:kafka-clients:3.9.1"
 JVM_OPTIONS: Final = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
@@ -34,9 +36,10 @@ class BuildFailedError(Exception):
 
 def find_command(kind: str) -> list[str]:
     """Return the command of a client's program; build it if needed. Raises BuildFailedError."""
-    if kind == "java":
-        jars = ":".join(map(str, _kafka_jars()))
-        return [str(require_java()), *JVM_OPTIONS, "-cp", f"{_built('java', _compile)}:{jars}", "Stranger"]
+    if kind in {"java", OLDER_JAVA}:
+        jars = _kafka_jars() if kind == "java" else _older_client_jars()
+        path = ":".join(map(str, (_built("java", _compile), *jars)))
+        return [str(require_java()), *JVM_OPTIONS, "-cp", path, "Stranger"]
     if kind == "go":
         return [str(_built("go", _link) / "stranger")]
     return [sys.executable, "-m", f"strangers.clients.{kind}"]
@@ -44,6 +47,10 @@ def find_command(kind: str) -> list[str]:
 
 def _kafka_jars() -> tuple[Path, ...]:
     return fetch_jars("kafka", broker_config.KAFKA_COORDINATES, excludes=broker_config.EXCLUDED_COORDINATES)
+
+
+def _older_client_jars() -> tuple[Path, ...]:
+    return fetch_jars("kafka-clients", (OLDER_JAVA_CLIENT,), is_pinned=False)
 
 
 def _built(kind: str, build: Callable[[Path, Path], None]) -> Path:

@@ -28,9 +28,11 @@ class Sidecar:
         self.log = log
 
     def start(self) -> None:
+        """Start it; again, it waits for no sidecar that was killed."""
+        command = [*self._command, "--take-over"] if self._starts else self._command
         self._starts += 1
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it. Raises RuntimeError with its log if it has ended by itself."""

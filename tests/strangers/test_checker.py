@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from strangers.checker import Verdict, check_group
-from strangers.events import Event, Run, parse_line, read_events
+from strangers.events import Event, EventReader, Run, parse_line
 from strangers.figures import balance_curve, count_moves, list_ownerships, measure_latencies, measure_pauses
 
 A, B, AGAIN = Run("a", 1), Run("b", 1), Run("a", 2)
@@ -108,7 +108,7 @@ def test_lines_of_a_client_library_are_skipped(tmp_path: Path) -> None:
     """Logs between the lines, and a line that a kill cut off, are no events; files are merged by time."""
     (tmp_path / "a.1").write_text("WARN no such thing\n5.0 read t-1-0 3 4\n6.0 comm")
     (tmp_path / "b.12").write_text("4.0 assigned\n7.0 closed\n")
-    events = read_events(tmp_path)
+    events = EventReader(tmp_path).read_events()
     assert [e.run for e in events] == [Run("b", 12), A, Run("b", 12)]
     assert events[1] == Event(5.0, A, "read", ("t-1-0",), 3, 4)
 

@@ -24,14 +24,14 @@ class TopicDecoders:
         for ddl in config.schemas.values():
             parse_json_schema(ddl)  # before the join: a bad one must not cost the group a rebalance
         self._config = config
-        self._registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
+        self.registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
         if config.registry_settings:
-            self._registry_decoder = RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
+            self.registry_decoder = RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
 
     def decoder_for(self, topic: str) -> BatchDecoder:
         """Return the decoder of a topic."""
-        if self._registry_decoder is not None:
-            return create_registry_decoder(self._registry_decoder)
+        if self.registry_decoder is not None:
+            return create_registry_decoder(self.registry_decoder)
         return create_json_decoder(self._config.schema_for(topic))
 
 

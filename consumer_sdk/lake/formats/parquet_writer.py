@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +33,7 @@ log = logging.getLogger("trimtab.lake")
 
 ArrowSchema: TypeAlias = Any  # pyarrow ships no types
 ArrowType: TypeAlias = Any
+T = TypeVar("T")
 
 SPARK_WRITER_ADVICE: Final = "set lake.file.writer=spark"
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -48,6 +49,12 @@ class ParquetCodec:
 
     name: str
     level: int | None = None  # None: the codec's default
+
+
+def local_path(path: Any) -> str | None:
+    """Return the local path of a path in Hadoop's terms, None in another storage."""
+    uri = path.toUri()
+    return str(uri.getPath()) if uri.getScheme() in (None, "file") else None
 
 
 def refuse_table(table: str, reasons: Iterable[tuple[object, str]]) -> None:
@@ -73,8 +80,13 @@ def fit_to_schema(table: str, rows: Records, schema: ArrowSchema) -> Records:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def write_parquet(table: str, rows: Records, target: "ParquetTarget", codec: ParquetCodec) -> None:
-    """Write a Parquet file. Raises TableSchemaMismatchError, DiskFullError, LakeUnavailableError."""
+def write_parquet(
+    table: str, rows: Records, target: "ParquetTarget", codec: ParquetCodec, describe: Callable[[str], T]
+) -> T:
+    """Write a Parquet file; return what `describe` returns of its local path.
+
+    Raises TableSchemaMismatchError, DiskFullError, LakeUnavailableError.
+    """
     options: dict[str, Any] = {
         "compression": codec.name,
         "compression_level": codec.level,
@@ -88,6 +100,7 @@ def write_parquet(table: str, rows: Records, target: "ParquetTarget", codec: Par
         with target.writable_path() as path:
             place = path  # a full disk is reported with the temporary path, a failed upload is not
             pq.write_table(rows, path, **options)
+            description = describe(path)  # before the upload: an object store would be asked for it again
             place = target.path
     except _ARROW_VALUE_ERRORS as error:
         raise TableSchemaMismatchError(
@@ -99,6 +112,7 @@ def write_parquet(table: str, rows: Records, target: "ParquetTarget", codec: Par
         if error.errno in _DISK_FULL_ERRNOS:
             raise DiskFullError(f"{place}: the storage is full, make room: {error}") from error
         raise LakeUnavailableError(f"{place}: cannot be written: {error}") from error
+    return description
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +127,8 @@ class ParquetTarget:
     @contextmanager
     def writable_path(self) -> Generator[str, None, None]:
         """Yield the local path to write at (rule 4)."""
-        uri = self.path.toUri()
-        if uri.getScheme() in (None, "file"):
-            yield from _write_in_place(Path(uri.getPath()))
+        if (place := local_path(self.path)) is not None:
+            yield from _write_in_place(Path(place))
             return
         with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
             local = str(Path(folder, "data.parquet"))

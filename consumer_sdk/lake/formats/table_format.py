@@ -9,12 +9,14 @@ Spark's session catalog, in memory, gives an opened table its name in SQL.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.java.jars import fetch_jars
+from trimtab.consumer_sdk.lake.formats.object_storage import StorageClient, resolve_client
 from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, SessionConfig
 
 ICEBERG_JAR: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
@@ -57,10 +59,20 @@ class SessionRequirements:
     settings: Mapping[str, str]
     probe_class: str  # exists in this format's jars only
     excludes: Sequence[str] = ()
+    storage: StorageClient | None = None
 
-    def fetch_jars(self, progress: Callable[[str], None] | None = None) -> tuple[Path, ...]:
+    def fetch_jars(
+        self, progress: Callable[[str], None] | None = None, *, is_pinned: bool = True
+    ) -> tuple[Path, ...]:
         """Return the jars; download missing ones. Raises JarsUnavailableError."""
-        return fetch_jars(self.name, self.coordinates, excludes=self.excludes, progress=progress)
+        sets = [(self.name, self.coordinates, self.excludes)]
+        if self.storage:
+            sets.append((self.storage.name, self.storage.coordinates, self.storage.excludes))
+        jars = (
+            fetch_jars(name, coordinates, excludes=excludes, is_pinned=is_pinned, progress=progress)
+            for name, coordinates, excludes in sets
+        )
+        return tuple(chain.from_iterable(jars))
 
 
 def resolve_requirements(config: SessionConfig) -> SessionRequirements:
@@ -82,13 +94,20 @@ def hadoop_path(warehouse: str) -> str:
 
 
 def _delta_requirements(config: SessionConfig) -> SessionRequirements:
-    settings = {**_DELTA_SETTINGS, "spark.sql.warehouse.dir": hadoop_path(str(config.warehouse))}
+    client = resolve_client(config)
+    settings = {
+        **_DELTA_SETTINGS,
+        "spark.sql.warehouse.dir": hadoop_path(str(config.warehouse)),
+        **(client.hadoop if client else {}),
+    }
     probe = "org.apache.spark.sql.delta.DeltaLog"
-    return SessionRequirements("delta", (DELTA_JAR,), settings, probe, excludes=_PROVIDED_BY_SPARK)
+    return SessionRequirements("delta", (DELTA_JAR,), settings, probe, _PROVIDED_BY_SPARK, client)
 
 
 def _iceberg_requirements(config: SessionConfig) -> SessionRequirements:
+    client = resolve_client(config)
     catalog = dict(config.catalog) or _embedded_catalog(str(config.warehouse))
+    catalog = {**(client.catalog if client else {}), **catalog}
     if config.warehouse is not None:
         catalog.setdefault("warehouse", _warehouse_uri(config.warehouse))
     catalog.setdefault("cache-enabled", "false")  # the fence compares with current offsets
@@ -98,16 +117,18 @@ def _iceberg_requirements(config: SessionConfig) -> SessionRequirements:
         **{f"{prefix}.{name}": value for name, value in catalog.items()},
         f"spark.sql.catalog.{STAGING_CATALOG}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
         "spark.sql.defaultCatalog": config.catalog_name,
+        **(client.hadoop if client else {}),
     }
     jars = (ICEBERG_JAR,) if config.catalog else (ICEBERG_JAR, SQLITE_JAR)
-    return SessionRequirements("iceberg", jars, settings, "org.apache.iceberg.spark.SparkCatalog")
+    probe = "org.apache.iceberg.spark.SparkCatalog"
+    return SessionRequirements("iceberg", jars, settings, probe, storage=client)
 
 
 def _embedded_catalog(warehouse: str) -> dict[str, str]:
     folder = local_folder(warehouse)
     if folder is None:
         raise SettingError(
-            f"lake.warehouse={warehouse} is not a local folder, which the embedded catalog needs; "
+            "lake.warehouse is not a local folder, which the embedded catalog needs; "
             "describe a catalog with lake.catalog.type, lake.catalog.uri and so on"
         )
     # WAL and the timeout let several processes share the file; a commit must survive a power cut.

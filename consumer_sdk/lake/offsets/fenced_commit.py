@@ -2,8 +2,9 @@
 
 Each iteration:
 
-1. Read the table's offsets. If one is not as expected, the attempt is either in the table's history
-   (an earlier try succeeded) or refused (`table_offsets`, rule 1).
+1. Read the table's offsets; changes wait until a compaction that asked for it has ended
+   (`compaction_hold`). If an offset is not as expected, the attempt is either in the
+   table's history (an earlier try succeeded) or refused (`table_offsets`, rule 1).
 2. Commit the files with all offsets carried forward; files as old as MAX_STAGED_AGE_S have to be
    staged again, since removal of orphan files may have deleted them.
 3. Repeat after a lost race against a writer of other partitions, and after an outage.
@@ -18,7 +19,8 @@ from typing import Final, TypeAlias
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
-from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
+from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, parse_hold
+from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedChanges, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetConflict, OffsetSpan, gaps_before
 from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff, log
 
@@ -80,6 +82,7 @@ class _FencedCommit:
     outages: int = 0
     tried: bool = False
     unanswered: bool = False
+    hold_ended: bool = False
 
     def run(self) -> FencedCommitOutcome:
         try:
@@ -100,7 +103,7 @@ class _FencedCommit:
             raise
 
     def _attempt(self) -> FencedCommitOutcome:
-        current = self.table.read_offsets()
+        current = self._read_unheld() if isinstance(self.staged, StagedChanges) else self.table.read_offsets()
         conflicts = current.offsets.find_conflicts(self.group, self.spans)
         # a committed attempt has moved its own offsets: without conflicts, skip the history
         if conflicts:
@@ -119,3 +122,16 @@ class _FencedCommit:
             self.unanswered = True
             raise
         return CommitSucceeded(self.lost_races)
+
+    def _read_unheld(self) -> VersionedOffsets:
+        """Return the table's offsets once no compaction holds changes up, or the hold is over."""
+        current = self.table.read_offsets()
+        begun_at, polls = self.now(), 0
+        while not self.hold_ended:
+            hold_s = parse_hold(self.table.read_property(HOLD_PROPERTY))
+            self.hold_ended = self.backoff.urgent.is_set() or not self.now() < begun_at + hold_s
+            if not self.hold_ended:
+                polls += 1
+                self.backoff.wait_after_race(polls)
+                current = self.table.read_offsets()
+        return current

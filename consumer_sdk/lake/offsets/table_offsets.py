@@ -101,6 +101,29 @@ class CommittedOffsets:
             ) from error
 
 
+def find_newest_offsets(
+    table: str, history: Iterable[tuple[str | None, bool]], given: str | None
+) -> str | None:
+    """Return the newest encoded offsets of a table; None if it never had any.
+
+    `history` has the offsets of each kept snapshot, newest first, and whether the snapshot has a parent;
+    `given` are offsets set by hand. Raises CommittedOffsetsLostError.
+    """
+    oldest_has_parent = False
+    for offsets, has_parent in history:  # snapshots of compactions and deletions have no offsets
+        if offsets is not None:
+            return offsets
+        oldest_has_parent = has_parent
+    # A parent that is not kept may have had offsets: starting without them would write rows twice.
+    if given is None and oldest_has_parent:
+        raise CommittedOffsetsLostError(
+            f"table {table}: the snapshots with {OFFSETS_PROPERTY} have expired, so its offsets are "
+            f"unknown; set them by hand as table property {OFFSETS_PROPERTY} (docs/lake.md), or write "
+            "into a new table"
+        )
+    return given
+
+
 def trim_spans(
     group: str, offsets: CommittedOffsets, spans: SpanByPartition
 ) -> dict[TopicPartition, OffsetSpan]:

@@ -14,9 +14,11 @@ from trimtab.consumer_sdk.errors import (
     DiskFullError,
     LakeUnavailableError,
     SparkSessionError,
+    StorageClientMissingError,
     TableSchemaMismatchError,
     TransformError,
 )
+from trimtab.consumer_sdk.lake.spark.storage_advice import find_advice
 
 JVM_ERRORS: Final = (Py4JError, PySparkException, ConnectionError, EOFError)  # of calls into the JVM
 MAX_CAUSES: Final = 20  # a chain may be circular
@@ -29,6 +31,9 @@ _COMMIT_RACED: Final = re.compile(
 # Iceberg's validations raise a plain ValidationException: only its text tells a lost race
 _COMMIT_FENCED: Final = re.compile(
     r"Snapshot ancestry validation failed|Found (new )?conflicting|Missing required files to delete"
+    # of upserts, and of the compactions beside them, which look at all vectors added since they began
+    r"|Found concurrently added DV|Cannot commit, (missing data files|found new (position )?delete)"
+    r"|Can't index multiple DVs"
 )
 _CONSTRAINT: Final = re.compile(
     r"NOT_NULL_ASSERT_VIOLATION|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_VIOLATE_CONSTRAINT"
@@ -45,6 +50,17 @@ _STORAGE_UNAVAILABLE: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_CLIENT_MISSING: Final = re.compile(
+    r"""Cannot\ (find\ constructor\ for|initialize)\ .*FileIO | No\ FileSystem\ for\ scheme
+    | ^(Class\ )? (software[./]amazon | com[./]google[./]cloud | com[./]azure
+    | org[./]apache[./]hadoop[./]fs[./](s3a|azurebfs))[./]\S+ (\ not\ found)?$
+    """,
+    re.VERBOSE,
+)
+_CLIENT_ADVICE: Final = (
+    "the Spark session has no client for the table's storage: set lake.storage to s3, gcs or azure, "
+    "which downloads one"
+)
 _JVM_GONE: Final = "the Spark JVM is gone (killed, or out of memory): restart this process; nothing is lost"
 _RESTART_ADVICE: Final = "nothing was written and no offset moved: restart this process"
 
@@ -53,6 +69,7 @@ _NAME, _MESSAGE = 0, 1  # places in a cause
 _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], ...]] = (
     # before the storage's errors: a full disk is an IOException, too
     (_MESSAGE, _DISK_FULL, DiskFullError, "the storage is full, make room"),
+    (_MESSAGE, _CLIENT_MISSING, StorageClientMissingError, _CLIENT_ADVICE),
     (_NAME, _OUTCOME_UNKNOWN, LakeUnavailableError, "the outcome is unknown"),
     (_NAME, _COMMIT_RACED, CommitConflictError, "another writer was faster"),
     (_MESSAGE, _COMMIT_FENCED, CommitConflictError, "another writer was faster"),
@@ -63,7 +80,7 @@ _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], 
         "a row lacks a required value or violates a constraint",
     ),
     (_NAME, _TABLE_MISSING, TableSchemaMismatchError, f"the table was dropped; {_RESTART_ADVICE}"),
-    (_NAME, _STORAGE_UNAVAILABLE, LakeUnavailableError, "catalog or storage do not respond"),
+    (_NAME, _STORAGE_UNAVAILABLE, LakeUnavailableError, ""),  # its cause says what to do
 )
 
 
@@ -91,7 +108,7 @@ def to_trimtab_error(error: BaseException, where: str) -> TrimtabError:
         return SparkSessionError(f"{where}: {_JVM_GONE} ({detail})")
     for place, pattern, kind, text in _ERROR_RULES:
         if any(pattern.search(cause[place]) for cause in chain):
-            return kind(f"{where}: {text}: {detail}")
+            return kind(f"{where}: {text or find_advice(chain)}: {detail}")
     if isinstance(error, AnalysisException):
         return TableSchemaMismatchError(f"{where}: the rows do not fit: {detail}")
     return TransformError(f"{where}: {detail}")

@@ -12,17 +12,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import SparkSessionError
+from trimtab.consumer_sdk.errors import SparkSessionError, StorageClientMissingError
 from trimtab.consumer_sdk.java.java_runtime import require_java
 from trimtab.consumer_sdk.lake.formats import table_format
+from trimtab.consumer_sdk.lake.formats.object_storage import list_client_classes
 from trimtab.consumer_sdk.lake.settings import SessionConfig
 from trimtab.consumer_sdk.lake.spark.jvm_stderr import JvmStderr
+from trimtab.consumer_sdk.lake.storage_config import find_storage
 
 JAVA_OPTIONS_SETTING: Final = "spark.driver.extraJavaOptions"
 _JVM_OPTION_SETTINGS: Final = frozenset({JAVA_OPTIONS_SETTING, "spark.driver.defaultJavaOptions"})
@@ -68,7 +70,8 @@ def start_session(config: SessionConfig, progress: Callable[[str], None] | None 
     """Start a session and its callback server.
 
     Raises JavaNotFoundError, UnsupportedJavaError, SparkSessionError if the JVM does not start or a
-    running session lacks the table format, SettingError if the warehouse folder cannot be created or
+    running session lacks the table format, StorageClientMissingError if it cannot reach the storage of the
+    warehouse, SettingError if the warehouse folder cannot be created or
     options of the JVM cannot be read.
     """
     require_java()
@@ -81,6 +84,7 @@ def start_session(config: SessionConfig, progress: Callable[[str], None] | None 
     try:
         spark = _create_session(settings)
         _check_probe_class(spark, requirements)
+        _check_storage_client(spark, config)
         _private_attribute(java_gateway, "ensure_callback_server_started")(py4j_gateway(spark))
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         raise SparkSessionError(
@@ -217,15 +221,38 @@ def _create_warehouse_folder(config: SessionConfig) -> None:
 
 def _check_probe_class(spark: SparkSession, requirements: table_format.SessionRequirements) -> None:
     """Raise SparkSessionError if a running session lacks the classes of the format."""
-    try:
-        java_packages(spark).py4j.reflection.ReflectionUtil.classForName(requirements.probe_class)
-    except Py4JError as error:
+    if not _has_class(spark, requirements.probe_class):
         raise SparkSessionError(
             f"the Spark session of this process does not have {requirements.probe_class}: stop it "
             "before the sink starts, or start it with "
             f"spark.jars.packages={','.join(requirements.coordinates)} and with "
             f"{', '.join(requirements.settings)}"  # names only: no list knows which values are secret
-        ) from error
+        )
+
+
+def _check_storage_client(spark: SparkSession, config: SessionConfig) -> None:
+    """Raise StorageClientMissingError if the session cannot reach the storage of the warehouse."""
+    location = config.warehouse or config.catalog.get("warehouse", "")
+    storage = config.storage.name or find_storage(location)
+    if not storage:
+        return
+    classes = list_client_classes(config.format, storage)
+    if not any(_has_class(spark, name) for name in classes):
+        advice = (
+            "stop the session of this process first" if config.storage.name else "its client is downloaded"
+        )
+        raise StorageClientMissingError(
+            f"the tables are on {storage}, and the Spark session has none of {', '.join(classes)}: "
+            f"set lake.storage={storage}; {advice}"
+        )
+
+
+def _has_class(spark: SparkSession, name: str) -> bool:
+    try:
+        java_packages(spark).py4j.reflection.ReflectionUtil.classForName(name)
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def stop_session(spark: SparkSession) -> None:

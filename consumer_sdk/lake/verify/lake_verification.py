@@ -30,7 +30,8 @@ class TableKindRules:
         # without the transform: loading it would run the user's code
         plain = {name: value for name, value in config.items() if name != TRANSFORM_SETTING}
         parsed = lake_config.parse_lake_config({"enable.auto.commit": False, **plain})
-        return cls(parsed.table_names, config.get(TRANSFORM_SETTING) is not None)
+        changed = config.get(TRANSFORM_SETTING) is not None or parsed.changes is not None
+        return cls(parsed.table_names, changed)
 
     def classify_table(self, table: str, offsets: CommittedOffsets) -> checks.TableKind:
         """Return the kind of a table."""

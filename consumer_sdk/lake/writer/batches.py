@@ -3,7 +3,8 @@
 Rules:
 
 1. A table is *due* when it holds `batch_bytes` or its oldest record is `max_age_s` seconds old; the
-   fullest table first. When all tables together hold `memory_bytes`, the fullest is due.
+   fullest table first. When all tables together hold `memory_bytes`, the fullest is due. A table
+   whose previous batch is in flight is not.
 2. The buffer is *full* when one table holds `batch_bytes` or all together hold `memory_bytes`. The
    writer must then submit a batch before it accepts records: memory is bounded, fetching waits.
 3. A partition can be dropped at any time; its next owner reads the records again.
@@ -11,7 +12,7 @@ Rules:
 Sizes are bytes of the Arrow buffers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -97,12 +98,17 @@ class BatchBuffer:
             buffer.bytes >= self._limits.batch_bytes for buffer in self._buffers.values()
         )
 
-    def find_due_table(self, now: float, max_age_s: float | None = None) -> str | None:
-        """Return the table to flush now, if any (rule 1); `max_age_s` may lower the limit."""
+    def find_due_table(
+        self, now: float, max_age_s: float | None = None, in_flight: Container[str] = ()
+    ) -> str | None:
+        """Return the table to flush now, if any (rule 1), but those in flight.
+
+        `max_age_s` may lower the limit.
+        """
         max_age = self._limits.max_age_s if max_age_s is None else min(max_age_s, self._limits.max_age_s)
         memory_full = self._buffered_bytes >= self._limits.memory_bytes
-        sizes = sorted(((buffer.bytes, table) for table, buffer in self._buffers.items()), reverse=True)
-        for size, table in sizes:
+        buffers = ((table, buffer) for table, buffer in self._buffers.items() if table not in in_flight)
+        for size, table in sorted(((buffer.bytes, table) for table, buffer in buffers), reverse=True):
             aged = now - self._buffers[table].opened_at >= max_age
             if memory_full or size >= self._limits.batch_bytes or aged:
                 return table

@@ -35,7 +35,8 @@ from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules
 from trimtab.consumer_sdk.lake.schema.table_names import dead_letter_table
-from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows, TableProjection
+from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows
+from trimtab.consumer_sdk.lake.writer.topic_projections import BatchProjection
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class BatchFlusher:
 
     lake: Lake
     group: str
-    projection_for: Callable[[str], TableProjection]
+    projection_for: Callable[[str], BatchProjection]
     new_attempt_id: Callable[[], str]
     on_step: Callable[[str], None]
     partitioning: PartitioningRules = field(default_factory=PartitioningRules)

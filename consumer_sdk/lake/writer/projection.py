@@ -27,11 +27,11 @@ from trimtab.consumer_sdk.lake.spark import jvm_errors
 class ProjectedRows:
     """Rows of one batch."""
 
-    topic_table: DataFrame | None  # None: the transform returns no rows for it
-    side_tables: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
+    topic_table: Frame | None  # None: the transform returns no rows for it
+    side_tables: Mapping[str, Frame] = field(default_factory=dict[str, Frame])
     one_row_per_record: bool = False  # in the topic table or as a dead letter
 
-    def remaining_tables(self, records: int, rows: int) -> list[tuple[str, DataFrame]]:
+    def remaining_tables(self, records: int, rows: int) -> list[tuple[str, Frame]]:
         """Return the side tables to write, by name, after staging `rows` of `records`."""
         # Rows = records leaves no dead letters: their frame need not be evaluated.
         return [] if self.one_row_per_record and records == rows else sorted(self.side_tables.items())

@@ -30,7 +30,7 @@ All methods run on the application's thread; rebalance callbacks may run while `
 import logging
 import random
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
@@ -50,7 +50,6 @@ from trimtab.consumer_sdk.errors import (
     TableNameCollisionError,
     TableSchemaMismatchError,
 )
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Lake, RecordConsumer, new_attempt_id
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
@@ -62,10 +61,10 @@ from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, RecordRun
 from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
 from trimtab.consumer_sdk.lake.writer.flush_metrics import with_flush_metrics
-from trimtab.consumer_sdk.lake.writer.flush_thread import FlushThread, InFlightFlush
+from trimtab.consumer_sdk.lake.writer.flush_threads import FlushThreads, InFlightFlush, wait_for_flushes
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions, format_partitions
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker, log_starts
-from trimtab.consumer_sdk.lake.writer.projection import TableProjection
+from trimtab.consumer_sdk.lake.writer.topic_projections import BatchProjection, TopicProjections
 
 log = logging.getLogger("trimtab.lake")
 
@@ -92,18 +91,16 @@ class LakeWriter:
         self._config = config if isinstance(config, LakeConfig) else parse_lake_config(config)
         self._lake = open_lake(self._config.session, warm_up=True) if lake is None else lake
         self._owns_lake = lake is None
-        self._decoders = TopicDecoders(self._config)
+        self._projections = TopicProjections(self._config)
         self._clock = clock or SystemClock()
         self._tables_by_topic: dict[str, str] = {}
         self._positions = PositionTracker()
         self._buffer = BatchBuffer(self._config.limits)
-        self._in_flight: InFlightFlush | None = None
         self._refused_batches: list[BatchRefused] = []
         self._failure: BaseException | None = None  # not retryable: raised by every later call
         metrics = metrics or LakeMetrics()
         self._halted = HaltedPartitions(metrics)
         self._closed = False
-        self._flush_hangs = False
         flusher = BatchFlusher(
             self._lake,
             self._config.group,
@@ -115,7 +112,8 @@ class LakeWriter:
             self._clock.monotonic,
         )
         flush = with_flush_metrics(flusher.flush_batch, metrics, self._clock)
-        self._flush_thread = FlushThread(flush, random.Random())  # noqa: S311 - jitter
+        rng = random.Random()  # noqa: S311 - jitter
+        self._flushes = FlushThreads(flush, rng, self._config.flush_parallelism)
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -137,8 +135,8 @@ class LakeWriter:
             raise
         self._advance_flushes()
         # An unavailable lake keeps the memory full; only close() bounds the wait for it.
-        while self._buffer.is_full and self._in_flight is not None and not (stop and stop.is_set()):
-            self._in_flight.wait(FLUSH_POLL_S)
+        while self._buffer.is_full and self._flushes.in_flight and not (stop and stop.is_set()):
+            self._flushes.wait_for_any(FLUSH_POLL_S)
             self._consumer.consume(0, 0)  # serves rebalance callbacks
             self._advance_flushes()
 
@@ -149,10 +147,8 @@ class LakeWriter:
         """
         self._raise_failure()
         deadline = self._flush_deadline()
-        self._await_flush(deadline)
-        for table in self._buffer.list_tables():
-            self._submit_batch(table)
-            self._await_flush(deadline)
+        self._await_flushes(self._flushes.in_flight, deadline)
+        self._flush_tables(self._buffer.list_tables(), deadline)
         self._rewind_refused()
 
     def close(self) -> None:
@@ -206,12 +202,10 @@ class LakeWriter:
         revoked = set(map(to_partition, partitions))
         deadline = self._flush_deadline()
         try:
-            in_flight = set(self._in_flight.batch.spans) if self._in_flight else set()
-            if revoked & in_flight or self._buffer.find_nearly_full_tables(revoked):
-                self._await_flush(deadline)
-            for table in self._buffer.find_nearly_full_tables(revoked):  # those that this has not halted
-                self._submit_batch(table)
-                self._await_flush(deadline)
+            nearly_full = self._buffer.find_nearly_full_tables(revoked)
+            self._await_flushes({*self._flushes.find_tables(revoked), *nearly_full}, deadline)
+            # again: the wait may have halted some
+            self._flush_tables(self._buffer.find_nearly_full_tables(revoked), deadline)
         except Exception as error:  # noqa: BLE001 - also an unexpected one, which every later call raises
             # Not raised: the group waits for the revocation, and the next owner reads the records again.
             retryable = isinstance(error, TrimtabError) and error.retryable
@@ -227,8 +221,8 @@ class LakeWriter:
     def on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Drop the records of these partitions (rule 3)."""
         lost = set(map(to_partition, partitions))
-        if self._in_flight is not None and lost & self._in_flight.batch.spans.keys():
-            self._in_flight.cancel()
+        for table in self._flushes.find_tables(lost):
+            self._flushes.in_flight[table].cancel()
         self._drop_partitions(lost)
         self._positions.forget_partitions(lost)
         log.warning("lost %s", format_partitions(lost))
@@ -316,37 +310,37 @@ class LakeWriter:
         backoff = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
         return backoff.retry_until_cancelled(f"reading the offsets of {table}", bounded)
 
-    def _create_projection(self, table: str) -> TableProjection:
-        # A copy: this runs on the flush thread, and an assignment may register a topic meanwhile.
+    def _create_projection(self, table: str) -> BatchProjection:
+        # A copy: this runs on a flush thread, and an assignment may register a topic meanwhile.
         topics = sorted(topic for topic, name in tuple(self._tables_by_topic.items()) if name == table)
         # Topics of one table have one schema, which the settings check.
-        return TableProjection(table, self._decoders.decoder_for(topics[0]), self._config.transform)
+        return self._projections.projection_for(table, topics[0])
 
     # -- flushing ---------------------------------------------------------------------------------
 
     def _advance_flushes(self) -> None:
-        """Collect the outcome, rewind refused partitions, submit the next due table."""
-        self._collect_outcome()
+        """Collect outcomes, rewind refused partitions, submit the tables that are due."""
+        self._collect_outcomes()
         self._rewind_refused()
         self._raise_failure()
-        if self._in_flight is None:
-            now = self._clock.monotonic()
-            max_age_s = self._consumer.batch_max_age_s()
-            if (table := self._buffer.find_due_table(now, max_age_s)) is not None:
-                self._submit_batch(table)
+        now = self._clock.monotonic()
+        max_age_s = self._consumer.batch_max_age_s()
+        while self._flushes.has_capacity:
+            table = self._buffer.find_due_table(now, max_age_s, in_flight=self._flushes.in_flight)
+            if table is None:
+                return
+            self._submit_batch(table)
 
     def _submit_batch(self, table: str) -> None:
-        assert self._in_flight is None
         buffered = self._buffer.pop_table(table)
         batch = FlushBatch(table, self._positions.chain_spans(buffered.ranges), buffered.records)
-        self._in_flight = self._flush_thread.submit(batch, self._clock.monotonic())
+        self._flushes.submit(batch, self._clock.monotonic())
 
-    def _collect_outcome(self) -> None:
-        flight = self._in_flight
-        if flight is None or not flight.done:
-            return
-        self._in_flight = None
-        self._flush_hangs = False  # it has ended after all
+    def _collect_outcomes(self) -> None:
+        for flight in self._flushes.pop_done():
+            self._collect_outcome(flight)
+
+    def _collect_outcome(self, flight: InFlightFlush) -> None:
         try:
             outcome = flight.future.result()
         except (CommittedOffsetsLostError, TableSchemaMismatchError) as error:
@@ -387,20 +381,26 @@ class LakeWriter:
     def _flush_deadline(self) -> float:
         return self._clock.monotonic() + self._config.flush_timeout_s
 
-    def _await_flush(self, deadline: float) -> None:
-        """Wait for the in-flight flush; at the deadline cancel it, raise LakeUnavailableError."""
-        flight = self._in_flight
-        if flight is None:
-            return
-        in_time = flight.wait(deadline - self._clock.monotonic())
-        if not in_time:
-            flight.cancel()  # ends retries and waits, but not a call into the JVM
-            self._flush_hangs = not flight.wait(self._config.flush_timeout_s)
-        self._collect_outcome()
+    def _flush_tables(self, tables: Collection[str], deadline: float) -> None:
+        """Flush tables that have no flush in flight, side by side."""
+        for table in tables:
+            self._submit_batch(table)
+        self._await_flushes(tables, deadline)
+
+    def _await_flushes(self, tables: Collection[str], deadline: float) -> None:
+        """Wait for the flushes of these tables; at the deadline cancel them, raise LakeUnavailableError."""
+        flights = [flight for table, flight in self._flushes.in_flight.items() if table in tables]
+        for flight in flights:
+            flight.hasten()
+        wait_for_flushes(flights, deadline - self._clock.monotonic())
+        late = [flight for flight in flights if not flight.done]
+        if late:
+            self._flushes.cancel(late, self._config.flush_timeout_s)
+        self._collect_outcomes()
         self._raise_failure()
-        if not in_time:
+        if late:
             raise LakeUnavailableError(
-                f"{flight.batch.table}: the lake did not accept a batch within "
+                f"{', '.join(flight.batch.table for flight in late)}: the lake did not accept a batch within "
                 f"{self._config.flush_timeout_s:.0f} s (lake.flush.timeout); its records will be read again"
             )
 
@@ -409,17 +409,14 @@ class LakeWriter:
             return
         self._closed = True
         with suppress(Exception):  # the error that led here counts
-            self._collect_outcome()  # a batch that landed meanwhile is not given up
+            self._collect_outcomes()  # a batch that landed meanwhile is not given up
         unwritten = sorted(self._positions.unwritten_ranges().items())
         if ranges := ", ".join(f"{p} offsets {first}-{end - 1}" for p, (first, end) in unwritten):
             log.warning("offsets given up, for the next owner to read unless the table has them: %s", ranges)
-        # Without a flight, the revocation on closing the consumer waits for no flush.
-        flight, self._in_flight = self._in_flight, None
-        if flight is not None:
-            flight.cancel()
         self._buffer = BatchBuffer(self._config.limits)
         try:
-            self._flush_thread.close(0.0 if self._flush_hangs else self._config.flush_timeout_s)
+            # Without a flight, the revocation on closing the consumer waits for no flush.
+            self._flushes.close(self._config.flush_timeout_s)
         except LakeUnavailableError as error:
             # Logged only: raising it would hide the error that led here.
             log.error("%s", error)  # noqa: TRY400 - the message suffices

@@ -1,6 +1,6 @@
 """Checks of groups of any client: the broker's assignor (KIP-848), and who carries plans out. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, failed, passed
@@ -9,21 +9,41 @@ from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME
 from trimtab.sidecar.plan_carrier import CarrierStatus
 
 ASSIGNOR_CHECK: Final = "assignor"
+ASSIGNORS_CONFIG: Final = "group.consumer.assignors"
 CARRIER_CHECK: Final = "plan carrier"
+PLUGIN_CLASS: Final = "io.trimtab.PlannedAssignor"
+UNIFORM_PLUGIN_CLASS: Final = "io.trimtab.PlannedUniformAssignor"  # the plugin under the name uniform
 
 
-def check_assignor(group: ObservedGroup) -> Iterable[Finding]:
-    """Check that the broker assigns by the plugin; nothing for a classic group."""
-    if group.assignor == ASSIGNOR_NAME:
-        yield passed(ASSIGNOR_CHECK, f"the broker assigns by {ASSIGNOR_NAME!r}, which carries out plans")
-    elif group.assignor is not None:
-        message = f"the broker assigns by {group.assignor!r}, which knows no plans"
-        remedy = "install the broker plugin, first in group.consumer.assignors (docs/any-client.md)"
-        yield Finding(ASSIGNOR_CHECK, FindingLevel.NOTE, message, remedy)
+def check_assignor(group: ObservedGroup, installed: str | None) -> Iterable[Finding]:
+    """Check that the broker assigns by the plugin; nothing for a classic group.
+
+    `installed` is the broker's group.consumer.assignors, None if it is not readable.
+    """
+    name = group.assignor
+    if name is None:
+        return
+    classes = [one.strip() for one in (installed or "").split(",")]
+    if name == ASSIGNOR_NAME or (name == "uniform" and UNIFORM_PLUGIN_CLASS in classes):
+        yield passed(ASSIGNOR_CHECK, f"the broker assigns by {name!r}, which carries out plans")
+        return
+    message = f"the broker assigns by {name!r}, which knows no plans"
+    yield Finding(ASSIGNOR_CHECK, FindingLevel.NOTE, message, f"{_find_remedy(classes)} (docs/any-client.md)")
+
+
+def _find_remedy(classes: Sequence[str]) -> str:
+    if PLUGIN_CLASS not in classes:
+        return f"install the broker plugin, first in {ASSIGNORS_CONFIG}"
+    if classes[0] != PLUGIN_CLASS:
+        return f"the plugin is installed: name it first in {ASSIGNORS_CONFIG}, or set protocol: consumer"
+    return (
+        "the plugin is installed: remove group.remote.assignor from the consumers, or, where their client "
+        f"always names one, add {UNIFORM_PLUGIN_CLASS} to {ASSIGNORS_CONFIG} in place of uniform"
+    )
 
 
 def check_plan_carrier(carrier: CarrierStatus) -> Finding:
     """Check that the group's members get what the plan gives them, as the active sidecar has recorded."""
     if carrier.is_steering:
         return passed(CARRIER_CHECK, carrier.text)
-    return failed(CARRIER_CHECK, carrier.text, "docs/any-client.md tells how plans come to be carried out")
+    return failed(CARRIER_CHECK, carrier.text, "do what the message says (docs/any-client.md)")

@@ -24,7 +24,11 @@ from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.diagnostics.doctor import checks
-from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor, check_plan_carrier
+from trimtab.sidecar.diagnostics.doctor.assignor_checks import (
+    ASSIGNORS_CONFIG,
+    check_assignor,
+    check_plan_carrier,
+)
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
 from trimtab.sidecar.diagnostics.doctor.migration_checks import POLICY_CONFIG, check_migration
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (
@@ -138,7 +142,6 @@ class BrokerChecks:
         elif group.members or commits.offsets:
             counts = f"{len(group.members)} members, {len(commits.offsets)} commits"
             yield passed(check, f"{group.state}, {counts}")
-            yield from check_assignor(group)
         else:
             # with topics given the group may start later
             level = checks.FindingLevel.NOTE if self._settings.topics else checks.FindingLevel.FAILED
@@ -279,18 +282,21 @@ class BrokerChecks:
         yield checks.check_plan_followed(plan, protocol, members, leaders, now)
 
     def _check_members(self, nodes: Iterable[Any]) -> Iterable[Finding]:
+        if self._settings.queue is QueueKind.SHARE:
+            return
+        broker = self._fetch_config(str(min(node.id for node in nodes)), BROKER_RESOURCE_TYPE)
+        yield from check_assignor(self._group.describe_group()[0], broker.get(ASSIGNORS_CONFIG))
         try:
-            _, members = self._fetch_members()
+            assignor, members = self._fetch_members()
         except KafkaException:
             return  # reported by the check of the group
-        if not members or self._settings.queue is QueueKind.SHARE:
+        if not members:
             return
         limit = self._fetch_config(OFFSETS_TOPIC).get("max.message.bytes")
-        broker = self._fetch_config(str(min(node.id for node in nodes)), BROKER_RESOURCE_TYPE)
         partitions = len(self._brokers.fetch_group_commits().offsets)
         codec = broker.get("offsets.topic.compression.codec")
         yield check_group_size(members, partitions, limit, codec)
-        yield from check_migration(members, broker.get(POLICY_CONFIG))
+        yield from check_migration(members, assignor, broker.get(POLICY_CONFIG))
 
     def _describe_topic(self, topic: str) -> TopicDescription | Finding | None:
         """Return a finding if the request fails, None if the topic does not exist."""

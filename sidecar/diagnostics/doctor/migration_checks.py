@@ -5,7 +5,7 @@ from typing import Final
 
 from trimtab.assignor.rebalance.consumer_protocol import decode_assignment
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, noted, passed
+from trimtab.sidecar.diagnostics.doctor.checks import ASSIGNOR_NAME, Finding, MemberMetadata, noted, passed
 
 MIGRATION_CHECK: Final = "change to group.protocol=consumer"
 POLICY_CONFIG: Final = "group.consumer.migration.policy"
@@ -15,10 +15,12 @@ FATAL_ERROR: Final = (
 )
 
 
-def check_migration(members: Mapping[str, MemberMetadata], policy: str | None) -> Iterable[Finding]:
+def check_migration(
+    members: Mapping[str, MemberMetadata], assignor: str, policy: str | None
+) -> Iterable[Finding]:
     """Check whether the coordinator would convert the group when a member of the new protocol joins.
 
-    `policy` is the broker's, None if it is not readable.
+    `assignor` is the group's; `policy` is the broker's, None if it is not readable.
     """
     if not members:
         return
@@ -26,12 +28,18 @@ def check_migration(members: Mapping[str, MemberMetadata], policy: str | None) -
     if not blocking:
         yield _check_policy(policy)
         return
+    # librdkafka's leader puts the members' user data into their assignments, a sidecar that leads puts none
+    first = (
+        "give all members partition.assignment.strategy=cooperative-sticky,trimtab"
+        if assignor == ASSIGNOR_NAME
+        else "lead the group with the sidecar (lead)"
+    )
     yield noted(
         MIGRATION_CHECK,
         f"not yet possible: the assignments of {len(blocking)} members, such as {blocking[0]}, have user "
         "data, so the broker does not convert the group, and a librdkafka consumer of the new protocol "
-        f"ends with the fatal error {FATAL_ERROR}; first give all members "
-        "partition.assignment.strategy=cooperative-sticky,trimtab (docs/any-client.md)",
+        f"ends with the fatal error {FATAL_ERROR}; first {first} "
+        "(docs/any-client.md)",
     )
 
 

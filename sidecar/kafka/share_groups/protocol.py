@@ -10,10 +10,9 @@ from kafka.protocol.api_message import (
     ApiMessage,  # pyright: ignore[reportMissingImports,reportUnknownVariableType] # stubs of v2
 )
 
-from trimtab.sidecar.kafka.coordinator_client import raise_for_error_code, send_to_coordinator
+from trimtab.sidecar.kafka.coordinator_client import describe_group, raise_for_error_code, send_to_coordinator
 
 PROTOCOL_PACKAGE: Final = "trimtab.sidecar.kafka.share_groups"
-GROUP_ID_NOT_FOUND_CODE: Final = 69  # also of a group of another type
 
 # `load_json` finds the file by the class name; a response is registered by its definition
 
@@ -40,12 +39,7 @@ def describe_share_group(client: Any, group: str) -> Any:
     `client` is a KafkaAdminClient. Raises KafkaError.
     """
     request: Any = ShareGroupDescribeRequest
-    sent = request(group_ids=[group], include_authorized_operations=False)
-    (described,) = send_to_coordinator(client, group, sent).groups
-    if described.error_code == GROUP_ID_NOT_FOUND_CODE:
-        return None
-    raise_for_error_code(described)
-    return described
+    return describe_group(client, group, request(group_ids=[group], include_authorized_operations=False))
 
 
 def describe_share_group_offsets(client: Any, group: str) -> Any:

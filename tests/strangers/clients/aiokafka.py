@@ -41,19 +41,11 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 async def main(words: list[str]) -> None:
     teller, handling = Teller(words), asyncio.Lock()
-    options = teller.options
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=options["bootstrap"],
-        group_id=options["group"],
-        client_id=options["client"],
-        group_instance_id=options.get("instance") or None,
+        **teller.classic_settings,
         partition_assignment_strategy=[ASSIGNORS[name] for name in teller.assignors],
-        heartbeat_interval_ms=int(options["heartbeat"]),
-        session_timeout_ms=int(options["session"]),
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
     )
-    consumer.subscribe([options["topic"]], listener=Listener(consumer, teller, handling))
+    consumer.subscribe([teller.options["topic"]], listener=Listener(consumer, teller, handling))
     await consumer.start()
     while not teller.stopped.is_set():
         polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=teller.batch)
@@ -76,7 +68,7 @@ async def handle(teller: Teller, records: list[ConsumerRecord]) -> None:
 
 async def commit(consumer: AIOKafkaConsumer, teller: Teller, partitions: Iterable[tuple[str, int]]) -> None:
     """Commit what was handled of these partitions; a refusal is told, and the next commit repeats it."""
-    offsets = {p: teller.uncommitted[p] for p in map(tuple, partitions) if p in teller.uncommitted}
+    offsets = teller.handled_of(partitions)
     if not offsets:
         return
     try:

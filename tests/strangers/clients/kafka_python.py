@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -38,7 +38,7 @@ class Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         partitions = list(revoked)
-        offsets = handled_of(self._teller, partitions)
+        offsets = self._teller.handled_of(partitions)
         try:
             if offsets:
                 await self._consumer.commit_async(build_request(offsets))
@@ -56,19 +56,11 @@ class Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
 
 def main(words: list[str]) -> None:
     teller = Teller(words)
-    options = teller.options
     consumer = KafkaConsumer(
-        bootstrap_servers=options["bootstrap"],
-        group_id=options["group"],
-        client_id=options["client"],
-        group_instance_id=options.get("instance") or None,
+        **teller.classic_settings,
         partition_assignment_strategy=[ASSIGNORS[name] for name in teller.assignors],
-        heartbeat_interval_ms=int(options["heartbeat"]),
-        session_timeout_ms=int(options["session"]),
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
     )
-    consumer.subscribe([options["topic"]], listener=Listener(consumer, teller))
+    consumer.subscribe([teller.options["topic"]], listener=Listener(consumer, teller))
     while not teller.stopped.is_set():
         handle(consumer, teller)
         if teller.is_commit_due():
@@ -99,11 +91,6 @@ def commit(consumer: KafkaConsumer, teller: Teller) -> None:
         teller.complain(error)
     else:
         teller.tell_committed(offsets)
-
-
-def handled_of(teller: Teller, partitions: Iterable[Any]) -> Offsets:
-    """Return the uncommitted offsets of these partitions."""
-    return {p: teller.uncommitted[p] for p in map(tuple, partitions) if p in teller.uncommitted}
 
 
 def build_request(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -72,7 +72,7 @@ def lose(teller: Teller, partitions: list[TopicPartition]) -> None:
 
 def commit(consumer: Consumer, teller: Teller, partitions: list[tuple[str, int]]) -> None:
     """Commit what was handled of these partitions; a refusal is told, and the next commit repeats it."""
-    offsets = [TopicPartition(*p, teller.uncommitted[p]) for p in partitions if p in teller.uncommitted]
+    offsets = [TopicPartition(*p, offset) for p, offset in teller.handled_of(partitions).items()]
     if not offsets:
         return
     try:

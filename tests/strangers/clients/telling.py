@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from threading import Event, Thread
 from time import monotonic, time
-from typing import Final
+from typing import Any, Final
 
 COMMIT_INTERVAL_S: Final = 1.0
 POLL_S: Final = 0.05
@@ -36,6 +36,21 @@ class Teller:
     def assignors(self) -> list[str]:
         """Names of the protocols that it offers, in this order."""
         return self.options["assignors"].split(",")
+
+    @property
+    def classic_settings(self) -> dict[str, Any]:
+        """Settings of a classic group's member, as kafka-python and aiokafka name them."""
+        options = self.options
+        return {
+            "bootstrap_servers": options["bootstrap"],
+            "group_id": options["group"],
+            "client_id": options["client"],
+            "group_instance_id": options.get("instance") or None,
+            "heartbeat_interval_ms": int(options["heartbeat"]),
+            "session_timeout_ms": int(options["session"]),
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+        }
 
     def work_s(self, count: int) -> float:
         """Return the seconds until `count` records are handled; it makes up for `MAKE_UP_S` of delay."""
@@ -66,6 +81,10 @@ class Teller:
             self.tell("committed", f"{topic}-{number}", offset)
             if self.uncommitted.get((topic, number)) == offset:
                 del self.uncommitted[topic, number]
+
+    def handled_of(self, partitions: Iterable[Any]) -> dict[tuple[str, int], int]:
+        """Return the uncommitted offsets of these partitions."""
+        return {p: self.uncommitted[p] for p in map(tuple, partitions) if p in self.uncommitted}
 
     def forget(self, partitions: Iterable[tuple[str, int]]) -> None:
         for partition in partitions:

@@ -92,7 +92,7 @@ def test_forced_moves_have_their_own_reasons() -> None:
     assert explained[0].startswith("its owner gone left; a comes to 40% of its capacity")
     assert explained[1].startswith("worker-2 is draining; ")
     assert explained[2].startswith("c no longer subscribes to t; ")
-    assert explained[3].startswith("it had no reader; ")
+    assert explained[3].startswith("no member owned it; ")
 
 
 def test_a_departed_owner_does_not_count_in_r() -> None:

@@ -259,8 +259,8 @@ def test_without_an_archive_workers_still_start(tmp_path: Path, monkeypatch: pyt
     """Without a writable cache there is no class archive, and the JVM gets its plain options."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path / "file"))
-    assert jvm_class_archive.find_archive("iceberg") is None
-    assert jvm_class_archive.create_archive("iceberg") is None
+    assert jvm_class_archive.find_archive() is None
+    assert jvm_class_archive.create_archive() is None
     assert jvm_class_archive.jvm_options(None) == jvm_class_archive.SMALL_JVM_OPTIONS
 
 

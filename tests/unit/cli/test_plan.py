@@ -30,9 +30,9 @@ def baseline(*rates: float | None, members: int = 2) -> GroupBaseline:
 def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run the command on a group; return exit code, output and error output."""
 
-    def call(group: GroupBaseline, *words: str) -> tuple[int, str, str]:
+    def call(group: GroupBaseline, *words: str, columns: int = 200) -> tuple[int, str, str]:
         monkeypatch.setattr("trimtab.cli.plan.run.measure_baseline", lambda *_, **__: group)
-        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("COLUMNS", str(columns))
         code = main([*WORDS, *words])
         printed = capsys.readouterr()
         return code, printed.out, printed.err
@@ -184,3 +184,10 @@ def test_an_invalid_write_rate_is_rejected(plan: Any, rate: float) -> None:
     code, _, err = plan(baseline(10.0, rate))
     assert code == 1
     assert f"write rate of t-1 is {rate} bytes/s" in err
+
+
+def test_a_narrow_terminal_shows_each_reason_once(plan: Any) -> None:
+    """Below the table, with the heuristics that give it."""
+    _, out, _ = plan(baseline(*RATES), "--heuristic", "mbf,mwf", columns=80)
+    assert "mbf, mwf: t-4 -> w1: w0 would be at 120% of its capacity" in out
+    assert out.count("t-4 -> w1") == 1

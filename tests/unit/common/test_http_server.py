@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 import pytest
+from paged import create_web_server
 
 from cluster import keys
 from trimtab.common import http_server
@@ -26,7 +27,6 @@ from trimtab.common.errors import SettingError
 from trimtab.common.http_server import MAX_CONNECTIONS, EndpointServer, load_access_policy
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
-from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
 from trimtab.sidecar.targets.keda.factory import load_tls_credentials
@@ -74,7 +74,7 @@ def get(port: int, path: str, token: str | None = None, authority: Path | None =
 
 def test_the_web_page_requires_its_token_except_for_probes(pem: Path) -> None:
     """Health and readiness are public, other paths return 401 without the token."""
-    server = SidecarWebServer("g", SystemClock(), 30.0)
+    server = create_web_server()
     port = server.start("127.0.0.1", 0, load_access_policy(None, None, pem / "token"))
     try:
         assert get(port, "/healthz") == 200
@@ -89,7 +89,7 @@ def test_the_web_page_requires_its_token_except_for_probes(pem: Path) -> None:
 
 def test_the_web_page_serves_tls(pem: Path) -> None:
     """Plain HTTP gets no answer, and a silent client blocks no other."""
-    server = SidecarWebServer("g", SystemClock(), 30.0)
+    server = create_web_server()
     port = server.start("127.0.0.1", 0, load_access_policy(pem / "server.crt", pem / "server.key", None))
     silent = HTTPConnection("127.0.0.1", port, timeout=10)
     silent.connect()
@@ -169,6 +169,64 @@ def test_an_exposed_endpoint_has_a_warning(pem: Path, host: str, token: bool, wa
     assert (settings.host, settings.grpc_host) == ("127.0.0.1", "127.0.0.1")
 
 
+def test_the_page_is_public_and_its_data_are_not(pem: Path) -> None:
+    """The static files need no token: they hold nothing of a group. History and events do."""
+    server = create_web_server()
+    port = server.start("127.0.0.1", 0, load_access_policy(None, None, pem / "token"))
+    try:
+        assert [get(port, path) for path in ("/", "/page/page.js")] == [200, 200]
+        assert [get(port, path) for path in ("/history", "/events")] == [401, 401]
+        assert get(port, "/history", TOKEN) == 200
+    finally:
+        server.stop()
+
+
+def test_a_browser_loads_nothing_from_elsewhere() -> None:
+    """Every response has the policy; no script or style inside a page runs."""
+    server = create_web_server()
+    connection = HTTPConnection("127.0.0.1", server.start("127.0.0.1", 0), timeout=10)
+    try:
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        page = answer.read().decode()
+    finally:
+        connection.close()
+        server.stop()
+    assert "default-src 'none'; script-src 'self'" in (answer.getheader("Content-Security-Policy") or "")
+    assert answer.getheader("X-Content-Type-Options") == "nosniff"
+    assert " style=" not in page
+    assert "<script>" not in page
+    assert "//" not in page.replace("<!doctype", "")
+
+
+def test_streams_outlive_the_timeout_and_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream lasts longer than a request may; of too many the oldest ends; all end with the server."""
+    monkeypatch.setattr(http_server, "HTTP_REQUEST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(http_server, "MAX_STREAMS", 2)
+    server = create_web_server()
+    port = server.start("127.0.0.1", 0)
+    with ExitStack() as stack:
+        stack.callback(server.stop)
+        streams = []
+        for _ in range(3):
+            stream = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            stream.sendall(b"GET /events HTTP/1.0\r\n\r\n")
+            lines = stack.enter_context(stream.makefile("rb"))
+            while not lines.readline().startswith(b"data: "):
+                pass
+            streams.append(lines)
+        assert streams[0].read() == b"\n"  # the rest of its event, and its end
+        ends = [threading.Thread(target=lines.read, daemon=True) for lines in streams[1:]]
+        for end in ends:
+            end.start()
+        ends[0].join(1.5)  # twice a second the server ends what is overdue
+        assert all(end.is_alive() for end in ends)
+        server.stop()
+        for end in ends:
+            end.join(10)
+        assert not any(end.is_alive() for end in ends)
+
+
 def test_ipv6_is_served() -> None:
     """The IPv6 loopback works like the IPv4 one."""
     server = EndpointServer(
@@ -207,7 +265,7 @@ def test_slow_clients_take_no_more_than_their_threads(pem: Path, *, encrypted: b
     """With 200 connections that never end their request, probes are answered and threads stay bounded."""
     files = (pem / "server.crt", pem / "server.key") if encrypted else (None, None)
     before = count_request_threads()
-    server = SidecarWebServer("g", SystemClock(), 30.0)
+    server = create_web_server()
     port = server.start("127.0.0.1", 0, load_access_policy(*files, None))
     try:
         with silent_connections(port, 200):
@@ -234,7 +292,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 def test_as_many_connections_as_the_limit_stay_open() -> None:
     """Only one more closes the oldest."""
-    server = SidecarWebServer("g", SystemClock(), 30.0)
+    server = create_web_server()
     port = server.start("127.0.0.1", 0)
     before = count_request_threads()
     try:
@@ -255,7 +313,7 @@ def test_as_many_connections_as_the_limit_stay_open() -> None:
 def test_a_request_in_small_pieces_ends_at_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends a byte from time to time holds a thread no longer than a silent one."""
     monkeypatch.setattr(http_server, "HTTP_REQUEST_TIMEOUT_S", 1.0)
-    server = SidecarWebServer("g", SystemClock(), 30.0)
+    server = create_web_server()
     port = server.start("127.0.0.1", 0)
     try:
         with silent_connections(port, 1) as (slow,):
@@ -269,7 +327,7 @@ def test_a_request_in_small_pieces_ends_at_the_timeout(monkeypatch: pytest.Monke
 
 def test_a_large_header_is_refused() -> None:
     """A connection takes no more memory than the limit."""
-    server = SidecarWebServer("g", SystemClock(), 30.0)
+    server = create_web_server()
     port = server.start("127.0.0.1", 0)
     try:
         with socket.create_connection(("127.0.0.1", port), 10) as large:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
@@ -30,6 +31,7 @@ from trimtab.sidecar.measurement.observation import (
     RequestedReplicas,
     TargetStatus,
 )
+from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 from trimtab.sidecar.targets.in_memory import InMemoryTarget
@@ -154,11 +156,15 @@ def settings(**more: Any) -> SidecarSettings:
     return load_settings(None, {**values, **more})
 
 
-def start(world: Simulated, reports: list[IterationReport] | None = None, **more: Any) -> ControlLoop:
+def start(
+    world: Simulated,
+    reports: list[IterationReport] | None = None,
+    carrier: PlanCarrier | None = None,
+    **more: Any,
+) -> ControlLoop:
     reporters = () if reports is None else (reports.append,)
-    return ControlLoop(
-        settings(**more), LoopCollaborators(world, world, world.target, reporters), world.clock
-    )
+    parts = LoopCollaborators(world, world, world.target, reporters, plan_carrier=carrier)
+    return ControlLoop(settings(**more), parts, world.clock)
 
 
 def iterate(world: Simulated, loop: ControlLoop, count: int) -> list[ScalingAction]:
@@ -195,6 +201,22 @@ def test_scale_down_drains_before_it_stops(world: Simulated) -> None:
     assert world.published[-1].draining == ()
     assert len(world.target.list_replicas()) == 1
     assert not world.broken
+
+
+def test_no_replica_is_drained_while_the_group_is_unsteered(world: Simulated) -> None:
+    """Its members keep what they own, so the drain would never end; it follows once the group is steered."""
+    unsteered = CarrierStatus(is_steering=False, text="unsteered: another member leads")
+    carrier = Mock(carry_out=Mock(return_value=unsteered))
+    reports = list[IterationReport]()
+    loop = start(world, reports, carrier)
+    world.rates = dict.fromkeys(PARTITIONS, 60.0)
+    iterate(world, loop, 20)
+    world.rates = dict.fromkeys(PARTITIONS, 10.0)
+    assert ScalingAction.DRAIN not in iterate(world, loop, 40)
+    assert "unsteered" in reports[-1].decision.reason_text
+    assert len(world.target.list_replicas()) == 5
+    carrier.carry_out.return_value = replace(unsteered, is_steering=True)
+    assert ScalingAction.DRAIN in iterate(world, loop, 10)
 
 
 def test_members_of_any_client_are_found_by_their_address(

@@ -19,7 +19,7 @@ import org.apache.hadoop.fs.Path;
  * the name to one writer. Delta's own store checks that the name is free and then renames, which
  * replaces a commit written in between. Without locks, a stopped writer blocks no other.
  *
- * In plain Java 7 without generics: Janino compiles it in the session's JVM (link_log_store.py).
+ * In plain Java 7 without generics: Janino compiles it in the session's JVM (log_stores.py).
  */
 public class LinkLogStore extends io.delta.storage.HDFSLogStore {
     public LinkLogStore(Configuration configuration) {

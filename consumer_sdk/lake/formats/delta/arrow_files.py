@@ -3,6 +3,8 @@
 import json
 from collections.abc import Iterable
 from datetime import date, datetime
+from os import stat_result
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -47,17 +49,19 @@ def write_data_file(
         delete_file=lambda: system.delete(path, False),  # noqa: FBT003 - Hadoop's signature
         root=root,
     )
-    parquet_writer.write_parquet(name, fitted, target, _DELTA_CODEC)
-    with target.delete_on_failure():
-        return (_build_add_action(file, system.getFileStatus(path), fitted),)
+
+    def describe(local: str) -> str:
+        return _build_add_action(file, Path(local).stat(), fitted)
+
+    return (parquet_writer.write_parquet(name, fitted, target, _DELTA_CODEC, describe),)
 
 
-def _build_add_action(file: str, status: Any, rows: Records) -> str:
+def _build_add_action(file: str, status: stat_result, rows: Records) -> str:
     add = {
         "path": quote(file),  # a URI by the protocol
         "partitionValues": {},
-        "size": int(status.getLen()),
-        "modificationTime": int(status.getModificationTime()),
+        "size": status.st_size,
+        "modificationTime": status.st_mtime_ns // 1_000_000,
         "dataChange": True,
         "stats": json.dumps(collect_statistics(rows)),
     }

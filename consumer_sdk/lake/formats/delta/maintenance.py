@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, format_hold
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.maintenance import (
     SECONDS_PER_HOUR,
@@ -65,6 +66,15 @@ class DeltaMaintenance:
             (row,) = self._spark.sql(f"OPTIMIZE {table}").collect()
         old = FileTotals(row.metrics.numFilesRemoved, row.metrics.filesRemoved.totalSize or 0)
         return RewriteRound(old, row.metrics.numFilesAdded)
+
+    def set_hold(self, table: str, seconds: float | None) -> None:
+        """Set or remove the property in a version of its own."""
+        self._open_table(table)
+        change = f"UNSET TBLPROPERTIES IF EXISTS ('{HOLD_PROPERTY}')"
+        if seconds is not None:
+            change = f"SET TBLPROPERTIES ('{HOLD_PROPERTY}' = '{format_hold(seconds)}')"
+        with jvm_errors.translate_errors(f"table {table}: hold"):
+            self._spark.sql(f"ALTER TABLE {table} {change}")
 
     def preserve_offsets(self, table: str, since: float | None = None) -> None:
         """Do nothing: every version contains all offsets."""

@@ -15,24 +15,30 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import (
-    CommitConflictError,
-    CommittedOffsetsLostError,
-    TableSchemaMismatchError,
-)
-from trimtab.consumer_sdk.lake.formats.delta import arrow_files, link_log_store
+from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
+from trimtab.consumer_sdk.lake.formats.delta import arrow_files, log_stores
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
-from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.formats.delta.deletion_vectors import UPSERT_TABLE_DEFAULTS, DeltaOldRows
+from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
+    TXN_RETENTION_PROPERTY,
+    find_advanced,
+    parse_attempt,
+    parse_offset_transactions,
+    reject_txn_retention,
+)
+from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
+from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.column_mapping import explain_mismatch, spark_schema_of
@@ -40,22 +46,21 @@ from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_changes
 from trimtab.consumer_sdk.lake.schema.table_names import initial_properties
 from trimtab.consumer_sdk.lake.spark import jvm_errors
+from trimtab.consumer_sdk.lake.spark.cluster_storage import check_files_visible
 from trimtab.consumer_sdk.lake.spark.session import java_frame, java_session
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.storage_config import S3, find_storage
 
 log = logging.getLogger("trimtab.lake")
 
 # Writers commit every few seconds: a checkpoint takes as long as several commits and saves readers little.
 DELTA_TABLE_DEFAULTS: Final[dict[str, str]] = {"delta.checkpointInterval": "50"}
-TXN_RETENTION_PROPERTY: Final = "delta.setTransactionRetentionDuration"  # drops offsets of idle partitions
 
 MAX_CREATION_REFUSALS: Final = 3  # of a folder with an empty log: another writer needs less time for a commit
 
 AddActions: TypeAlias = tuple[str, ...]  # of the staged files, in JSON
 
-_OUR_TXN: Final = re.compile(r"^SetTransaction\((trimtab/.*)", re.MULTILINE)
-_OFFSET_TXN: Final = re.compile(r"trimtab/([^/,()]+)/([^/,()]+)/(0|[1-9][0-9]*),([0-9]+),")
 _NOT_A_TABLE: Final = re.compile("NON_EMPTY_LOCATION|DELTA_(TABLE_NOT_FOUND|MISSING_DELTA_TABLE)")
 _COMMIT_FILE: Final = re.compile(r"(\d{20})\.json")
 
@@ -70,20 +75,33 @@ class DeltaLake(SparkLake):
         self._warehouse = warehouse.rstrip("/")
         self._registered: set[str] = set()
         self._refused: Counter[str] = Counter()  # creations of a table whose log has no commit
-        with jvm_errors.translate_errors("Delta's log store for local folders"):
-            link_log_store.install_log_store(java(spark))  # before the first access to a table
+        self._is_store_checked = find_storage(warehouse) != S3
+        with jvm_errors.translate_errors("Delta's log stores"):  # before the first access to a table
+            log_stores.install_log_store(java(spark), on_s3=find_storage(warehouse) == S3)
 
     def open_table(self, name: str) -> "DeltaTable | None":
         """Return a table, None if it does not exist; register its name in Spark SQL."""
         with jvm_errors.translate_errors(f"table {name}"):
-            table = DeltaTable(name, self.spark, self._table_path(name))
+            path = self._table_path(name)
+            table = DeltaTable(name, self.spark, path, self.to_frame, self._check_store)
             if not table.exists():
                 return None
             self._register_in_spark(name)
             return table
 
-    def _create_table(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None:
-        self._create_at_path(self._table_path(name), rows, partition_spec, initial_properties(name))
+    def _create_table(
+        self, name: str, rows: StructType, partition_spec: PartitionSpec, *, keyed: bool
+    ) -> None:
+        self._check_store()
+        properties = initial_properties(name) | (UPSERT_TABLE_DEFAULTS if keyed else {})
+        self._create_at_path(self._table_path(name), rows, partition_spec, properties)
+
+    def _check_store(self) -> None:
+        """Raise SettingError if S3 lets a writer replace another one's commit; asks it once."""
+        if not self._is_store_checked:
+            hadoop = java_session(self.spark).sessionState().newHadoopConf()
+            log_stores.check_conditional_puts(java(self.spark), self._warehouse, hadoop)
+            self._is_store_checked = True
 
     def _is_creation_race(self, name: str, error: BaseException) -> bool:
         if isinstance(jvm_errors.to_trimtab_error(error, name), CommitConflictError):
@@ -101,11 +119,11 @@ class DeltaLake(SparkLake):
         """Return a table with the frame's columns in a local folder, without a name in SQL."""
         with jvm_errors.translate_errors(f"table {folder}"):
             self._create_at_path(folder, spark_schema_of(frame), (), {})
-            return DeltaTable(folder, self.spark, folder)
+            return DeltaTable(folder, self.spark, folder, self.to_frame)
 
     def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
-        with jvm_errors.translate_errors(f"warehouse {self._warehouse}"):
+        with jvm_errors.translate_errors("tables of lake.warehouse"):
             path, files = self._open_path(f"{self._warehouse}/*/*/_delta_log")
             folders = [str(status.getPath().getParent()) for status in files.globStatus(path) or ()]
         return sorted(".".join(folder.rsplit("/", 2)[1:]) for folder in folders)
@@ -137,7 +155,7 @@ class DeltaLake(SparkLake):
         with jvm_errors.translate_errors(f"table {name}"):
             path, files = self._open_path(f"{self._table_path(name)}/_delta_log")
             if str(files.getUri().getScheme()) == "file":  # an object store has no empty folders
-                link_log_store.remove_unfinished_log(Path(str(path.toUri().getPath())))
+                log_stores.remove_unfinished_log(Path(str(path.toUri().getPath())))
 
     def _create_at_path(
         self, path: str, rows: StructType, partition_spec: PartitionSpec, properties: dict[str, str]
@@ -165,8 +183,17 @@ class DeltaLake(SparkLake):
 class DeltaTable:
     """One Delta table; the module's docstring describes how it is written."""
 
-    def __init__(self, name: str, spark: SparkSession, path: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        spark: SparkSession,
+        path: str,
+        to_frame: Callable[[Records], Frame],
+        check_store: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
+        self._to_frame = to_frame
+        self._check_store = check_store  # before a commit: one who only reads may not be allowed to write
         self._spark = spark
         self._path = path
         self._delta = java(spark).org.apache.spark.sql.delta
@@ -182,12 +209,14 @@ class DeltaTable:
     def read_offsets(self) -> VersionedOffsets:
         """Return the offsets of the newest version; a dropped table has none."""
         try:
-            text = self._read_snapshot_offsets(self._update_snapshot())
+            snapshot = self._update_snapshot()
+            text = self._read_snapshot_offsets(snapshot)
+            version = int(snapshot.version())
         except jvm_errors.JVM_ERRORS as error:
             if _is_table_dropped(error):
                 return VersionedOffsets(CommittedOffsets(), "")
             raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
-        return VersionedOffsets.decode(text, self.name)
+        return VersionedOffsets.decode(text, self.name, version)
 
     def read_gaps(self) -> TableGaps:
         """Return the gaps of the newest version."""
@@ -214,6 +243,8 @@ class DeltaTable:
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
         """Write rows as data files. Raises TableSchemaMismatchError, TransformError, DiskFullError."""
+        if isinstance(frame, KeyedChanges):
+            return stage_changes(self, frame, attempt, self._to_frame)
         try:
             if isinstance(frame, DataFrame):
                 schema, files = self._stage_with_spark(frame)
@@ -223,7 +254,18 @@ class DeltaTable:
             raise explain_mismatch(jvm_errors.to_trimtab_error(error, f"table {self.name}")) from error
         self._staged_schema = schema
         adds = [json.loads(file)["add"] for file in files]
+        # the protocol escapes paths as URIs
+        check_files_visible(self._spark, self.name, (f"{self._path}/{unquote(add['path'])}" for add in adds))
         return StagedFiles(attempt, files, sum(map(_count_rows, adds)), sum(int(add["size"]) for add in adds))
+
+    def find_old_rows(self, changes: KeyedChanges, attempt: str) -> DeltaOldRows:
+        """Return the rows of changed keys. Raises TableSchemaMismatchError, LakeUnavailableError."""
+        del attempt  # Delta names files of vectors itself
+        return DeltaOldRows.find(self.name, self._log, changes, self._spark)
+
+    def list_columns(self) -> list[str]:
+        """Return the names of the newest version's columns."""
+        return delta_columns.read_schema(self._update_snapshot().metadata()).columns.names
 
     def commit(
         self,
@@ -233,18 +275,21 @@ class DeltaTable:
         gaps: TableGaps | None = None,
     ) -> None:
         """Add files, offsets, gaps in one version. Raises CommitConflictError, TableSchemaMismatchError."""
-        with jvm_errors.translate_errors(f"table {self.name}: commit"):
+        with discard_lost_vectors(staged), jvm_errors.translate_errors(f"table {self.name}: commit"):
+            self._check_store()
             transaction = self._start_transaction()
             self._check_unchanged(transaction.snapshot(), staged, expected)
-            advanced = _changed_offsets(offsets, expected.offsets)
+            advanced = find_advanced(offsets, expected.offsets)
             # The fence: Delta refuses the commit if another one changes an app id that was read. After
             # any other commit (other partitions, OPTIMIZE, an INSERT) it retries with the next version.
             for app_id in advanced:
                 transaction.readTxn().append(app_id)
-            if gaps is not None:
-                metadata = self._metadata_with_gaps(transaction.metadata(), gaps)
-                transaction.updateMetadata(metadata, False)  # noqa: FBT003 - Delta's signature
-            transaction.commit(self._build_actions(staged, advanced), self._build_operation(staged.attempt))
+            self._update_properties(transaction, staged, gaps)
+            actions = self._build_actions(staged, advanced)
+            if isinstance(staged, StagedChanges):
+                actions += staged.old_rows.build_actions(transaction)
+            operation = self._build_operation(staged.attempt)
+            transaction.commit(_to_scala_seq(self._spark, actions), operation)
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
         """Delete data files that will not be committed; failures are logged only."""
@@ -312,11 +357,7 @@ class DeltaTable:
     def _read_snapshot_offsets(self, snapshot: Any) -> str | None:
         """Return the offsets of a version, encoded; None without offsets."""
         if snapshot.metadata().configuration().contains(TXN_RETENTION_PROPERTY):
-            raise CommittedOffsetsLostError(
-                f"table {self.name}: its property {TXN_RETENTION_PROPERTY} lets Delta drop the offsets of "
-                "idle partitions, whose records would be written again: "
-                f"ALTER TABLE {self.name} UNSET TBLPROPERTIES ('{TXN_RETENTION_PROPERTY}')"
-            )
+            raise reject_txn_retention(self.name)
         # The version's checksum file usually has them; without it, Spark reads the whole log.
         checksum = snapshot.checksumOpt()
         known = checksum.get().setTransactions() if checksum.isDefined() else checksum
@@ -334,15 +375,24 @@ class DeltaTable:
                 "Nothing was written and no offset moved: start this process again"
             )
 
-    def _build_actions(self, staged: StagedFiles, advanced: dict[str, int]) -> Any:
+    def _build_actions(self, staged: StagedFiles, advanced: dict[str, int]) -> list[Any]:
         txns = [{"txn": {"appId": app_id, "version": offset}} for app_id, offset in advanced.items()]
         texts = [*staged.files, *map(json.dumps, txns)]
-        return _to_scala_seq(self._spark, [self._delta.actions.Action.fromJson(t) for t in texts])
+        return [self._delta.actions.Action.fromJson(text) for text in texts]
 
-    def _metadata_with_gaps(self, metadata: Any, gaps: TableGaps) -> Any:
+    def _update_properties(self, transaction: Any, staged: StagedFiles, gaps: TableGaps | None) -> None:
+        metadata = transaction.metadata()
+        is_held = isinstance(staged, StagedChanges) and metadata.configuration().contains(HOLD_PROPERTY)
+        if gaps is None and not is_held:
+            return
         body = json.loads(str(metadata.json()))
-        body["metaData"]["configuration"][GAPS_PROPERTY] = gaps.encode()
-        return self._delta.actions.Action.fromJson(json.dumps(body))
+        properties = body["metaData"]["configuration"]
+        if gaps is not None:
+            properties[GAPS_PROPERTY] = gaps.encode()
+        if is_held:
+            del properties[HOLD_PROPERTY]
+        changed = self._delta.actions.Action.fromJson(json.dumps(body))
+        transaction.updateMetadata(changed, False)  # noqa: FBT003 - Delta's signature
 
     def _build_operation(self, attempt: str) -> Any:
         root = java(self._spark)
@@ -370,49 +420,6 @@ class DeltaTable:
 
 def _is_table_dropped(error: BaseException) -> bool:
     return any("_delta_log does not exist" in message for _, message in jvm_errors.java_causes(error))
-
-
-def transaction_app_id(group: str, where: TopicPartition) -> str:
-    """Return the app id of a partition's `txn` action."""
-    return f"trimtab/{quote(group, safe='')}/{where.topic}/{where.partition}"  # a group may contain slashes
-
-
-def parse_attempt(action: str) -> str | None:
-    """Return the attempt id in a commit's first action, where Delta puts commitInfo; None if foreign."""
-    try:
-        attempt = json.loads(action)["commitInfo"]["userMetadata"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return None
-    return attempt if isinstance(attempt, str) else None
-
-
-def parse_offset_transactions(text: str, table: str) -> CommittedOffsets:
-    """Return the offsets of `txn` actions, a line each. Raises CommittedOffsetsLostError."""
-    groups: dict[str, dict[TopicPartition, int]] = {}
-    for txn in _OUR_TXN.findall(text):
-        group, partition, offset = _parse_offset_txn(txn, table)
-        groups.setdefault(group, {})[partition] = offset
-    return CommittedOffsets(groups)
-
-
-def _parse_offset_txn(text: str, table: str) -> tuple[str, TopicPartition, int]:
-    found = _OFFSET_TXN.match(text)
-    if found is None:
-        raise CommittedOffsetsLostError(
-            f"table {table}: its txn action {text[:120]!r} cannot be read as an offset; a newer Trimtab "
-            "wrote it (upgrade this one) or another program did (write into a new table)"
-        )
-    group, topic, partition, offset = found.groups()
-    return unquote(group), TopicPartition(topic, int(partition)), int(offset)
-
-
-def _changed_offsets(offsets: CommittedOffsets, expected: CommittedOffsets) -> dict[str, int]:
-    return {
-        transaction_app_id(group, where): offset
-        for group, partitions in sorted(offsets.groups.items())
-        for where, offset in sorted(partitions.items())
-        if expected.next_offset(group, where) != offset
-    }
 
 
 def _count_rows(add: dict[str, Any]) -> int:

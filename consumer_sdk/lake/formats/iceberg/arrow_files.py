@@ -56,16 +56,17 @@ def write_data_file(table: Any, name: str, rows: Records, attempt: str, root: An
     location = table.locationProvider().newDataLocation(f"{attempt}.parquet")
     io = table.io()
     path = root.org.apache.hadoop.fs.Path(location)
-    create = io.newOutputFile(location).create
+    create = io.newOutputFile(location).createOrOverwrite  # a new name: `create` would look for it
     target = parquet_writer.ParquetTarget(path, create, lambda: io.deleteFile(location), root)
-    parquet_writer.write_parquet(name, fitted, target, codec)
-    with target.delete_on_failure():
-        file = io.newInputFile(location)
-        builder = iceberg.DataFiles.builder(table.spec()).withInputFile(file).withFormat("parquet")
+
+    def describe(local: str) -> Any:
+        file = iceberg.Files.localInput(local)
         # Iceberg reads bounds and counts from the footer, as the table's write.metadata.metrics.* say.
-        config = iceberg.MetricsConfig.forTable(table)
-        metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, config)
-        return (builder.withMetrics(metrics).build(),)
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, iceberg.MetricsConfig.forTable(table))
+        builder = iceberg.DataFiles.builder(table.spec()).withInputFile(file).withPath(location)
+        return builder.withFormat("parquet").withMetrics(metrics).build()
+
+    return (parquet_writer.write_parquet(name, fitted, target, codec, describe),)
 
 
 def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
@@ -77,6 +78,18 @@ def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
             f"table {name} has a column of type {error}, which lake.file.writer=arrow does not "
             f"write: {SPARK_WRITER_ADVICE}"
         ) from error
+
+
+def build_key_candidates(text: Any) -> ArrowSchema:
+    """Return the columns of a schema in Iceberg's JSON that may be part of a key."""
+    fields = json.loads(str(text))["fields"]
+    return pa.schema([_parse_field(field) for field in fields if _is_primitive(field["type"])])
+
+
+def read_field_id(field: Any) -> int | None:
+    """Return Iceberg's id of a column of a data file, None if the file has none."""
+    number = (field.metadata or {}).get(_FIELD_ID_KEY)
+    return None if number is None else int(number)
 
 
 class _UnsupportedTypeError(Exception):
@@ -136,6 +149,10 @@ def _arrow_type(kind: Any) -> ArrowType:
             _build_field("value", kind["value"], kind["value-id"], required=need),
         )
     raise _UnsupportedTypeError(kind["type"])
+
+
+def _is_primitive(kind: Any) -> bool:
+    return isinstance(kind, str) and (kind in _ARROW_TYPES or _DECIMAL_TYPE.fullmatch(kind) is not None)
 
 
 def _primitive_type(kind: str) -> ArrowType:

@@ -7,9 +7,10 @@ even from a compaction that commits while the snapshots are being counted.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
+from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, format_hold
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
 from trimtab.consumer_sdk.lake.maintenance import (
     MAX_FILES_PER_ROUND,
@@ -24,6 +25,8 @@ from trimtab.consumer_sdk.lake.maintenance import (
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OFFSETS_PROPERTY
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
+
+_HADOOP_FILE_IO: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
 
 
 class IcebergMaintenance:
@@ -49,6 +52,16 @@ class IcebergMaintenance:
         old = FileTotals(row.rewritten_data_files_count, row.rewritten_bytes_count)
         return RewriteRound(old, row.added_data_files_count)
 
+    def set_hold(self, table: str, seconds: float | None) -> None:
+        """Set or remove the property in a commit of its own."""
+        opened = self._open_table(table)
+        with jvm_errors.translate_errors(f"table {table}: hold"):
+            update = opened.java_table.updateProperties()
+            if seconds is None:
+                update.remove(HOLD_PROPERTY).commit()
+            else:
+                update.set(HOLD_PROPERTY, format_hold(seconds)).commit()
+
     def preserve_offsets(self, table: str, since: float | None = None) -> None:
         """Commit the offsets again if the snapshot that has them is too old."""
         opened = self._open_table(table)
@@ -72,7 +85,8 @@ class IcebergMaintenance:
             files = sum(count or 0 for count in self._call_for_row("expire_snapshots", table, arguments))
         after = self._open_table(table).count_snapshots()
         older_than = _older_than_argument(now - policy.orphan_age_s)
-        orphans = self._call_procedure("remove_orphan_files", table, older_than)
+        listing = f"{older_than}, prefix_listing => {_must_list_by_prefix(opened)}"
+        orphans = self._call_procedure("remove_orphan_files", table, listing)
         # A writer may have committed meanwhile, so that there are more snapshots than before.
         return ExpiryResult(table, max(0, before - after), files, len(orphans))
 
@@ -110,6 +124,11 @@ def _has_expirable_snapshot(table: Any, time: float) -> bool:
         snapshot.timestampMillis() < time * 1000 and snapshot.snapshotId() != current.snapshotId()
         for snapshot in table.snapshots()
     )
+
+
+def _must_list_by_prefix(table: IcebergTable) -> str:
+    # By default Spark lists folders by Hadoop, which has no client for the storage of another FileIO.
+    return "false" if str(table.java_table.io().getClass().getName()) == _HADOOP_FILE_IO else "true"
 
 
 def _are_offsets_at_risk(table: IcebergTable, since: float | None) -> bool:

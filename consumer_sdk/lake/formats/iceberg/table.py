@@ -12,7 +12,7 @@ at which the expected ones were read must be among them.
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
@@ -21,15 +21,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
-from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
+from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files, row_delta
 from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
-from trimtab.consumer_sdk.lake.interfaces import Frame, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
+from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     ATTEMPT_PROPERTY,
     OFFSETS_PROPERTY,
     CommittedOffsets,
+    find_newest_offsets,
     warn_of_offset_cost,
 )
 from trimtab.consumer_sdk.lake.schema.column_mapping import (
@@ -42,6 +45,7 @@ from trimtab.consumer_sdk.lake.schema.partition_spec import PARTITION_SETTING, P
 from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange, find_column_changes
 from trimtab.consumer_sdk.lake.schema.table_names import initial_properties
 from trimtab.consumer_sdk.lake.spark import jvm_errors
+from trimtab.consumer_sdk.lake.spark.cluster_storage import check_files_visible
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
 from trimtab.consumer_sdk.lake.spark.session import java_session, py4j_gateway
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
@@ -72,7 +76,7 @@ class IcebergLake(SparkLake):
         with jvm_errors.translate_errors(f"catalog {catalog}"):
             tools = java(spark).org.apache.iceberg.spark.Spark3Util
             self._catalog = tools.loadIcebergCatalog(java_session(spark), catalog)
-            self._staging_writer = _StagingWriter(spark)
+            self._staging_writer = _StagingWriter(spark, self.to_frame)
 
     def open_table(self, name: str) -> "IcebergTable | None":
         """Return a table, None if it does not exist."""
@@ -102,12 +106,15 @@ class IcebergLake(SparkLake):
             schema = self._to_iceberg_schema(spark_schema_of(frame))
             return IcebergTable(folder, tables.create(schema, folder), self._staging_writer)
 
-    def _create_table(self, name: str, rows: StructType, partition_spec: PartitionSpec) -> None:
+    def _create_table(
+        self, name: str, rows: StructType, partition_spec: PartitionSpec, *, keyed: bool
+    ) -> None:
         schema = self._to_iceberg_schema(rows)
         spec = self._build_partition_spec(name, schema, partition_spec)
         namespace = name.rpartition(".")[0]
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog_name}.{namespace}")
         properties = ICEBERG_TABLE_DEFAULTS | initial_properties(name)
+        properties |= row_delta.UPSERT_TABLE_DEFAULTS if keyed else {}
         self._catalog.createTable(self._table_identifier(name), schema, spec, properties)
 
     def _build_partition_spec(self, name: str, schema: Any, partition_spec: PartitionSpec) -> Any:
@@ -178,6 +185,8 @@ class IcebergTable:
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
         """Write rows as data files. Raises TableSchemaMismatchError, TransformError, DiskFullError."""
+        if isinstance(frame, KeyedChanges):
+            return stage_changes(self, frame, attempt, self._staging_writer.to_frame)
         try:
             files = self._staging_writer.write_files(self.name, self.java_table, frame, attempt)
             rows = sum(int(file.recordCount()) for file in files)
@@ -185,6 +194,15 @@ class IcebergTable:
         except jvm_errors.JVM_ERRORS as error:
             raise explain_mismatch(jvm_errors.to_trimtab_error(error, f"table {self.name}")) from error
         return StagedFiles(attempt, files, rows, size)
+
+    def find_old_rows(self, changes: KeyedChanges, attempt: str) -> row_delta.IcebergOldRows:
+        """Return the rows of changed keys. Raises TableSchemaMismatchError, LakeUnavailableError."""
+        self.java_table.refresh()
+        return self._staging_writer.find_old_rows(self.name, self.java_table, changes, attempt)
+
+    def list_columns(self) -> list[str]:
+        """Return the names of the columns as of the last refresh."""
+        return [str(column.name()) for column in self.java_table.schema().columns()]
 
     def commit(
         self,
@@ -194,28 +212,44 @@ class IcebergTable:
         gaps: TableGaps | None = None,
     ) -> None:
         """Add files, offsets and gaps in one commit. Raises CommitConflictError."""
-        with jvm_errors.translate_errors(f"table {self.name}: commit"):
+        with discard_lost_vectors(staged), jvm_errors.translate_errors(f"table {self.name}: commit"):
             # An append cannot change table properties: one transaction commits both.
             metadata = self.java_table.operations().current()  # None: dropped, which the append reports
-            given_by_hand = metadata is not None and OFFSETS_PROPERTY in metadata.properties()
-            transaction = self.java_table.newTransaction() if gaps is not None or given_by_hand else None
+            # Offsets set by hand are used up: once snapshots expire, they would count again.
+            used_up = [OFFSETS_PROPERTY, *([HOLD_PROPERTY] if isinstance(staged, StagedChanges) else ())]
+            removed = [p for p in used_up if metadata is not None and p in metadata.properties()]
+            validator = self._build_validator(staged, expected)
+            transaction = self.java_table.newTransaction() if gaps is not None or removed else None
             if transaction is not None:
-                # Offsets set by hand are used up: once snapshots expire, they would count again.
-                properties = transaction.updateProperties().remove(OFFSETS_PROPERTY)
+                properties = transaction.updateProperties()
+                for name in removed:
+                    properties = properties.remove(name)
                 if gaps is not None:
                     properties = properties.set(GAPS_PROPERTY, gaps.encode())
                 properties.commit()
-            append = (transaction or self.java_table).newAppend()
-            for file in staged.files:
-                append.appendFile(file)
+            update = self._start_update(transaction or self.java_table, staged)
             text = offsets.encode()
             if metadata is not None:
                 self._warn_of_offset_cost(text, int(metadata.snapshots().size()) + 1)
-            append.set(OFFSETS_PROPERTY, text).set(ATTEMPT_PROPERTY, staged.attempt)
+            update.set(OFFSETS_PROPERTY, text).set(ATTEMPT_PROPERTY, staged.attempt)
             # Validated again on each retry, which `commit.retry.num-retries` of a table may cause.
-            append.validateWith(_OffsetsValidator(expected)).commit()
+            update.validateWith(validator).commit()
             if transaction is not None:
                 transaction.commitTransaction()
+
+    def _build_validator(self, staged: StagedFiles, expected: VersionedOffsets) -> "_OffsetsValidator":
+        if not isinstance(staged, StagedChanges):
+            return _OffsetsValidator(expected)
+        snapshot = self.java_table.currentSnapshot()
+        return _SnapshotValidator(expected, None if snapshot is None else int(snapshot.snapshotId()))
+
+    def _start_update(self, target: Any, staged: StagedFiles) -> Any:
+        if isinstance(staged, StagedChanges):
+            return staged.old_rows.start_commit(target, staged.files)
+        append = target.newAppend()
+        for file in staged.files:
+            append.appendFile(file)
+        return append
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
         """Delete data files that will not be committed; failures are logged only."""
@@ -249,21 +283,9 @@ class IcebergTable:
             log.warning(warning)
 
     def _newest_offsets(self) -> str | None:
-        oldest = None
-        for snapshot in self.walk_ancestors():  # snapshots of compactions and deletions have no offsets
-            offsets = _summary_value(snapshot, OFFSETS_PROPERTY)
-            if offsets is not None:
-                return offsets
-            oldest = snapshot
-        given: str | None = self.java_table.properties().get(OFFSETS_PROPERTY)
-        # A parent that is not kept may have had offsets: starting without them would write rows twice.
-        if given is None and oldest is not None and oldest.parentId() is not None:
-            raise CommittedOffsetsLostError(
-                f"table {self.name}: the snapshots with {OFFSETS_PROPERTY} have expired, so its "
-                "offsets are unknown; set them by hand as table property "
-                f"{OFFSETS_PROPERTY} (docs/lake.md), or write into a new table"
-            )
-        return given
+        ancestors = self.walk_ancestors()
+        history = ((_summary_value(s, OFFSETS_PROPERTY), s.parentId() is not None) for s in ancestors)
+        return find_newest_offsets(self.name, history, self.java_table.properties().get(OFFSETS_PROPERTY))
 
     def walk_ancestors(self) -> Iterator[Any]:
         """Yield the kept snapshots, newest first; a dropped table has none."""
@@ -278,8 +300,9 @@ class IcebergTable:
 class _StagingWriter:
     """Iceberg's catalog and coordinator for rewriting tables."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, to_frame: Callable[[Records], Frame]) -> None:
         self._spark = spark
+        self.to_frame = to_frame
         self._iceberg = java(spark).org.apache.iceberg
         self._coordinator = self._iceberg.spark.FileRewriteCoordinator.get()
         self._cache = _call_static_get(spark, "org.apache.iceberg.spark.SparkTableCache")
@@ -308,6 +331,12 @@ class _StagingWriter:
         struct = to_nullable_schema(self._spark, StructType([StructField("c", kind)]))
         return self._iceberg.spark.SparkSchemaUtil.convert(struct).columns().get(0).type()
 
+    def find_old_rows(
+        self, name: str, table: Any, changes: KeyedChanges, attempt: str
+    ) -> row_delta.IcebergOldRows:
+        keys = row_delta.find_keys(table, name, changes, java(self._spark))
+        return row_delta.IcebergOldRows(name, table, keys, attempt, py4j_gateway(self._spark))
+
     def write_files(self, name: str, table: Any, frame: Frame, attempt: str) -> tuple[Any, ...]:
         if not isinstance(frame, DataFrame):
             return arrow_files.write_data_file(table, name, frame, attempt, java(self._spark))
@@ -316,7 +345,9 @@ class _StagingWriter:
         try:
             # Fanout keeps one file per partition open, so that Spark need not sort the rows by partition.
             rows.writeTo(f"{STAGING_CATALOG}.`{attempt}`").option("fanout-enabled", "true").append()
-            return tuple(self._coordinator.fetchNewFiles(table, attempt))
+            files = tuple(self._coordinator.fetchNewFiles(table, attempt))
+            check_files_visible(self._spark, name, (str(file.location()) for file in files))
+            return files
         finally:
             self._clear_attempt(table, attempt)
 
@@ -352,6 +383,19 @@ class _OffsetsValidator:
 
     def errorMessage(self) -> str:  # noqa: N802 - Iceberg's name
         return "the table's trimtab.offsets changed after they were read"
+
+
+class _SnapshotValidator(_OffsetsValidator):
+    """Refuses keyed changes unless the snapshot in which their old rows were found is still current."""
+
+    def __init__(self, expected: VersionedOffsets, snapshot_id: int | None) -> None:
+        super().__init__(expected)
+        self._snapshot_id = snapshot_id
+
+    def validate(self, ancestors: Any) -> bool:
+        newest = ancestors.iterator()
+        found = newest.next().snapshotId() if newest.hasNext() else None
+        return found == self._snapshot_id and super().validate(ancestors)
 
 
 def _summary_value(snapshot: Any, key: str) -> str | None:

@@ -71,11 +71,15 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 {{- $settings := .Values.consumer.settings -}}
 {{- $inside := regexMatch "^/lake(/|$)" (toString (index $settings "lake.warehouse")) -}}
-{{- if and .Values.consumer.volume.enabled (or (not $inside) (index $settings "lake.catalog.uri")) -}}
-{{- $wrong = append $wrong "consumer.volume.enabled: the volume is for tables and catalog in one folder; set consumer.settings.lake\\.warehouse=/lake and the settings lake.catalog.type and lake.catalog.uri to null, or leave the volume out" -}}
+{{- if and .Values.consumer.volume.enabled (or (not $inside) (index $settings "lake.catalog.uri") (index $settings "lake.storage")) -}}
+{{- $wrong = append $wrong "consumer.volume.enabled: the volume is for tables and catalog in one folder; set consumer.settings.lake\\.warehouse=/lake and the settings lake.catalog.type, lake.catalog.uri and lake.storage to null, or leave the volume out" -}}
 {{- end -}}
 {{- if and $inside (not .Values.consumer.volume.enabled) -}}
 {{- $wrong = append $wrong "consumer.settings.lake.warehouse is in /lake, where nothing can be written without a volume; set consumer.volume.enabled" -}}
+{{- end -}}
+{{- $own := or (index $settings "spark.jars") (index $settings "spark.jars.packages") (hasPrefix "hdfs:" (toString (index $settings "lake.warehouse"))) -}}
+{{- if not (or .Values.consumer.volume.enabled (index $settings "lake.storage") $own) -}}
+{{- $wrong = append $wrong "consumer.settings.lake.storage is not set: tables of consumers on several nodes are in an object storage, s3, gcs or azure; or set consumer.volume.enabled for a trial on one node" -}}
 {{- end -}}
 {{- if $wrong -}}
 {{- fail (printf "\n- %s" (join "\n- " $wrong)) -}}

@@ -46,7 +46,7 @@ def test_a_large_decision_logs_its_largest_moves(caplog: pytest.LogCaptureFixtur
     lines = [r.getMessage() for r in caplog.records]
     assert lines[0].endswith(f": {COUNT} moves, R 0.00")
     assert len(lines) == MAX_LOGGED_MOVES + 2
-    assert lines[1].startswith("t-49 (50 B/s): unassigned → b: it had no reader; ")
+    assert lines[1].startswith("t-49 (50 B/s): unassigned → b: no member owned it; ")
     rest = sum(sorted(WRITE_RATES.values())[: COUNT - MAX_LOGGED_MOVES])
     assert lines[-1] == f"and {COUNT - MAX_LOGGED_MOVES} smaller moves, {rest:.0f} B/s together"
 

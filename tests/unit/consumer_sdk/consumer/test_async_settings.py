@@ -92,7 +92,9 @@ def test_topics_are_arguments_of_their_own(topic: Any) -> None:
         AsyncConsumer(topic, bootstrap_servers="a:1", group_id="g")
 
 
-def test_the_new_group_protocol_needs_the_other_consumer() -> None:
-    """librdkafka counts the polls of the thread, not the application's."""
-    with pytest.raises(SettingError, match=r"group\.protocol=consumer needs trimtab\.consumer_sdk\.Consumer"):
-        AsyncConsumer(bootstrap_servers="a:1", group_id="shop", **{"group.protocol": "consumer"})
+def test_the_new_group_protocol_refuses_settings_of_the_classic_one() -> None:
+    """Under aiokafka's names, too."""
+    with pytest.raises(SettingError, match=r"heartbeat\.interval\.ms needs group\.protocol=classic"):
+        AsyncConsumer(
+            bootstrap_servers="a:1", group_id="shop", group_protocol="consumer", heartbeat_interval_ms=9
+        )

@@ -63,3 +63,22 @@ def test_the_holder_enters_again_while_others_wait() -> None:
         lock.release()
     thread.join(5)
     assert not thread.is_alive()
+
+
+def test_a_thread_may_wait_for_the_lock_without_taking_it() -> None:
+    """It learns within the timeout whether a call of another thread has ended."""
+    lock, taken, done = FairLock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            taken.set()
+            assert done.wait(10)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert taken.wait(10)
+    assert not lock.wait_until_free(0.01)
+    done.set()
+    assert lock.wait_until_free(10)
+    assert not lock.is_mine
+    holder.join(10)

@@ -101,6 +101,8 @@ def test_ivy_resolves_runtime_dependencies_without_the_excluded(ivy: Ivy) -> Non
     """Ivy resolves the runtime parts, without the excluded modules."""
     jars.fetch_jars("example", COORDINATES, excludes=["org.example:bad&ugly"])
     assert 'org="org.example" name="one" rev="1.0" conf="default->runtime,master"' in ivy.requests
+    jars.fetch_jars("alone", COORDINATES, excludes=[jars.NO_DEPENDENCIES])
+    assert 'rev="1.0" transitive="false" conf=' in ivy.requests
     assert '<exclude org="org.example" module="bad&amp;ugly"/>' in ivy.requests
 
 

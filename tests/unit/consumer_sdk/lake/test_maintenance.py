@@ -14,6 +14,7 @@ from trimtab.consumer_sdk.lake import maintenance as table_maintenance
 from trimtab.consumer_sdk.lake.maintenance import (
     MAX_FILES_PER_ROUND,
     MAX_LOST_RACES,
+    RACES_BEFORE_HOLD,
     CompactionResult,
     ExpiryPolicy,
     ExpiryResult,
@@ -34,6 +35,10 @@ class FakeMaintenance:
         self.races = races
         self.lost = 0
         self.preserved = 0
+        self.holds: list[float | None] = []
+
+    def set_hold(self, _: object, seconds: float | None) -> None:
+        self.holds.append(seconds)
 
     def plan_compaction(self, *_: object) -> FileTotals:
         return FileTotals()
@@ -68,6 +73,40 @@ def test_a_lost_race_is_retried_and_reported(backoff: RetryBackoff, caplog: pyte
     assert run(fake, backoff) == CompactionResult("lake.orders", 7, 1, 70, lost_races=2)
     assert "a writer was faster, retrying (2 of 10)" in caplog.text
     assert fake.preserved == 1
+
+
+def test_a_compaction_that_loses_races_holds_writers_up(backoff: RetryBackoff) -> None:
+    """Each time for longer than the longest try so far, and in the end no more."""
+    fake = FakeMaintenance(RewriteRound(FileTotals(7, 70), 1), races=4)
+    times = iter([0.0, 3.0, 10.0, 15.0, 20.0, 24.0, 30.0, 34.0, 40.0])
+    compact_table(fake, "lake.orders", None, backoff, lambda: next(times))  # type: ignore[arg-type]
+    assert fake.holds == [15.0, 25.0, 45.0, None]
+
+
+def test_a_compaction_that_wins_holds_nobody_up(backoff: RetryBackoff) -> None:
+    """A single lost race is chance."""
+    fake = FakeMaintenance(RewriteRound(FileTotals(7, 70), 1), races=RACES_BEFORE_HOLD - 1)
+    run(fake, backoff)
+    assert fake.holds == []
+
+
+def test_a_compaction_that_fails_releases_the_writers(
+    backoff: RetryBackoff, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If even that fails, its own error is raised, and the writers wait for a limited time."""
+    fake = FakeMaintenance(races=MAX_LOST_RACES)
+    with pytest.raises(CommitConflictError, match="writers were faster"):
+        run(fake, backoff)
+    assert fake.holds[-1] is None
+    fake = FakeMaintenance(RewriteRound(FileTotals(7, 70), 1), races=RACES_BEFORE_HOLD)
+
+    def refuse(_: object, seconds: float | None) -> None:
+        if seconds is None:
+            raise LakeUnavailableError("the storage does not answer")
+
+    fake.set_hold = refuse  # type: ignore[method-assign]
+    assert run(fake, backoff).new_files == 1
+    assert "wait for some time once more: the storage does not answer" in caplog.text
 
 
 def test_lost_races_have_a_limit(backoff: RetryBackoff) -> None:

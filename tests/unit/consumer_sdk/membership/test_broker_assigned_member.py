@@ -1,6 +1,7 @@
 """A member that the broker assigns to: lease, releases after commits, and the ways out of the group."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import inf
 from operator import attrgetter
 from threading import Event
@@ -41,6 +42,7 @@ class Plane:
         self.on_error: Callable[[Any], bool] = lambda _error: False
         self.access = FairLock()
         self.epoch = 0
+        self.is_abandoned = False
         self.log: list[Any] = []
         self.commits: list[Callable[[], None]] = []  # what the next ones do
 
@@ -95,7 +97,7 @@ def member(plane: Plane, clock: Ticking, monkeypatch: pytest.MonkeyPatch) -> Ite
     plane.assigned(frozenset({T}))
     assert member.inbox.popleft() == PartitionsAssigned(frozenset({T}), 0)
     yield member
-    member._commits.shutdown()
+    member._commits.end(10)
 
 
 def code_of(call: Callable[[], Any]) -> int:
@@ -200,6 +202,52 @@ def test_partitions_are_released_after_the_commit_under_way(member: Any, plane: 
     event.released.set()
     event.released.set()
     assert plane.log == [[(0, 5, "m")], "release"]  # the one that was too late is not sent, a release once
+
+
+@pytest.fixture
+def silence(member: Any, plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
+    """A commit waits for a silent coordinator until the event is set."""
+    monkeypatch.setattr(module, "RELEASE_WAIT_S", 0.01)
+    under_way, answered = Event(), Event()
+    plane.commits = [lambda: (under_way.set(), answered.wait(10))]
+    member.commit_async(AT_5, 0)
+    assert under_way.wait(10)
+    yield answered
+    answered.set()
+
+
+def test_a_release_waits_for_a_silent_coordinator_in_the_background(
+    member: Any, plane: Plane, silence: Event, eventually: Callable[..., None]
+) -> None:
+    """Polls go on meanwhile; the first one after the answer releases."""
+    plane.revoked(frozenset({T}))
+    member.inbox.popleft().released.set()
+    member.record_poll()
+    assert plane.log == []
+    silence.set()
+    eventually(lambda: plane.log == [[(0, 5, "m")]])
+    member.record_poll()
+    assert plane.log[1:] == ["release"]
+
+
+def test_a_departure_does_not_wait_for_a_silent_coordinator(
+    member: Any, plane: Plane, clock: Ticking, silence: Event
+) -> None:
+    """The partitions are lost: the group gives them to others after the session timeout."""
+    member.stop()
+    member.wait(0.01)
+    assert not member.is_stopped
+    clock.now += 5.1
+    member.wait(0.01)
+    (event,) = member.inbox
+    assert (type(event), event.partitions) == (PartitionsLost, {T})
+    event.released.set()
+    assert member.is_stopped
+    assert plane.is_abandoned
+    assert plane.log == []
+    assert not silence.is_set()
+    with pytest.raises(GroupMembershipError, match="create this consumer again"):
+        BrokerAssignedMember(member._settings, clock, plane)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lock", ["access", "access._entrance"])
@@ -317,10 +365,69 @@ def test_a_fatal_error_ends_the_membership(member: Any, plane: Plane) -> None:
     assert len(member.inbox) == 2
 
 
-def test_a_member_cannot_drain_itself(member: Any) -> None:
-    """The error says what can."""
-    with pytest.raises(UnsupportedByProtocolError, match=r"group\.protocol=classic"):
+# -- drain and late polls -------------------------------------------------------------------------
+
+
+def test_a_drain_hands_over_in_order_and_for_good(member: Any, plane: Plane) -> None:
+    """The next poll starts to leave; until the release the partition may be committed."""
+    member.drain()
+    assert plane.log == []
+    member.record_poll()
+    assert plane.log == ["unsubscribe"]
+    plane.revoked(frozenset({T}))
+    member.commit(AT_5, 0, 1)
+    member.inbox.popleft().released.set()
+    plane.epoch, plane.topics = -1, None
+    member.start(["t", "u"])
+    member.record_poll()
+    assert (plane.topics, plane.log) == (None, ["unsubscribe", [(0, 5, "m")], "release"])
+    member.stop()
+    assert member.is_stopped
+
+
+def test_a_static_member_cannot_drain_itself(member: Any) -> None:
+    """The broker would keep its partitions; the error says what drains it."""
+    member._settings = replace(member._settings, group_instance_id="one")
+    with pytest.raises(UnsupportedByProtocolError, match="a sidecar's plan"):
         member.drain()
+
+
+def test_late_polls_leave_the_group_and_the_next_one_joins_it(
+    member: Any, plane: Plane, clock: Ticking
+) -> None:
+    """The partitions are lost, not revoked: another consumer reads them before the application goes on."""
+    member.leave_if_overdue()
+    clock.now += POLL_S + 1
+    member.leave_if_overdue()
+    member.leave_if_overdue()
+    plane.revoked(frozenset({T}))
+    lost = member.inbox.popleft()
+    assert isinstance(lost, PartitionsLost)
+    assert code_of(lambda: member.commit(AT_5, 0, 1)) == KafkaError.ILLEGAL_GENERATION
+    plane.topics = None
+    member.record_poll()
+    assert plane.topics is None  # the partition has not been released
+    lost.released.set()
+    member.record_poll()
+    assert plane.topics is None  # the broker has not answered
+    plane.epoch = -1
+    clock.now += 1
+    member.record_poll()
+    assert (plane.topics, plane.log) == (["t"], ["unsubscribe", "release"])
+    plane.epoch = 3
+    plane.assigned(frozenset({T}))
+    assert member.holds_lease()
+
+
+def test_a_member_that_is_away_stops_at_once(member: Any, plane: Plane, clock: Ticking) -> None:
+    """There is nothing to wait for."""
+    clock.now += POLL_S + 1
+    member.leave_if_overdue()
+    plane.revoked(frozenset({T}))
+    member.inbox.popleft().released.set()
+    plane.epoch = -1
+    member.stop()
+    assert member.is_stopped
 
 
 def test_the_generation_is_the_member_epoch(member: Any, plane: Plane) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from hostile import encode_subscription
+from kafka.coordinator.base import Generation
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
-from kafka.errors import RebalanceInProgressError
+from kafka.errors import IllegalGenerationError, RebalanceInProgressError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.util import ensure_valid_topic_name
 
@@ -22,7 +23,11 @@ class RecordingCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-p
         self.calls: list[str] = []
         self.heartbeat = Heartbeat()
         self.rejoining = True
+        self.rejoin_needed = False
         self.refuses = False
+        self.config = {"group_id": "g", "group_instance_id": None, "api_version": (4, 0)}
+        self._generation = Generation(13, "m", "cooperative-sticky")
+        self._sensors = None
 
     async def _send_heartbeat_request(self) -> None:
         if self.refuses:
@@ -83,6 +88,18 @@ def test_a_loss_during_a_join_makes_the_next_attempt_prepare_again(watched: Any)
     watched.reset_generation("given-id")
     assert watched.calls == ["lost", "reset given-id"]
     assert not watched.rejoining
+
+
+@pytest.mark.parametrize(("instance", "calls"), [(None, []), ("static", ["lost", "reset m"])])
+def test_a_dynamic_member_of_a_later_generation_has_lost_nothing(
+    watched: Any, instance: str | None, calls: list[str]
+) -> None:
+    """It joins again with its partitions; a static one may have missed a rebalance."""
+    watched.config["group_instance_id"] = instance
+    with pytest.raises(IllegalGenerationError):
+        watched._handle_heartbeat_response(SimpleNamespace(error_code=IllegalGenerationError.errno), 0.0)
+    assert watched.calls == calls
+    assert watched.rejoin_needed == (not calls)
 
 
 def test_only_a_heartbeat_without_a_rebalance_is_stable(watched: Any) -> None:

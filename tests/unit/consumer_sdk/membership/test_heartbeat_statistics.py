@@ -69,7 +69,13 @@ def test_requests_without_a_type_are_heartbeats() -> None:
     group = {"state": "up", "stateage": 2_000, "join_state": "wait-unassign-call"}
     text = json.dumps({"age": 5_000_000, "cgrp": group, "brokers": {"GroupCoordinator": broker}})
     assert parse_statistics(text) == CoordinatorSample(
-        at=5.0, heartbeats=9, failures=6, is_idle=False, undisturbed=2.0, is_stable=False
+        at=5.0,
+        heartbeats=9,
+        failures=6,
+        is_idle=False,
+        undisturbed=2.0,
+        is_stable=False,
+        is_callback_due=True,
     )
     away = json.dumps(
         {"age": 1, "cgrp": {**group, "state": "wait-coord"}, "brokers": {"GroupCoordinator": broker}}

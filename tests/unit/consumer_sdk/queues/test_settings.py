@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.cli.main import main
 from trimtab.common.errors import InvalidPayloadError, SettingError, ShareGroupsUnsupportedError
-from trimtab.consumer_sdk.errors import UnsupportedQueueOperationError
+from trimtab.consumer_sdk.errors import UnsupportedByProtocolError, UnsupportedQueueOperationError
 from trimtab.consumer_sdk.queues import RedeliveryTracker, open_queue
 from trimtab.consumer_sdk.queues.kmq.markers import decode_marker
 from trimtab.consumer_sdk.queues.settings import check_kind, parse_queue_settings
@@ -35,7 +35,6 @@ def test_topic_names_are_derived_from_topic_and_group() -> None:
         ({"trimtab.queue.dead.letter": " "}, "no name of a topic"),
         ({"trimtab.queue.dead.letter": None}, "no name of a topic"),
         ({"trimtab.queue.dead.letter": "orders.g.markers"}, "is the markers topic"),
-        ({"group.protocol": "consumer"}, "KIP-848"),
     ],
 )
 def test_an_invalid_setting_is_named(config: dict[str, Any], message: str) -> None:
@@ -54,6 +53,12 @@ def test_a_guarantee_that_a_kind_lacks_is_refused(kind: str) -> None:
         open_queue(kind, "orders", AT_MOST_ONCE)
     with pytest.raises(UnsupportedQueueOperationError, match="guarantee"):
         RedeliveryTracker(parse_queue_settings("orders", AT_MOST_ONCE))
+
+
+def test_a_share_group_has_a_protocol_of_its_own() -> None:
+    """Another one is refused before any connection is made."""
+    with pytest.raises(UnsupportedByProtocolError, match="KIP-932"):
+        open_queue("share", "orders", {**PLAIN, "group.protocol": "consumer"})
 
 
 def test_a_setting_without_effect_is_logged(caplog: pytest.LogCaptureFixture) -> None:

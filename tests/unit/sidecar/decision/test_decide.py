@@ -442,6 +442,22 @@ def test_advice_holds_no_placement_up(advisory: bool) -> None:  # noqa: FBT001 -
     assert decision.plan.replicas == (3 if advisory else 2)
 
 
+def test_an_unsteered_group_gets_no_placement_and_no_drain() -> None:
+    """No consumer would follow them; a scale-up helps by the clients' own assignor."""
+    for world, what in ((OVERFULL, "the fullest consumer is at 120%"), (IDLE, "1 desired")):
+        decision = decide(replace(world.seen(), is_steered=False))
+        assert decision.action is ScalingAction.HOLD
+        assert decision.reasons[0].startswith(what)
+        assert "unsteered" in decision.reasons[1]
+    assert decide(replace(BUSY.seen(), is_steered=False)).action is ScalingAction.SCALE_UP
+
+
+def test_unknown_figures_are_left_out_of_the_log() -> None:
+    """The first lines of a new group are no row of question marks."""
+    line = decide(World({}, plan=None)).format_line()
+    assert line == "announce: first plan of this group, with 1 replica (0 running; load unknown; plan 1)"
+
+
 def test_a_clock_set_back_does_not_freeze() -> None:
     """Recommendations and changes from the future expire."""
     memory = DecisionMemory((TimestampedRecommendation(NOW + 9e6, 6),), last_change=NOW + 9e6)

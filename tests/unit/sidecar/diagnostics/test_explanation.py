@@ -101,6 +101,16 @@ def test_count_is_explained_with_its_figures() -> None:
     assert "no sidecar" not in text
 
 
+def test_advice_is_told_as_advice() -> None:
+    """Nothing was started: the last change is the one before, and no partition had to move."""
+    reasons = ("advice only: nothing is scaled here", "3 -> 2: required 90 B/s at 90 B/s a consumer")
+    advised = record(4, NOW - 1, action=ScalingAction.DRAIN, reasons=reasons, is_advice=True)
+    text = count(*KEPT, advised)
+    assert f"Last decision: drain: {'; '.join(reasons)}." in text
+    assert "replicas are drained" not in text
+    assert "60 s ago replicas are started: 2 -> 3" in text
+
+
 def test_limits_are_named() -> None:
     """It states the recommendation, the count after limits and windows, and why nothing happens yet."""
     numbers = replace(NUMBERS, recommended_replicas=5, desired_replicas=4)

@@ -117,7 +117,7 @@ def test_what_was_before_a_standby_is_not_told_after_it(
     member: Mock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another sidecar may lead by then."""
-    monkeypatch.setattr(group_lead, "Thread", Mock())
+    monkeypatch.setattr(group_lead, "CarrierThread", Mock())
     lead = GroupLead(SETTINGS, Ticking())
     lead.carry_out(None, {})
     lead._try_step(LeadTask(None, Load()))

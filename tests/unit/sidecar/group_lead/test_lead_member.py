@@ -1,5 +1,6 @@
 """The sidecar's member joins, leads, follows and returns as the coordinator tells it to."""
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from kafka import errors
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ticking import Ticking
 
-from trimtab.assignor.model import Load, PlacementPolicy
+from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import ReceivedAssignment, decode_assignment
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
@@ -39,6 +40,8 @@ class Coordinator:
         self.synced: list[Mapping[str, bytes]] = []
         self.removed: list[str] = []
         self.unknown: dict[str, str] = {}  # topics that the brokers do not tell, and why
+        self.client_ids = {"a": "a", "q": "q"}  # by member id
+        self.is_eager = False  # its members tell no owned partitions
 
     def join(self, member_id: str, _metadata: bytes) -> GroupGeneration:
         self.joins.append(member_id)
@@ -50,7 +53,8 @@ class Coordinator:
         )
 
     def _subscribe(self, member: str) -> bytes:
-        topic = ConsumerProtocolSubscription.TopicPartition(topic="t", partitions=list(self.owned[member]))
+        owned = [] if self.is_eager else list(self.owned[member])
+        topic = ConsumerProtocolSubscription.TopicPartition(topic="t", partitions=owned)
         subscription = ConsumerProtocolSubscription(
             version=2, topics=["t"], user_data=b"", owned_partitions=[topic], generation_id=self.generation
         )
@@ -68,12 +72,15 @@ class Coordinator:
         self.removed += [m.id for m in members]
 
     def describe_members(self) -> tuple[MemberIdentity, ...]:
-        return (MemberIdentity("a", "a", "", None), MemberIdentity("q", "q", "", None))
+        return tuple(MemberIdentity(m, client_id, "", None) for m, client_id in self.client_ids.items())
 
     def describe_assignments(self) -> dict[str, ReceivedAssignment]:
-        topic = ConsumerProtocolAssignment.TopicPartition(topic="t", partitions=list(self.owned["a"]))
+        return {member: self._describe_assignment(owned) for member, owned in self.owned.items()}
+
+    def _describe_assignment(self, owned: tuple[int, ...]) -> ReceivedAssignment:
+        topic = ConsumerProtocolAssignment.TopicPartition(topic="t", partitions=list(owned))
         assigned = ConsumerProtocolAssignment(version=0, assigned_partitions=[topic], user_data=b"")
-        return {"a": decode_assignment(bytes(assigned.encode()))}
+        return decode_assignment(bytes(assigned.encode()))
 
     def fetch_topics(self, names: Collection[str]) -> KnownTopics:
         told = {name: list(range(self.partitions)) for name in names if name not in self.unknown}
@@ -91,6 +98,18 @@ def make_member(coordinator: Any, clock: Ticking | None = None, *, take_lead: bo
 def make_task(epoch: int = 1, replicas: int = 1) -> LeadTask:
     target = PlanTarget(epoch, ("a",), 0, {"t": (1, 1, 1, 1)})
     return LeadTask(GroupPlan("g", epoch, 0.0, replicas, "mbf", 1e6, target=target), Load())
+
+
+def make_unplaced_task(*, known: bool = True) -> LeadTask:
+    """Return a plan without a target: it was published before the write rates were known."""
+    rates = {TopicPartition("t", n): rate if known else None for n, rate in enumerate((7e5, 2e5, 5e4, 1e4))}
+    return LeadTask(GroupPlan("g", 1, 0.0, 2, "steady", 1e6, headroom=0.9), Load(rates))
+
+
+def read_assigned(coordinator: Coordinator) -> dict[str, tuple[int, ...]]:
+    """Return the partitions of the last assignment by member id."""
+    last = coordinator.synced[-1]
+    return {member: tuple(decode_assignment(data).owned.number.tolist()) for member, data in last.items()}
 
 
 def test_a_leader_assigns_what_the_plan_says_and_nothing_to_itself() -> None:
@@ -250,6 +269,71 @@ def test_a_resumed_lead_carries_out_what_was_left() -> None:
     member = make_member(coordinator)
     member.run_step(make_task)
     assert member.must_join
+
+
+def test_a_resumed_lead_logs_why_partitions_move(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, although the rebalance that moves them comes with the next step."""
+    caplog.set_level(logging.INFO)
+    coordinator = Coordinator()
+    coordinator.client_ids = {"a": "a", "b": "b"}
+    coordinator.is_complete, coordinator.owned = True, {"a": (0, 1), "b": (2, 3)}
+    member = make_member(coordinator)
+    target = PlanTarget(1, ("a", "b"), 0, {"t": (1, 1, 1, 1)})
+    task = LeadTask(GroupPlan("g", 1, 0.0, 2, "mbf", 1e6, target=target), Load())
+    member.run_step(lambda: task)
+    coordinator.is_complete = False
+    member.run_step(lambda: task)
+    member.run_step(lambda: task)
+    assert [text.split(" (")[0] for text in caplog.messages if "b → a" in text] == ["t-2", "t-3"]
+
+
+def test_a_resumed_lead_without_a_target_keeps_the_placement() -> None:
+    """It was decided before the write rates were known; they are no reason to move partitions now."""
+    coordinator = Coordinator()
+    coordinator.client_ids = {"a": "a", "b": "b"}
+    coordinator.is_complete, coordinator.owned = True, {"a": (0, 1, 2), "b": (3,)}
+    member = make_member(coordinator)
+    member.run_step(make_unplaced_task)
+    assert not member.must_join
+    coordinator.is_complete, coordinator.failures = False, [errors.RebalanceInProgressError]
+    member.run_step(make_unplaced_task)
+    member.run_step(make_unplaced_task)
+    assert read_assigned(coordinator) == {"a": (0, 1, 2), "b": (3,)}
+
+
+@pytest.mark.parametrize("is_eager", [True, False])
+def test_a_lead_that_is_taken_keeps_the_placement_as_found(is_eager: bool) -> None:  # noqa: FBT001
+    """Also that of the former leader, which joins again under another id."""
+    coordinator = Coordinator()
+    coordinator.is_eager = is_eager
+    coordinator.client_ids = {"a": "a", "b": "b"}
+    coordinator.leader, coordinator.owned = "a", {"a": (0, 1, 2), "b": (3,)}
+    member = make_member(coordinator, take_lead=True)
+    task = make_unplaced_task(known=False)
+    member.run_step(lambda: task)
+    coordinator.leader, coordinator.generation = "ours", 2
+    coordinator.client_ids, coordinator.owned = {"a2": "a", "b": "b"}, {"a2": (), "b": (3,)}
+    coordinator.failures = [errors.RebalanceInProgressError]
+    member.run_step(lambda: task)
+    member.run_step(lambda: task)
+    assert read_assigned(coordinator) == {"a2": (0, 1, 2), "b": (3,)}
+
+
+def test_a_further_member_ends_the_placement_as_found() -> None:
+    """Else it would get nothing."""
+    coordinator = Coordinator()
+    coordinator.is_complete, coordinator.owned = True, {"a": (0, 1, 2, 3)}
+    member = make_member(coordinator)
+    member.run_step(make_unplaced_task)
+    coordinator.is_complete, coordinator.failures = False, [errors.RebalanceInProgressError]
+    coordinator.client_ids, coordinator.owned = {"a": "a", "b": "b"}, {"a": (0, 1, 2, 3), "b": ()}
+    member.run_step(make_unplaced_task)
+    member.run_step(make_unplaced_task)
+    coordinator.failures = [errors.RebalanceInProgressError]
+    coordinator.owned = {"a": read_assigned(coordinator)["a"], "b": ()}
+    member.run_step(make_unplaced_task)
+    member.run_step(make_unplaced_task)
+    assert read_assigned(coordinator)["b"]
 
 
 def test_a_follower_takes_ids_until_it_is_next() -> None:

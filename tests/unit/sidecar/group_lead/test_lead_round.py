@@ -7,6 +7,8 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.partition_index import OwnedPartitions
+from trimtab.assignor.rebalance.consumer_protocol import ReceivedAssignment
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
@@ -15,6 +17,7 @@ from trimtab.sidecar.group_lead.lead_round import (
     KnownTopics,
     LeadMemory,
     LedRound,
+    build_found_target,
     decide_led_round,
     read_subscriptions,
 )
@@ -178,3 +181,12 @@ def test_partitions_are_named_as_the_broker_names_them() -> None:
     group.round()
     remembered = group.memory.assigned["rdkafka-0"].owned.list_partitions()
     assert remembered == [TopicPartition("t", n) for n in range(PARTITIONS)]
+
+
+def test_a_found_placement_has_only_partitions_that_can_be() -> None:
+    """Another leader may have assigned anything; members without a name in the group are left out."""
+    owned = OwnedPartitions.from_grouped([("t", [1, -1, 2**31 - 1])])
+    memory = LeadMemory(3, {m: ReceivedAssignment(owned, None) for m in ("id-a", "id-gone")})
+    found = build_found_target(memory, {"id-a": "a", "id-new": "b"})
+    assert found == PlanTarget(3, ("a",), 0, {"t": (0, 1)})
+    assert build_found_target(LeadMemory(3), {"id-a": "a"}) is None

@@ -1,7 +1,8 @@
 """A sidecar that does not lead, and one that loses the lead during an iteration."""
 
+import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest.mock import Mock
 
 import pytest
@@ -23,7 +24,7 @@ from trimtab.sidecar.measurement.observation import (
     TargetStatus,
 )
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.iteration_report import IterationReport, LogReporter
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 from trimtab.sidecar.targets.in_memory import InMemoryTarget
 
@@ -95,9 +96,23 @@ def test_a_standby_changes_nothing() -> None:
     world, target = World(), InMemoryTarget()
     decision = loop(world, Elected(), target).run_iteration()
     assert decision.action is ScalingAction.HOLD
-    assert decision.reasons == ("standing by: other leads",)
+    assert decision.reasons == ("standing by: other manages the group",)
     assert (world.published, world.read, target.list_replicas()) == ([], 0, ())
     assert world.reports[0].is_group_known
+
+
+def test_a_standby_logs_a_line_when_something_changes(caplog: pytest.LogCaptureFixture) -> None:
+    """It looks every two seconds, for days."""
+    caplog.set_level(logging.INFO)
+    world, reporter = World(), LogReporter()
+    one = loop(world, Elected(), InMemoryTarget())
+    for _ in range(3):
+        one.run_iteration()
+    for report in (*world.reports, replace(world.reports[0], is_leader=True), world.reports[0]):
+        reporter(report)
+    lines = [text for text in caplog.messages if "standing by" in text]
+    assert [text.startswith("hold") for text in lines] == [False, True, False]
+    assert lines[0] == "standing by: other manages the group"
 
 
 def test_a_new_leader_reads_the_plan_first() -> None:

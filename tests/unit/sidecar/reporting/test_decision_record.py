@@ -7,6 +7,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from ticking import Ticking
 
 from trimtab.assignor.model import Move, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
@@ -225,7 +226,7 @@ def archive() -> Archive:
 @pytest.fixture
 def recorder(archive: Archive) -> Iterator[DecisionRecorder]:
     settings = load_settings(None, {"bootstrap": "nowhere:1", "group": "g", "capacity": 100})
-    made = DecisionRecorder(settings, archive, lambda: ME)
+    made = DecisionRecorder(settings, archive, lambda: ME, Ticking())
     yield made
     archive.free.set()
     made.close()
@@ -239,6 +240,21 @@ def test_every_iteration_is_recorded(recorder: DecisionRecorder, archive: Archiv
     eventually(lambda: len(archive.kept) == 3)
     assert [r.number for r in archive.kept] == [41, 42, 43]
     assert archive.reads == 1
+
+
+def test_the_decisions_of_before_the_start_are_shown(archive: Archive, eventually: Any) -> None:
+    """What the topic has goes to the page's history, once, before the first record is written."""
+    archive.kept.append(replace(record(1.0, "of an earlier sidecar"), number=41))
+    settings = load_settings(None, {"bootstrap": "nowhere:1", "group": "g", "capacity": 100})
+    shown: list[list[int]] = []
+    made = DecisionRecorder(
+        settings, archive, lambda: ME, Ticking(), lambda earlier: shown.append([r.number for r in earlier])
+    )
+    made(report(100.0))
+    made(scaled_out())
+    eventually(lambda: len(archive.kept) == 3)
+    made.close()
+    assert shown == [[41]]
 
 
 def test_iteration_never_waits(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:
@@ -287,7 +303,7 @@ def test_shutdown_marks_the_last_record(
     eventually(lambda: archive.kept)
     recorder.close()
     (made, end) = archive.kept
-    assert end == replace(made, is_final=True)
+    assert end == replace(made, until=Ticking().wall(), is_final=True)
     assert (made.author, end.key) == (ME, made.key)
 
 

@@ -6,6 +6,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from paged import create_web_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from trimtab.assignor.model import TopicPartition
@@ -28,7 +29,6 @@ from trimtab.sidecar.reporting.optimality_certifier import (
     DecisionCertifier,
     TimedCertificate,
 )
-from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 GIVEN = {"bootstrap": "nowhere:1", "group": "g", "capacity": 100.0, "headroom": 1.0, "heuristic": "mbf"}
@@ -113,7 +113,7 @@ def test_uncertifiable_observations_are_skipped() -> None:
 
 def test_endpoints_show_the_certificate() -> None:
     """/certificate and /metrics have the gap; before the first certificate there is none."""
-    page = SidecarWebServer("g", SystemClock(), 30.0)
+    page = create_web_server()
     assert page.handle_path("/certificate")[2] == b"null"
     made = certified()
     decision = ScalingDecision(ScalingAction.HOLD, ("",), DecisionMetrics())

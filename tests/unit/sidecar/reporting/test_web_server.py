@@ -6,6 +6,7 @@ from dataclasses import replace
 from http.client import HTTPConnection
 
 import pytest
+from paged import create_web_server
 from prometheus_client.parser import text_string_to_metric_families
 from ticking import Ticking
 
@@ -18,7 +19,6 @@ from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
-from trimtab.sidecar.reporting.web_server import SidecarWebServer
 
 OUTCOME = PlanOutcome(7, 1, 5, 0.72, 0.87, 2, is_settled=True)
 
@@ -26,7 +26,7 @@ OUTCOME = PlanOutcome(7, 1, 5, 0.72, 0.87, 2, is_settled=True)
 class Served:
     def __init__(self) -> None:
         self.clock = Ticking(100.0, epoch=0.0)
-        self.page = SidecarWebServer("lake", self.clock, max_silence=30.0)
+        self.page = create_web_server(self.clock, "lake")
         self.port = self.page.start("127.0.0.1", 0)
 
     def get(self, path: str) -> tuple[int, str]:
@@ -178,7 +178,7 @@ def test_decisions_are_served(served: Served) -> None:
 
 def test_unknown_path_lists_the_known_ones(served: Served) -> None:
     """An unknown path is a 404 that lists the known ones."""
-    status, text = served.get("/")
+    status, text = served.get("/nothing")
     assert status == 404
     assert "/metrics" in text
 
@@ -186,4 +186,4 @@ def test_unknown_path_lists_the_known_ones(served: Served) -> None:
 def test_port_in_use_is_an_error(served: Served) -> None:
     """The error has the address and what to do."""
     with pytest.raises(StartupError, match=f"127.0.0.1:{served.port}.*choose another port"):
-        SidecarWebServer("lake", served.clock, 30.0).start("127.0.0.1", served.port)
+        create_web_server(served.clock).start("127.0.0.1", served.port)

@@ -83,7 +83,7 @@ def test_a_null_where_a_nested_field_is_required_is_a_mismatch_by_name(tmp_path:
     rows = parquet_writer.fit_to_schema("t", many, pa.schema([("many", pa.list_(need))]))
     target = parquet_writer.ParquetTarget(hadoop_path(str(tmp_path / "f")), print, print, None)
     with pytest.raises(TableSchemaMismatchError, match=rf"table t cannot be written .*{ADVICE}"):
-        parquet_writer.write_parquet("t", rows, target, parquet_writer.ParquetCodec("zstd"))
+        parquet_writer.write_parquet("t", rows, target, parquet_writer.ParquetCodec("zstd"), Path)
     assert not list(tmp_path.iterdir())
 
 
@@ -110,7 +110,7 @@ def test_values_without_a_year_of_four_digits_have_no_bounds(day: int) -> None:
 def iceberg_table(folder: Path, done: list[str], **properties: str) -> Any:
     """Return Iceberg's table of one column, n, as far as it is used."""
     io = SimpleNamespace(
-        newOutputFile=lambda _: SimpleNamespace(create=lambda: Stream(done)),
+        newOutputFile=lambda _: SimpleNamespace(createOrOverwrite=lambda: Stream(done)),
         newInputFile=raising(Py4JError("away")),
         deleteFile=lambda place: Path(place).unlink(),
     )
@@ -128,7 +128,9 @@ def iceberg_java() -> Any:
     fields = [{"id": 1, "name": "n", "type": "long", "required": False}]
     parser = SimpleNamespace(toJson=lambda _: json.dumps({"fields": fields}))
     hadoop = SimpleNamespace(fs=SimpleNamespace(Path=hadoop_path))
-    iceberg = SimpleNamespace(SchemaParser=parser)
+    iceberg = SimpleNamespace(
+        SchemaParser=parser, Files=SimpleNamespace(localInput=raising(Py4JError("away")))
+    )
     return SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop, iceberg=iceberg)))
 
 
@@ -153,17 +155,20 @@ def test_an_iceberg_file_without_metrics_is_deleted(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_delta_file_without_a_status_is_deleted(tmp_path: Path) -> None:
-    """Its size is unknown, so no action can reference it."""
-    place = tmp_path / "a.parquet"
-    system = SimpleNamespace(getFileStatus=raising(Py4JError("away")), delete=lambda *_: place.unlink())
-    path = hadoop_path(str(place))
+def test_a_delta_file_that_is_not_closed_is_deleted(tmp_path: Path) -> None:
+    """Its action is known before the upload; no table gets it if the upload fails."""
+    deleted: list[Any] = []
+    stream = SimpleNamespace(close=raising(Py4JError("away")))
+    system = SimpleNamespace(create=lambda _: stream, delete=lambda *given: deleted.append(given))
+    path = hadoop_path(REMOTE)
     path.getFileSystem = lambda _: system
     log = SimpleNamespace(dataPath=lambda: None, newDeltaHadoopConf=lambda: None)
     hadoop = SimpleNamespace(fs=SimpleNamespace(Path=lambda *_: path))
-    root = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop)))
+    root = remote([], print).root
+    root.org = SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop))
     with pytest.raises(Py4JError, match="away"):
         write_delta(log, "t", SHAPE, pa.table({"n": [1]}), "a", root)
+    assert deleted == [(path, False)]
     assert not list(tmp_path.iterdir())
 
 
@@ -176,11 +181,12 @@ def test_a_failed_upload_is_deleted_after_its_close() -> None:
             pa.table({"n": [1]}),
             remote(done, raising(Py4JError("away"))),
             parquet_writer.ParquetCodec("zstd"),
+            Path,
         )
     assert done == ["closed", "deleted"]
     done.clear()
     parquet_writer.write_parquet(
-        "t", pa.table({"n": [1]}), remote(done, print), parquet_writer.ParquetCodec("zstd")
+        "t", pa.table({"n": [1]}), remote(done, print), parquet_writer.ParquetCodec("zstd"), Path
     )
     assert done == ["closed"]
 
@@ -207,5 +213,5 @@ def test_a_full_temporary_folder_is_reported_with_its_path(
     monkeypatch.setattr(pq, "write_table", raising(OSError(number, "no")))
     with pytest.raises(kind, match=rf"^{tmp_path}/trimtab-.*data.parquet: "):
         parquet_writer.write_parquet(
-            "t", pa.table({"n": [1]}), remote([], print), parquet_writer.ParquetCodec("zstd")
+            "t", pa.table({"n": [1]}), remote([], print), parquet_writer.ParquetCodec("zstd"), Path
         )

@@ -9,7 +9,8 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
-from trimtab.consumer_sdk.lake.interfaces import StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, format_hold, parse_hold
+from trimtab.consumer_sdk.lake.interfaces import StagedChanges, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.maintenance import MIN_ORPHAN_AGE_S
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import (
     MAX_STAGED_AGE_S,
@@ -45,6 +46,7 @@ class Table:
     after: Any = None
     pending: tuple[str, CommittedOffsets] | None = None
     gaps_recorded: TableGaps = field(default_factory=TableGaps)
+    holds: list[str | None] = field(default_factory=list["str | None"])
     name: str = "lake.a"
 
     def read_offsets(self) -> VersionedOffsets:
@@ -61,6 +63,10 @@ class Table:
 
     def read_gaps(self) -> TableGaps:
         return self.gaps_recorded
+
+    def read_property(self, name: str) -> str | None:
+        assert name == HOLD_PROPERTY
+        return self.holds.pop(0)
 
     def commit(
         self,
@@ -251,3 +257,39 @@ def test_cancel_tells_whether_the_outcome_is_known(backoff: RetryBackoff) -> Non
     with pytest.raises(FlushAbandonedError) as caught:
         commit_fenced(Table([]), StagedFiles("y"), "g", SPANS, backoff, NOW)
     assert not caught.value.outcome_unknown
+
+
+def test_changes_wait_while_a_compaction_holds_them_up(backoff: RetryBackoff) -> None:
+    """They are committed once it has removed the property, and a lost race does not hold them up again."""
+    table = Table(["race", "ok"], holds=["30.0", "30.0", None])
+    outcome = commit_fenced(table, StagedChanges("x"), "g", SPANS, backoff, NOW)
+    assert (outcome, table.holds) == (CommitSucceeded(lost_races=1), [])
+
+
+def test_a_hold_ends_by_the_writers_own_clock(backoff: RetryBackoff) -> None:
+    """The compaction may have crashed."""
+    table = Table(["ok"], holds=["30.0"] * 9)
+    times = iter(range(0, 1000, 10))
+    assert commit_fenced(table, StagedChanges("x"), "g", SPANS, backoff, lambda: float(next(times)))
+    assert len(table.holds) == 9 - 3  # at 10 and 20 s it holds, at 30 s it is over
+
+
+def test_a_batch_that_somebody_waits_for_is_not_held_up(backoff: RetryBackoff) -> None:
+    """A handover takes no longer because of a compaction."""
+    backoff.urgent.set()
+    table = Table(["ok"], holds=["30.0"])
+    assert commit_fenced(table, StagedChanges("x"), "g", SPANS, backoff, NOW) == CommitSucceeded()
+
+
+def test_appended_rows_are_never_held_up(backoff: RetryBackoff) -> None:
+    """They do not conflict with a compaction."""
+    assert commit_fenced(Table(["ok"]), StagedFiles("x"), "g", SPANS, backoff, NOW) == CommitSucceeded()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [(None, 0), ("12.5", 12.5), ("soon", 0), ("inf", 300), (format_hold(9e9), 300), (format_hold(7), 7)],
+)
+def test_a_hold_is_bounded(text: str | None, seconds: float) -> None:
+    """Whatever a table's properties say."""
+    assert parse_hold(text) == seconds

@@ -10,6 +10,7 @@ from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     CommittedOffsets,
     OffsetSpan,
+    find_newest_offsets,
     trim_spans,
     warn_of_offset_cost,
 )
@@ -150,3 +151,18 @@ def test_growing_cost_of_offsets_is_warned_of_in_steps() -> None:
     assert warned == [400, 800, 1200, 1600, 2000]
     assert warn_of_offset_cost("lake.orders", 160, 100_000) is None
     assert "64.0 MB" in str(warn_of_offset_cost("lake.orders", 160_000, 400))
+
+
+def test_the_newest_offsets_of_a_history_count() -> None:
+    """Compactions and deletions leave none; offsets set by hand count only if there are no others."""
+    assert find_newest_offsets("t", [(None, True), ("new", True), ("old", False)], "given") == "new"
+    assert find_newest_offsets("t", [(None, True), (None, False)], "given") == "given"
+    assert find_newest_offsets("t", [(None, False)], None) is None
+    assert find_newest_offsets("t", [], None) is None
+
+
+def test_offsets_that_may_have_expired_are_lost() -> None:
+    """Without them all records would be written again."""
+    assert find_newest_offsets("t", [(None, True)], "given") == "given"
+    with pytest.raises(CommittedOffsetsLostError, match="have expired"):
+        find_newest_offsets("t", [(None, True)], None)

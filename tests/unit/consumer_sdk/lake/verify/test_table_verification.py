@@ -264,9 +264,14 @@ def test_subtract_gaps() -> None:
 
 
 def test_kinds_of_tables() -> None:
-    """Topic tables, dead letters and derived tables are told apart without loading the transform."""
+    """Topic tables, dead letters and derived tables are told apart without loading the transform.
+
+    A table of changes has no row for most records.
+    """
     config = {"group.id": "g", "lake.warehouse": "x", "lake.tables": {"orders": "shop.orders"}}
     offsets_of_table = CommittedOffsets({"g": {P: 3}})
+    upserts = {"lake.write": "upsert", "lake.key": "id", "lake.decoder": "avro"}
+    keyed = TableKindRules.from_config(config | upserts | {"schema.registry.url": "http://localhost"})
     plain, shaped = (
         TableKindRules.from_config(config),
         TableKindRules.from_config(config | {"lake.transform": "nowhere:at_all"}),
@@ -275,6 +280,7 @@ def test_kinds_of_tables() -> None:
     assert plain.classify_table("shop.even", offsets_of_table) is DERIVED_TABLE
     assert plain.classify_table("shop.orders_dead_letter", offsets_of_table) is DEAD_LETTER_TABLE
     assert shaped.classify_table("shop.orders", offsets_of_table) is DERIVED_TABLE
+    assert keyed.classify_table("shop.orders", offsets_of_table) is DERIVED_TABLE
 
 
 class LostLake:

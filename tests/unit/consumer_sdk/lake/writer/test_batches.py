@@ -50,6 +50,15 @@ def test_the_plan_shortens_a_batch_and_never_extends_it(batches: BatchBuffer) ->
     assert batches.find_due_table(7.0, max_age_s=60.0) == "t"
 
 
+def test_a_table_in_flight_is_not_due(batches: BatchBuffer) -> None:
+    """Its next batch continues the one in flight; the next fullest table is due instead."""
+    batches.add_run("t", run(A, 0, rows=1500), now=0.0)
+    batches.add_run("u", run(B, 0), now=0.0)
+    assert batches.find_due_table(0.0, in_flight={"t"}) == "u"
+    assert batches.find_due_table(0.0, in_flight={"t", "u"}) is None
+    assert batches.find_due_table(0.0) == "t"
+
+
 def test_the_fullest_table_is_due_when_memory_is_full(batches: BatchBuffer) -> None:
     """Many small tables together stay within the memory limit."""
     for n in range(8):

@@ -88,6 +88,9 @@ class Table:
     def read_gaps(self) -> TableGaps:
         return self.gaps
 
+    def read_property(self, name: str) -> str | None:
+        raise AssertionError(name)
+
     def commit(
         self,
         staged: StagedFiles,

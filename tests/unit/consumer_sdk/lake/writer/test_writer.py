@@ -5,6 +5,7 @@ import re
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -66,6 +67,9 @@ class Table:
     def read_gaps(self) -> TableGaps:
         raise AssertionError
 
+    def read_property(self, name: str) -> str | None:
+        raise AssertionError(name)
+
     def commit(
         self,
         staged: StagedFiles,
@@ -123,10 +127,12 @@ def test_a_hanging_lake_does_not_hang_the_close(caplog: pytest.LogCaptureFixture
             return super().open_table(name)
 
     batch = FlushBatch("lake.a", {}, pa.table({}))
-    with LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=Hanging()) as writer:
-        flight = writer._flush_thread.submit(batch, 0.0)  # pyright: ignore[reportPrivateUsage] - no batch of its own
-        assert begun.wait(10)
-        flight.cancel()
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=Hanging())
+    flight = writer._flushes.submit(batch, 0.0)  # pyright: ignore[reportPrivateUsage] - no batch of its own
+    assert begun.wait(10)
+    flight.cancel()
+    with pytest.raises(LakeUnavailableError, match=r"lake\.a.*lake\.flush\.timeout"):
+        writer.close()
     assert any(line.startswith("the lake hangs") for line in caplog.messages)
     assert not flight.done
     released.set()
@@ -218,8 +224,7 @@ def test_a_flush_that_hung_and_ended_is_no_hanging_lake(caplog: pytest.LogCaptur
     writer.write([Record(0)])
     with pytest.raises(LakeUnavailableError):
         writer.flush()
-    flight = writer._in_flight  # pyright: ignore[reportPrivateUsage] - its end is not visible outside
-    assert flight is not None
+    flight = writer._flushes.in_flight["lake.a"]  # pyright: ignore[reportPrivateUsage] - its end is not visible
     released.set()
     assert flight.wait(10)
     writer.close()
@@ -240,8 +245,7 @@ def test_a_batch_that_landed_is_not_given_up(
     writer = LakeWriter(consumer, CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
     writer.on_assign(None, [RawPartition("a", 1)])
     writer.write([Record(0)])
-    flight = writer._in_flight  # pyright: ignore[reportPrivateUsage] - its end is not visible outside
-    assert flight is not None
+    flight = writer._flushes.in_flight["lake.a"]  # pyright: ignore[reportPrivateUsage] - its end is not visible
     assert flight.wait(10)
     writer.__exit__(KeyError)
     assert [(p.topic, p.partition, p.offset) for offsets in commits for p in offsets] == [("a", 1, 1)]
@@ -357,6 +361,13 @@ def test_a_revocation_survives_an_unexpected_error(monkeypatch: pytest.MonkeyPat
     with pytest.raises(RuntimeError, match="unexpected"):
         writer.write([])
     writer.__exit__(RuntimeError)
+
+
+class OtherRecord(Record):
+    """A record of topic b."""
+
+    def topic(self) -> str:
+        return "b"
 
 
 class DeniedEvent(Record):
@@ -475,10 +486,6 @@ def test_offsets_lost_before_a_commit_halt_the_batch_alone(monkeypatch: pytest.M
         flushed.extend(partition.topic for partition in batch.spans)
         return lose_offsets(batch) if "b" in flushed else BatchCommitted(batch, ())
 
-    class OtherRecord(Record):
-        def topic(self) -> str:
-            return "b"
-
     monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
     consumer = StartConsumer()
     writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=Lake())
@@ -523,10 +530,6 @@ def test_a_revocation_gives_up_the_batch_that_the_one_in_flight_has_halted(
             if step == "revoking":
                 revoked.set()
 
-    class OtherRecord(Record):
-        def topic(self) -> str:
-            return "b"
-
     monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
     writer = SoonRevoking(EmptyConsumer(), CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
     writer.on_assign(None, [RawPartition("a", 0), RawPartition("a", 1), RawPartition("b", 1)])
@@ -538,3 +541,113 @@ def test_a_revocation_gives_up_the_batch_that_the_one_in_flight_has_halted(
     assert not writer._positions.unwritten_ranges()  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(TableSchemaMismatchError):
         writer.close()
+
+
+class GatedFlushes:
+    """Flushes of every table, each of which waits until its table is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: list[str] = []
+        self.gates = {table: threading.Event() for table in ("lake.a", "lake.b")}
+        monkeypatch.setattr(BatchFlusher, "flush_batch", self._flush)
+
+    def _flush(self, batch: FlushBatch, backoff: RetryBackoff) -> BatchCommitted | BatchRefused:
+        self.begun.append(batch.table)
+        while not self.gates[batch.table].wait(0.01):
+            if backoff.cancelled.is_set():
+                return BatchRefused(batch, {p: span.expected for p, span in batch.spans.items()})
+        return BatchCommitted(batch, ())
+
+    def open(self) -> None:
+        for gate in self.gates.values():
+            gate.set()
+
+
+SIDE_BY_SIDE = CONFIG | {"batch.bytes": "1 kB", "lake.table": "lake.{topic}", "lake.flush.timeout": "300 ms"}
+
+
+def start_writer(config: dict[str, Any]) -> LakeWriter:
+    writer = LakeWriter(EmptyConsumer(), config, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1), RawPartition("b", 1)])
+    return writer
+
+
+@pytest.mark.parametrize(("parallelism", "tables"), [(1, 1), (2, 2)])
+def test_tables_are_flushed_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None], parallelism: int, tables: int
+) -> None:
+    """`lake.flush.parallelism` tables at a time; a table's next batch waits for its previous one."""
+    flushes = GatedFlushes(monkeypatch)
+    writer = start_writer(SIDE_BY_SIDE | {"lake.flush.parallelism": parallelism, "batch.memory": "1 MB"})
+    writer.write([Record(0)])
+    writer.write([OtherRecord(0)], stop=stopped())
+    writer.write([Record(1)], stop=stopped())
+    eventually(lambda: len(flushes.begun) >= tables)
+    assert flushes.begun == ["lake.a", "lake.b"][:tables]
+    flushes.open()
+    writer.close()
+    assert sorted(flushes.begun) == ["lake.a", "lake.a", "lake.b"]
+
+
+def test_a_handover_waits_for_the_flush_of_its_table_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partition a-1 moves while the storage of table b does not answer."""
+    flushes = GatedFlushes(monkeypatch)
+    writer = start_writer(SIDE_BY_SIDE | {"lake.flush.timeout": "20 s"})
+    writer.write([Record(0)])
+    writer.write([OtherRecord(0)])
+    threading.Timer(0.1, flushes.gates["lake.a"].set).start()
+    writer.on_revoke(None, [RawPartition("a", 1)])
+    assert not writer._positions.committed_offsets([TopicPartition("a", 1)])  # pyright: ignore[reportPrivateUsage] # forgotten
+    assert list(writer._flushes.in_flight) == ["lake.b"]  # pyright: ignore[reportPrivateUsage]
+    flushes.open()
+    writer.close()
+
+
+def test_a_handover_waits_for_no_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flush that it waits for becomes urgent; other tables' flushes may go on waiting."""
+    flushes = GatedFlushes(monkeypatch)
+    writer = start_writer(SIDE_BY_SIDE | {"lake.flush.timeout": "20 s"})
+    writer.write([Record(0)])
+    writer.write([OtherRecord(0)])
+    flights = dict(writer._flushes.in_flight)  # pyright: ignore[reportPrivateUsage]
+    flushes.gates["lake.a"].set()
+    writer.on_revoke(None, [RawPartition("a", 1)])
+    assert {table: flight.backoff.urgent.is_set() for table, flight in flights.items()} == {
+        "lake.a": True,
+        "lake.b": False,
+    }
+    flushes.open()
+    writer.close()
+
+
+def test_a_flush_names_the_tables_that_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are cancelled after one lake.flush.timeout together, and only the late one is named."""
+    flushes = GatedFlushes(monkeypatch)
+    writer = start_writer(SIDE_BY_SIDE | {"batch.max.age": "1 h", "batch.bytes": "1 MB"})
+    flushes.gates["lake.a"].set()
+    writer.write([Record(0), OtherRecord(0)])
+    with pytest.raises(LakeUnavailableError, match=r"^lake\.b: the lake did not accept"):
+        writer.flush()
+    assert writer._positions.unwritten_ranges() == {TopicPartition("b", 1): (0, 1)}  # pyright: ignore[reportPrivateUsage]
+    writer.__exit__(KeyError)
+
+
+def test_lost_partitions_cancel_the_flush_of_their_table_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other table's flush goes on."""
+    flushes = GatedFlushes(monkeypatch)
+    writer = start_writer(SIDE_BY_SIDE)
+    writer.write([Record(0)])
+    writer.write([OtherRecord(0)])
+    flights = dict(writer._flushes.in_flight)  # pyright: ignore[reportPrivateUsage]
+    writer.on_lost(None, [RawPartition("a", 1)])
+    assert flights["lake.a"].wait(10)
+    assert not flights["lake.b"].done
+    flushes.open()
+    writer.close()
+
+
+def stopped() -> threading.Event:
+    """Return a stop event that is set: `write` does not wait for the lake."""
+    event = threading.Event()
+    event.set()
+    return event

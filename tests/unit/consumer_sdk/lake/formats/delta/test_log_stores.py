@@ -4,10 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.consumer_sdk.lake.formats.delta.link_log_store import (
-    STAGED_COMMITS_FOLDER,
-    remove_unfinished_log,
-)
+from trimtab.consumer_sdk.lake.formats.delta.log_stores import STAGED_COMMITS_FOLDER, remove_unfinished_log
 
 COMMIT = f"{0:020}.json"
 

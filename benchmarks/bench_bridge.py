@@ -1,0 +1,180 @@
+"""Age of records when a bridge read returns them, beside their age when the table has them.
+
+A steady producer, `trimtab ingest` with batches of 60 s, and one warm reader that reads in a loop.
+The age of a record is counted from its timestamp to the return of the first read with it; that of
+the table alone to the first read whose version of the table has it. Every read is checked: each
+record of the topic below the cut is there, once.
+
+`--disturb` runs two ingests with batches of 2 s, kills and restarts one of them again and
+again, and compacts the table meanwhile.
+"""
+
+import subprocess
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, time
+from typing import Any
+
+import harness
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from trimtab.consumer_sdk.lake import LakeReader, LakeRows
+from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
+
+TABLE = "bench.orders"
+DISTURBANCE_S = 15.0
+COMPACTION_EVERY = 3  # disturbances
+
+
+def main() -> None:
+    arguments = _arguments()
+    with harness.broker(arguments.bootstrap) as bootstrap, tempfile.TemporaryDirectory() as folder:
+        topic = harness.new_topic(bootstrap, arguments.partitions)
+        config = _configure(arguments, bootstrap, topic, folder)
+        rate = arguments.rate / arguments.partitions
+        with (
+            _running_ingests(config, Path(folder), disturb=arguments.disturb),
+            harness.produced(bootstrap, topic, arguments.partitions, rate),
+            LakeReader(TABLE, config, engine=arguments.engine) as reader,
+        ):
+            figures = _measure(reader, arguments)
+    harness.result({"format": arguments.format, "engine": arguments.engine or "arrow", **figures})
+
+
+def _arguments() -> Namespace:
+    parser = harness.parser(__doc__ or "")
+    parser.add_argument("--format", default=TABLE_FORMATS[0], choices=TABLE_FORMATS)
+    parser.add_argument("--engine", choices=["arrow", "spark"])
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=2000, help="records/s")
+    parser.add_argument("--batch-age", type=float, default=60, help="batch.max.age in seconds")
+    parser.add_argument("--reads", type=int, default=100, help="at least so many")
+    parser.add_argument("--seconds", type=float, default=90, help="at least so long")
+    parser.add_argument("--interval", type=float, default=0.1, help="between two reads, in seconds")
+    parser.add_argument("--disturb", action="store_true")
+    return parser.parse_args()
+
+
+def _configure(arguments: Namespace, bootstrap: str, topic: str, folder: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": "bench-bridge",
+        "topics": [topic],
+        "lake.warehouse": folder,
+        "lake.format": arguments.format,
+        "lake.file.writer": "arrow",
+        "lake.tables": {topic: TABLE},
+        "batch.max.age": f"{2 if arguments.disturb else arguments.batch_age} s",
+        # of the killed ones the others take the partitions soon; else a busy machine must not lose any
+        "session.timeout.ms": 6000 if arguments.disturb else 45_000,
+        "spark.driver.memory": "1g",
+    }
+
+
+@dataclass
+class Ages:
+    """Ages of records, of each partition in the order of their offsets."""
+
+    seen: dict[Any, int]  # the offset behind the newest one
+    ages_s: list[NDArray[np.float64]] = field(default_factory=list)
+
+    def observe(self, columns: dict[str, NDArray[Any]], ends: dict[Any, int], now: float) -> None:
+        """Add the ages of the records below `ends` that were not there before."""
+        for where, end in ends.items():
+            begin = self.seen[where]
+            inside = (columns["offset"] >= begin) & (columns["offset"] < end)
+            new = columns["timestamp"][inside & (columns["partition"] == where.partition)]
+            self.ages_s.append(now - new / 1e6)
+            self.seen[where] = max(begin, end)
+
+    def summarize(self) -> dict[str, float]:
+        whole = np.concatenate(self.ages_s) if self.ages_s else np.zeros(0)
+        if not len(whole):
+            return {}
+        return {f"p{p}_s": round(float(np.percentile(whole, p)), 3) for p in (50, 99)}
+
+
+def _measure(reader: LakeReader, arguments: Namespace) -> dict[str, Any]:
+    took, versions, pause = list[float](), set[Any](), Event()
+    while (rows := reader.read()).table_version is None:  # also warms the reader
+        pause.wait(arguments.interval)
+    ranges = rows.topic_ranges.items()  # records that are there already are older than a read
+    bridge, table = Ages({p: gap.next for p, gap in ranges}), Ages({p: gap.next for p, gap in ranges})
+    missing, doubled, begun = 0, 0, monotonic()
+    while len(took) < arguments.reads or monotonic() < begun + arguments.seconds:
+        started_at = monotonic()
+        rows = reader.read()
+        columns = _to_columns(rows)
+        took.append(monotonic() - started_at)
+        versions.add(rows.table_version)
+        now = time()
+        bridge.observe(columns, {p: gap.next for p, gap in rows.topic_ranges.items()}, now)
+        table.observe(columns, {p: gap.first for p, gap in rows.topic_ranges.items()}, now)
+        lacking, surplus = _compare(columns, sum(gap.next for gap in rows.topic_ranges.values()))
+        missing, doubled = missing + lacking, doubled + surplus
+        pause.wait(arguments.interval)
+    figures = {f"read_p{p}_s": round(harness.percentile(took, p), 3) for p in (50, 99)}
+    counts = {"reads": len(took), "records": sum(bridge.seen.values()), "versions": len(versions)}
+    ages = {"bridge": bridge.summarize(), "table_alone": table.summarize()}
+    return {**counts, **figures, **ages, "missing": missing, "doubled": doubled}
+
+
+def _to_columns(rows: LakeRows) -> dict[str, NDArray[Any]]:
+    arrow = rows.to_arrow()
+    return {n: np.asarray(arrow.column(n).cast("int64")) for n in ("partition", "offset", "timestamp")}
+
+
+def _compare(columns: dict[str, NDArray[Any]], expected: int) -> tuple[int, int]:
+    """Return the numbers of missing and of doubled records; offsets begin at 0 and have no holes."""
+    distinct = len(np.unique(columns["partition"] << 40 | columns["offset"]))
+    return expected - distinct, len(columns["offset"]) - distinct
+
+
+@contextmanager
+def _running_ingests(config: dict[str, Any], folder: Path, *, disturb: bool) -> Iterator[None]:
+    file = folder / "ingest.yaml"
+    file.write_text(yaml.safe_dump(config))
+    stop = Event()
+    with ExitStack() as stack:
+        processes = [_start("ingest", "--config", file) for _ in range(2 if disturb else 1)]
+        stack.callback(lambda: [_end(process) for process in processes])
+        if disturb:
+            thread = Thread(target=_disturb, args=(processes, file, stop))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(stop.set)
+        yield
+
+
+def _disturb(processes: list[subprocess.Popen[bytes]], file: Path, stop: Event) -> None:
+    turn = 0
+    while not stop.wait(DISTURBANCE_S):
+        turn += 1
+        if turn % COMPACTION_EVERY == 0:
+            _start("tables", "compact", TABLE, "--config", file).wait()
+        else:  # its partitions move to the other one, and back
+            processes[-1].kill()
+            processes[-1].wait()
+            processes[-1] = _start("ingest", "--config", file)
+
+
+def _start(*arguments: str | Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "trimtab.cli", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait(60)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Inserts, updates and deletes by key into a table, compared with other tools.
+
+- `trimtab_iceberg`, `trimtab_delta`: Trimtab's commit of keyed changes, files written from Arrow.
+- `spark_merge_iceberg`, `spark_merge_delta`: Spark's MERGE INTO with deletion vectors on the same tables.
+- `pyiceberg`: its upsert and delete, in batches of --peer-batch: it takes minutes for larger ones.
+- `delta_rs`: its MERGE, which rewrites the touched data files.
+
+Each case is a separate process, which fills the table and applies one batch as a warm-up before the
+clock starts. Half of a batch are updates, a tenth deletes, the rest inserts; keys are chosen evenly from
+the whole table. CPU includes child processes such as the JVM, and compactions between two batches
+(--compact). With --beside, `trimtab tables compact` runs again and again in a process of its own, whose CPU
+does not count. The first and the last ten batches are compared. Afterwards every table is compared with a
+replay in plain Python, row for row.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import IO
+
+import harness
+from ingest_meter import cpu_seconds
+from rich.console import Console
+from rich.table import Table
+
+HOST = Path(__file__).parent / "upsert_host.py"
+CASES = (
+    "trimtab_iceberg",
+    "trimtab_delta",
+    "spark_merge_iceberg",
+    "spark_merge_delta",
+    "pyiceberg",
+    "delta_rs",
+)
+SMALL_BATCHES = ("pyiceberg",)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures of a case."""
+
+    changes: int
+    seconds: float
+    cpu: float
+    first: float  # changes per CPU second of the first ten batches
+    last: float
+    rows: int  # of the table, afterwards
+    compactions: str  # exit codes of those beside
+
+    def rounded(self) -> dict[str, float]:
+        """Return the figures in the units of the RESULT line."""
+        return {
+            "changes_per_cpu_s": round(self.changes / self.cpu),
+            "changes_per_s": round(self.changes / self.seconds),
+            "first_ten": round(self.first),
+            "last_ten": round(self.last),
+            "changes": self.changes,
+            "rows": self.rows,
+        }
+
+
+def main() -> None:
+    options = _arguments()
+    results = {name: measured(name, options) for name in options.cases}
+    show(results)
+    harness.result(
+        {
+            "table_rows": options.rows,
+            "batch": options.batch,
+            **{
+                figure: {n: f.rounded()[figure] for n, f in results.items()}
+                for figure in ("changes_per_cpu_s", "changes_per_s", "first_ten", "last_ten")
+            },
+            "compactions_beside": {n: f.compactions for n, f in results.items()},
+        }
+    )
+
+
+def _arguments() -> Namespace:
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
+    arguments.add_argument("--rows", type=int, default=100_000, help="rows of the table")
+    arguments.add_argument("--batches", type=int, default=2)
+    arguments.add_argument("--compact", type=int, default=0, help="batches between two compactions")
+    arguments.add_argument("--beside", action="store_true", help="compact in another process meanwhile")
+    arguments.add_argument("--batch", type=int, default=10_000, help="changes of a batch")
+    arguments.add_argument("--peer-batch", type=int, default=1000, help="changes of a batch of pyiceberg")
+    return arguments.parse_args()
+
+
+def measured(name: str, options: Namespace) -> Figures:
+    """Run a case in its own process. Exits if its table differs from the replay."""
+    batch = options.peer_batch if name in SMALL_BATCHES else options.batch
+    batches = 1 if name in SMALL_BATCHES else options.batches
+    with tempfile.TemporaryDirectory() as folder:
+        plan = {"folder": folder, "rows": options.rows, "warm": 1, "batches": batches, "batch": batch}
+        plan["compact"] = options.compact
+        command = [sys.executable, str(HOST), name, json.dumps(plan)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
+            try:
+                beside = options.beside and name in CASES[:2]
+                compacting = _compacting_beside(name, Path(folder)) if beside else nullcontext([])
+                figures = _watched(host, batches * batch, compacting)
+            except BaseException:
+                host.kill()
+                raise
+    print(f"{name}: {figures.rounded()}", file=sys.stderr)
+    return figures
+
+
+@contextmanager
+def _compacting_beside(name: str, folder: Path) -> Iterator[list[int]]:
+    """Compact the case's table again and again; yield the list of the exit codes."""
+    codes, stop = list[int](), Event()
+    file = folder / "compact.yaml"
+    file.write_text(f"lake.warehouse: {folder}\nlake.format: {name.partition('_')[2]}\n")
+    command = [sys.executable, "-m", "trimtab.cli", "tables", "compact", "--config", str(file)]
+
+    def compact() -> None:
+        while not stop.is_set():
+            done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+            codes.append(done.returncode)
+
+    thread = Thread(target=compact)
+    thread.start()
+    try:
+        yield codes
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _watched(
+    host: "subprocess.Popen[str]", changes: int, compacting: AbstractContextManager[list[int]]
+) -> Figures:
+    assert host.stdin is not None
+    assert host.stdout is not None
+    _read_reply(host.stdout, "ready")
+    with compacting as compactions:
+        cpu = cpu_seconds(host.pid)
+        host.stdin.write("go\n")
+        host.stdin.flush()
+        seconds, first, last = _read_reply(host.stdout, "end")
+        cpu = cpu_seconds(host.pid) - cpu
+    beside = f"{compactions.count(0)} of {len(compactions)} done"
+    host.stdin.write("compare\n")
+    host.stdin.flush()
+    (rows,) = _read_reply(host.stdout, "found")
+    return Figures(changes, seconds, cpu, first, last, int(rows), beside)
+
+
+def _read_reply(lines: IO[str], what: str) -> list[float]:
+    """Return the values of the next line that starts with this word."""
+    for line in lines:
+        word, *figures = line.split()
+        if word == what:
+            return list(map(float, figures))
+    sys.exit(f"the case ended before it printed {what!r}")
+
+
+def show(results: dict[str, Figures]) -> None:
+    """Print a table with a row per case."""
+    table = Table(title="Changes by key into a table, one process")
+    for column in ("case", "changes/CPU s", "changes/s", "first ten", "last ten", "changes", "rows"):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for name, figures in results.items():
+        table.add_row(name, *(f"{v:,}" for v in figures.rounded().values()))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""Process of one case of bench_upsert: upsert_host.py CASE PLAN.
+
+PLAN is JSON: `folder`, `rows`, `warm`, `batches`, `batch` and `compact`. The process fills a table with
+`rows` rows, applies `warm` batches, prints `ready`, waits for a line, applies `batches` batches of `batch`
+changes, compacts the table after each `compact` of them (0: never), and prints `end {seconds, first, last}`:
+changes per CPU second of the first ten batches and of the last ten. Then it compares the table with a replay
+in plain Python: `found {rows}`.
+"""
+
+import json
+import os
+import random
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from time import monotonic, perf_counter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from ingest_meter import cpu_seconds
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.factory import create_maintenance, open_lake
+from trimtab.consumer_sdk.lake.interfaces import new_attempt_id
+from trimtab.consumer_sdk.lake.maintenance import compact_table
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.settings import SessionConfig
+
+NAME: Final = "lake.bench"
+KEY: Final = ("id",)
+WHERE: Final = TopicPartition("bench", 0)
+BACKOFF: Final = RetryBackoff(random.Random(1))  # noqa: S311 - jitter
+LOAD_ROWS: Final = 250_000
+"""Rows of one commit of the first load."""
+
+ENDS: Final = 10
+"""Batches at the beginning and at the end that are compared."""
+
+UPDATES, DELETES = 0.5, 0.1
+"""Shares of a batch; the rest are inserts."""
+
+MERGE: Final = """\
+MERGE INTO {table} t USING changes s ON t.id = s.id
+WHEN MATCHED AND s.deleted THEN DELETE
+WHEN MATCHED THEN UPDATE SET version = s.version, text = s.text
+WHEN NOT MATCHED AND NOT s.deleted THEN INSERT (id, version, text) VALUES (s.id, s.version, s.text)"""
+
+
+class Source:
+    """Seeded changes, and the rows that a table must have after them."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(7)
+        self._alive = np.empty(0, np.int64)
+        self._next_id = 0
+        self._version = 0
+        self.versions: dict[int, int] = {}
+
+    def insert(self, count: int) -> KeyedChanges:
+        """Return new rows."""
+        ids = np.arange(self._next_id, self._next_id + count)
+        self._next_id += count
+        self._alive = np.concatenate([self._alive, ids])
+        return self._changes(ids, np.empty(0, np.int64))
+
+    def change(self, count: int) -> KeyedChanges:
+        """Return one batch of changes, each of another key."""
+        picked = self._rng.choice(len(self._alive), int(count * (UPDATES + DELETES)), replace=False)
+        touched = self._alive[picked]
+        updated, deleted = np.split(touched, [int(count * UPDATES)])
+        self._alive = np.delete(self._alive, picked[len(updated) :])
+        new = np.arange(self._next_id, self._next_id + count - len(touched))
+        self._next_id += len(new)
+        self._alive = np.concatenate([self._alive, new])
+        return self._changes(np.concatenate([updated, new]), deleted)
+
+    def _changes(self, upserted: Any, deleted: Any) -> KeyedChanges:
+        self._version += 1
+        for key in deleted.tolist():
+            del self.versions[key]
+        self.versions.update(dict.fromkeys(upserted.tolist(), self._version))
+        texts = [f"row {n:012d} of the table, changed by batch {self._version:06d}" for n in upserted]
+        rows = {"id": upserted, "version": np.full(len(upserted), self._version), "text": texts}
+        keys = pa.table({"id": np.concatenate([upserted, deleted])})
+        return KeyedChanges(pa.table(rows), keys, KEY)
+
+
+@dataclass
+class Case(ABC):
+    """A way to apply changes to a table in a folder; created empty."""
+
+    folder: Path
+
+    @abstractmethod
+    def load(self, rows: Any) -> None:
+        """Append rows."""
+
+    @abstractmethod
+    def apply(self, changes: KeyedChanges) -> None:
+        """Apply one batch."""
+
+    @abstractmethod
+    def read(self) -> Any:
+        """Return id and version of all rows, as an Arrow table."""
+
+
+class InSpark(Case):
+    """A table in this process's Spark session."""
+
+    def __init__(self, folder: Path, form: str) -> None:
+        super().__init__(folder)
+        self.lake = open_lake(SessionConfig(warehouse=str(folder), format=form, file_writer="arrow"))
+        empty = with_topic(Source().insert(1))
+        columns = empty.upserts.slice(0, 0)
+        self.lake.create_table(NAME, KeyedChanges(columns, empty.touched_keys, empty.key_columns))
+
+    def load(self, rows: Any) -> None:
+        self._commit(add_topic(rows))
+
+    def compact(self) -> None:
+        """Rewrite small files, as `trimtab tables compact` does."""
+        compact_table(create_maintenance(self.lake), NAME, None, BACKOFF)
+
+    def read(self) -> Any:
+        self.lake.spark.catalog.refreshTable(NAME)
+        return self.lake.spark.table(NAME).select("id", "version").toArrow()
+
+    def _commit(self, frame: Any) -> None:
+        table = self.lake.open_table(NAME)
+        assert table is not None
+        at = table.read_offsets().offsets.next_offset("bench", WHERE)
+        staged = replace(table.stage_rows(frame, new_attempt_id()), begun_at=monotonic())
+        spans = {WHERE: OffsetSpan(at, at or 0, (at or 0) + 1)}
+        outcome = commit_fenced(table, staged, "bench", spans, BACKOFF, monotonic)
+        assert isinstance(outcome, CommitSucceeded)
+
+
+class Trimtab(InSpark):
+    """Trimtab's commit of keyed changes."""
+
+    def apply(self, changes: KeyedChanges) -> None:
+        self._commit(with_topic(changes))
+
+
+class SparkMerge(InSpark):
+    """MERGE INTO of the same table, which writes deletion vectors, too."""
+
+    def apply(self, changes: KeyedChanges) -> None:
+        spark = self.lake.spark
+        spark.createDataFrame(with_deletes(changes)).createOrReplaceTempView("changes")
+        spark.catalog.refreshTable(NAME)
+        spark.sql(MERGE.format(table=NAME)).collect()
+
+
+class PyIceberg(Case):
+    """pyiceberg's upsert and delete: several snapshots, which are not atomic; format version 2."""
+
+    def __init__(self, folder: Path) -> None:
+        from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 - of this case only
+
+        super().__init__(folder)
+        catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}")
+        catalog.create_namespace("lake")
+        self.table = catalog.create_table(NAME, Source().insert(1).upserts.schema)
+
+    def load(self, rows: Any) -> None:
+        self.table.append(rows)
+
+    def apply(self, changes: KeyedChanges) -> None:
+        from pyiceberg.expressions import In  # noqa: PLC0415 - of this case only
+
+        deleted = deleted_keys(changes)
+        if len(deleted):
+            self.table.delete(In("id", deleted.to_pylist()))
+        self.table.upsert(changes.upserts, join_cols=["id"])
+
+    def read(self) -> Any:
+        return self.table.scan(selected_fields=("id", "version")).to_arrow()
+
+
+class DeltaRs(Case):
+    """delta-rs' MERGE, which rewrites the touched data files."""
+
+    def load(self, rows: Any) -> None:
+        from deltalake import write_deltalake  # noqa: PLC0415 - of this case only
+
+        write_deltalake(self.folder, rows, mode="append")
+
+    def apply(self, changes: KeyedChanges) -> None:
+        from deltalake import DeltaTable  # noqa: PLC0415 - of this case only
+
+        merge = DeltaTable(self.folder).merge(
+            with_deletes(changes), "t.id = s.id", source_alias="s", target_alias="t"
+        )
+        columns = {name: f"s.{name}" for name in changes.upserts.column_names}
+        merge = merge.when_matched_delete("s.deleted").when_matched_update(columns)
+        merge.when_not_matched_insert(columns, "not s.deleted").execute()
+
+    def read(self) -> Any:
+        from deltalake import DeltaTable  # noqa: PLC0415 - of this case only
+
+        return DeltaTable(self.folder).to_pyarrow_table(columns=["id", "version"])
+
+
+def with_topic(changes: KeyedChanges) -> KeyedChanges:
+    """Return the changes as the sink has them: the topic is a column, and a part of the key."""
+    keys = ("topic", *changes.key_columns)
+    return KeyedChanges(add_topic(changes.upserts), add_topic(changes.touched_keys), keys)
+
+
+def add_topic(rows: Any) -> Any:
+    return rows.add_column(0, "topic", [pa.array([WHERE.topic] * rows.num_rows)])
+
+
+def deleted_keys(changes: KeyedChanges) -> Any:
+    """Return the keys to delete."""
+    return changes.touched_keys.column("id").slice(changes.upserts.num_rows)
+
+
+def with_deletes(changes: KeyedChanges) -> Any:
+    """Return upserts and deletes as rows, with the column `deleted`."""
+    upserts, gone = changes.upserts, deleted_keys(changes)
+    more = pa.table(
+        {"id": gone, "version": pa.nulls(len(gone), pa.int64()), "text": pa.nulls(len(gone), pa.string())}
+    )
+    flags = pa.array(np.arange(len(upserts) + len(gone)) >= len(upserts))
+    return pa.concat_tables([upserts, more]).append_column("deleted", flags)
+
+
+CASES: dict[str, Callable[[Path], Case]] = {
+    "trimtab_iceberg": lambda folder: Trimtab(folder, "iceberg"),
+    "trimtab_delta": lambda folder: Trimtab(folder, "delta"),
+    "spark_merge_iceberg": lambda folder: SparkMerge(folder, "iceberg"),
+    "spark_merge_delta": lambda folder: SparkMerge(folder, "delta"),
+    "pyiceberg": PyIceberg,
+    "delta_rs": DeltaRs,
+}
+
+
+def apply_all(case: Case, batches: Sequence[KeyedChanges], compact: int) -> list[float]:
+    """Apply the batches, compacting after every `compact` of them; return the CPU seconds of each."""
+    used: list[float] = []
+    for number, batch in enumerate(batches, 1):
+        before = cpu_seconds(os.getpid())
+        case.apply(batch)
+        used.append(max(0.01, cpu_seconds(os.getpid()) - before))  # the resolution of /proc
+        if compact and number % compact == 0 and isinstance(case, InSpark):
+            case.compact()
+    return used
+
+
+def main(name: str, text: str) -> None:
+    plan = json.loads(text)
+    case, source = CASES[name](Path(plan["folder"])), Source()
+    for first in range(0, plan["rows"], LOAD_ROWS):
+        case.load(source.insert(min(LOAD_ROWS, plan["rows"] - first)).upserts)
+    for _ in range(plan["warm"]):
+        case.apply(source.change(plan["batch"]))
+    batches = [source.change(plan["batch"]) for _ in range(plan["batches"])]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began = perf_counter()
+    used = apply_all(case, batches, plan["compact"])
+    ends = used[:ENDS], used[-ENDS:]
+    print("end", perf_counter() - began, *(plan["batch"] / mean(end) for end in ends), flush=True)
+    sys.stdin.readline()
+    found = case.read()
+    rows = dict(zip(found["id"].to_pylist(), found["version"].to_pylist(), strict=True))
+    if found.num_rows != len(rows) or rows != source.versions:
+        sys.exit(
+            f"{name}: the table differs from the replay: {found.num_rows} rows, not {len(source.versions)}"
+        )
+    print("found", found.num_rows, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

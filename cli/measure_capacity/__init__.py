@@ -1,0 +1,1 @@
+"""`trimtab measure-capacity`: what one consumer sustains on this machine."""

@@ -1,0 +1,82 @@
+"""Keeps the rows of one version of a table while those of a newer one are read in the background.
+
+A bridge read with the kept version returns the same records: those that only the newer version has
+are still in the topic. Rules:
+
+1. A newer version replaces the kept one once its rows are in memory. Until then reads do not wait.
+2. They wait if the newer version knows a partition that the kept one does not: the reader takes such
+   a partition's start from the group, which may already be behind rows of the newer version.
+3. They wait if the background failed, so that its error has a reader.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.bridge.table_snapshot import SnapshotReader, TableSnapshot
+from trimtab.consumer_sdk.lake.interfaces import Records
+
+
+class VersionKeeper:
+    """Reads versions of one table by another reader whose rows are Arrow tables; not thread-safe."""
+
+    def __init__(self, reader: SnapshotReader) -> None:
+        self._reader = reader
+        self._kept: TableSnapshot | None = None
+        self._loading: Future[TableSnapshot] | None = None
+        self._background = ThreadPoolExecutor(1, "trimtab-table-reader")
+        self.to_frame = reader.to_frame
+        self.append_rows = reader.append_rows
+        self.apply_changes = reader.apply_changes
+
+    def read_snapshot(
+        self, group: str, partitions: Iterable[TopicPartition], *, newest: bool = False
+    ) -> TableSnapshot:
+        """Return the newest version, or the kept one. Raises CommittedOffsetsLostError."""
+        wanted = list(partitions)
+        found = self._reader.read_snapshot(group, wanted, newest=True)
+        loaded = self._pop_loaded()
+        if newest or self._kept is None or _lacks_partition(self._kept, found, group, wanted):
+            return self._read_at_once(found)
+        if loaded is not None:
+            if loaded.exception() is not None:
+                return self._read_at_once(found)
+            self._kept = loaded.result()
+        if self._loading is None and found.identity != self._kept.identity:
+            self._loading = self._background.submit(_load_rows, found)
+        return self._kept
+
+    def _pop_loaded(self) -> Future[TableSnapshot] | None:
+        if self._loading is None or not self._loading.done():
+            return None
+        loaded, self._loading = self._loading, None
+        return loaded
+
+    def _read_at_once(self, found: TableSnapshot) -> TableSnapshot:
+        self._kept = self._loading = None  # what is being loaded is older
+        if found.scan is None:
+            return found
+
+        def scan() -> Records:
+            self._kept = _load_rows(found)
+            assert self._kept.scan is not None
+            return self._kept.scan()
+
+        return replace(found, scan=scan)
+
+
+def _load_rows(snapshot: TableSnapshot) -> TableSnapshot:
+    assert snapshot.scan is not None
+    rows = snapshot.scan()
+    return replace(snapshot, scan=lambda: rows)
+
+
+def _lacks_partition(
+    kept: TableSnapshot, found: TableSnapshot, group: str, partitions: Iterable[TopicPartition]
+) -> bool:
+    """Return whether the kept version does not know a partition that the found one knows, or is gone."""
+    return found.scan is None or any(
+        kept.offsets.next_offset(group, p) is None and found.offsets.next_offset(group, p) is not None
+        for p in partitions
+    )

@@ -1,0 +1,138 @@
+"""Decodes the values and keys of change records into Arrow columns.
+
+A JSON value may be wrapped as Connect's JsonConverter does: `{"schema": {"type": …}, "payload": …}`.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from trimtab.consumer_sdk.lake.changes.json_objects import Array, convert_by_halves, parse_json_objects
+from trimtab.consumer_sdk.lake.changes.keyed_changes import Table, pc
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import DecodedRecords, RegistryDecoder
+from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN, column_name
+
+_WRAPPED: Final = r'^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:'
+_PAYLOAD: Final = "payload"
+_MISFIT: Final = "does not fit lake.schema"
+_ROW: Final = "row"
+
+
+class ChangeDecoder(Protocol):
+    """Decodes values and keys of one topic table."""
+
+    def decode_values(self, records: Table) -> DecodedRecords:
+        """Return the record columns and those of the values; a record without a value has nulls."""
+        ...
+
+    def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
+        """Return a struct for each key, null if it cannot be read, and the reasons by row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JsonChangeDecoder:
+    """Decodes JSON objects; both schemas are pyarrow's."""
+
+    value_schema: Any
+    key_schema: Any
+    dates_are_numbers: bool = True  # as Debezium's
+
+    def decode_values(self, records: Table) -> DecodedRecords:
+        """Return the record columns and those of the values."""
+        values = records.column("value").combine_chunks()
+        present = values.is_valid()
+        parsed, errors = self._parse_objects(values.drop_null(), self.value_schema)
+        scattered = parsed if not values.null_count else _scatter(parsed, present)
+        rows = records
+        for field, column in zip(self.value_schema, scattered.flatten(), strict=True):
+            rows = rows.append_column(column_name(field.name), column)
+        if not errors:
+            return DecodedRecords(rows, None)
+        positions = np.flatnonzero(present.to_numpy(zero_copy_only=False))
+        reasons = {int(positions[at]): f"{_MISFIT}: {text}" for at, text in errors.items()}
+        return split_by_reason(rows, records, reasons)
+
+    def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
+        """Return a struct for each key, and the reasons of unreadable ones."""
+        return self._parse_objects(keys, self.key_schema)
+
+    def _parse_objects(self, values: Array, schema: Any) -> tuple[Array, dict[int, str]]:
+        """Parse JSON objects, some of which may be wrapped in `schema` and `payload`."""
+        wrapped = pc.match_substring_regex(values, _WRAPPED)
+        if not pc.any(wrapped).as_py():
+            return parse_json_objects(values, schema, dates_are_numbers=self.dates_are_numbers)
+        if not pc.all(wrapped).as_py():
+            return convert_in_parts(values, wrapped, partial(self._parse_objects, schema=schema))
+        payload = pa.schema([(_PAYLOAD, pa.struct(list(schema)))])
+        structs, errors = parse_json_objects(values, payload, dates_are_numbers=self.dates_are_numbers)
+        return structs.flatten()[0], errors
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryChangeDecoder:
+    """Decodes values and keys of a schema registry."""
+
+    decoder: RegistryDecoder
+
+    def decode_values(self, records: Table) -> DecodedRecords:
+        """Return the record columns and those of the values. Raises like RegistryDecoder."""
+        return self.decoder.decode_batch(records)
+
+    def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
+        """Return a struct for each key, and the reasons of unreadable ones. Raises like RegistryDecoder."""
+        decoded = self.decoder.decode_batch(pa.table({"value": keys, _ROW: np.arange(len(keys))}))
+        structs = decoded.rows.drop_columns(["value", _ROW]).to_struct_array().combine_chunks()
+        letters = decoded.dead_letters
+        if letters is None:
+            return structs, {}
+        reasons = dict(
+            zip(letters.column(_ROW).to_pylist(), letters.column(ERROR_COLUMN).to_pylist(), strict=True)
+        )
+        readable = np.ones(len(keys), np.bool_)
+        readable[list(reasons)] = False
+        return _scatter(structs, pa.array(readable)), reasons
+
+
+def convert_in_parts(values: Array, mask: Array, convert: Any) -> tuple[Array, dict[int, str]]:
+    """Convert the values that a mask selects and the others apart, and join both in their order."""
+    selected = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+    others = np.flatnonzero(~mask.to_numpy(zero_copy_only=False))
+    order = np.concatenate([selected, others])
+    parts = [convert(values.take(pa.array(at))) for at in (selected, others)]
+    errors = {
+        int(at[row]): text
+        for at, (_, reasons) in zip((selected, others), parts, strict=True)
+        for row, text in reasons.items()
+    }
+    return pa.concat_arrays([part for part, _ in parts]).take(pa.array(np.argsort(order))), errors
+
+
+def parse_text_keys(keys: Array, kind: Any) -> tuple[Array, dict[int, str]]:
+    """Return keys that are plain text (`42`, `"42"`) as values of a type, and reasons by row."""
+
+    def convert(values: Array) -> Array:
+        text = pc.replace_substring_regex(values.cast(pa.string()), r'^"([^"\\]*)"$', r"\1")
+        return text.cast(kind)
+
+    return convert_by_halves(keys, convert, kind)
+
+
+def split_by_reason(rows: Table, records: Table, reasons: dict[int, str]) -> DecodedRecords:
+    """Return the rows without a reason, and the records with one as dead letters."""
+    bad = sorted(reasons)
+    good = np.ones(rows.num_rows, np.bool_)
+    good[bad] = False
+    texts = pa.array([reasons[at] for at in bad], pa.string())
+    letters = records.take(pa.array(bad)).append_column(ERROR_COLUMN, texts)
+    return DecodedRecords(rows.filter(pa.array(good)), letters)
+
+
+def _scatter(values: Array, present: Array) -> Array:
+    """Return the values at the places of a mask, null elsewhere."""
+    mask = present.to_numpy(zero_copy_only=False)
+    places = np.cumsum(mask) - 1
+    return values.take(pa.array(places, mask=~mask))

@@ -1,0 +1,62 @@
+"""Arrow schemas of JSON changes, from the columns of a row as DDL (`lake.schema`)."""
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake.changes.change_decoders import JsonChangeDecoder
+from trimtab.consumer_sdk.lake.changes.change_settings import DEBEZIUM, KEYED, ChangeFormat
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import parse_json_schema
+
+
+def create_json_change_decoder(ddl: str, form: ChangeFormat, key: tuple[str, ...]) -> JsonChangeDecoder:
+    """Return the decoder of changes whose rows have these columns. Raises SettingError."""
+    try:
+        row = to_arrow_schema(parse_json_schema(ddl))
+    except PySparkException as error:
+        raise SettingError(f"lake.schema: {ddl!r} has a type that changes cannot have: {error}") from error
+    for field in row:
+        _check_type(field)
+    for name in key:
+        _check_key_column(name, row, ddl)
+    key_schema = pa.schema([row.field(name) for name in key])
+    return JsonChangeDecoder(build_value_schema(row, form), key_schema, dates_are_numbers=form == DEBEZIUM)
+
+
+def build_value_schema(row: Any, form: ChangeFormat) -> Any:
+    """Return the columns of a format's values, from those of a row."""
+    if form == KEYED:
+        return row
+    struct = pa.struct(list(row))
+    if form == DEBEZIUM:
+        return pa.schema([("op", pa.string()), ("before", struct), ("after", struct)])
+    assert not isinstance(form, str)
+    operation = pa.field(form.op, pa.string())
+    if form.row is not None:
+        return pa.schema([operation, (form.row, struct)])
+    return pa.schema([operation, *(field for field in row if field.name != form.op)])
+
+
+def _check_type(field: Any) -> None:
+    kind = field.type
+    if pa.types.is_map(kind) or pa.types.is_binary(kind):
+        raise SettingError(
+            f"lake.schema: column {field.name} is {kind}, which JSON changes do not have: write STRING for "
+            "binary values (Base64 text), and a STRUCT of the known fields for a map"
+        )
+    for at in range(kind.num_fields):
+        _check_type(kind.field(at))
+
+
+def _check_key_column(name: str, row: Any, ddl: str) -> None:
+    at = row.get_field_index(name)
+    if at < 0:
+        raise SettingError(f"lake.key: lake.schema {ddl!r} has no column {name!r}")
+    if pa.types.is_nested(row.field(at).type) or pa.types.is_floating(row.field(at).type):
+        raise SettingError(
+            f"lake.key: column {name} is {row.field(at).type}, which cannot be a key: name columns of "
+            "integers, text, times or decimals"
+        )

@@ -1,0 +1,46 @@
+"""Records of a batch to the net changes of a keyed table: `lake.write: upsert`."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, split_by_reason
+from trimtab.consumer_sdk.lake.changes.change_formats import ChangeRecognizer
+from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules, build_change_rows
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges, Table, reduce_changes
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, split_unreadable
+from trimtab.consumer_sdk.lake.schema.table_names import dead_letter_table
+from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedProjection:
+    """Projection of one topic table's change records."""
+
+    table: str
+    decoder: ChangeDecoder
+    recognize: ChangeRecognizer
+    rules: KeyRules
+
+    def project_records(self, records: Table, to_frame: FrameFactory) -> ProjectedRows:
+        """Return the net changes as the rows of the topic table, and the dead letters.
+
+        Raises TableSchemaMismatchError, SchemaRegistryUnavailableError.
+        """
+        changes, letters = self.read_changes(records)
+        sides = {} if letters is None else {dead_letter_table(self.table): to_frame(letters)}
+        return ProjectedRows(changes, sides)
+
+    def read_changes(self, records: Table) -> tuple[KeyedChanges, Table | None]:
+        """Return the net changes of records in the order of their offsets, and the dead letters, if any."""
+        readable, unreadable = split_unreadable(records)
+        decoded = self.decoder.decode_values(readable)
+        recognized = self.recognize(decoded.rows)
+        changes, reasons = build_change_rows(decoded.rows, recognized, self.rules, self.decoder)
+        reasons |= recognized.reasons
+        plain = decoded.rows.select(list(RECORD_COLUMNS))
+        rejected = split_by_reason(plain, plain, reasons).dead_letters if reasons else None
+        letters = [some for some in (decoded.dead_letters, rejected, unreadable) if some is not None]
+        whole = pa.concat_tables(letters, promote_options="default") if letters else None
+        return reduce_changes(changes, self.rules.key_columns), whole

@@ -1,0 +1,205 @@
+"""Upserts into a Delta table: positions of older rows, and deletion vectors.
+
+Each try looks the keys up in the data files of its transaction's snapshot that are not yet searched:
+data files never change, so a search holds for as long as its file is in the table. The transaction
+has read the whole table: Delta refuses it if another one adds or removes rows, or compacts.
+
+Like `OptimisticTransaction`, the classes of Delta used here are not its public API (`delta.table`).
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.formats import key_lookup
+from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
+from trimtab.consumer_sdk.lake.formats.key_lookup import KEY_ADVICE, ParquetSource, Positions
+from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
+from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
+from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
+
+log = logging.getLogger("trimtab.lake")
+
+VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
+UPSERT_TABLE_DEFAULTS: Final = {VECTORS_PROPERTY: "true"}
+_PHYSICAL_NAME_PROPERTY: Final = "delta.columnMapping.physicalName"  # of a column, in the data files
+_KEY_TYPES: Final = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _TouchedFile:
+    add_action: Any
+    vector: Any  # of the old rows and of all rows deleted before
+
+
+@dataclass(slots=True)
+class DeltaOldRows:
+    """Rows of changed keys in one table, by data file; `delta_log` is Delta's own object."""
+
+    name: str
+    delta_log: Any
+    keys: Records
+    file_columns: tuple[str, ...]  # names of the key columns in data files
+    gateway: Any  # py4j's
+    positions: dict[str, Positions] = field(default_factory=dict[str, Positions])
+    vector_paths: list[Any] = field(default_factory=list[Any])  # of each try, None for none
+
+    @classmethod
+    def find(cls, name: str, delta_log: Any, changes: KeyedChanges, spark: SparkSession) -> "DeltaOldRows":
+        """Return the unsearched rows of these changes. Raises TableSchemaMismatchError."""
+        metadata = delta_log.unsafeVolatileSnapshot().metadata()
+        if not _has_vectors(metadata):
+            raise TableSchemaMismatchError(
+                f"table {name} has no deletion vectors, which lake.write=upsert needs: ALTER TABLE {name} "
+                f"SET TBLPROPERTIES ('{VECTORS_PROPERTY}' = 'true') once all of its readers know them, or "
+                f"{KEY_ADVICE}"
+            )
+        columns = delta_columns.read_schema(metadata).columns
+        candidates = StructType([column for column in columns if isinstance(column.dataType, _KEY_TYPES)])
+        keys = key_lookup.fit_keys(name, changes, to_arrow_schema(candidates))
+        names = tuple(
+            str(columns[column].metadata.get(_PHYSICAL_NAME_PROPERTY, column)) for column in keys.column_names
+        )
+        return cls(name, delta_log, keys, names, py4j_gateway(spark))
+
+    def search(self) -> None:
+        """Look the keys up in the newest version's files. Raises LakeUnavailableError."""
+        none = self.gateway.jvm.scala.Option.empty()
+        for add in self._list_files(self.delta_log.update(False, none, none)):  # noqa: FBT003 - Delta's signature
+            self._find_positions(add)
+
+    def build_actions(self, transaction: Any) -> list[Any]:
+        """Return the actions that delete the old rows within a transaction."""
+        transaction.readWholeTable()
+        files = self._list_files(transaction.snapshot())
+        touched = [file for add in files if (file := self._touch_file(add)) is not None]
+        if not touched:
+            self.vector_paths.append(None)
+            return []
+        return self._write_vectors(touched)
+
+    def delete_earlier_vectors(self) -> None:
+        """Delete the files of all tries but the last; failures are logged only."""
+        try:
+            for path in filter(None, self.vector_paths[:-1]):
+                self._file_system().delete(path, False)  # noqa: FBT003 - Hadoop's signature
+        except JVM_ERRORS as error:
+            log.warning(
+                "table %s: vectors of a lost race stay until orphans are removed: %s", self.name, error
+            )
+
+    def _list_files(self, snapshot: Any) -> list[dict[str, Any]]:
+        """Return the `add` actions of a snapshot."""
+        rows = snapshot.allFiles().toJSON().collectAsList()
+        text = str(self.gateway.jvm.java.lang.String.join("\n", rows))
+        return [json.loads(line) for line in text.split("\n") if line]
+
+    def _find_positions(self, add: dict[str, Any]) -> Positions:
+        path = str(add["path"])
+        if path not in self.positions:
+            hadoop = self.gateway.jvm.org.apache.hadoop.fs
+            # the protocol escapes paths as URIs; one of a cloned table is absolute
+            place = hadoop.Path(self.delta_log.dataPath(), hadoop.Path(unquote(path)))
+            source = ParquetSource(place, int(add["size"]), lambda: self._file_system().open(place))
+            self.positions[path] = source.find_rows(self.keys, self._name_keys)
+        return self.positions[path]
+
+    def _name_keys(self, schema: ArrowSchema) -> Sequence[str] | None:
+        return self.file_columns if set(self.file_columns) <= set(schema.names) else None
+
+    def _touch_file(self, add: dict[str, Any]) -> _TouchedFile | None:
+        positions = self._find_positions(add)
+        if not len(positions):
+            return None
+        delta = self.gateway.jvm.org.apache.spark.sql.delta
+        action = delta.actions.Action.fromJson(json.dumps({"add": add}))
+        vector = delta.deletionvectors.RoaringBitmapArray()
+        longs = key_lookup.to_java_list(positions, self.gateway)
+        vector.addAll(self.gateway.jvm.org.apache.spark.api.python.PythonUtils.toSeq(longs))
+        if "deletionVector" in add:
+            previous = self._load_vector(action.deletionVector())
+            vector.merge(previous)
+            if vector.cardinality() == previous.cardinality():
+                return None  # all of these rows were deleted before
+        return _TouchedFile(action, vector)
+
+    def _load_vector(self, descriptor: Any) -> Any:
+        stored = self._scala_object("deletionvectors.StoredBitmap")
+        return stored.create(descriptor, self.delta_log.dataPath()).load(self._vector_store())
+
+    def _write_vectors(self, touched: Sequence[_TouchedFile]) -> list[Any]:
+        store = self._vector_store()
+        number = self.gateway.jvm.java.util.UUID.randomUUID()
+        place = store.generateFileNameInTable(store.pathWithFileSystem(self.delta_log.dataPath()), number, "")
+        self.vector_paths.append(place.path())
+        writer = store.createWriter(place)
+        try:
+            replaced = [self._replace_file(file, writer, number) for file in touched]
+        finally:
+            writer.close()
+        return [action for pair in replaced for action in pair]
+
+    def _replace_file(self, file: _TouchedFile, writer: Any, number: Any) -> tuple[Any, Any]:
+        """Return the `remove` and `add` actions that give a file its new vector."""
+        file.vector.runOptimize()
+        portable = self._scala_object("deletionvectors.RoaringBitmapArrayFormat").Portable()
+        written = writer.write(file.vector.serializeAsByteArray(portable))
+        root = self.gateway.jvm
+        descriptor = self._scala_object("actions.DeletionVectorDescriptor").onDiskWithRelativePath(
+            number,
+            "",
+            written.length(),
+            file.vector.cardinality(),
+            root.scala.Option.apply(written.offset()),
+            root.scala.Option.empty(),
+        )
+        pair = file.add_action.removeRows(descriptor, True, True)  # noqa: FBT003 - Delta's signature
+        return pair.productElement(1), pair.productElement(0)
+
+    def _vector_store(self) -> Any:
+        store = self._scala_object("storage.dv.DeletionVectorStore")
+        return store.createInstance(self.delta_log.newDeltaHadoopConf())
+
+    def _file_system(self) -> Any:
+        return self.delta_log.dataPath().getFileSystem(self.delta_log.newDeltaHadoopConf())
+
+    def _scala_object(self, name: str) -> Any:
+        # Reflection: py4j does not reach Scala's objects by name.
+        found = self.gateway.jvm.py4j.reflection.ReflectionUtil.classForName(
+            f"org.apache.spark.sql.delta.{name}$"
+        )
+        return found.getField("MODULE$").get(None)
+
+
+def _has_vectors(metadata: Any) -> bool:
+    found = metadata.configuration().get(VECTORS_PROPERTY)
+    return bool(found.isDefined()) and str(found.get()).lower() == "true"

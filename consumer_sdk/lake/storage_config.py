@@ -1,0 +1,27 @@
+"""Object storage of the tables: `lake.storage` and `lake.s3.*`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+S3: Final = "s3"
+GCS: Final = "gcs"
+AZURE: Final = "azure"
+STORAGES: Final = (S3, GCS, AZURE)
+_STORAGE_BY_SCHEME: Final[Mapping[str, str]] = {"s3": S3, "s3a": S3, "gs": GCS, "abfs": AZURE, "abfss": AZURE}
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConfig:
+    """Storage and, for S3, its address; credentials are the environment's."""
+
+    name: str = ""  # empty: Spark's file systems, or those of the user's jars and settings
+    endpoint: str = ""
+    region: str = ""
+    path_style: bool = False
+
+
+def find_storage(location: str) -> str:
+    """Return the object storage of a location, "" for any other location."""
+    scheme, separator, _ = location.partition("://")
+    return _STORAGE_BY_SCHEME.get(scheme.lower(), "") if separator else ""

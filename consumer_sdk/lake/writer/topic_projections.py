@@ -1,0 +1,73 @@
+"""Selects the projection of a topic table: its rows are appended, or its changes applied by key."""
+
+from functools import partial
+from typing import Protocol
+
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake.changes import change_formats
+from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, RegistryChangeDecoder
+from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
+from trimtab.consumer_sdk.lake.changes.change_settings import (
+    DEBEZIUM,
+    EVERY_TOPIC,
+    KEYED,
+    ChangeFormat,
+    ChangeSettings,
+)
+from trimtab.consumer_sdk.lake.changes.json_change_schemas import create_json_change_decoder
+from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory, TopicDecoders
+from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.schema.record_columns import column_name
+from trimtab.consumer_sdk.lake.settings import LakeConfig
+from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows, TableProjection
+
+
+class BatchProjection(Protocol):
+    """Projection of one topic table's records."""
+
+    def project_records(self, records: Records, to_frame: FrameFactory) -> ProjectedRows:
+        """Return each table's rows."""
+        ...
+
+
+class TopicProjections:
+    """The projections of a configuration; Spark must run. Raises like TopicDecoders."""
+
+    def __init__(self, config: LakeConfig) -> None:
+        self._config = config
+        self._decoders = TopicDecoders(config)
+        if config.changes is not None:
+            self._check_topics(config.changes)
+
+    def projection_for(self, table: str, topic: str) -> BatchProjection:
+        """Return the projection of a table; `topic` is one of its topics. Raises SettingError."""
+        config = self._config
+        if config.changes is None:
+            return TableProjection(table, self._decoders.decoder_for(topic), config.transform)
+        rules = KeyRules(
+            tuple(map(column_name, config.changes.key_for(topic))), soft_deletes=config.changes.soft_deletes
+        )
+        decoder = self._create_change_decoder(topic, config.changes)
+        return KeyedProjection(table, decoder, _select_recognizer(config.changes.format), rules)
+
+    def _check_topics(self, changes: ChangeSettings) -> None:
+        """Create the decoder of each topic that the settings name, before the join as TopicDecoders."""
+        named = self._config.schemas.keys() | changes.keys.keys()
+        for topic in sorted(named - {EVERY_TOPIC}) or [EVERY_TOPIC]:
+            self._create_change_decoder(topic, changes)
+
+    def _create_change_decoder(self, topic: str, changes: ChangeSettings) -> ChangeDecoder:
+        if self._decoders.registry_decoder is not None:
+            return RegistryChangeDecoder(self._decoders.registry_decoder)
+        ddl = self._config.schema_for(topic)
+        if ddl is None:
+            raise SettingError(f"lake.schema names no columns for topic {topic!r}; add it, or '*'")
+        return create_json_change_decoder(ddl, changes.format, changes.key_for(topic))
+
+
+def _select_recognizer(form: ChangeFormat) -> change_formats.ChangeRecognizer:
+    if isinstance(form, str):
+        named = {DEBEZIUM: change_formats.recognize_debezium, KEYED: change_formats.recognize_keyed_rows}
+        return named[form]
+    return partial(change_formats.recognize_mapped_rows, mapping=form)

@@ -1,0 +1,39 @@
+"""Time until the backlog of each partition is read. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.measurement.observation import ObservedMember
+
+
+def estimate_catch_up(
+    members: Iterable[ObservedMember], loads: Mapping[TopicPartition, PartitionLoad], capacity: float
+) -> dict[TopicPartition, float | None]:
+    """Return the seconds until each owned partition's backlog is read; None: not at this write rate.
+
+    `capacity` is a consumer's in bytes/s, unless it states its own. A consumer shares what new records
+    leave of it equally among its partitions with backlog. Partitions without backlog, or with an
+    unknown load, are left out.
+    """
+    times: dict[TopicPartition, float | None] = {}
+    for member in members:
+        known = {p: loads[p] for p in member.owned_partitions if p in loads}
+        spare = (member.capacity or capacity) - sum(load.bytes_per_s or 0.0 for load in known.values())
+        backlogs = {p: load.backlog_bytes for p, load in known.items() if load.backlog_bytes}
+        times |= share_spare_rate(backlogs, spare)
+    return times
+
+
+def share_spare_rate(
+    backlogs: Mapping[TopicPartition, float], spare: float
+) -> dict[TopicPartition, float | None]:
+    """Return when each backlog (bytes) ends if the remaining ones share `spare` (bytes/s) equally."""
+    if spare <= 0:
+        return dict.fromkeys(backlogs)
+    elapsed = previous = 0.0
+    times: dict[TopicPartition, float | None] = {}
+    for done, (partition, backlog) in enumerate(sorted(backlogs.items(), key=lambda one: (one[1], one[0]))):
+        elapsed += (backlog - previous) * (len(backlogs) - done) / spare
+        times[partition], previous = elapsed, backlog
+    return times

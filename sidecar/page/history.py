@@ -1,0 +1,152 @@
+"""History of a group in memory, for the page, and the events that keep the page current.
+
+1. It has the iterations of the last `HISTORY_S` seconds, in at most `MAX_HISTORY_BYTES`.
+2. Recorded decisions of before the start come first; they have neither loads nor owners.
+3. A reader gets a snapshot, then each new sample. One that missed a sample, and each of them after
+   older decisions or other names came in, gets a snapshot again.
+4. Names of partitions and consumers are only added. Once twice as many as the group has are known, the
+   arrays of the past, which refer to them, are dropped.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from threading import Condition
+from typing import Final
+
+from trimtab.sidecar.page.sample import (
+    HistorySample,
+    NameTable,
+    build_decision_fields,
+    build_iteration_fields,
+    build_new_names,
+    dump_json,
+    list_owners,
+    quantize_loads,
+)
+from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordTerms, build_decision_record
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+
+HISTORY_S: Final = 3600.0
+MAX_HISTORY_BYTES: Final = 16_000_000
+KEEPALIVE_INTERVAL_S: Final = 15.0  # proxies close silent connections
+SPARE_NAMES: Final = 1000  # beyond twice the group, before the past is dropped (rule 4)
+
+
+class GroupHistory:
+    """Reporter that keeps the history and wakes its readers."""
+
+    def __init__(self, terms: RecordTerms) -> None:
+        self._terms = terms
+        self._changed = Condition()
+        self._samples: deque[HistorySample] = deque()
+        self._bytes = 0
+        self._names = NameTable()
+        self._number = 0  # of the newest sample
+        self._edition = 0  # counts what makes readers start again
+        self._closed = False
+
+    def __call__(self, report: IterationReport) -> None:
+        """Record an iteration."""
+        capacity = report.capacity or self._terms.capacity
+        record = build_decision_record(report, self._terms)
+        fields = {**build_decision_fields(record), **build_iteration_fields(report, capacity)}
+        owned = {p for member in report.members for p in member.owned_partitions}
+        partitions = owned.union(report.write_rates)
+        consumers = [member.instance for member in report.members]
+        with self._changed:
+            self._renew_names(len(partitions) + len(consumers))
+            known = len(self._names.partitions), len(self._names.consumers)
+            self._names.add_names(partitions, consumers)
+            fields |= build_new_names(self._names, *known)
+            self._append(
+                HistorySample(
+                    number=self._number + 1,
+                    time=report.time,
+                    text=dump_json(fields),
+                    loads=quantize_loads(self._names.partitions, report.write_rates, capacity),
+                    owners=list_owners(self._names, report.members),
+                )
+            )
+            self._changed.notify_all()
+
+    def restore_decisions(self, records: Sequence[DecisionRecord]) -> None:
+        """Put recorded decisions of before the first sample in front of it."""
+        with self._changed:
+            first = self._samples[0].time if self._samples else float("inf")
+            earlier = (
+                [r for r in records if first - HISTORY_S <= r.time < first] if self._samples else records
+            )
+            for record in reversed(earlier):
+                text = dump_json(build_decision_fields(replace(record, until=min(record.until, first))))
+                sample = HistorySample(0, record.time, text)
+                self._samples.appendleft(sample)
+                self._bytes += measure_sample(sample)
+            self._edition += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End all streams."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def encode_snapshot(self) -> bytes:
+        """Return the whole history as JSON."""
+        with self._changed:
+            return self._build_snapshot().encode()
+
+    def stream_events(self) -> Iterator[bytes]:
+        """Yield server-sent events: `history`, then a `sample` for each iteration, until closed."""
+        seen = edition = -1
+        while not self._closed:
+            with self._changed:
+                if (seen, edition) == (self._number, self._edition):
+                    self._changed.wait(KEEPALIVE_INTERVAL_S)
+                events = self._list_events(seen, edition)
+                seen, edition = self._number, self._edition
+            yield "".join(events).encode()
+
+    def _list_events(self, seen: int, edition: int) -> list[str]:
+        if edition == self._edition and seen == self._number:
+            return [": no news\n\n"]
+        if edition != self._edition or seen != self._number - 1:
+            return [format_event("history", self._build_snapshot())]
+        newest = self._samples[-1]
+        previous = self._samples[-2] if len(self._samples) > 1 else None
+        return [format_event("sample", newest.encode(previous))]
+
+    def _build_snapshot(self) -> str:
+        names = build_new_names(self._names, 0, 0)
+        head = dump_json({"group": self._terms.group, "interval": self._terms.interval, **names})
+        first = [self._samples[0].encode(None)] if self._samples else []
+        rest = [newer.encode(older) for older, newer in pairwise(self._samples)]
+        return f'{head[:-1]},"samples":[{",".join(first + rest)}]}}'
+
+    def _append(self, sample: HistorySample) -> None:
+        if self._samples and self._samples[-1].owners == sample.owners:
+            sample = replace(sample, owners=self._samples[-1].owners)  # one copy of what does not change
+        self._samples.append(sample)
+        self._number = sample.number
+        self._bytes += measure_sample(sample)
+        while self._samples[0].time < sample.time - HISTORY_S or self._bytes > MAX_HISTORY_BYTES:
+            self._bytes -= measure_sample(self._samples.popleft())
+
+    def _renew_names(self, size: int) -> None:
+        if len(self._names.partitions) + len(self._names.consumers) <= 2 * size + SPARE_NAMES:
+            return
+        self._names = NameTable()
+        self._samples = deque(replace(sample, loads=b"", owners=b"") for sample in self._samples)
+        self._bytes = sum(map(measure_sample, self._samples))
+        self._edition += 1
+
+
+def measure_sample(sample: HistorySample) -> int:
+    """Return about how many bytes of memory a sample takes, owners shared with others included."""
+    return len(sample.text) + len(sample.loads) + len(sample.owners) + 200
+
+
+def format_event(name: str, data: str) -> str:
+    """Return a server-sent event; `data` has no line break."""
+    return f"event: {name}\ndata: {data}\n\n"

@@ -1,0 +1,148 @@
+"""One iteration as the page shows it: a decision, and a byte of load and an owner for each partition.
+
+1. A load is a byte, of load ÷ capacity on a logarithmic scale: `STEPS_PER_DOUBLING` steps double it.
+2. An owner is an index into the consumers' names, in two bytes.
+3. Both are in the order of the partitions' names, which only grows (`NameTable`).
+"""
+
+import json
+from array import array
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import isfinite, log2
+from typing import Any, Final
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.page.catch_up import estimate_catch_up
+from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+
+STEPS_PER_DOUBLING: Final = 16
+FULL_STEP: Final = 200  # load = capacity
+UNKNOWN_LOAD: Final = 255
+NO_OWNER: Final = 0xFFFF
+MAX_LISTED_PARTITIONS: Final = 20  # those that need longest to catch up
+
+
+@dataclass(slots=True)
+class NameTable:
+    """Names of partitions and consumers, and their indices; names are only added."""
+
+    partitions: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    consumers: dict[str, int] = field(default_factory=dict[str, int])
+
+    def add_names(self, partitions: Iterable[TopicPartition], consumers: Iterable[str]) -> None:
+        """Add the new ones of these names, in order."""
+        for partition in sorted(set(partitions).difference(self.partitions)):
+            self.partitions[partition] = len(self.partitions)
+        for name in sorted(set(consumers).difference(self.consumers)):
+            self.consumers[name] = len(self.consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySample:
+    """An iteration, or a recorded decision, which has no loads and owners."""
+
+    number: int
+    time: float  # seconds since the epoch
+    text: str  # JSON object
+    loads: bytes = b""
+    owners: bytes = b""
+
+    def encode(self, previous: "HistorySample | None") -> str:
+        """Return the sample as JSON; owners that equal the previous sample's are left out."""
+        arrays: dict[str, Any] = {"n": self.number}
+        if self.loads:
+            arrays["loads"] = b64encode(self.loads).decode()
+        if self.owners and (previous is None or previous.owners != self.owners):
+            arrays["owners"] = b64encode(self.owners).decode()
+        return f"{self.text[:-1]},{dump_json(arrays)[1:]}"
+
+
+def dump_json(body: Any) -> str:
+    """Return compact JSON."""
+    return json.dumps(body, separators=(",", ":"))
+
+
+def is_known(figure: Any) -> bool:
+    """Return whether a figure has a value that JSON can hold."""
+    return figure is not None and not (isinstance(figure, float) and not isfinite(figure))
+
+
+def quantize_load(load: float | None, capacity: float) -> int:
+    """Return the byte of a load (rule 1); 0 for none."""
+    if load is None:
+        return UNKNOWN_LOAD
+    if load <= 0:
+        return 0
+    return min(UNKNOWN_LOAD - 1, max(1, round(FULL_STEP + STEPS_PER_DOUBLING * log2(load / capacity))))
+
+
+def quantize_loads(
+    table: Mapping[TopicPartition, int], loads: Mapping[TopicPartition, PartitionLoad], capacity: float
+) -> bytes:
+    """Return a byte for each partition of the table, unknown for those without a load."""
+    known = (loads.get(partition) for partition in table)
+    return bytes(UNKNOWN_LOAD if load is None else quantize_load(load.weight, capacity) for load in known)
+
+
+def list_owners(table: NameTable, members: Iterable[ObservedMember]) -> bytes:
+    """Return the owner's index for each partition of the table, in two bytes, little-endian."""
+    owners = array("H", [NO_OWNER]) * len(table.partitions)
+    for member in members:
+        index = table.consumers[member.instance]
+        for partition in member.owned_partitions:
+            owners[table.partitions[partition]] = index
+    return owners.tobytes()
+
+
+def build_decision_fields(record: DecisionRecord) -> dict[str, Any]:
+    """Return what the page shows of a decision; unknown figures are left out."""
+    outcome = None if record.outcome is None else record.outcome.format_line()
+    return {
+        "t": record.time,
+        "until": record.until,
+        "action": record.action.value,
+        "reasons": record.reasons,
+        "failure": record.failure,
+        "epoch": record.epoch,
+        "capacity": record.capacity,
+        "headroom": record.headroom,
+        "metrics": {name: value for name, value in asdict(record.metrics).items() if is_known(value)},
+        "start": record.replicas_to_start,
+        "stop": record.replicas_to_stop,
+        "moves": [asdict(move) for move in record.expected_moves],
+        "moved": record.observed_move_count,
+        "moved_rate": record.observed_move_bytes_per_s,
+        "errors": record.errors,
+        "author": None if record.author is None else str(record.author),
+        "advice": record.is_advice,
+        "outcome": outcome,
+        "carrier": None if record.carrier is None else record.carrier.format_line(),
+    }
+
+
+def build_iteration_fields(report: IterationReport, capacity: float) -> dict[str, Any]:
+    """Return what the page shows of an iteration besides its decision."""
+    times = estimate_catch_up(report.members, report.write_rates, capacity)
+    slowest = sorted(times.items(), key=lambda one: (one[1] is not None, -(one[1] or 0.0), one[0]))
+    certificate = None if report.certificate is None else report.certificate.certificate.to_json_dict()
+    return {
+        "leader": report.is_leader,
+        "handovers": report.handover_seconds,
+        "suspended": report.scale_up_suspended,
+        "certificate": certificate,
+        "behind": len(times),
+        "catch_up": [
+            [*partition, seconds, report.write_rates[partition].backlog_bytes]
+            for partition, seconds in slowest[:MAX_LISTED_PARTITIONS]
+        ],
+    }
+
+
+def build_new_names(table: NameTable, partitions: int, consumers: int) -> dict[str, Sequence[Any]]:
+    """Return the names from these indices on; names of JSON, as the page has them."""
+    return {"partitions": list(table.partitions)[partitions:], "consumers": list(table.consumers)[consumers:]}

@@ -1,0 +1,50 @@
+// Server-sent events over fetch: EventSource cannot send the token.
+
+const RETRY_MS = 2000;
+
+export class Unauthorized extends Error {}
+
+export function parseEvent(block) {
+  const event = { name: "message", data: "" };
+  for (const line of block.split("\n")) {
+    if (line.startsWith("event: ")) event.name = line.slice(7);
+    else if (line.startsWith("data: ")) event.data += line.slice(6);
+  }
+  return event;
+}
+
+async function readStream(response, handle) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let parts = [];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    if (!value.includes("\n") && parts.length) {
+      parts.push(value); // of a long snapshot: joined once
+      continue;
+    }
+    const blocks = (parts.join("") + value).split("\n\n");
+    parts = [blocks.pop()];
+    for (const block of blocks) {
+      const event = parseEvent(block);
+      if (event.data) handle(event.name, JSON.parse(event.data));
+    }
+  }
+}
+
+// Calls `handle(name, data)` for each event, for ever; `report(text)` tells whether it is connected.
+export async function follow(path, token, handle, report) {
+  for (;;) {
+    try {
+      const headers = token ? { Authorization: `Bearer ${token}` } : {};
+      const response = await fetch(path, { headers, cache: "no-store" });
+      if (response.status === 401) throw new Unauthorized();
+      report("");
+      await readStream(response, handle);
+    } catch (error) {
+      if (error instanceof Unauthorized) throw error;
+    }
+    report("the sidecar does not answer; trying again");
+    await new Promise((resume) => setTimeout(resume, RETRY_MS));
+  }
+}

@@ -1,0 +1,290 @@
+// The heat map: partitions × consumers at a time, and partitions over time, as pixels of one canvas.
+// Rows that share a pixel show the hottest of them.
+
+import { NO_OWNER, UNKNOWN, ratioOf } from "./history.js";
+
+const MARGIN = { left: 4, top: 4, right: 4, bottom: 18 };
+const MAX_SHOWN_RATIO = 1; // a partition that fills a consumer, or more, has the hottest colour
+
+// Stops from dark blue to yellow, readable in light and dark and without telling red from green.
+const STOPS = [[30, 48, 110], [38, 104, 150], [60, 154, 140], [170, 190, 70], [250, 170, 40], [225, 60, 40]];
+
+export function colorOf(part) {
+  const at = Math.min(1, Math.max(0, part)) * (STOPS.length - 1);
+  const i = Math.min(STOPS.length - 2, Math.floor(at));
+  return STOPS[i].map((low, k) => Math.round(low + (STOPS[i + 1][k] - low) * (at - i)));
+}
+
+const pack = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+
+function parseColor(text) {
+  const hex = text.trim().replace("#", "");
+  const wide = hex.length === 3 ? [...hex].map((c) => c + c).join("") : hex;
+  return [0, 2, 4].map((i) => parseInt(wide.slice(i, i + 2), 16));
+}
+
+export function readTheme(element) {
+  const style = getComputedStyle(element);
+  return (name) => style.getPropertyValue(`--${name}`).trim();
+}
+
+export class HeatMap {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.cell = null; // {index, partition} that is pointed at
+    this.view = "consumers";
+  }
+
+  // Draws `history` at a sample; returns the milliseconds that it took.
+  draw(history, index, view) {
+    const started = performance.now();
+    this.history = history;
+    this.index = index;
+    this.view = view;
+    this.#resize();
+    if (view === "time") this.#layOutTime();
+    else this.#layOutConsumers();
+    this.#paint();
+    return performance.now() - started;
+  }
+
+  #resize() {
+    const { canvas } = this;
+    this.pixels = window.devicePixelRatio || 1;
+    const width = Math.round(canvas.clientWidth * this.pixels);
+    const height = Math.round(canvas.clientHeight * this.pixels);
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    const margin = Object.fromEntries(Object.entries(MARGIN).map(([side, size]) => [side, Math.round(size * this.pixels)]));
+    this.area = { x: margin.left, y: margin.top, w: width - margin.left - margin.right, h: height - margin.top - margin.bottom };
+  }
+
+  #readPalette() {
+    const theme = readTheme(this.canvas);
+    this.theme = theme;
+    const palette = new Uint32Array(256);
+    const hottest = this.#hottest();
+    for (let load = 0; load < UNKNOWN; load += 1) palette[load] = pack(colorOf(ratioOf(load) / hottest));
+    palette[0] = pack(colorOf(0));
+    palette[UNKNOWN] = pack(parseColor(theme("unknown")));
+    this.empty = pack(parseColor(theme("empty")));
+    return palette;
+  }
+
+  // The ratio of the hottest colour: that of the hottest partition shown, so that small ones differ, too.
+  #hottest() {
+    let most = 1;
+    for (const load of this.history.samples[this.index].loads) if (load !== UNKNOWN && load > most) most = load;
+    this.hottest = Math.min(MAX_SHOWN_RATIO, ratioOf(most)) || MAX_SHOWN_RATIO;
+    return this.hottest;
+  }
+
+  // Columns are consumers; a column's cells are its partitions, the largest first.
+  #layOutConsumers() {
+    const seats = this.history.seats(this.index);
+    this.seats = seats;
+    this.rows = seats.reduce((most, seat) => Math.max(most, seat.partitions.length), 1);
+    this.columns = Math.max(1, seats.length);
+    this.loadAt = (column, row) => {
+      const partition = seats[column]?.partitions[row];
+      return partition === undefined ? -1 : this.history.samples[this.index].loads[partition];
+    };
+  }
+
+  // Columns are samples with loads; rows are partitions, in the order of their owners now.
+  #layOutTime() {
+    const { history } = this;
+    this.order = history.seats(this.index).flatMap((seat) => seat.partitions);
+    const there = new Set(this.order);
+    const { owners } = history.samples[this.index];
+    for (let p = 0; p < owners.length; p += 1) if (!there.has(p)) this.order.push(p);
+    this.times = history.samples.map((_, i) => i).filter((i) => history.samples[i].loads.length);
+    this.rows = Math.max(1, this.order.length);
+    this.columns = Math.max(1, this.times.length);
+    this.loadAt = (column, row) => {
+      const load = history.samples[this.times[column]]?.loads[this.order[row]];
+      return load === undefined ? -1 : load;
+    };
+  }
+
+  #paint() {
+    const { area } = this;
+    const context = this.canvas.getContext("2d");
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    if (area.w < 2 || area.h < 2) return;
+    const palette = this.#readPalette();
+    const image = context.createImageData(area.w, area.h);
+    this.#fill(new Uint32Array(image.data.buffer), palette);
+    context.putImageData(image, area.x, area.y);
+    this.#markMoves(context);
+    this.#label(context);
+    this.#outline(context);
+  }
+
+  #fill(pixels, palette) {
+    const { w, h } = this.area;
+    const gapX = w / this.columns >= 6 ? Math.round(this.pixels) : 0;
+    const gapY = h / this.rows >= 6 ? Math.round(this.pixels) : 0;
+    for (let column = 0; column < this.columns; column += 1) {
+      const x0 = Math.floor((column * w) / this.columns);
+      const x1 = Math.max(x0 + 1, Math.floor(((column + 1) * w) / this.columns) - gapX);
+      this.#fillColumn(pixels, palette, column, x0, x1, gapY);
+    }
+  }
+
+  #fillColumn(pixels, palette, column, x0, x1, gap) {
+    const { w, h } = this.area;
+    const { rows } = this;
+    const tall = rows <= h;
+    for (let line = 0; line < (tall ? rows : h); line += 1) {
+      const y0 = tall ? Math.floor((line * h) / rows) : line;
+      const y1 = tall ? Math.max(y0 + 1, Math.floor(((line + 1) * h) / rows) - gap) : line + 1;
+      const load = tall ? this.loadAt(column, line) : this.#hottestOf(column, line, h);
+      const color = load < 0 ? this.empty : palette[load];
+      for (let y = y0; y < y1; y += 1) pixels.fill(color, y * w + x0, y * w + x1);
+    }
+  }
+
+  #hottestOf(column, line, h) {
+    let most = -1;
+    const end = Math.max(Math.floor((line * this.rows) / h) + 1, Math.floor(((line + 1) * this.rows) / h));
+    for (let row = Math.floor((line * this.rows) / h); row < end; row += 1) {
+      const load = this.loadAt(column, row);
+      if (most < 0 || (load !== UNKNOWN && load > most)) most = load;
+    }
+    return most;
+  }
+
+  #box(column, row) {
+    const { x, y, w, h } = this.area;
+    const left = Math.floor((column * w) / this.columns);
+    const top = Math.floor((row * h) / this.rows);
+    return [x + left, y + top, Math.max(2, w / this.columns - 1), Math.max(2, h / this.rows - 1)];
+  }
+
+  // By consumer, the partitions that have just come are outlined; over time, each change of owner is.
+  #markMoves(context) {
+    const outlines = new Path2D();
+    this.marks = 0;
+    for (const [column, row] of this.#listMoves()) {
+      const [left, top, width, height] = this.#box(column, row);
+      if (width >= 4 && height >= 4) outlines.rect(left + 0.5, top + 0.5, width - 1, height - 1);
+      else outlines.rect(left, top, Math.max(1, width / 2), 1);
+      this.marks += 1;
+    }
+    context.strokeStyle = this.theme("outline");
+    context.lineWidth = Math.max(1, this.pixels);
+    context.stroke(outlines);
+  }
+
+  * #listMoves() {
+    if (this.view === "time") {
+      const rowOf = new Map(this.order.map((p, row) => [p, row]));
+      for (let column = 0; column < this.times.length; column += 1) {
+        for (const move of this.history.moves(this.times[column])) {
+          if (rowOf.has(move.partition)) yield [column, rowOf.get(move.partition)];
+        }
+      }
+      return;
+    }
+    const moved = new Set(this.history.moves(this.index).map((m) => m.partition));
+    if (!moved.size) return;
+    for (let column = 0; column < this.seats.length; column += 1) {
+      for (let row = 0; row < this.seats[column].partitions.length; row += 1) {
+        if (moved.has(this.seats[column].partitions[row])) yield [column, row];
+      }
+    }
+  }
+
+  #label(context) {
+    const { x, y, w, h } = this.area;
+    context.fillStyle = this.theme("soft");
+    context.font = `${11 * this.pixels}px system-ui, sans-serif`;
+    context.textBaseline = "top";
+    if (this.view === "time") {
+      this.#labelTimes(context);
+      return;
+    }
+    const room = w / this.columns;
+    const every = Math.ceil((60 * this.pixels) / room);
+    for (let column = 0; column < this.seats.length; column += every) {
+      const seat = this.seats[column];
+      const text = `${this.history.consumer(seat.owner)} ${Math.round(seat.fill * 100)} %`;
+      context.save();
+      context.beginPath();
+      context.rect(x + column * room, y + h, room * every - 6, 20 * this.pixels);
+      context.clip();
+      context.fillText(text, x + column * room, y + h + 4);
+      context.restore();
+    }
+  }
+
+  #labelTimes(context) {
+    const { x, y, w, h } = this.area;
+    const names = [0, this.times.length - 1].map((column) => this.times[column]).filter((i) => i !== undefined);
+    names.forEach((sample, end) => {
+      context.textAlign = end ? "right" : "left";
+      context.fillText(formatTime(this.history.samples[sample].t), end ? x + w : x, y + h + 4);
+    });
+    context.textAlign = "left";
+    const column = this.times.indexOf(this.index);
+    if (column < 0) return;
+    context.fillStyle = this.theme("accent");
+    context.fillRect(x + ((column + 0.5) * w) / this.columns, y, Math.max(1, this.pixels), h);
+  }
+
+  #outline(context) {
+    if (!this.cell) return;
+    const [left, top, width, height] = this.#box(this.cell.column, this.cell.row);
+    context.strokeStyle = this.theme("outline");
+    context.lineWidth = 2 * this.pixels;
+    context.strokeRect(left - 1, top - 1, Math.max(width, 4) + 2, Math.max(height, 4) + 2);
+  }
+
+  pointAt(offsetX, offsetY) {
+    const column = Math.floor(((offsetX * this.pixels - this.area.x) * this.columns) / this.area.w);
+    const row = Math.floor(((offsetY * this.pixels - this.area.y) * this.rows) / this.area.h);
+    return this.select(column, row);
+  }
+
+  step(columns, rows) {
+    const from = this.cell ?? { column: 0, row: 0 };
+    const delta = this.cell ? [columns, rows] : [0, 0];
+    return this.select(from.column + delta[0], from.row + delta[1]);
+  }
+
+  // Selects a cell inside the map; returns its description, or null outside.
+  select(column, row) {
+    if (column < 0 || row < 0 || column >= this.columns || row >= this.rows) return null;
+    const rows = this.view === "time" ? this.rows : this.seats[column]?.partitions.length ?? 0;
+    if (!rows) return null;
+    this.cell = { column, row: Math.min(row, rows - 1) };
+    return this.describe();
+  }
+
+  describe() {
+    const { column, row } = this.cell;
+    const index = this.view === "time" ? this.times[column] : this.index;
+    const partition = this.view === "time" ? this.order[row] : this.seats[column].partitions[row];
+    return describeCell(this.history, index, partition);
+  }
+}
+
+export function formatTime(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+export function formatRatio(load) {
+  if (load === UNKNOWN || load === undefined) return "unknown load";
+  const percent = ratioOf(load) * 100;
+  return `${percent >= 10 ? percent.toFixed(0) : percent.toFixed(1)} % of a consumer's capacity`;
+}
+
+export function describeCell(history, index, partition) {
+  const sample = history.samples[index];
+  const owner = sample.owners[partition];
+  const head = `${history.label(partition)} at ${history.consumer(owner)}: ${formatRatio(sample.loads[partition])}`;
+  const move = history.moves(index).find((one) => one.partition === partition);
+  if (!move) return `${head}, ${formatTime(sample.t)}.`;
+  const from = move.source === NO_OWNER ? "was without a consumer" : `came from ${history.consumer(move.source)}`;
+  return `${head}, ${formatTime(sample.t)}; ${from}: ${history.reason(index, partition)}.`;
+}

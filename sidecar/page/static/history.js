@@ -1,0 +1,124 @@
+// The history of a group: samples of the sidecar, with a byte of load and an owner for each partition.
+// The scale is that of sidecar/page/sample.py: a load of `FULL` is a consumer's capacity.
+
+const STEPS_PER_DOUBLING = 16;
+const FULL = 200;
+export const UNKNOWN = 255;
+export const NO_OWNER = 0xffff;
+const KEPT_SECONDS = 3600;
+
+export const ratioOf = (load) => (load === 0 ? 0 : 2 ** ((load - FULL) / STEPS_PER_DOUBLING));
+
+const bytesOf = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+const EMPTY_LOADS = new Uint8Array(0);
+const EMPTY_OWNERS = new Uint16Array(0);
+
+export class GroupHistory {
+  constructor(snapshot) {
+    this.group = snapshot.group;
+    this.interval = snapshot.interval;
+    this.partitions = snapshot.partitions.slice();
+    this.consumers = snapshot.consumers.slice();
+    this.samples = [];
+    for (const raw of snapshot.samples) this.#add(raw);
+  }
+
+  get last() {
+    return this.samples[this.samples.length - 1];
+  }
+
+  append(raw) {
+    this.partitions.push(...raw.partitions);
+    this.consumers.push(...raw.consumers);
+    this.#add(raw);
+    const oldest = raw.t - KEPT_SECONDS;
+    let gone = 0;
+    while (this.samples[gone].until < oldest) gone += 1;
+    this.samples.splice(0, gone);
+  }
+
+  #add(raw) {
+    const before = this.last;
+    raw.loads = raw.loads ? bytesOf(raw.loads) : EMPTY_LOADS;
+    if (raw.owners) raw.owners = new Uint16Array(bytesOf(raw.owners).buffer);
+    else raw.owners = raw.loads.length && before ? before.owners : EMPTY_OWNERS;
+    this.samples.push(raw);
+  }
+
+  label(partition) {
+    const [topic, number] = this.partitions[partition];
+    return `${topic}-${number}`;
+  }
+
+  // The partitions that changed their owner between the sample before `index` and this one.
+  moves(index) {
+    const now = this.samples[index].owners;
+    const before = index > 0 ? this.samples[index - 1].owners : now;
+    if (now === before) return [];
+    const moved = [];
+    const known = Math.min(now.length, before.length);
+    for (let p = 0; p < known; p += 1) {
+      if (now[p] !== before[p] && now[p] !== NO_OWNER) moved.push({ partition: p, source: before[p], target: now[p] });
+    }
+    return moved;
+  }
+
+  // Why a partition moved: the reason that the newest decision up to `index` gives for it.
+  reason(index, partition) {
+    const [topic, number] = this.partitions[partition];
+    for (let i = index; i >= 0; i -= 1) {
+      const found = this.samples[i].moves.find((m) => m.topic === topic && m.partition === number);
+      if (found) return found.reason || "expected by the plan";
+      if (i < index && this.samples[i].moves.length) break;
+    }
+    const change = this.decisionAt(index);
+    return change ? `${change.action}: ${change.reasons.join("; ")}` : "a rebalance of the group";
+  }
+
+  decisionAt(index) {
+    for (let i = index; i >= 0; i -= 1) if (isDecision(this.samples, i)) return this.samples[i];
+    return null;
+  }
+
+  decisions() {
+    return this.samples.map((_, i) => i).filter((i) => isDecision(this.samples, i));
+  }
+
+  // Partitions of each consumer at a sample, the largest first, and its load ÷ capacity.
+  seats(index) {
+    const { owners, loads } = this.samples[index];
+    const seats = new Map();
+    for (let p = 0; p < owners.length; p += 1) {
+      const owner = owners[p];
+      if (owner === NO_OWNER) continue;
+      let seat = seats.get(owner);
+      if (!seat) seats.set(owner, (seat = { owner, fill: 0, partitions: [] }));
+      seat.partitions.push(p);
+      if (loads[p] !== UNKNOWN) seat.fill += ratioOf(loads[p]);
+    }
+    for (const seat of seats.values()) seat.partitions.sort((a, b) => shown(loads[b]) - shown(loads[a]) || a - b);
+    return [...seats.values()].sort((a, b) => compareNames(this.consumers[a.owner], this.consumers[b.owner]));
+  }
+
+  hottest(index, count) {
+    const { loads, owners } = this.samples[index];
+    const known = [...loads.keys()].filter((p) => loads[p] !== UNKNOWN && loads[p] > 0);
+    known.sort((a, b) => loads[b] - loads[a] || a - b);
+    return known.slice(0, count).map((p) => ({ partition: p, ratio: ratioOf(loads[p]), owner: owners[p] }));
+  }
+
+  consumer(owner) {
+    return owner === NO_OWNER || owner === undefined ? "no consumer" : this.consumers[owner];
+  }
+}
+
+const shown = (load) => (load === UNKNOWN ? -1 : load);
+const collator = new Intl.Collator("en", { numeric: true });
+const compareNames = (a, b) => collator.compare(a, b);
+
+// A decision is marked where it does something, and once where it repeats.
+export function isDecision(samples, i) {
+  const one = samples[i];
+  if (one.action === "hold" || one.leader === false) return false;
+  return i === 0 || samples[i - 1].action !== one.action || samples[i - 1].reasons[0] !== one.reasons[0];
+}

@@ -1,0 +1,184 @@
+// The page: follows the sidecar's events, and shows the history at one time, by default now.
+
+import { Unauthorized, follow } from "./events.js";
+import { element, replaceContent } from "./format.js";
+import { HeatMap, colorOf, formatTime } from "./heatmap.js";
+import { GroupHistory } from "./history.js";
+import { decisionStep, showBehind, showDecision, showHandovers, showHottest, showMoves, showNow, showState } from "./panels.js";
+import { REPLICAS, TimeLine } from "./timeline.js";
+
+const TOKEN_KEY = "trimtab-token"; // in this tab only
+const byId = (id) => document.getElementById(id);
+const HELP = {
+  consumers: "A column is a consumer, a cell one of its partitions, the largest on top. Outlined: it came at this time.",
+  time: "A row is a partition, ordered by its owner at the chosen time; a column is a time. Outlined: it changed its owner.",
+};
+
+class Page {
+  constructor() {
+    this.heatMap = new HeatMap(byId("heatmap"));
+    this.timeLine = new TimeLine(byId("timeline"));
+    this.index = -1; // of the sample shown
+    this.live = true;
+    this.view = "consumers";
+    this.measured = { draw_ms: [], update_ms: [] };
+    this.#listen();
+  }
+
+  handle(name, data) {
+    const started = performance.now();
+    if (name === "history") this.#open(new GroupHistory(data));
+    else this.#append(data);
+    if (name === "sample") this.measured.update_ms.push(performance.now() - started);
+  }
+
+  #open(history) {
+    const time = this.live ? null : this.history?.samples[this.index]?.t;
+    this.history = history;
+    byId("group").textContent = history.group;
+    document.title = `${history.group} · Trimtab`;
+    this.heatMap.cell = null;
+    const found = time === null || time === undefined ? -1 : history.samples.findIndex((s) => s.until >= time);
+    this.show(found < 0 ? history.samples.length - 1 : found);
+  }
+
+  #append(raw) {
+    const shown = this.history.samples[this.index];
+    this.history.append(raw);
+    if (this.live) this.show(this.history.samples.length - 1);
+    else this.show(Math.max(0, this.history.samples.indexOf(shown)));
+  }
+
+  show(index) {
+    this.index = index;
+    if (index < 0) return this.report("no iteration yet");
+    const { history } = this;
+    this.report("");
+    this.draw();
+    showNow(history, index);
+    showDecision(history, index, (i) => this.choose(i));
+    showMoves(history, index);
+    showBehind(history, index);
+    showHottest(history, index);
+    showHandovers(history);
+    showState(history);
+    return undefined;
+  }
+
+  draw() {
+    if (this.index < 0) return;
+    this.timeLine.draw(this.history, this.index);
+    this.measured.draw_ms.push(this.heatMap.draw(this.history, this.index, this.view));
+    const sample = this.history.samples[this.index];
+    const slider = byId("timeline");
+    slider.setAttribute("aria-valuemax", String(this.history.samples.length - 1));
+    slider.setAttribute("aria-valuenow", String(this.index));
+    slider.setAttribute("aria-valuetext", `${formatTime(sample.t)}, ${sample.metrics.running_replicas ?? "?"} replicas, ${sample.action}`);
+    byId("scale-text").textContent = `0 to ${Math.round(this.heatMap.hottest * 100)} %`;
+    byId("map-help").textContent = sample.loads.length ? HELP[this.view]
+      : "This decision is from before the sidecar's start: its partitions are not recorded.";
+  }
+
+  // Shows a sample; the newest one is followed.
+  choose(index) {
+    const last = this.history.samples.length - 1;
+    const chosen = Math.min(last, Math.max(0, index));
+    this.live = chosen === last;
+    byId("live").setAttribute("aria-pressed", String(this.live));
+    this.heatMap.cell = null;
+    this.show(chosen);
+  }
+
+  report(problem) {
+    const sample = this.history?.samples[this.index];
+    const when = sample ? `${this.live ? "now, " : ""}${formatTime(sample.t)}` : "";
+    byId("status").textContent = [when, problem].filter(Boolean).join(": ");
+    byId("status").className = problem ? "bad" : "";
+  }
+
+  #listen() {
+    byId("live").addEventListener("click", () => this.history && this.choose(this.history.samples.length - 1));
+    for (const radio of document.querySelectorAll("input[name=view]")) {
+      radio.addEventListener("change", () => {
+        this.view = radio.value;
+        this.heatMap.cell = null;
+        this.draw();
+      });
+    }
+    const timeline = byId("timeline");
+    timeline.addEventListener("click", (event) => this.history && this.choose(this.timeLine.sampleAt(event.offsetX)));
+    timeline.addEventListener("keydown", (event) => this.#stepTime(event));
+    this.#listenToMap(byId("heatmap"));
+    new ResizeObserver(() => this.draw()).observe(byId("heatmap"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  #stepTime(event) {
+    const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 };
+    if (!this.history) return;
+    if (event.key in steps) {
+      const by = steps[event.key];
+      this.choose(event.shiftKey ? decisionStep(this.history, this.index, by > 0) : this.index + by);
+    } else if (event.key === "Home") this.choose(0);
+    else if (event.key === "End") this.choose(this.history.samples.length - 1);
+    else return;
+    event.preventDefault();
+  }
+
+  #listenToMap(map) {
+    const tell = (text) => {
+      if (text === null) return;
+      this.draw();
+      byId("cell").textContent = text;
+    };
+    const point = (event) => this.index >= 0 && tell(this.heatMap.pointAt(event.offsetX, event.offsetY));
+    let frame = 0;
+    map.addEventListener("pointermove", (event) => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(() => point(event));
+    });
+    map.addEventListener("click", point);
+    map.addEventListener("keydown", (event) => {
+      const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+      if (!(event.key in steps) || this.index < 0) return;
+      tell(this.heatMap.step(...steps[event.key]));
+      event.preventDefault();
+    });
+  }
+}
+
+function drawLegends() {
+  const scale = byId("scale").getContext("2d");
+  for (let x = 0; x < 140; x += 1) {
+    scale.fillStyle = `rgb(${colorOf(x / 139).join(" ")})`;
+    scale.fillRect(x, 0, 1, 10);
+  }
+  const key = (name, text) => {
+    const mark = element("span", { class: "key" });
+    mark.style.background = `var(--${name})`; // CSSOM: the policy forbids style attributes, not this
+    return element("span", {}, mark, text);
+  };
+  replaceContent("time-legend", ...REPLICAS.map(([name, , text]) => key(name, text)), key("late", "lateness in seconds"));
+}
+
+async function start() {
+  drawLegends();
+  const page = new Page();
+  window.trimtab = page; // for the console, and tests
+  const login = byId("login");
+  login.addEventListener("submit", (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(TOKEN_KEY, byId("token").value);
+    location.reload();
+  });
+  try {
+    await follow("/events", sessionStorage.getItem(TOKEN_KEY), (name, data) => page.handle(name, data), (text) => page.report(text));
+  } catch (error) {
+    if (!(error instanceof Unauthorized)) throw error;
+    login.hidden = false;
+    page.report("a token is required");
+    byId("token").focus();
+  }
+}
+
+start();

@@ -1,0 +1,382 @@
+"""Contract of upserts: after each commit a table equals a replay of the changes in plain Python."""
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyiceberg.table import StaticTable
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, parse_hold
+from trimtab.consumer_sdk.lake.factory import create_maintenance
+from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
+from trimtab.consumer_sdk.lake.maintenance import compact_table
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionField
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+Row = tuple[Any, ...]
+_ATTEMPTS = itertools.count()
+BACKOFF = RetryBackoff(random.Random(7))  # noqa: S311 - jitter
+
+
+@pytest.fixture(params=["iceberg_arrow", "delta_arrow"])
+def formats(request: pytest.FixtureRequest) -> Any:
+    """Return the lake of each format."""
+    return request.getfixturevalue(request.param)
+
+
+@dataclass
+class Replica:
+    """One writer of an upsert table, and the rows that the table must have."""
+
+    lake: SparkLake
+    table: LakeTable
+    schema: Any = SCHEMA
+    key_columns: tuple[str, ...] = ("id",)
+    partition: int = 0
+    rows: dict[Row, Row] = field(default_factory=dict)
+
+    def stage(self, *upserts: Row, deletes: Sequence[Row] = ()) -> StagedFiles:
+        """Stage rows to insert or update, and keys to delete."""
+        changes = self.changes(upserts, deletes)
+        keys = changes.touched_keys.to_pylist()
+        self.rows = {
+            k: row for k, row in self.rows.items() if dict(zip(self.key_columns, k, strict=True)) not in keys
+        }
+        self.rows |= {self._key_of(row): row for row in upserts}
+        return self.table.stage_rows(changes, f"attempt-{self.partition}-{next(_ATTEMPTS)}")
+
+    def changes(self, upserts: Sequence[Row], deletes: Sequence[Row] = ()) -> KeyedChanges:
+        rows = [dict(zip(self.schema.names, row, strict=False)) for row in upserts]
+        keys = [*map(self._key_of, upserts), *deletes]
+        touched = [dict(zip(self.key_columns, key, strict=True)) for key in keys]
+        key_schema = pa.schema([self.schema.field(name) for name in self.key_columns])
+        return KeyedChanges(
+            pa.Table.from_pylist(rows, schema=self.schema),
+            pa.Table.from_pylist(touched, schema=key_schema),
+            self.key_columns,
+        )
+
+    def commit(self, staged: StagedFiles) -> None:
+        """Commit with the next offset of this writer's partition."""
+        current = self.table.read_offsets()
+        where = TopicPartition("t", self.partition)
+        offset = current.offsets.next_offset("g", where)
+        span = {where: OffsetSpan(offset, offset or 0, (offset or 0) + 1)}
+        self.table.commit(staged, current.offsets.advanced_by("g", span), current)
+
+    def commit_fenced(self, staged: StagedFiles) -> None:
+        """Commit as the sink does: after lost races once more, and held up by compactions."""
+        where = TopicPartition("t", self.partition)
+        offset = self.table.read_offsets().offsets.next_offset("g", where)
+        spans = {where: OffsetSpan(offset, offset or 0, (offset or 0) + 1)}
+        staged = replace(staged, begun_at=SystemClock.monotonic())
+        outcome = commit_fenced(self.table, staged, "g", spans, BACKOFF, SystemClock.monotonic)
+        assert isinstance(outcome, CommitSucceeded)
+
+    def write(self, *upserts: Row, deletes: Sequence[Row] = ()) -> None:
+        self.commit(self.stage(*upserts, deletes=deletes))
+
+    def read(self) -> list[Row]:
+        """Return the table's rows, read by Spark."""
+        self.lake.spark.catalog.refreshTable(self.table.name)
+        return sorted(map(tuple, self.lake.spark.table(self.table.name).collect()))
+
+    def check(self) -> None:
+        assert self.read() == sorted(self.rows.values())
+
+    def _key_of(self, row: Row) -> Row:
+        by_name = dict(zip(self.schema.names, row, strict=False))
+        return tuple(by_name[name] for name in self.key_columns)
+
+
+@pytest.fixture
+def replica(formats: SparkLake, namespace: str) -> Callable[..., Replica]:
+    """Open a writer of this test's table, which is created with the first one."""
+
+    def make(schema: Any = SCHEMA, key: Sequence[str] = ("id",), partition: int = 0, by: str = "") -> Replica:
+        empty = KeyedChanges(schema.empty_table(), schema.empty_table().select(list(key)), tuple(key))
+        table = formats.create_table(f"{namespace}.t", empty, (PartitionField("identity", by),) if by else ())
+        return Replica(formats, table, schema, tuple(key), partition)
+
+    return make
+
+
+def compact(lake: SparkLake, table: str) -> None:
+    """Rewrite all data files, as `trimtab tables compact` does once they are small enough."""
+    if type(lake).__name__ == "DeltaLake":
+        lake.spark.sql(f"OPTIMIZE {table}")
+    else:
+        options = "map('rewrite-all', 'true')"
+        catalog = lake.catalog_name  # type: ignore[attr-defined]
+        lake.spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{table}', options => {options})")
+
+
+def test_inserts_updates_and_deletes_leave_one_row_for_each_key(replica: Callable[..., Replica]) -> None:
+    """An update replaces the row, a delete drops it, and a key may come back."""
+    writer = replica()
+    writer.write((1, "a"), (2, "b"), (3, "c"))
+    writer.write((2, "B"), (4, "d"), deletes=[(3,)])
+    writer.check()
+    writer.write((3, "again"), (2, "BB"), deletes=[(1,)])
+    writer.check()
+
+
+def test_readers_without_spark_see_the_same_rows(replica: Callable[..., Replica], warehouse: Path) -> None:
+    """pyiceberg and delta-rs apply the deletion vectors, merged ones, too."""
+    writer = replica()
+    for n in range(3):
+        writer.write(*((key, f"{n}") for key in range(n, 20)), deletes=[(50 + n,), (n - 1,)])
+    columns = read_without_spark(writer, warehouse)
+    assert sorted(zip(columns["id"].to_pylist(), columns["name"].to_pylist(), strict=True)) == writer.read()
+    writer.check()
+
+
+def read_without_spark(writer: Replica, warehouse: Path) -> Any:
+    if type(writer.lake).__name__ == "DeltaLake":
+        found = DeltaTable(warehouse / writer.table.name.replace(".", "/"))
+        return pa.table(QueryBuilder().register("t", found).execute("SELECT * FROM t").read_all())
+    metadata = writer.table.java_table.operations().current()  # type: ignore[attr-defined]
+    return StaticTable.from_metadata(str(metadata.metadataFileLocation())).scan().to_arrow()
+
+
+def test_a_delete_of_a_missing_key_moves_the_offsets(replica: Callable[..., Replica]) -> None:
+    """Nothing is there to delete, in a table without rows and in one with rows."""
+    writer = replica()
+    writer.write(deletes=[(7,)])
+    writer.write((1, "a"))
+    writer.write(deletes=[(7,)])
+    writer.check()
+    assert writer.table.read_offsets().offsets.next_offset("g", TopicPartition("t", 0)) == 3
+
+
+def test_a_batch_applied_twice_leaves_the_table_as_it_is(replica: Callable[..., Replica]) -> None:
+    """A replayed insert does not double its row."""
+    writer = replica()
+    for _ in range(2):
+        writer.write((1, "a"), (2, "b"), deletes=[(3,)])
+        writer.check()
+
+
+def test_one_data_file_and_one_vector_file_a_batch(replica: Callable[..., Replica], warehouse: Path) -> None:
+    """Several touched data files share a file of deletion vectors; dead rows touch none."""
+    writer = replica()
+    for n in range(3):
+        writer.write((n, "a"), (9, f"{n}"))
+    before = list_files(warehouse, writer.table.name)
+    writer.write((0, "b"), (1, "b"), (2, "b"))
+    added = list_files(warehouse, writer.table.name) - before
+    assert sorted(name.rpartition(".")[2] for name in added) in (["parquet", "puffin"], ["bin", "parquet"])
+    writer.check()
+
+
+def list_files(warehouse: Path, table: str) -> set[str]:
+    found = (warehouse / table.replace(".", "/")).rglob("*")
+    kinds = (".parquet", ".puffin", ".bin")
+    return {f.name for f in found if f.name.endswith(kinds) and "_delta_log" not in f.parts}
+
+
+def test_a_lost_race_uses_the_positions_again(replica: Callable[..., Replica]) -> None:
+    """A writer of another partition commits between staging and commit; so does one by hand."""
+    mine, theirs = replica(), replica(partition=1)
+    mine.write((1, "a"), (2, "b"))
+    staged = mine.stage((1, "A"), (5, "e"))
+    theirs.write((10, "x"), (11, "y"))
+    theirs.write((10, "X"))
+    mine.commit(staged)
+    mine.rows |= theirs.rows
+    mine.check()
+
+
+def test_another_writer_inside_the_commit_is_a_conflict(
+    replica: Callable[..., Replica], monkeypatch: pytest.MonkeyPatch, warehouse: Path
+) -> None:
+    """The next try, with the same data file, is exact, and deletes the vectors of the refused one."""
+    mine, theirs = replica(), replica(partition=1)
+    mine.write((1, "a"), (2, "b"))
+    theirs.write((10, "x"))
+    staged = mine.stage((1, "A"), deletes=[(2,)])
+    interrupt_commit(monkeypatch, staged, lambda: theirs.write((10, "X")))
+    with pytest.raises(CommitConflictError):
+        mine.commit(staged)
+    mine.commit(staged)
+    mine.rows |= theirs.rows
+    mine.check()
+    vectors = [n for n in list_files(warehouse, mine.table.name) if not n.endswith(".parquet")]
+    assert len(vectors) == 2  # one of each writer
+
+
+def test_a_compaction_before_the_commit(replica: Callable[..., Replica]) -> None:
+    """The data file of a staged position is gone: its rows are found in the new one."""
+    writer = replica()
+    writer.write((1, "a"), (2, "b"))
+    writer.write((2, "B"), (3, "c"))
+    staged = writer.stage((1, "A"), deletes=[(3,)])
+    compact(writer.lake, writer.table.name)
+    writer.commit(staged)
+    writer.check()
+
+
+def test_a_compaction_inside_the_commit(
+    replica: Callable[..., Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vector for a data file that is gone is refused; the next try is exact."""
+    writer = replica()
+    writer.write((1, "a"), (2, "b"))
+    writer.write((2, "B"), (3, "c"))
+    staged = writer.stage((1, "A"), deletes=[(3,)])
+    interrupt_commit(monkeypatch, staged, lambda: compact(writer.lake, writer.table.name))
+    with pytest.raises(CommitConflictError):
+        writer.commit(staged)
+    writer.commit(staged)
+    writer.check()
+
+
+@pytest.mark.parametrize(
+    "formats", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
+)
+def test_a_compaction_ends_beside_a_writer_that_never_pauses(replica: Callable[..., Replica]) -> None:
+    """It loses some races and then holds the writer up: every change is there, and nothing of the hold."""
+    writer = replica()
+    for n in range(6):  # Iceberg rewrites five small files and more
+        writer.write(*((key, f"{n}") for key in range(n, 40)))
+    ended, failed = Event(), list[BaseException]()
+
+    def write_until_ended() -> None:
+        try:
+            while not ended.is_set():
+                writer.commit_fenced(writer.stage(*((key, f"{next(_ATTEMPTS)}") for key in range(40))))
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            failed.append(error)
+
+    writing = Thread(target=write_until_ended)
+    writing.start()
+    try:
+        done = compact_table(create_maintenance(writer.lake), writer.table.name, None, BACKOFF)
+    finally:
+        ended.set()
+        writing.join()
+    assert (failed, done.old_files > 0) == ([], True)
+    assert writer.table.read_property(HOLD_PROPERTY) is None
+    writer.check()
+
+
+def test_a_hold_that_was_left_behind_is_removed_by_the_next_commit(replica: Callable[..., Replica]) -> None:
+    """Its compaction was killed: each batch would wait again."""
+    writer = replica()
+    writer.write((1, "a"))
+    maintenance = create_maintenance(writer.lake)
+    maintenance.set_hold(writer.table.name, 0.1)
+    writer.table.read_offsets()
+    assert parse_hold(writer.table.read_property(HOLD_PROPERTY)) == 0.1
+    writer.commit_fenced(writer.stage((1, "b")))
+    assert writer.table.read_property(HOLD_PROPERTY) is None
+    writer.check()
+
+
+def interrupt_commit(monkeypatch: pytest.MonkeyPatch, staged: Any, action: Callable[[], None]) -> None:
+    """Act once after the positions of a commit are settled, before it lands."""
+    rows = type(staged.old_rows)
+    original, pending = rows._write_vectors, [action]
+
+    def interrupted(self: Any, *arguments: Any) -> Any:
+        written = original(self, *arguments)
+        if self is staged.old_rows and pending:
+            pending.pop()()
+        return written
+
+    monkeypatch.setattr(rows, "_write_vectors", interrupted)
+
+
+def test_two_changes_of_a_key_from_two_partitions_leave_one_row(replica: Callable[..., Replica]) -> None:
+    """The rows of another writer that landed in between are looked up, too."""
+    mine, theirs = replica(), replica(partition=1)
+    staged = mine.stage((1, "mine"))
+    theirs.write((1, "theirs"))
+    mine.commit(staged)
+    mine.check()
+
+
+def test_a_column_added_between_staging_and_commit(replica: Callable[..., Replica]) -> None:
+    """The staged rows have null in it."""
+    writer = replica()
+    writer.write((1, "a"), (2, "b"))
+    staged = writer.stage((1, "A"))
+    writer.lake.spark.sql(f"ALTER TABLE {writer.table.name} ADD COLUMNS (later STRING)")
+    writer.commit(staged)
+    assert writer.read() == [(1, "A", None), (2, "b", None)]
+
+
+def test_compound_keys_of_many_types(replica: Callable[..., Replica]) -> None:
+    """Only rows equal in every key column are replaced."""
+    schema = pa.schema(
+        [("region", pa.string()), ("n", pa.decimal128(9, 2)), ("at", pa.date32()), ("v", pa.int32())]
+    )
+    writer = replica(schema, ("region", "n", "at"))
+    day = pa.scalar(20_000, pa.date32()).as_py()
+    one, two = Decimal("1.00"), Decimal("2.00")
+    writer.write(("eu", one, day, 1), ("eu", two, day, 2), ("us", one, day, 3))
+    writer.write(("eu", one, day, 10), deletes=[("us", one, day), ("us", two, day)])
+    writer.check()
+
+
+def test_string_keys(replica: Callable[..., Replica]) -> None:
+    """The empty string is a key like any other."""
+    writer = replica(SCHEMA, ("name",))
+    writer.write((1, ""), (2, "b"), (3, "ü"))
+    writer.write((4, ""), (5, "ü"), deletes=[("b",)])
+    writer.check()
+
+
+@pytest.mark.parametrize("formats", ["iceberg", "delta"], indirect=True)
+def test_the_old_row_may_lie_in_another_partition(replica: Callable[..., Replica]) -> None:
+    """The table is partitioned by a column that changes; Spark writes the files."""
+    writer = replica(by="name")
+    writer.write((1, "a"), (2, "a"), (3, "b"))
+    writer.write((1, "b"), (4, "c"), deletes=[(3,)])
+    writer.check()
+
+
+def test_an_attempt_is_in_the_history(replica: Callable[..., Replica]) -> None:
+    """The outcome of an unanswered commit can be looked up."""
+    writer = replica()
+    writer.write((1, "a"))
+    staged = writer.stage((1, "b"))
+    assert not writer.table.has_committed(staged.attempt)
+    writer.commit(staged)
+    assert writer.table.has_committed(staged.attempt)
+
+
+def test_a_missing_or_null_key_is_named(replica: Callable[..., Replica]) -> None:
+    """Nothing is written without a key."""
+    writer = replica()
+    lost = pa.table({"nokey": [1]})
+    with pytest.raises(TableSchemaMismatchError, match="key column nokey is missing"):
+        writer.table.stage_rows(KeyedChanges(lost, lost, ("nokey",)), "a")
+    with pytest.raises(TableSchemaMismatchError, match="key column id is null in 1 changes"):
+        writer.table.stage_rows(writer.changes([(None, "x")]), "a")
+
+
+def test_a_table_without_deletion_vectors_is_refused(formats: SparkLake, namespace: str) -> None:
+    """The error says how to enable them."""
+    table = formats.create_table(f"{namespace}.plain", SCHEMA.empty_table())
+    changes = Replica(formats, table).changes([(1, "a")])
+    with pytest.raises(TableSchemaMismatchError, match=r"ALTER TABLE \S+ SET TBLPROPERTIES"):
+        table.stage_rows(changes, "a")

@@ -1,0 +1,1 @@
+"""PostgreSQL's changes through Debezium's engine into a topic."""

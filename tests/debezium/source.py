@@ -1,0 +1,81 @@
+"""A PostgreSQL database and Debezium's engine, which produces its changes."""
+
+import io
+import os
+import subprocess
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pyarrow import csv
+
+from object_store.servers import HOST, Postgres, find_postgres_program
+from trimtab.consumer_sdk.java.jars import fetch_jars
+from trimtab.consumer_sdk.java.java_runtime import require_java
+
+DEBEZIUM: Final = (
+    "io.debezium:debezium-embedded:3.2.0.Final",
+    "io.debezium:debezium-connector-postgres:3.2.0.Final",
+)
+PROGRAM: Final = Path(__file__).with_name("ChangesToKafka.java")
+
+
+class SourceDatabase(Postgres):
+    """PostgreSQL with logical decoding."""
+
+    def _command(self) -> list[str]:
+        return [*super()._command(), "-c", "wal_level=logical"]
+
+    def execute(self, *statements: str) -> str:
+        """Run statements, each in a transaction of its own; return what they print, as CSV."""
+        psql = [find_postgres_program("psql"), "-qX", "--csv", "-v", "ON_ERROR_STOP=1"]
+        where = ["-h", HOST, "-p", str(self.port), "-U", "lake", "lake"]
+        script = ";\n".join(statements)
+        done = subprocess.run([*psql, *where], check=True, capture_output=True, text=True, input=script)
+        return done.stdout
+
+    def read_rows(self, query: str, schema: Any) -> list[dict[str, Any]]:
+        """Return the rows of a query."""
+        text = self.execute(query).encode()
+        types = csv.ConvertOptions(column_types=schema, strings_can_be_null=True)
+        rows: list[dict[str, Any]] = csv.read_csv(io.BytesIO(text), convert_options=types).to_pylist()
+        return rows
+
+
+@contextmanager
+def running_engine(database: SourceDatabase, bootstrap: str, folder: Path, **more: str) -> Generator[None]:
+    """Run Debezium's engine; it continues where it ended in this folder."""
+    settings = {
+        "name": "source",
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+        "offset.storage.file.filename": str(folder / "offsets"),
+        "offset.flush.interval.ms": "0",
+        "database.hostname": HOST,
+        "database.port": str(database.port),
+        "database.user": "lake",
+        "database.password": "none",
+        "database.dbname": "lake",
+        "plugin.name": "pgoutput",
+        "decimal.handling.mode": "string",
+    }
+    file = folder / "engine.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in (settings | more).items()))
+    with (folder / "engine.log").open("ab") as log:
+        command = [*_java_command(folder), str(file), bootstrap]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait(30)
+
+
+def _java_command(folder: Path) -> Iterator[str]:
+    jars = os.pathsep.join(map(str, fetch_jars("debezium", DEBEZIUM, is_pinned=False)))
+    classes = folder / "classes"
+    compiler = [str(require_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+    subprocess.run([*compiler, "-cp", jars, "-d", str(classes), str(PROGRAM)], check=True)
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"]
+    return iter([str(require_java()), *options, "-cp", f"{jars}{os.pathsep}{classes}", PROGRAM.stem])

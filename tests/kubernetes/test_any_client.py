@@ -1,0 +1,174 @@
+"""Pods with unmodified consumers, told by their IP address alone, scaled by a real KEDA."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cluster.control_plane import HOST, ControlPlane, free_ports
+from cluster.keda import Keda
+from cluster.kubelet import Kubelet
+from cluster.source_address import build_environment
+from cluster.workloads import Cluster
+from faults.traffic import Traffic
+from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.common.clock import SystemClock
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor
+from trimtab.sidecar.measurement.member_names import name_observed_members
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup
+from trimtab.sidecar.settings.settings import load_settings
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]
+
+ROOT: Final = Path(__file__).parents[2]
+WORKERS: Final = ROOT / "tests" / "kafka"
+PARTITIONS: Final = 6
+CAPACITY: Final = 40_000.0  # bytes/s
+RECORD: Final = 180.0  # bytes, about
+PATIENCE: Final = 120.0
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+class Scene:
+    """A group of pods whose consumers all have one client id, its load, and the sidecar that KEDA calls."""
+
+    def __init__(self, bootstrap: str, folder: Path, settings: dict[str, Any]) -> None:
+        self._folder = folder
+        self.group, self.topic = f"group-{uuid4().hex[:8]}", f"topic-{uuid4().hex[:8]}"
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
+        (self.port,) = free_ports(1)
+        self._settings: dict[str, Any] = {
+            "bootstrap": bootstrap,
+            "group": self.group,
+            "topics": self.topic,
+            "capacity": CAPACITY,
+            "max": 4,
+            "interval": "500 ms",
+            "window": "4 s",
+            "scale-down-stabilization-window": "5 s",
+            "cooldown": "2 s",
+            "catch-up-time": "30 s",
+            "offset-reset": "earliest",
+            **settings,
+        }
+        self._monitor = GroupMonitor(load_settings(None, {**self._settings, "target": "none"}), SystemClock())
+        self._traffic = Traffic(bootstrap, self.topic, PARTITIONS, random.Random(1))  # noqa: S311 - repeatable
+        self.deleted: dict[str, int | None] = {}  # partitions that a pod owned when it was deleted
+        self._sidecar: subprocess.Popen[bytes] | None = None
+
+    def load(self, consumers: float) -> None:
+        """Write at the rate of this many full consumers."""
+        self._traffic.rate = consumers * 0.9 * CAPACITY / RECORD
+
+    def steer(self, workload: str, kubeconfig: Path) -> None:
+        """Start the sidecar."""
+        more = {"target": "keda", "workload": workload, "kubeconfig": str(kubeconfig), "grpc-port": self.port}
+        config = self._folder / "sidecar.yaml"
+        config.write_text(yaml.safe_dump({**self._settings, **more}))
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config)]
+        with (self._folder / "sidecar.log").open("ab") as log:
+            self._sidecar = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def read_log(self) -> str:
+        return (self._folder / "sidecar.log").read_text()
+
+    def describe(self, pods: dict[str, str]) -> ObservedGroup:
+        """Return the group with members named by pods, which are given by address."""
+        return name_observed_members(self._monitor.describe_group(), pods)
+
+    def record_deletion(self, pod: str, pods: dict[str, str]) -> None:
+        """Record the partitions of a pod that was just deleted and has not received SIGTERM yet."""
+        group = self.describe(pods)
+        owned = sum(len(m.owned_partitions) for m in group.members if m.instance == pod)
+        self.deleted[pod] = None if group.state is GroupState.UNKNOWN else owned
+
+    def is_settled(self, pods: dict[str, str]) -> bool:
+        """Return whether exactly these pods own every partition, and each one some."""
+        members = self.describe(pods).members
+        owned = {m.instance: len(m.owned_partitions) for m in members}
+        return (
+            owned.keys() == set(pods.values()) and all(owned.values()) and sum(owned.values()) == PARTITIONS
+        )
+
+    def close(self) -> None:
+        if self._sidecar is not None:
+            self._sidecar.terminate()
+            self._sidecar.wait(30)
+        self._traffic.end()
+        self._monitor.close()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    """Return the address of a broker with the plugin."""
+    with EmbeddedBroker(properties=dict(ASSIGNOR_PROPERTIES)) as broker:
+        yield broker.bootstrap
+
+
+def scaled_object(name: str, scene: Scene, bootstrap: str) -> dict[str, Any]:
+    """Return the example's ScaledObject for this workload."""
+    body: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "keda.yaml").read_text())
+    body["metadata"]["name"] = body["spec"]["scaleTargetRef"]["name"] = name
+    body["spec"]["pollingInterval"] = 2
+    body["spec"]["triggers"][0]["metadata"] = {
+        "scalerAddress": f"{HOST}:{scene.port}",
+        "bootstrapServers": bootstrap,
+        "consumerGroup": scene.group,
+        "topic": scene.topic,
+    }
+    return body
+
+
+@pytest.mark.parametrize(
+    ("worker", "settings"),
+    [("librdkafka_worker.py", {"lead": True}), ("new_protocol_worker.py", {"protocol": "auto"})],
+    ids=["led", "new-protocol"],
+)
+def test_keda_scales_pods_that_only_their_address_tells(  # noqa: PLR0913 - fixtures
+    worker: str,
+    settings: dict[str, Any],
+    *,
+    broker: str,
+    keda: Keda,
+    cluster: Cluster,
+    plane: ControlPlane,
+    kubelet: Kubelet,
+    workload: Callable[..., str],
+    eventually: Eventually,
+    tmp_path: Path,
+) -> None:
+    """A Deployment scales 0 -> 1 -> 3 -> 1; each pod that is deleted has been drained before."""
+    scene = Scene(broker, tmp_path, settings)
+    command = [sys.executable, str(WORKERS / worker), "orders", broker, scene.group, scene.topic, "60000"]
+    name = workload("deployment", 0, env=build_environment(tmp_path), command=command)
+    kubelet.deleting = lambda pod: scene.record_deletion(pod, cluster.addresses(name, ending=True))
+    try:
+        scene.load(0.4)
+        scene.steer(f"deployment/{name}", plane.kubeconfig)
+        eventually(lambda: "KEDA service listens on" in scene.read_log(), PATIENCE)
+        keda.scale(scaled_object(name, scene, broker))
+        eventually(lambda: scene.is_settled(cluster.addresses(name)), PATIENCE)
+        scene.load(2.4)
+        eventually(lambda: cluster.replicas("deployment", name) >= 3, PATIENCE)
+        eventually(lambda: scene.is_settled(cluster.addresses(name)), PATIENCE)
+        scene.load(0.4)
+        eventually(lambda: cluster.replicas("deployment", name) == 1, PATIENCE)
+        eventually(lambda: scene.is_settled(cluster.addresses(name)), PATIENCE)
+    finally:
+        keda.forget(name)
+        kubelet.deleting = None
+        scene.close()
+    assert len(scene.deleted) >= 2
+    assert set(scene.deleted.values()) == {0}

@@ -1,0 +1,199 @@
+"""`lake.write: upsert` from a broker: the table equals a replay of the changes in plain Python."""
+
+import random
+from collections.abc import Callable, Iterator
+from io import SEEK_END, BytesIO
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable, QueryBuilder
+from pyiceberg.table import StaticTable
+
+from tests.change_records import ChangeRecord, Row, change, replay, to_bytes, wrap
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.writer.topic_projections import TopicProjections
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+PARTITIONS = 2
+KEYS = 40
+CHANGES = 300  # of a batch
+
+Settings = dict[str, Any]
+
+
+class CrashError(BaseException):
+    """The writer's process dies."""
+
+
+@pytest.fixture
+def settings(ingest_settings: Settings) -> Settings:
+    return {
+        **ingest_settings,
+        "lake.decoder": "json",
+        "lake.schema": "id BIGINT, name STRING, n BIGINT",
+        "lake.write": "upsert",
+        "lake.key": "id",
+        "batch.max.age": "300 ms",
+    }
+
+
+@pytest.fixture
+def produce(bootstrap: str, settings: Settings) -> Callable[[list[ChangeRecord]], None]:
+    """Write changes to the partition of their key."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+
+    def send(records: list[ChangeRecord]) -> None:
+        for record in records:
+            key, value = to_bytes(record.key), to_bytes(record.value)
+            producer.produce(settings["topics"][0], value, key, partition=record.key["id"] % PARTITIONS)
+        assert producer.flush(60) == 0
+
+    return send
+
+
+def make_changes(chance: random.Random) -> Iterator[ChangeRecord]:
+    """Yield changes as Debezium does: snapshot, inserts, updates, deletes with their tombstones."""
+    for number in range(CHANGES):
+        row: Row = {"id": chance.randrange(KEYS), "name": f"n{number}", "n": number}
+        op = chance.choice("rcuuud")
+        record = change(op, row) if op == "d" else change(op, None, row)
+        yield record
+        if op == "d" and chance.random() < 0.5:
+            yield ChangeRecord(record.key, None)
+
+
+class Ingest:
+    """Runs an ingest on the shared Spark session until the table has all records."""
+
+    def __init__(self, settings: Settings, lake: SparkLake, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings, self.lake, self.monkeypatch = settings, lake, monkeypatch
+        (self.table,) = settings["lake.tables"].values()
+
+    def run(self, records: int, crash_at: str = "") -> None:
+        """Read until the table's offsets are these records; CrashError at a step."""
+        stop = Event()
+
+        def reach_step(step: str) -> None:
+            if step == crash_at:
+                raise CrashError(step)
+            if step == "offsets-committed" and self.count_offsets() == records:
+                stop.set()
+
+        writer = type("SteppedWriter", (LakeWriter,), {"_reach_step": staticmethod(reach_step)})
+        self.monkeypatch.setattr(ingest, "LakeWriter", writer)
+        ingest.run_ingest(ingest.parse_ingest_settings(self.settings), self.lake, stop)
+
+    def count_offsets(self) -> int:
+        table = self.lake.open_table(self.table)
+        assert table is not None
+        return sum(table.read_offsets().offsets.groups[self.settings["group.id"]].values())
+
+    def read_rows(self) -> Any:
+        """Return the rows, read without Spark."""
+        table: Any = self.lake.open_table(self.table)
+        if isinstance(self.lake, DeltaLake):
+            folder = Path(self.settings["lake.warehouse"], *self.table.split("."))
+            query = QueryBuilder().register("t", DeltaTable(folder))  # applies deletion vectors
+            return pa.table(query.execute("SELECT * FROM t").read_all())
+        location = table.java_table.operations().current().metadataFileLocation()
+        return StaticTable.from_metadata(str(location)).scan().to_arrow()
+
+
+@pytest.fixture
+def sink(settings: Settings, lake: SparkLake, monkeypatch: pytest.MonkeyPatch) -> Ingest:
+    return Ingest(settings, lake, monkeypatch)
+
+
+def rows_by_id(rows: Any) -> dict[tuple[int], Row]:
+    """Return the rows' columns by id, each of which has one."""
+    found = rows.select(["id", "name", "n"]).to_pylist()
+    by_id = {(row["id"],): row for row in found}
+    assert len(by_id) == len(found)
+    return by_id
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "iceberg_arrow", "delta_arrow"], indirect=True)
+def test_the_table_equals_a_replay_after_crashes(
+    sink: Ingest, produce: Callable[[list[ChangeRecord]], None]
+) -> None:
+    """A batch that is written again changes nothing, whether its first commit landed or not."""
+    chance = random.Random(5)  # noqa: S311 - test data
+    records: list[ChangeRecord] = []
+    for crash_at in ("staged", "committed", ""):
+        batch = list(make_changes(chance))
+        records += batch
+        produce(batch)
+        if crash_at:
+            with pytest.raises(CrashError):
+                sink.run(len(records), crash_at)
+        if crash_at != "committed":  # else nothing is left to read
+            sink.run(len(records))
+        assert rows_by_id(sink.read_rows()) == replay(records)
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"lake.key": "nr"}, "lake.key: lake.schema .* has no column 'nr'"),
+        ({"lake.key": "price"}, "lake.key: column price is double, which cannot be a key"),
+        ({"lake.schema": "id BIGINT, b BINARY"}, "column b is binary, which JSON changes do not have"),
+        ({"lake.schema": "id BIGINT, m STRUCT<m: MAP<STRING, INT>>"}, "column m is map"),
+        ({"lake.schema": {"a": "id BIGINT"}, "lake.key": {"b": "id"}}, "lake.key names no columns .*'a'"),
+        ({"lake.schema": {"a": "id BIGINT"}, "lake.key": {"b": "id", "*": "id"}}, "lake.schema .*'b'"),
+    ],
+)
+def test_rows_that_cannot_have_the_key_are_refused(
+    lake: SparkLake, config: Callable[..., Any], changed: Settings, text: str
+) -> None:
+    """Before the group is joined; keys by topic need no key of all others."""
+    assert lake.spark
+    schema = {"lake.schema": "id BIGINT, price DOUBLE", "lake.decoder": "json"}
+    upsert = {**schema, "lake.write": "upsert", "lake.key": "id"}
+    TopicProjections(config(**upsert | {"lake.key": {"orders": "id"}}))
+    with pytest.raises(SettingError, match=text):
+        TopicProjections(config(**upsert | changed))
+
+
+def test_bad_changes_are_dead_letters_beside_the_rows(
+    sink: Ingest, produce: Callable[[list[ChangeRecord]], None]
+) -> None:
+    """Also after a crash between the commits of both tables; the dead letters are there once."""
+    good = [change("c", None, {"id": at, "name": "a", "n": at}) for at in range(4)]
+    bad = [ChangeRecord({"id": 0}, wrap({"id": 0})), ChangeRecord({"id": 1}, {"op": "t"})]
+    produce([*good, *bad, ChangeRecord({"id": 3}, None)])
+    with pytest.raises(CrashError):
+        sink.run(7, "side-tables-committed")
+    sink.run(7)
+    assert rows_by_id(sink.read_rows()) == replay(good[:3])
+    letters = sink.lake.spark.table(f"{sink.table}_dead_letter").select("offset", "error").collect()
+    assert sorted(row.error[:5] for row in letters) == ["no op", "op t "]
+
+
+@pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
+def test_a_batch_without_readable_changes_may_be_the_first(
+    sink: Ingest, registry: Any, bootstrap: str
+) -> None:
+    """It makes the table, whose columns only a registry's schema tells: the next batch brings them."""
+    del sink.settings["lake.schema"]
+    sink.settings |= {"lake.decoder": "avro", "lake.changes": "keyed", "schema.registry.url": registry.url}
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    row = BytesIO(b"\0" + registry.add("orders", schema).to_bytes(4))
+    row.seek(0, SEEK_END)
+    fastavro.schemaless_writer(row, fastavro.parse_schema(schema), {"id": 1, "name": "ann"})
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for records, value in enumerate((b"junk", row.getvalue()), 1):
+        producer.produce(sink.settings["topics"][0], value, partition=0)
+        assert producer.flush(60) == 0
+        sink.run(records)
+    assert sink.read_rows().select(["id", "name"]).to_pylist() == [{"id": 1, "name": "ann"}]

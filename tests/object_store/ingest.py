@@ -1,0 +1,83 @@
+"""`trimtab ingest` as a process, on a topic with COUNT records."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from confluent_kafka import Producer
+
+COUNT: Final = 4000
+PARTITIONS: Final = 4
+END_SECONDS: Final = 120  # of a busy machine
+
+
+def produce(bootstrap: str, topic: str) -> None:
+    """Write COUNT records, round robin."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for n in range(COUNT):
+        producer.produce(topic, b"x" * 100, str(n).encode(), n % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+@dataclass(slots=True)
+class Ingest:
+    """Processes with one group, topic and log; `close` kills those that are left."""
+
+    topic: str
+    folder: Path
+    common: dict[str, Any]
+    started: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    @property
+    def table(self) -> str:
+        """A name for the topic's table."""
+        return self.topic.replace("-", "_")
+
+    def to_namespace(self, name: str) -> dict[str, Any]:
+        """Return the setting that puts the table into a namespace."""
+        return {"lake.tables": {self.topic: f"{name}.{self.table}"}}
+
+    def start(self, settings: dict[str, Any], **environ: str) -> "subprocess.Popen[bytes]":
+        """Start one process."""
+        file = self.folder / f"{len(self.started)}.yaml"
+        file.write_text(yaml.safe_dump(self.common | settings))
+        command = [sys.executable, "-m", "trimtab.cli", "ingest", "--config", str(file)]
+        with (self.folder / "stderr").open("ab") as errors:
+            process = subprocess.Popen(command, stderr=errors, env={**os.environ, **environ})
+        self.started.append(process)
+        return process
+
+    def read_log(self) -> str:
+        """Return what all processes have logged."""
+        return (self.folder / "stderr").read_text(errors="replace")
+
+    def stop(self) -> list[int]:
+        """Stop all processes by SIGTERM; return their exit codes."""
+        for process in self.started:
+            process.send_signal(signal.SIGTERM)
+        return [process.wait(END_SECONDS) for process in self.started]
+
+    def close(self) -> None:
+        for process in self.started:
+            process.kill()
+            process.wait()
+
+
+def make_settings(bootstrap: str, group: str, topic: str) -> dict[str, Any]:
+    """Return the settings that all tests share."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "session.timeout.ms": 6000,
+        "topics": [topic],
+        "batch.bytes": "100 kB",
+        "batch.max.age": "1 s",
+        "lake.flush.timeout": "5 s",
+        "spark.master": "local[1]",
+        "spark.driver.memory": "512m",
+    }

@@ -1,0 +1,62 @@
+"""Reads tables of the object store by pyiceberg and delta-rs, without Spark and without the proxy."""
+
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from pyiceberg.table import StaticTable
+
+from object_store.rig import WAREHOUSE, ObjectStoreRig
+from object_store.servers import ACCESS_KEY, HOST, REGION, SECRET_KEY, Postgres, find_postgres_program
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+def read_iceberg(rig: ObjectStoreRig, location: str | None) -> list[Place]:
+    """Return the rows of the table whose newest metadata is at a location, sorted."""
+    if location is None:
+        return []
+    table = StaticTable.from_metadata(location, rig.reader_options)
+    return sorted(_places(table.scan(selected_fields=("partition", "offset")).to_arrow()))
+
+
+def read_delta(rig: ObjectStoreRig, name: str) -> list[Place]:
+    """Return the rows of a table, sorted; none of a table that does not exist yet."""
+    options = {
+        "AWS_ENDPOINT_URL": rig.gateway.address,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    }
+    try:
+        table = DeltaTable(f"{WAREHOUSE}/{name.replace('.', '/')}", storage_options=options)
+    except TableNotFoundError:
+        return []
+    return sorted(_places(table.to_pyarrow_table(columns=["partition", "offset"])))
+
+
+def rest_location(rig: ObjectStoreRig, name: str) -> str | None:
+    """Return where the REST catalog says that the newest metadata of a table is."""
+    assert rig.server is not None
+    query = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
+    with closing(sqlite3.connect(f"file:{rig.server.database}?mode=ro", uri=True)) as catalog:
+        found = catalog.execute(query, (name,)).fetchone()
+    return None if found is None else str(found[0])
+
+
+def jdbc_location(postgres: Postgres, name: str) -> str | None:
+    """Return where Iceberg's JDBC catalog says that the newest metadata of a table is."""
+    query = f"SELECT metadata_location FROM iceberg_tables WHERE table_name = '{name}'"  # noqa: S608 - a test's name
+    psql = [find_postgres_program("psql"), "-qAt", "-h", HOST, "-p", str(postgres.port), "-U", "lake", "lake"]
+    found = subprocess.run([*psql, "-c", query], check=False, capture_output=True, text=True)
+    return found.stdout.strip() or None
+
+
+def _places(rows: Any) -> Iterator[Place]:
+    return zip(rows.column("partition").to_pylist(), rows.column("offset").to_pylist(), strict=True)

@@ -1,0 +1,71 @@
+"""`trimtab ingest` into an object store: each record is in the table once, read without Spark."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from object_store.ingest import COUNT, PARTITIONS, Ingest
+from object_store.readers import Place, jdbc_location, read_delta, read_iceberg, rest_location
+from object_store.rig import WAREHOUSE, ObjectStoreRig, storage_settings
+from object_store.servers import Postgres
+
+pytestmark = [pytest.mark.object_store, pytest.mark.broker]
+
+POSTGRES_DRIVER = "org.postgresql:postgresql:42.7.7"
+ALL = [(partition, offset) for partition in range(PARTITIONS) for offset in range(COUNT // PARTITIONS)]
+
+
+def check_complete(eventually: Any, ingest: Ingest, read: Callable[[], list[Place]]) -> None:
+    """Wait until the table has as many rows as the topic; they must be the topic's."""
+    eventually(lambda: len(read()) >= COUNT or not _all_alive(ingest), timeout=90)
+    assert read() == ALL, ingest.read_log()
+    assert not any(ingest.stop()), ingest.read_log()
+    assert read() == ALL
+
+
+def _all_alive(ingest: Ingest) -> bool:
+    return all(process.poll() is None for process in ingest.started)
+
+
+@pytest.mark.parametrize("writer", ["spark", "arrow"])
+def test_iceberg_by_rest_is_exactly_once(
+    writer: str, object_store: ObjectStoreRig, ingest: Ingest, eventually: Any
+) -> None:
+    """With both writers of data files."""
+    settings = {**ingest.to_namespace("rest"), "lake.file.writer": writer}
+    ingest.start(settings | object_store.settings("iceberg"))
+    check_complete(
+        eventually, ingest, lambda: read_iceberg(object_store, rest_location(object_store, ingest.table))
+    )
+
+
+def test_iceberg_by_jdbc_is_exactly_once(
+    object_store: ObjectStoreRig, ingest: Ingest, eventually: Any, tmp_path: Path
+) -> None:
+    """The catalog is a PostgreSQL database."""
+    with Postgres(tmp_path / "postgres.log") as postgres:
+        settings = {
+            "lake.catalog.type": "jdbc",
+            "lake.catalog.uri": postgres.jdbc,
+            "lake.catalog.jdbc.user": "lake",
+            "lake.warehouse": WAREHOUSE,
+            **ingest.to_namespace("jdbc"),
+            "spark.jars.packages": POSTGRES_DRIVER,
+        }
+        ingest.start(settings | storage_settings(object_store.store.address))
+        check_complete(
+            eventually, ingest, lambda: read_iceberg(object_store, jdbc_location(postgres, ingest.table))
+        )
+
+
+@pytest.mark.parametrize("writer", ["spark", "arrow"])
+def test_delta_with_two_writers_is_exactly_once(
+    writer: str, object_store: ObjectStoreRig, ingest: Ingest, eventually: Any
+) -> None:
+    """Two processes commit to one table's log, where S3 alone grants a version to one of them."""
+    settings = {"lake.format": "delta", **ingest.to_namespace("delta"), "lake.file.writer": writer}
+    for _ in range(2):
+        ingest.start(settings | object_store.settings("delta"))
+    check_complete(eventually, ingest, lambda: read_delta(object_store, f"delta.{ingest.table}"))

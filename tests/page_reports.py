@@ -1,0 +1,88 @@
+"""Reports of a made-up group, for the page's tests: as many consumers and partitions as asked."""
+
+import random
+
+from trimtab.assignor.model import Move, TopicPartition
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
+from trimtab.sidecar.measurement.handover_time import PartitionMove
+from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+
+CAPACITY = 1e6
+START = 1.7e9
+SCALED_EVERY = 20  # iterations
+
+
+class ReportSource:
+    """Iterations of a group, 10 s apart, whose loads wander and whose consumers change now and then."""
+
+    def __init__(
+        self, partitions: int, consumers: int, topic: str = "orders", client: str = "worker"
+    ) -> None:
+        self._random = random.Random(1)  # noqa: S311 - a test's stream
+        self._partitions = [TopicPartition(topic, n) for n in range(partitions)]
+        self._loads = [self._random.uniform(0.2, 1.6) * CAPACITY * 0.6 for _ in self._partitions]
+        self._client = client
+        self._consumers = consumers
+        self._owner = {p: n % consumers for n, p in enumerate(self._partitions)}
+        self._scale = consumers / partitions
+        self._number = 0
+
+    def next_report(self, *, reason: str = "its consumer was too full") -> IterationReport:
+        """Return the next iteration; every `SCALED_EVERY`th starts a consumer and moves partitions to it."""
+        self._number += 1
+        is_scaled = self._number % SCALED_EVERY == 0
+        moves = self._scale_up() if is_scaled else ()
+        self._loads = [max(1.0, load * self._random.uniform(0.95, 1.06)) for load in self._loads]
+        loads = {p: self._measure(load) for p, load in zip(self._partitions, self._loads, strict=True)}
+        expected = tuple(
+            Move(m.partition, m.source, m.target, loads[m.partition].weight or 0.0, reason)
+            for m in moves[:20]
+        )
+        metrics = DecisionMetrics(
+            write_rate=sum(load.bytes_per_s or 0 for load in loads.values()),
+            required_rate=sum(load.weight or 0 for load in loads.values()),
+            backlog_bytes=sum(load.backlog_bytes or 0 for load in loads.values()),
+            overdue_backlog_bytes=3e6 if self._number % SCALED_EVERY > 15 else 0.0,
+            partitions=len(loads), running_replicas=self._consumers, planned_replicas=self._consumers,
+            desired_replicas=self._consumers + (self._number % SCALED_EVERY > 15),
+            recommended_replicas=self._consumers + (self._number % SCALED_EVERY > 12),
+            max_fill=0.91, moves=len(moves), r_score=0.4, planned_fill=0.8 if moves else None,
+        )  # fmt: skip
+        action = ScalingAction.SCALE_UP if is_scaled else ScalingAction.HOLD
+        reasons = (f"{self._consumers} wanted: the load needs them", "the backlog grows")
+        return IterationReport(
+            time=START + 10 * self._number,
+            decision=ScalingDecision(action, reasons, metrics, expected_moves=expected),
+            write_rates=loads,
+            epoch=self._number // SCALED_EVERY,
+            is_group_known=True,
+            decision_seconds=0.01,
+            iteration_seconds=0.2,
+            handover_seconds=(0.09, 0.2) if is_scaled else (),
+            members=self._list_members(),
+            observed_moves=moves,
+            capacity=CAPACITY,
+        )
+
+    def _measure(self, load: float) -> PartitionLoad:
+        rate = load * self._scale
+        return PartitionLoad(rate, rate / 100, rate * 3, int(rate / 30), rate * 1.02)
+
+    def _scale_up(self) -> tuple[PartitionMove, ...]:
+        new = self._consumers
+        self._consumers += 1
+        moved = self._random.sample(self._partitions, max(1, len(self._partitions) // self._consumers))
+        moves = tuple(PartitionMove(p, self._name(self._owner[p]), self._name(new)) for p in sorted(moved))
+        self._owner |= dict.fromkeys(moved, new)
+        return moves
+
+    def _name(self, number: int) -> str:
+        return f"{self._client}-{number}"
+
+    def _list_members(self) -> tuple[ObservedMember, ...]:
+        owned: dict[int, set[TopicPartition]] = {number: set() for number in range(self._consumers)}
+        for partition, number in self._owner.items():
+            owned[number].add(partition)
+        return tuple(ObservedMember(f"id-{n}", self._name(n), frozenset(ps)) for n, ps in owned.items())

@@ -1,0 +1,133 @@
+"""Rows of a table's version are read in the background while an older version is in memory."""
+
+from collections.abc import Iterable
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import LakeUnavailableError
+from trimtab.consumer_sdk.lake.bridge import arrow_rows
+from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
+from trimtab.consumer_sdk.lake.bridge.version_keeper import VersionKeeper
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+
+P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class FakeReader:
+    """A table with one row per offset, whose scans wait for `scans_may_end`."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[TopicPartition, int] | None = {P: 1}
+        self.scans_may_end = Event()
+        self.scans_may_end.set()
+        self.error: Exception | None = None
+        self.scanned = list[int]()
+
+    def read_snapshot(
+        self, group: str, _partitions: Iterable[TopicPartition], *, newest: bool = False
+    ) -> TableSnapshot:
+        assert newest
+        if self.offsets is None:
+            return TableSnapshot()
+        version = sum(self.offsets.values())
+
+        def scan() -> Any:
+            assert self.scans_may_end.wait(20)
+            self.scanned.append(version)
+            if self.error is not None:
+                raise self.error
+            return pa.table({"id": range(version)})
+
+        return TableSnapshot(version, CommittedOffsets({group: dict(self.offsets)}), scan, version)
+
+    def to_frame(self, records: Any) -> Any:
+        return records
+
+    def append_rows(self, rows: Any, more: Any) -> Any:
+        return arrow_rows.append_rows(rows, more)
+
+    def apply_changes(self, rows: Any, changes: Any) -> Any:
+        return arrow_rows.apply_changes(rows, changes)
+
+
+@pytest.fixture
+def table() -> FakeReader:
+    return FakeReader()
+
+
+@pytest.fixture
+def keeper(table: FakeReader) -> VersionKeeper:
+    """One that keeps version 1."""
+    keeper = VersionKeeper(table)
+    assert count_rows(keeper) == 1
+    return keeper
+
+
+def count_rows(keeper: VersionKeeper, *, newest: bool = False) -> int:
+    snapshot = keeper.read_snapshot("g", [P, Q], newest=newest)
+    assert snapshot.scan is not None
+    rows = int(snapshot.scan().num_rows)
+    assert snapshot.version == rows == sum(snapshot.offsets.groups["g"].values())
+    return rows
+
+
+def wait_until_loaded(keeper: VersionKeeper) -> None:
+    assert keeper._loading is not None
+    keeper._loading.exception(20)
+
+
+def test_reads_go_on_with_the_kept_version_until_the_next_one_is_there(
+    table: FakeReader, keeper: VersionKeeper
+) -> None:
+    """Offsets and rows of a read belong together, and each version is read once."""
+    table.scans_may_end.clear()
+    table.offsets = {P: 2}
+    assert [count_rows(keeper) for _ in range(3)] == [1, 1, 1]
+    table.scans_may_end.set()
+    wait_until_loaded(keeper)
+    assert [count_rows(keeper) for _ in range(3)] == [2, 2, 2]
+    assert table.scanned == [1, 2]
+
+
+def test_a_reader_that_needs_the_newest_version_gets_it(table: FakeReader, keeper: VersionKeeper) -> None:
+    """The records behind the kept one have been deleted; what was being loaded comes too late."""
+    table.scans_may_end.clear()
+    table.offsets = {P: 2}
+    assert count_rows(keeper) == 1
+    table.offsets = {P: 3}
+    table.scans_may_end.set()
+    assert count_rows(keeper, newest=True) == 3
+    assert count_rows(keeper) == 3
+
+
+def test_a_partition_that_only_the_newest_version_knows_is_read_at_once(
+    table: FakeReader, keeper: VersionKeeper
+) -> None:
+    """Its start is taken from the group, which is already behind the rows."""
+    table.offsets = {P: 1, Q: 1}
+    assert count_rows(keeper) == 2
+
+
+def test_an_error_of_the_background_is_raised_by_the_next_read(
+    table: FakeReader, keeper: VersionKeeper
+) -> None:
+    """Otherwise the kept version would grow old."""
+    table.offsets, table.error = {P: 2}, LakeUnavailableError("gone")
+    assert count_rows(keeper) == 1
+    wait_until_loaded(keeper)
+    with pytest.raises(LakeUnavailableError, match="gone"):
+        count_rows(keeper)
+    table.error = None
+    assert count_rows(keeper) == 2
+
+
+def test_a_dropped_table_has_no_rows(table: FakeReader, keeper: VersionKeeper) -> None:
+    """And a new one of the same name has its own."""
+    table.offsets = None
+    assert keeper.read_snapshot("g", [P]).scan is None
+    table.offsets = {P: 4}
+    assert count_rows(keeper) == 4

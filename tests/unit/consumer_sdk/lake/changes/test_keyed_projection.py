@@ -1,0 +1,192 @@
+"""The meaning of change records: which rows stand, which keys are touched, which are dead letters."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.change_records import ChangeRecord, build_projection, build_records, change, wrap
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
+from trimtab.consumer_sdk.lake.changes.change_settings import KEYED, ChangeMapping
+from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
+
+A1 = {"id": 1, "name": "a", "n": 1}
+B1 = {"id": 1, "name": "b", "n": 1}
+A2 = {"id": 2, "name": "a", "n": 2}
+NO_KEY = "no key: id (lake.key) is null or missing, in the value and in the record key"
+MAXWELL = ChangeMapping("type", frozenset({"insert", "update"}), frozenset({"delete"}), row="data")
+FLAT = ChangeMapping("op", frozenset({"I"}), frozenset({"D"}))
+
+
+def read(projection: KeyedProjection, *records: ChangeRecord) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the rows that stand, the touched keys, and the dead letters' offsets and reasons."""
+    changes, letters = projection.read_changes(build_records(records))
+    hidden = ["topic", "partition", "offset", "timestamp"]
+    keys = [tuple(row.values())[1:] for row in changes.touched_keys.to_pylist()]  # without the topic
+    reasons = [] if letters is None else [(row["offset"], row["error"]) for row in letters.to_pylist()]
+    return changes.upserts.drop_columns(hidden).to_pylist(), keys, reasons
+
+
+@pytest.mark.parametrize(
+    ("records", "rows", "keys"),
+    [
+        ([change("c", None, A1)], [A1], [(1,)]),
+        ([change("r", None, A1), change("u", A1, B1)], [B1], [(1,)]),
+        ([change("c", None, A1), change("d", A1)], [], [(1,)]),
+        ([change("d", A1), ChangeRecord({"id": 1}, None)], [], [(1,)]),  # the tombstone behind a delete
+        ([change("d", A1), ChangeRecord({"id": 1}, None), change("c", None, B1)], [B1], [(1,)]),
+        ([ChangeRecord({"id": 1}, None)], [], [(1,)]),
+        ([ChangeRecord(wrap({"id": 1}), None)], [], [(1,)]),
+        ([ChangeRecord(b"1", None), ChangeRecord(b'"2"', None)], [], [(1,), (2,)]),
+        ([change("u", A2, A1)], [A1], [(2,), (1,)]),  # the key has changed
+        ([change("u", A2, A1), change("c", None, A2)], [A1, A2], [(1,), (2,)]),
+        ([ChangeRecord({"id": 1}, wrap(change("c", None, A1).value))], [A1], [(1,)]),
+        ([ChangeRecord(None, change("c", None, A1).value)], [A1], [(1,)]),
+        ([change("d", {"id": 1, "name": None, "n": None})], [], [(1,)]),
+        ([ChangeRecord({"id": 1}, change("d").value)], [], [(1,)]),  # no before: the record key
+        (
+            [ChangeRecord(None, wrap(change("c", None, A1).value)), change("c", None, A2)],
+            [A1, A2],
+            [(1,), (2,)],
+        ),
+    ],
+)
+def test_debezium_changes(records: list[ChangeRecord], rows: list[Any], keys: list[Any]) -> None:
+    """The last change of a key counts, and every changed key is looked up."""
+    assert read(build_projection(), *records) == (rows, keys, [])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"ts_ms": 4},
+        wrap({"ts_ms": 4}),
+        {"status": "BEGIN", "id": "571:5", "event_count": None, "data_collections": None, "ts_ms": 1},
+        {
+            "source": {},
+            "ts_ms": 1,
+            "databaseName": "shop",
+            "schemaName": None,
+            "ddl": "…",
+            "tableChanges": [],
+        },
+        {"op": "m", "ts_ms": 1, "source": {}, "message": {"prefix": "p", "content": ""}},
+    ],
+)
+def test_what_is_no_change_of_a_row_changes_nothing(value: Any) -> None:
+    """Heartbeats, transaction boundaries, schema changes and messages; the changes beside them count."""
+    assert read(build_projection(), ChangeRecord(None, value)) == ([], [], [])
+    assert read(build_projection(), ChangeRecord(None, value), change("c", None, A1)) == ([A1], [(1,)], [])
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (change("t"), "op t (TRUNCATE) is not applied: empty the table by hand if its rows must go"),
+        (change("x"), "op 'x' is unknown"),
+        (change("u"), "op u without after"),
+        (ChangeRecord(None, A1), "no op, so no Debezium envelope: set lake.changes=keyed"),
+        (ChangeRecord(None, wrap(A1)), "no op, so no Debezium envelope: set lake.changes=keyed"),
+        (ChangeRecord(None, b"?"), "not one JSON object"),
+        (ChangeRecord(None, None), NO_KEY),
+        (ChangeRecord(None, change("c", None, {"id": None, "name": "a"}).value), NO_KEY),
+        (ChangeRecord({"id": None}, None), NO_KEY),
+        (ChangeRecord({"other": 1}, None), NO_KEY),
+        (ChangeRecord(b"x", None), "record key: Failed to parse string: 'x'"),
+        (ChangeRecord({"id": "x"}, None), "record key: JSON parse error: Column(/id) changed from number"),
+        (
+            ChangeRecord(None, change("c", None, {"id": "x"}).value),
+            "JSON parse error: Column(/after/id) changed",
+        ),
+    ],
+)
+def test_a_record_without_a_change_of_a_known_key_is_a_dead_letter(record: ChangeRecord, reason: str) -> None:
+    """With its reason; the records beside it count."""
+    rows, keys, letters = read(build_projection(), change("c", None, A1), record, change("c", None, A2))
+    assert (rows, keys) == ([A1, A2], [(1,), (2,)])
+    ((offset, text),) = letters
+    assert offset == 1
+    assert reason in text
+
+
+def test_keyed_rows() -> None:
+    """A value is the row, null deletes; the key is a column of the value, or the record's key."""
+    name = {"name": "a", "n": 1}
+    records = [ChangeRecord(b"1", name), ChangeRecord({"id": 2}, name), ChangeRecord(None, {"id": 3, **name})]
+    rows = [{"id": at, **name} for at in (1, 2, 3)]
+    assert read(build_projection(KEYED), *records) == (rows, [(1,), (2,), (3,)], [])
+    assert read(build_projection(KEYED), *records, ChangeRecord(b"2", None))[0] == [rows[0], rows[2]]
+
+
+def test_mapped_columns() -> None:
+    """The operation and the row are where the mapping says."""
+    insert, delete = ({"type": kind, "data": A1} for kind in ("insert", "delete"))
+    other = ChangeRecord(None, {"type": "bootstrap-start", "data": A1})
+    maxwell = build_projection(MAXWELL)
+    assert read(maxwell, ChangeRecord(None, insert)) == ([A1], [(1,)], [])
+    assert read(maxwell, ChangeRecord(None, insert), ChangeRecord(None, delete)) == ([], [(1,)], [])
+    assert read(maxwell, other)[2] == [
+        (0, "type 'bootstrap-start' (lake.changes) is neither an upsert nor a delete")
+    ]
+    flat = [ChangeRecord(None, {"op": "I", **A1}), ChangeRecord(None, {"op": "D", **A2})]
+    assert read(build_projection(FLAT), *flat) == ([A1], [(1,), (2,)], [])
+
+
+def test_compound_keys() -> None:
+    """Both columns identify a row; text as a record key does not name them."""
+    projection = build_projection(rules=KeyRules(("id", "name")))
+    records = [change("c", None, A1), change("c", None, B1), ChangeRecord({"id": 1, "name": "a"}, None)]
+    assert read(projection, *records) == ([B1], [(1, "b"), (1, "a")], [])
+    ((_, reason),) = read(projection, ChangeRecord(b"1", None))[2]
+    assert reason == "record key: it is no object, and the table has several key columns"
+
+
+def test_soft_deletes() -> None:
+    """The row of a delete stays as it was, marked; its tombstone, or an unknown row, changes no more."""
+    projection = build_projection(rules=KeyRules(("id",), soft_deletes=True))
+    deleted = [A1 | {"__deleted": True}]
+    assert read(projection, change("c", None, A1)) == ([A1 | {"__deleted": False}], [(1,)], [])
+    assert read(projection, change("d", A1)) == (deleted, [(1,)], [])
+    assert read(projection, change("d", A1), ChangeRecord({"id": 1}, None)) == (deleted, [(1,)], [])
+    lone = {"id": 1, "name": None, "n": None, "__deleted": True}
+    assert read(projection, ChangeRecord({"id": 1}, None)) == ([lone], [(1,)], [])
+    other = ChangeRecord({"id": 2}, None)
+    assert read(projection, change("d", A1), other)[1] == [(1,), (2,)]
+
+
+def test_topics_of_one_table_have_rows_of_their_own() -> None:
+    """The topic is a part of the key, also for a process that reads one of them: others read the others."""
+    for topic in ("eu", "us"):
+        changes, _ = build_projection().read_changes(build_records([change("c", None, A1)], topic))
+        assert changes.touched_keys.to_pylist() == [{"topic": topic, "id": 1}]
+
+
+def test_columns_of_the_record_keep_their_names() -> None:
+    """A column `offset` of the row is called value_offset, and may be the key."""
+    schema = pa.schema([("offset", pa.int64()), ("name", pa.string())])
+    projection = build_projection(rules=KeyRules(("value_offset",)), schema=schema)
+    row = {"offset": 5, "name": "a"}
+    records = [
+        ChangeRecord(None, change("c", None, {"id": 0, **row}).value),
+        ChangeRecord({"offset": 6}, None),
+    ]
+    assert read(projection, *records) == ([{"value_offset": 5, "name": "a"}], [(5,), (6,)], [])
+
+
+@pytest.mark.parametrize("other", ["value_offset", "OFFSET"])
+def test_two_columns_of_one_name_are_refused(other: str) -> None:
+    """A table would lose the values of one."""
+    schema = pa.schema([("id", pa.int64()), ("offset", pa.int64()), (other, pa.int64())])
+    value = {"op": "c", "before": None, "after": {"id": 1}}
+    with pytest.raises(TableSchemaMismatchError, match="two columns 'value_offset'"):
+        build_projection(schema=schema).read_changes(build_records([ChangeRecord(None, value)]))
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64())])
+def test_a_key_without_equality_is_refused(kind: Any) -> None:
+    """With the column's name."""
+    schema = pa.schema([("id", kind), ("name", pa.string())])
+    value = {"op": "c", "before": None, "after": {"name": "a"}}
+    with pytest.raises(TableSchemaMismatchError, match=r"lake.key: column id is .* cannot be a key"):
+        build_projection(schema=schema).read_changes(build_records([ChangeRecord(None, value)]))

@@ -1,0 +1,81 @@
+"""Exceptions of the JVM become Trimtab's errors by the names and messages of their causes."""
+
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, StorageClientMissingError
+from trimtab.consumer_sdk.lake.spark.jvm_errors import to_trimtab_error
+
+
+class Throwable:
+    """A Java throwable as py4j shows it."""
+
+    def __init__(self, name: str, message: str) -> None:
+        self.name, self.message = name, message
+
+    def getClass(self) -> "Throwable":  # noqa: N802 - Java's names
+        return self
+
+    def getName(self) -> str:  # noqa: N802
+        return self.name
+
+    def getMessage(self) -> str:  # noqa: N802
+        return self.message
+
+    def getCause(self) -> None:  # noqa: N802
+        return None
+
+
+def translate(name: str, message: str) -> Exception:
+    error: Any = PySparkException("")
+    error._origin = Throwable(name, message)
+    return to_trimtab_error(error, "table lake.orders")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "java.lang.IllegalArgumentException",
+            "Cannot initialize FileIO, missing no-arg constructor: org.apache.iceberg.aws.s3.S3FileIO",
+        ),
+        (
+            "java.lang.NoSuchMethodException",
+            "Cannot find constructor for interface org.apache.iceberg.io.FileIO\n\tMissing software",
+        ),
+        ("java.lang.NoClassDefFoundError", "software/amazon/awssdk/core/exception/SdkException"),
+        ("java.lang.ClassNotFoundException", "com.google.cloud.storage.Storage"),
+        ("java.lang.ClassNotFoundException", "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
+        ("org.apache.hadoop.fs.UnsupportedFileSystemException", 'No FileSystem for scheme "s3"'),
+    ],
+)
+def test_a_missing_client_is_no_outage(name: str, message: str) -> None:
+    """The error names the setting; waiting for the storage would not help."""
+    error = translate(name, message)
+    assert isinstance(error, StorageClientMissingError)
+    assert "table lake.orders: the Spark session has no client" in str(error)
+    assert "set lake.storage to s3, gcs or azure" in str(error)
+
+
+def test_errors_of_a_client_are_outages() -> None:
+    """A client that is there and gets no answer is tried again."""
+    name = "software.amazon.awssdk.core.exception.SdkClientException"
+    assert isinstance(translate(name, "Unable to execute HTTP request"), LakeUnavailableError)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Cannot commit, missing data files: [file:/lake/t/data/a.parquet]",
+        "Cannot commit, found new position delete for replaced data file: GenericDataFile{}",
+        "Can't index multiple DVs for file:/lake/t/data/a.parquet: DV{} and DV{}",
+        "Found concurrently added DV for file:/lake/t/data/a.parquet: DV{}",
+        "Snapshot ancestry validation failed: the table's trimtab.offsets changed",
+    ],
+)
+def test_upserts_and_compactions_that_meet_are_races(message: str) -> None:
+    """Iceberg gives them the same class of exception as errors for good; they are tried again."""
+    error = translate("org.apache.iceberg.exceptions.ValidationException", message)
+    assert isinstance(error, CommitConflictError)
