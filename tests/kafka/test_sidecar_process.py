@@ -29,6 +29,7 @@ def test_scale_up_crash_restart_and_scale_down(bench: SidecarBench, eventually: 
     bench.start()
     eventually(lambda: bench.state.exists() and len(bench.pids()) >= 3, 60)
     eventually(bench.is_settled, 60)
+    eventually(lambda: bench.count_holds() >= 20, 30)  # the windows have forgotten the backlog of the start
     _assert_restart_keeps_the_plan(bench, eventually)
     _assert_rolling_restart(bench, eventually)
     bench.flow.rate = 0.4 * CAPACITY
@@ -51,11 +52,13 @@ def _assert_restart_keeps_the_plan(bench: SidecarBench, eventually: Eventually) 
     assert bench.pids() == workers
     bench.start()
     eventually(lambda: bench.log.read_text().count(f"plan {before.epoch} is in force") == 1, 30)
+    assert bench.plan().replicas == before.replicas  # no decision before the new window is full
     address = bench.page("/healthz")
     assert address.startswith("last iteration")
     eventually(lambda: bench.count_holds() >= 10, 30)
-    assert bench.plan().epoch == before.epoch
-    assert workers.items() <= bench.pids().items()
+    # on a busy machine the measured rates vary, so that a worker may be added or drained, but none starts anew
+    now = bench.pids()
+    assert all(now[name] == pid for name, pid in workers.items() if name in now)
 
 
 def _assert_rolling_restart(bench: SidecarBench, eventually: Eventually) -> None:

@@ -83,6 +83,7 @@ def run_tasks(tasks: Sequence[Task], tests: Sequence[str], jobs: int) -> list[Ou
     """
     loop = _MutantLoop(tasks, jobs)
     _configure_hypothesis()
+    os.environ.pop("PYTEST_ADDOPTS", None)  # options of the run that this one is a test of
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # noqa: PTH123 - no path
         code = pytest.main([*PYTEST_OPTIONS, *tests], plugins=[loop])
     if code or loop.error:
