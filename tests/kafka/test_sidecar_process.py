@@ -56,7 +56,7 @@ def _assert_restart_keeps_the_plan(bench: SidecarBench, eventually: Eventually) 
     address = bench.page("/healthz")
     assert address.startswith("last iteration")
     eventually(lambda: bench.count_holds() >= 10, 30)
-    # on a busy machine the measured rates vary, so that a worker may be added or drained, but none starts anew
+    # measured rates vary on a busy machine: a worker may be added or drained, but none starts anew
     now = bench.pids()
     assert all(now[name] == pid for name, pid in workers.items() if name in now)
 
