@@ -53,6 +53,7 @@ def _assert_restart_keeps_the_plan(bench: SidecarBench, eventually: Eventually) 
     bench.start()
     eventually(lambda: bench.log.read_text().count(f"plan {before.epoch} is in force") == 1, 30)
     assert bench.plan().replicas == before.replicas  # no decision before the new window is full
+    assert workers.items() <= bench.pids().items()
     address = bench.page("/healthz")
     assert address.startswith("last iteration")
     eventually(lambda: bench.count_holds() >= 10, 30)
