@@ -14,7 +14,7 @@ READY: Final = "leads the group"
 FAST: Final = """--interval 1s --window 4s --cooldown 2s --target none
     --set offset-reset=earliest --set drain-retry=6s"""
 """Settings for a group whose loads change within seconds."""
-LEAD: Final = "--lead --set lead-session-timeout=20s"
+LEAD: Final = "--lead --set lead-session-timeout=2m"
 
 
 class Sidecar:
