@@ -55,4 +55,9 @@ def build_extensions() -> list[Extension]:
 
 
 PACKAGES = find_packages()
-setup(packages=sorted(PACKAGES), package_dir=PACKAGES, ext_modules=build_extensions())
+setup(
+    packages=sorted(PACKAGES),
+    package_dir=PACKAGES,
+    ext_modules=build_extensions(),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},  # by default one C compiler after the other
+)

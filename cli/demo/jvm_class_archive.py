@@ -59,10 +59,17 @@ def create_archive() -> Path | None:
 def _archive_path() -> Path:
     spark = distribution("pyspark")
     run = subprocess.run([require_java(), "-version"], capture_output=True, check=False)  # noqa: S603 - from require_java
-    # the JVM compares class paths by name: another pyspark folder needs an archive of its own
-    known = [run.stderr.decode(), spark.version, str(spark.locate_file("pyspark")), SMALL_JVM_OPTIONS]
+    folder = Path(str(spark.locate_file("pyspark")))
+    # The JVM compares the class path by name, and each JAR by its size and time of change: an archive made
+    # from the same pyspark at the same place, before it was installed again, does not load.
+    jars = [f"{jar.name} {jar.stat().st_size} {int(jar.stat().st_mtime)}" for jar in _list_jars(folder)]
+    known = [run.stderr.decode(), spark.version, str(folder), SMALL_JVM_OPTIONS, *jars]
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:12]
     return cache_folder() / "cds" / f"spark-{digest}.jsa"
+
+
+def _list_jars(pyspark: Path) -> list[Path]:
+    return sorted((pyspark / "jars").glob("*.jar"))
 
 
 def _dump_archive(file: str) -> None:

@@ -63,6 +63,20 @@ def test_a_delta_lake_is_detected_from_its_folder(delta: DeltaLake, tmp_path: Pa
     }
 
 
+def test_what_the_jvm_writes_stays_out_of_the_json(
+    delta: DeltaLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java warns on standard output, here of its own options; the inventory stays readable."""
+    frame = delta.spark.range(1).coalesce(1)
+    DeltaLake(delta.spark, hadoop_path(str(tmp_path))).create_table("here.things", frame)
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xlog:startuptime,gc*,safepoint*:stdout")
+    command = [sys.executable, "-m", "trimtab.cli", "tables", "--warehouse", str(tmp_path)]
+    done = subprocess.run([*command, "--format", "json"], capture_output=True, check=True)
+    (found,) = json.loads(done.stdout)["tables"]
+    assert found["name"] == "here.things"
+    assert b"[gc" in done.stderr  # the JVM did write
+
+
 def test_a_folder_without_a_lake_is_a_setting_error(tmp_path: Path) -> None:
     """Listing creates nothing."""
     command = [sys.executable, "-m", "trimtab.cli", "tables", "--warehouse", str(tmp_path / "x")]

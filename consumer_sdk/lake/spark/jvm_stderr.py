@@ -1,4 +1,4 @@
-"""Standard error of the Spark JVM: start-up lines are held back, later lines pass through."""
+"""Output of the Spark JVM, on our standard error: start-up lines are held back, later lines pass through."""
 
 import os
 import threading
@@ -10,7 +10,7 @@ _CHUNK_BYTES: Final = 65536
 
 
 class JvmStderr:
-    """Pipe between the JVM's standard error and ours; give `write_fd` to the JVM."""
+    """Pipe from the JVM's output to our standard error; give `write_fd` to the JVM."""
 
     def __init__(self) -> None:
         self._read_fd, self.write_fd = os.pipe()

@@ -104,15 +104,17 @@ def _create_session(settings: Mapping[str, str]) -> SparkSession:
         return builder.getOrCreate()
 
 
-def _launch_jvm(stderr: int) -> None:
-    # as SparkContext starts it, which leaves standard error with this process
-    gateway = _private_attribute(java_gateway, "launch_gateway")(None, {"stderr": stderr})
+def _launch_jvm(output_fd: int) -> None:
+    # as SparkContext starts it, which leaves both outputs with this process: a JVM writes its warnings to
+    # standard output, where a command's own output is, JSON for example
+    streams = {"stdout": output_fd, "stderr": output_fd}
+    gateway = _private_attribute(java_gateway, "launch_gateway")(None, streams)
     _private_attribute(SparkContext, "_ensure_initialized")(gateway=gateway)
 
 
 @contextmanager
 def _hold_startup_output() -> Generator[int]:
-    """Yield a descriptor for the JVM's standard error; print its output if the block fails."""
+    """Yield a descriptor for the JVM's output; print its output if the block fails."""
     # on success the output is notes on incubator modules and log4j, which need no action
     stderr = JvmStderr()
     try:

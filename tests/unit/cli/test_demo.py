@@ -264,6 +264,20 @@ def test_without_an_archive_workers_still_start(tmp_path: Path, monkeypatch: pyt
     assert jvm_class_archive.jvm_options(None) == jvm_class_archive.SMALL_JVM_OPTIONS
 
 
+def test_pyspark_installed_again_needs_a_new_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM refuses an archive whose JARs have changed since, by their times alone, too."""
+    monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path))
+    jar = tmp_path / "spark.jar"
+    jar.touch()
+    monkeypatch.setattr(jvm_class_archive, "_list_jars", lambda _folder: [jar])
+    place = jvm_class_archive._archive_path()
+    place.parent.mkdir()
+    place.touch()
+    assert jvm_class_archive.find_archive() == place
+    os.utime(jar, (1, 1))
+    assert jvm_class_archive.find_archive() is None
+
+
 def test_archive_path_may_hold_blanks() -> None:
     """Spark splits Java options at blanks, so a path is quoted."""
     assert '"-XX:SharedArchiveFile=/a b/c.jsa"' in jvm_class_archive.jvm_options(Path("/a b/c.jsa"))
