@@ -62,14 +62,11 @@ def _archive_path() -> Path:
     folder = Path(str(spark.locate_file("pyspark")))
     # The JVM compares the class path by name, and each JAR by its size and time of change: an archive made
     # from the same pyspark at the same place, before it was installed again, does not load.
-    jars = [f"{jar.name} {jar.stat().st_size} {int(jar.stat().st_mtime)}" for jar in _list_jars(folder)]
-    known = [run.stderr.decode(), spark.version, str(folder), SMALL_JVM_OPTIONS, *jars]
+    jars = [(jar.name, jar.stat()) for jar in sorted(folder.glob("jars/*.jar"))]
+    known = [run.stderr.decode(), spark.version, str(folder), SMALL_JVM_OPTIONS]
+    known += [f"{name} {status.st_size} {int(status.st_mtime)}" for name, status in jars]
     digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:12]
     return cache_folder() / "cds" / f"spark-{digest}.jsa"
-
-
-def _list_jars(pyspark: Path) -> list[Path]:
-    return sorted((pyspark / "jars").glob("*.jar"))
 
 
 def _dump_archive(file: str) -> None:

@@ -66,7 +66,7 @@ def test_a_delta_lake_is_detected_from_its_folder(delta: DeltaLake, tmp_path: Pa
 def test_what_the_jvm_writes_stays_out_of_the_json(
     delta: DeltaLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Java warns on standard output, here of its own options; the inventory stays readable."""
+    """Java writes its log to standard output, here that of its collections; the inventory stays readable."""
     frame = delta.spark.range(1).coalesce(1)
     DeltaLake(delta.spark, hadoop_path(str(tmp_path))).create_table("here.things", frame)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xlog:startuptime,gc*,safepoint*:stdout")

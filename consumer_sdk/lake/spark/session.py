@@ -23,7 +23,7 @@ from trimtab.consumer_sdk.java.java_runtime import require_java
 from trimtab.consumer_sdk.lake.formats import table_format
 from trimtab.consumer_sdk.lake.formats.object_storage import list_client_classes
 from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.spark.jvm_stderr import JvmStderr
+from trimtab.consumer_sdk.lake.spark.jvm_output import JvmOutput
 from trimtab.consumer_sdk.lake.storage_config import find_storage
 
 JAVA_OPTIONS_SETTING: Final = "spark.driver.extraJavaOptions"
@@ -116,15 +116,15 @@ def _launch_jvm(output_fd: int) -> None:
 def _hold_startup_output() -> Generator[int]:
     """Yield a descriptor for the JVM's output; print its output if the block fails."""
     # on success the output is notes on incubator modules and log4j, which need no action
-    stderr = JvmStderr()
+    output = JvmOutput()
     try:
-        yield stderr.write_fd
+        yield output.write_fd
     except BaseException:
-        stderr.close_write_end()
-        stderr.print_held()
+        output.close_write_end()
+        output.print_held()
         raise
-    stderr.close_write_end()
-    stderr.pass_through()
+    output.close_write_end()
+    output.pass_through()
 
 
 @contextmanager

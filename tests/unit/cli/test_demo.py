@@ -7,6 +7,7 @@ import signal
 import sys
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -267,9 +268,11 @@ def test_without_an_archive_workers_still_start(tmp_path: Path, monkeypatch: pyt
 def test_pyspark_installed_again_needs_a_new_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM refuses an archive whose JARs have changed since, by their times alone, too."""
     monkeypatch.setenv("TRIMTAB_CACHE", str(tmp_path))
-    jar = tmp_path / "spark.jar"
+    jar = tmp_path / "pyspark" / "jars" / "spark.jar"
+    jar.parent.mkdir(parents=True)
     jar.touch()
-    monkeypatch.setattr(jvm_class_archive, "_list_jars", lambda _folder: [jar])
+    pyspark = SimpleNamespace(version="4", locate_file=tmp_path.joinpath)
+    monkeypatch.setattr(jvm_class_archive, "distribution", lambda _name: pyspark)
     place = jvm_class_archive._archive_path()
     place.parent.mkdir()
     place.touch()

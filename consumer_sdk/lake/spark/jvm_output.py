@@ -9,7 +9,7 @@ DRAIN_TIMEOUT_S: Final = 1.0
 _CHUNK_BYTES: Final = 65536
 
 
-class JvmStderr:
+class JvmOutput:
     """Pipe from the JVM's output to our standard error; give `write_fd` to the JVM."""
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class JvmStderr:
         self._held: list[bytes] | None = []
         self._lock = threading.Lock()
         # a daemon: the JVM closes its end only after the interpreter has exited
-        self._thread = threading.Thread(target=self._forward, name="trimtab-jvm-stderr", daemon=True)
+        self._thread = threading.Thread(target=self._forward, name="trimtab-jvm-output", daemon=True)
         self._thread.start()
 
     def close_write_end(self) -> None:
