@@ -1,34 +1,39 @@
 """Pure decisions: placement of partitions on consumers, and the number of consumers."""
 
-from trimtab.assignor.analysis.streams.generators import FlashCrowd, OversizeLoad, RandomWalk, ZipfLoad
-from trimtab.assignor.analysis.streams.replay import ReplayTick, replay_stream
-from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.assignor.decisions import place_partitions, size_group
-from trimtab.assignor.heuristics.heuristic import Heuristic
-from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
-from trimtab.assignor.model import (
-    UNASSIGNED,
-    ConsumerGroup,
-    Load,
-    Member,
-    Move,
-    PackingProblem,
-    PlacementPlan,
-    PlacementPolicy,
-    TopicPartition,
-)
-from trimtab.assignor.score import cardinal_bin_score, lower_bound, mean_r_score, r_score
-from trimtab.common.errors import (
-    BrokenHeuristicError,
-    CallerError,
-    InvalidPayloadError,
-    InvalidProblemError,
-    InvalidStreamError,
-    PeerError,
-    SettingError,
-    TrimtabError,
-    UnknownHeuristicError,
-)
+from typing import TYPE_CHECKING
+
+from trimtab.common.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from trimtab.assignor.analysis.streams.generators import FlashCrowd, OversizeLoad, RandomWalk, ZipfLoad
+    from trimtab.assignor.analysis.streams.replay import ReplayTick, replay_stream
+    from trimtab.assignor.analysis.streams.stream import WriteRateStream
+    from trimtab.assignor.decisions import place_partitions, size_group
+    from trimtab.assignor.heuristics.heuristic import Heuristic
+    from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
+    from trimtab.assignor.model import (
+        UNASSIGNED,
+        ConsumerGroup,
+        Load,
+        Member,
+        Move,
+        PackingProblem,
+        PlacementPlan,
+        PlacementPolicy,
+        TopicPartition,
+    )
+    from trimtab.assignor.score import cardinal_bin_score, lower_bound, mean_r_score, r_score
+    from trimtab.common.errors import (
+        BrokenHeuristicError,
+        CallerError,
+        InvalidPayloadError,
+        InvalidProblemError,
+        InvalidStreamError,
+        PeerError,
+        SettingError,
+        TrimtabError,
+        UnknownHeuristicError,
+    )
 
 __all__ = [
     "UNASSIGNED",
@@ -66,3 +71,49 @@ __all__ = [
     "replay_stream",
     "size_group",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(
+            ("FlashCrowd", "OversizeLoad", "RandomWalk", "ZipfLoad"),
+            "trimtab.assignor.analysis.streams.generators",
+        ),
+        **dict.fromkeys(("ReplayTick", "replay_stream"), "trimtab.assignor.analysis.streams.replay"),
+        "WriteRateStream": "trimtab.assignor.analysis.streams.stream",
+        **dict.fromkeys(("place_partitions", "size_group"), "trimtab.assignor.decisions"),
+        "Heuristic": "trimtab.assignor.heuristics.heuristic",
+        **dict.fromkeys(("get_heuristic", "list_heuristics"), "trimtab.assignor.heuristics.registry"),
+        **dict.fromkeys(
+            (
+                "UNASSIGNED",
+                "ConsumerGroup",
+                "Load",
+                "Member",
+                "Move",
+                "PackingProblem",
+                "PlacementPlan",
+                "PlacementPolicy",
+                "TopicPartition",
+            ),
+            "trimtab.assignor.model",
+        ),
+        **dict.fromkeys(
+            ("cardinal_bin_score", "lower_bound", "mean_r_score", "r_score"), "trimtab.assignor.score"
+        ),
+        **dict.fromkeys(
+            (
+                "BrokenHeuristicError",
+                "CallerError",
+                "InvalidPayloadError",
+                "InvalidProblemError",
+                "InvalidStreamError",
+                "PeerError",
+                "SettingError",
+                "TrimtabError",
+                "UnknownHeuristicError",
+            ),
+            "trimtab.common.errors",
+        ),
+    },
+)

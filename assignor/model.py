@@ -6,10 +6,12 @@ Plans are sorted, so equal input gives equal bytes.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trimtab.assignor.topic_partition import TopicPartition as TopicPartition  # noqa: PLC0414 - part of this module
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]
@@ -25,16 +27,6 @@ UNASSIGNED: Final = -1  # owner of a partition without a reader; bin of a partit
 def is_valid_capacity(bytes_per_s: float) -> bool:
     """Return whether a decision can calculate with this capacity; False for NaN."""
     return LEAST_CAPACITY <= bytes_per_s <= GREATEST_CAPACITY
-
-
-class TopicPartition(NamedTuple):
-    """A partition by name; sorts by topic, then by number."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,10 @@ def to_kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
             translated[kafka_python_name] = str(config[librdkafka_name])
     if callback := find_token_callback(config):
         oauth_config = str(config.get("sasl.oauthbearer.config", ""))
-        provider = tokens.CachedTokenProvider(callback, oauth_config)
+        from trimtab.common.kafka_security.token_provider import (  # noqa: PLC0415 - loads kafka-python
+            CachedTokenProvider,
+        )
+
+        provider = CachedTokenProvider(callback, oauth_config)
         translated["sasl_oauth_token_provider"] = provider
     return translated

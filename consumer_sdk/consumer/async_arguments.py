@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.consumer.rebalance_listener import check_listener
 
 Partitions = Collection[TopicPartition]

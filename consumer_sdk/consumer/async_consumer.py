@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.consumer.async_arguments import (
     CommitOffsets,

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.consumer.async_errors import (
     consumer_stopped,

@@ -1,16 +1,15 @@
 """Converts partitions, messages and errors between the two Kafka clients."""
 
 import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
-from kafka.errors import CommitFailedError, KafkaTimeoutError
-from kafka.errors import KafkaError as KafkaPythonError
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.kafka_security.client_config import SECURITY_SETTINGS
 from trimtab.common.kafka_security.preflight import check_token
 from trimtab.consumer_sdk.errors import InvalidSettingError
@@ -22,6 +21,9 @@ def to_confluent_error(error: Exception) -> KafkaError:
     """Return confluent-kafka's error for an error of either client."""
     if isinstance(error, KafkaException):
         return cast("KafkaError", error.args[0])
+    from kafka.errors import CommitFailedError, KafkaTimeoutError  # noqa: PLC0415 - slow to import
+    from kafka.errors import KafkaError as KafkaPythonError  # noqa: PLC0415
+
     cause = error.args[0] if isinstance(error, CommitFailedError) and error.args else error
     if isinstance(cause, KafkaPythonError) and not isinstance(cause, CommitFailedError):
         if isinstance(cause, KafkaTimeoutError):
@@ -31,6 +33,12 @@ def to_confluent_error(error: Exception) -> KafkaError:
         return KafkaError(code, str(error), retriable=bool(cause.retriable))
     # CommitFailedError without a cause: the member is outside the group.
     return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
+
+
+def list_client_errors() -> tuple[type[Exception], ...]:
+    """Return the base errors of both clients; kafka-python's only once a member has loaded it."""
+    errors = sys.modules.get("kafka.errors")
+    return (KafkaException,) if errors is None else (KafkaException, errors.KafkaError)
 
 
 def create_data_plane(

@@ -33,7 +33,7 @@ from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import Message
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.consumer.client_adapters import (
@@ -54,7 +54,6 @@ from trimtab.consumer_sdk.consumer.offset_reset import REPORTING_CONFIG, OffsetR
 from trimtab.consumer_sdk.consumer.partition_control import PartitionControl
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
-from trimtab.consumer_sdk.membership.broker_assigned_member import BrokerAssignedMember
 from trimtab.consumer_sdk.membership.events import (
     CommitCompleted,
     MembershipEnded,
@@ -64,7 +63,6 @@ from trimtab.consumer_sdk.membership.events import (
     PartitionsRevoked,
 )
 from trimtab.consumer_sdk.membership.group_data_plane import GroupDataPlane
-from trimtab.consumer_sdk.membership.member import GroupMember
 from trimtab.consumer_sdk.membership.membership import Membership
 
 log = logging.getLogger("trimtab.consumer_sdk")
@@ -397,8 +395,13 @@ class Consumer(PartitionControl):
 
     def _create_member(self) -> Membership:
         if isinstance(self._data_plane, GroupDataPlane):
-            return BrokerAssignedMember(self._settings, self._clock, self._data_plane)
-        return GroupMember(self._settings, self._clock)
+            from trimtab.consumer_sdk.membership import broker_assigned_member  # noqa: PLC0415 - as below
+
+            return broker_assigned_member.BrokerAssignedMember(self._settings, self._clock, self._data_plane)
+        # kafka-python and numpy, half of the time of an import: only a consumer that joins needs them
+        from trimtab.consumer_sdk.membership import member  # noqa: PLC0415
+
+        return member.GroupMember(self._settings, self._clock)
 
     def _wait_without_records(self, seconds: float) -> None:
         if self._member is not None:

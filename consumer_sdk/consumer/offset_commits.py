@@ -13,13 +13,12 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
-from kafka.errors import KafkaError as KafkaPythonError
-from kafka.errors import RebalanceInProgressError
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.consumer.client_adapters import (
     has_offset,
+    list_client_errors,
     offsets_to_commit,
     to_confluent_error,
     to_partition,
@@ -120,7 +119,7 @@ class OffsetCommits(ClusterQueries):
             raise KafkaException(_NOTHING_TO_COMMIT)
         try:
             member.commit(positions, epoch, COMMIT_TIMEOUT_S, still_owned=self._partitions.owns)
-        except (KafkaPythonError, KafkaException) as error:
+        except list_client_errors() as error:
             raise KafkaException(to_confluent_error(error)) from error
         self._partitions.on_committed(positions)
 
@@ -161,7 +160,7 @@ class OffsetCommits(ClusterQueries):
         last = build_final_commit(offsets, self._clock.wall())
         try:
             self._member.commit(last, self._partitions.membership_epoch, timeout=5)
-        except (KafkaPythonError, KafkaException) as error:  # the next owner repeats records; none is lost
+        except list_client_errors() as error:  # the next owner repeats records; none is lost
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 
     def _remove_unsubscribed(self, partitions: Iterable[TopicPartition]) -> None:
@@ -186,7 +185,7 @@ class OffsetCommits(ClusterQueries):
             self._partitions.on_committed(positions)
         elif positions:
             retriable = getattr(error, "retriable", False)
-            transient = retriable or isinstance(error, RebalanceInProgressError)
+            transient = retriable or getattr(error, "errno", None) == KafkaError.REBALANCE_IN_PROGRESS
             # The next automatic commit repeats it, and warns if the error persists.
             level = logging.DEBUG if transient and self._settings.auto_commit else logging.WARNING
             log.log(level, "commit of %d partitions failed: %s", len(positions), error)

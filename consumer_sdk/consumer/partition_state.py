@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.consumer.client_adapters import has_offset, to_partition
 from trimtab.consumer_sdk.membership.events import CommitPosition
 

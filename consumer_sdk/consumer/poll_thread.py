@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from confluent_kafka import KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.consumer.client_adapters import partition_of, to_partition

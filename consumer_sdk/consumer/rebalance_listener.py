@@ -4,7 +4,7 @@ import inspect
 import logging
 from typing import Any, Final
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 
 log = logging.getLogger("trimtab.consumer_sdk")
 

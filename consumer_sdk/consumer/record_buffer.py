@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.consumer.async_settings import Deserializer
 from trimtab.consumer_sdk.consumer.client_adapters import partition_of
 

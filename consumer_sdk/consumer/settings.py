@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
-from trimtab.assignor.heuristics import registry
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import client_config
@@ -224,7 +223,10 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
     own = {name: value for name, value in config.items() if name in fields}
     options = validate_settings(ConsumerOptions, own)
     # Here instead of in find_problems, since it has an error class of its own.
-    registry.get_installed_heuristic(options.trimtab_heuristic)
+    if options.trimtab_heuristic != DEFAULT_HEURISTIC:
+        from trimtab.assignor.heuristics import registry  # noqa: PLC0415 - numpy, and all heuristics
+
+        registry.get_installed_heuristic(options.trimtab_heuristic)
     typed = {name: getattr(options, field) for name, field in fields.items()}
     # With our defaults, which differ from librdkafka's in part.
     complete = {**config, **{name: value for name, value in typed.items() if value is not None}}

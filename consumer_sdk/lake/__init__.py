@@ -7,9 +7,24 @@ table names, `decoding` the decoders, `formats` Iceberg and Delta, `spark` the s
 comparison of tables with the broker, `bridge` the reader.
 """
 
-from trimtab.consumer_sdk.lake.bridge.lake_reader import LakeReader, read
-from trimtab.consumer_sdk.lake.bridge.lake_rows import LakeRows
-from trimtab.consumer_sdk.lake.settings import LakeConfig
-from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
+from typing import TYPE_CHECKING
+
+from trimtab.common.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from trimtab.consumer_sdk.lake.bridge.lake_reader import LakeReader, read
+    from trimtab.consumer_sdk.lake.bridge.lake_rows import LakeRows
+    from trimtab.consumer_sdk.lake.settings import LakeConfig
+    from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 __all__ = ["LakeConfig", "LakeReader", "LakeRows", "LakeWriter", "read"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(("LakeReader", "read"), "trimtab.consumer_sdk.lake.bridge.lake_reader"),
+        "LakeRows": "trimtab.consumer_sdk.lake.bridge.lake_rows",
+        "LakeConfig": "trimtab.consumer_sdk.lake.settings",
+        "LakeWriter": "trimtab.consumer_sdk.lake.writer.writer",
+    },
+)

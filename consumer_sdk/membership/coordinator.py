@@ -40,8 +40,8 @@ from kafka.util import (
 
 from trimtab.assignor.clients.kafka_python import ConsumerSubscription, read_consumer_subscription
 from trimtab.assignor.clients.leader_plugin import decode_subscriptions, subscribed_topics
-from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.membership.events import CommitPosition
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeAlias
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import TrimtabError
 
 PartitionSet: TypeAlias = frozenset[TopicPartition]

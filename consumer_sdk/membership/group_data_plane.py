@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.consumer.client_adapters import partition_of, to_partition
 from trimtab.consumer_sdk.consumer.fair_consumer import FairConsumer

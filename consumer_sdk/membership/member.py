@@ -40,9 +40,9 @@ from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.clients.leader_plugin import decode_assignment_data, log_round
-from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.assignor.rebalance.plan_follower import PlanFollower
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.membership.events import CommitPosition, MembershipEvent
 

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from trimtab.consumer_sdk import Consumer, ConsumerClosedError, GroupMembershipError
 from trimtab.consumer_sdk.consumer import consumer as consumer_module
+from trimtab.consumer_sdk.membership import member as member_module
 
 pytestmark = pytest.mark.broker
 
@@ -393,7 +394,7 @@ def test_a_failing_membership_may_be_subscribed_again(
         def die(*_: Any) -> None:
             raise RuntimeError("struck by lightning")
 
-        monkeypatch.setattr(consumer_module.GroupMember, "_run_iteration", die)
+        monkeypatch.setattr(member_module.GroupMember, "_run_iteration", die)
         with pytest.raises(GroupMembershipError, match="lightning"):
             consumer.consume(1, timeout=20)
         with pytest.raises(GroupMembershipError, match="lightning"):  # until then it stays an error

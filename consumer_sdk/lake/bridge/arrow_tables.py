@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import LakeUnavailableError, MissingExtraError
 from trimtab.consumer_sdk.lake.bridge import arrow_rows

@@ -15,7 +15,7 @@ Rules:
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.bridge.engines import open_table_reader

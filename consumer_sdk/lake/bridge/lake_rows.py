@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.bridge.arrow_tables import import_library
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records

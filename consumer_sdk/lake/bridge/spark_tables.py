@@ -5,7 +5,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.interfaces import Records

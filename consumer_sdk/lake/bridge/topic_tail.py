@@ -16,7 +16,7 @@ from typing import Any, Final, Never
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.lag import RESET_TO_END_VALUES

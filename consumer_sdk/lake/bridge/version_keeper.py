@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import SnapshotReader, TableSnapshot
 from trimtab.consumer_sdk.lake.interfaces import Records
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, parse_hold
 from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedChanges, StagedFiles, VersionedOffsets

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.offsets import offset_codec

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Records
 from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 

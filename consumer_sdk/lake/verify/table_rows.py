@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake.dead_letters import REPLAY_HEADER_PREFIX
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap

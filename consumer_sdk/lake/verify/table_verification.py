@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps, merge_gaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets

@@ -7,7 +7,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
 from trimtab.consumer_sdk.lake import connection

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.lake.interfaces import Frame, Lake, LakeTable, Records, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitFenced, CommitSucceeded, commit_fenced

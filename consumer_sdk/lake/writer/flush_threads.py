@@ -16,7 +16,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer.flush import FlushBatch, FlushOutcome

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 

@@ -37,7 +37,7 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes

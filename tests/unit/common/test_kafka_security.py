@@ -15,7 +15,7 @@ from trimtab.cli.main import main
 from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError
 from trimtab.common.kafka_security import client_config, preflight, tls
 from trimtab.common.kafka_security.secrets import resolve_secrets
-from trimtab.common.kafka_security.tokens import CachedTokenProvider
+from trimtab.common.kafka_security.token_provider import CachedTokenProvider
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
 LOGIN = {**SASL, "sasl.password": "hunter2"}

@@ -5,7 +5,7 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote
 
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 

@@ -15,6 +15,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer, ConsumerClosedError
 from trimtab.consumer_sdk.consumer import consumer as consumer_module
 from trimtab.consumer_sdk.consumer.client_adapters import to_partition
+from trimtab.consumer_sdk.membership import member as member_module
 from trimtab.consumer_sdk.membership.events import PartitionsAssigned, PartitionsRevoked
 
 T, U = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -127,7 +128,7 @@ def data() -> Data:
 def consumer(data: Data, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a consumer that reads both partitions without a subscription."""
     monkeypatch.setattr(consumer_module, "create_data_plane", Mock(return_value=data))
-    monkeypatch.setattr(consumer_module, "GroupMember", Member)
+    monkeypatch.setattr(member_module, "GroupMember", Member)
     config = {"group.id": "g", "enable.auto.commit": False, "auto.offset.reset": "latest"}
     consumer: Any = Consumer({"bootstrap.servers": "127.0.0.1:1", **config})
     consumer._partitions.add_owned([T, U])
@@ -301,7 +302,7 @@ def test_offsets_stored_in_on_revoke_are_committed_with_the_release(
 ) -> None:
     """A callback that waits for workers stores later offsets than those of the revocation's begin."""
     monkeypatch.setattr(consumer_module, "create_data_plane", Mock(return_value=data))
-    monkeypatch.setattr(consumer_module, "GroupMember", Member)
+    monkeypatch.setattr(member_module, "GroupMember", Member)
     config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.offset.store": False}
     consumer: Any = Consumer(config)
 
