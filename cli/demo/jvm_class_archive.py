@@ -15,6 +15,7 @@ from trimtab.consumer_sdk.java.jars import cache_folder
 from trimtab.consumer_sdk.java.java_runtime import require_java
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.spark.session import end_jvm
 
 # dumping and using an archive need the same options
 SMALL_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
@@ -42,7 +43,6 @@ def create_archive() -> Path | None:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             draft = Path(folder) / place.name
-            # the pipe ends when both Python and the JVM, which writes at its exit, are gone
             subprocess.run(  # noqa: S603 - our own module
                 [sys.executable, "-m", __spec__.name, str(draft)],
                 stdin=subprocess.DEVNULL,
@@ -81,10 +81,11 @@ def _dump_archive(file: str) -> None:
         # warmed up, so that the archive holds the classes of a flush, too; those of either table format
         # come from another class loader, whose classes no archive holds
         open_lake(SessionConfig(warehouse=folder, spark=spark), warm_up=True).close()
+        end_jvm(ARCHIVE_TIMEOUT_S)  # it writes the archive at its exit, which would outlast this process
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:  # its own process: the archive is written when the JVM ends
         _dump_archive(*sys.argv[1:])
-    elif find_archive() is None:
-        create_archive()
+    elif find_archive() is None and create_archive() is None:
+        sys.stderr.write("no class archive could be created: Spark's JVMs start at half the speed\n")

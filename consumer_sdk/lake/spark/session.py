@@ -257,6 +257,16 @@ def _has_class(spark: SparkSession, name: str) -> bool:
     return True
 
 
+def end_jvm(timeout_s: float) -> None:
+    """End this process's JVM and wait until it is gone. Raises TimeoutExpired.
+
+    Without it the JVM ends by itself soon after this process; no session can start afterwards.
+    """
+    jvm = _private_attribute(SparkContext, "_gateway").proc
+    jvm.stdin.close()  # the JVM reads it until it ends
+    jvm.wait(timeout_s)
+
+
 def stop_session(spark: SparkSession) -> None:
     """Stop a session; report a JVM that is gone on standard error."""
     try:
