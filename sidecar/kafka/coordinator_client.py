@@ -97,6 +97,11 @@ def send_to_coordinator(admin: Any, group: str, request: Any) -> Any:
     return admin._manager.run(send)
 
 
+def find_coordinator(admin: Any, group: str) -> int:
+    """Return the id of the broker that coordinates the group. Raises KafkaError."""
+    return int(admin._manager.run(admin._find_coordinator_id, group))
+
+
 def raise_for_error_code(response: Any, subject: str = "") -> None:
     """Raise the KafkaError of a response that has one; the text begins with the subject."""
     if response.error_code:

@@ -11,8 +11,6 @@
 from math import inf
 from typing import Final
 
-from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME
-
 TIE_EPOCHS: Final = 6  # that rise without a cause; a pilot raises three by itself
 TIE_PAUSE_S: Final = 5.0  # between two of them: Kafka 4.4 assigns once a second
 
@@ -27,9 +25,9 @@ class AssignorVote:
         self._rises = 0
         self._last_rise_at = -inf
 
-    def is_missing(self, assignor: str) -> bool:
-        """Return whether the pilots should vote; `assignor` is the group's."""
-        return self._is_allowed and not (self.is_cast or self.is_taken_back or assignor == ASSIGNOR_NAME)
+    def is_missing(self, *, has_plugin: bool) -> bool:
+        """Return whether the pilots should vote; `has_plugin` tells whether the group has the plugin."""
+        return self._is_allowed and not (self.is_cast or self.is_taken_back or has_plugin)
 
     def record_cause(self) -> None:
         """Record a change that raises the epoch by itself: other members, another target, a further join."""

@@ -5,7 +5,7 @@
    members to own if that is not yet the plan.
 2. A heartbeat of a pilot would convert a classic group: without a described group of the new protocol
    none is sent. Without `protocol: consumer` none is sent, either, if the broker assigns by another
-   assignor than the plugin (`assignor_vote`).
+   assignor than the plugin (`assignor_vote`). Whether `uniform` is the plugin, its coordinator tells.
 3. A plan is told as carried out once the broker's target is that of the plan. The members follow at their
    next heartbeats: the group's interval is set to `SHORT_INTERVAL_MS` if the broker allows it. A target
    that the broker does not follow for `CARRY_TIMEOUT_S` is sent again as a higher one, since that of another
@@ -42,6 +42,12 @@ from trimtab.sidecar.measurement.observation import ObservedGroup, TargetStatus
 from trimtab.sidecar.pilot.assignor_vote import AssignorVote
 from trimtab.sidecar.pilot.carried_target import CarriedTarget, build_carried_target, has_lost_consumer
 from trimtab.sidecar.pilot.group_heartbeat import shorten_group_heartbeat
+from trimtab.sidecar.pilot.installed_assignors import (
+    ASSIGNORS_CONFIG,
+    UNIFORM_NAME,
+    is_plugin,
+    read_installed_assignors,
+)
 from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME, PilotMembership, carry_pieces
 from trimtab.sidecar.pilot.plan_format import encode_plan
 from trimtab.sidecar.plan_carrier import PILOT_CLIENT_ID, CarrierStatus, build_load
@@ -54,8 +60,12 @@ IDLE_INTERVAL_S: Final = 2.0  # while there is nothing to carry, or nobody follo
 CARRY_TIMEOUT_S: Final = 5.0  # doubles with each further try; the broker's target follows within one second
 STANDING_BY: Final = CarrierStatus(is_steering=False, text="ready to carry plans to the group")
 NO_PLUGIN: Final = (
-    f"group.consumer.assignors of the brokers names no assignor {ASSIGNOR_NAME!r}: install the broker "
+    f"{ASSIGNORS_CONFIG} of the brokers names no assignor {ASSIGNOR_NAME!r}: install the broker "
     "plugin (docs/any-client.md)"
+)
+
+UNREADABLE_ASSIGNORS: Final = (
+    f"; if {UNIFORM_NAME!r} is the plugin there, grant DescribeConfigs on the cluster ({ASSIGNORS_CONFIG})"
 )
 
 
@@ -91,6 +101,8 @@ class PilotSession:
         self._follower = PlanFollower()
         self._vote = AssignorVote(is_allowed=settings.protocol == "consumer")
         self._assignor = ASSIGNOR_NAME  # the group's
+        self._has_plugin = True  # whether that is the plugin, by whatever name
+        self._assignor_hint = ""
         # higher with each text, also across restarts: the plugin carries out the highest
         self._revision = int(clock.wall() * 1e6)
         self._members: frozenset[str] = frozenset()
@@ -122,7 +134,7 @@ class PilotSession:
 
     def _explain_ignored_plan(self, plan: GroupPlan) -> str:
         text = f"unsteered: the broker gives {self.off_plan} partitions to others than plan {plan.epoch} does"
-        if self._assignor == ASSIGNOR_NAME:
+        if self._has_plugin:
             return text
         return f"{text}, by the assignor {self._assignor!r}, which members name (docs/any-client.md)"
 
@@ -169,6 +181,8 @@ class PilotSession:
 
     def _decide(self, admin: Any, task: PilotTask) -> None:
         view = self._describe_group(admin, task)
+        if view is not None:
+            self._identify_assignor(admin, view.group.assignor or "")
         self.problem = self._find_problem(view)
         if view is None or self.problem:
             self._pilots = ()
@@ -197,9 +211,18 @@ class PilotSession:
         if not view.group.members:
             return "the group has no members"
         named = self._settings.protocol == "consumer"
-        if not named and view.group.assignor != ASSIGNOR_NAME:
-            return f"the broker assigns by {view.group.assignor!r}; protocol=consumer asks for the plugin"
+        if not named and not self._has_plugin:
+            text = f"the broker assigns by {self._assignor!r}; protocol=consumer asks for the plugin"
+            return text + self._assignor_hint
         return ""
+
+    def _identify_assignor(self, admin: Any, assignor: str) -> None:
+        if assignor == self._assignor and self._has_plugin:
+            return
+        is_asked = assignor == UNIFORM_NAME
+        installed = read_installed_assignors(admin, self._settings.group) if is_asked else None
+        self._assignor, self._has_plugin = assignor, is_plugin(assignor, installed)
+        self._assignor_hint = UNREADABLE_ASSIGNORS if is_asked and installed is None else ""
 
     def _describe_group(self, admin: Any, task: PilotTask) -> DescribedGroup | None:
         described = describe_consumer_group(admin, self._settings.group)
@@ -231,8 +254,7 @@ class PilotSession:
         if members != self._members:
             self._members = members
             self._vote.record_cause()
-        self._assignor = group.assignor or ""
-        if self._vote.is_missing(self._assignor):
+        if self._vote.is_missing(has_plugin=self._has_plugin):
             self._vote.is_cast = True
             self._pilots = tuple(pilot.record_loss() for pilot in self._pilots)  # a vote comes with a join
 

@@ -1,6 +1,7 @@
 """Pilots with TLS, SASL and ACLs, and on brokers without the plugin."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from threading import Event, Thread
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 from confluent_kafka import Consumer
 
 from secured import Right, Secured
+from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.pilot.installed_assignors import ASSIGNORS_CONFIG, read_installed_assignors
 from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.settings.settings import load_settings
 
@@ -24,6 +28,7 @@ RIGHTS: tuple[Right, ...] = (
     ("topic", "trimtab.plans.pilot-2", "describe"),
     ("group", GROUP, "alter_configs"),
 )
+READ_SETTINGS: Right = ("cluster", "kafka-cluster", "describe_configs")
 PLAN = GroupPlan(GROUP, 1, 0.0, 1, "mbf", 1e6, target=PlanTarget(1, ("a",), 0, {TOPIC: (1, 1)}))
 
 
@@ -32,7 +37,7 @@ def broker(guarded_broker: Secured) -> Iterator[Secured]:
     """A broker with the plugin and a topic."""
     guarded_broker.make_topics([TOPIC])
     yield guarded_broker
-    for right in RIGHTS:
+    for right in (*RIGHTS, READ_SETTINGS):
         guarded_broker.revoke(right)
 
 
@@ -112,6 +117,23 @@ def test_a_missing_right_is_named(
     pilot = start_pilot(client["bootstrap.servers"], kafka=without_address(client))
     eventually(lambda: text in read_status(pilot))
     assert ("is_steering=True" in read_status(pilot)) == missing[2].endswith("configs")
+
+
+def test_the_brokers_assignors_take_a_right_to_read(broker: Secured, eventually: Any) -> None:
+    """They tell whether `uniform` is the plugin; without the right that is unknown."""
+    broker.grant(RIGHTS)
+    client = broker.client()
+    given = {"bootstrap": client["bootstrap.servers"], "group": GROUP, "topics": TOPIC, "capacity": 1e6}
+    settings = load_settings(None, {**given, "kafka": without_address(client)})
+    coordinator = CoordinatorClient(settings, SystemClock())
+
+    def read() -> str | None:
+        return coordinator.retry(lambda admin: read_installed_assignors(admin, GROUP))
+
+    with closing(coordinator):
+        assert read() is None
+        broker.grant([READ_SETTINGS])
+        eventually(lambda: read() == ASSIGNOR_PROPERTIES[ASSIGNORS_CONFIG])
 
 
 def test_a_broker_without_the_plugin_says_so(

@@ -192,7 +192,7 @@ def test_a_group_of_the_new_protocol_is_balanced_across_restarts(tmp_path: Path)
         create_topic(broker.bootstrap, name)
         with (
             under_load(broker.bootstrap, name, tmp_path, NEW_PROTOCOL, protocol="consumer") as trial,
-            steered(broker.bootstrap, name, tmp_path, len(NEW_PROTOCOL), "--protocol consumer") as sidecar,
+            steered(broker.bootstrap, name, tmp_path, len(NEW_PROTOCOL), "--protocol auto") as sidecar,
         ):
             trial.await_balance()
             for member in [*trial.group.members]:

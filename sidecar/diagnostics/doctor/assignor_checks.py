@@ -5,14 +5,17 @@ from typing import Final
 
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, failed, passed
 from trimtab.sidecar.measurement.observation import ObservedGroup
-from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME
+from trimtab.sidecar.pilot.installed_assignors import (
+    ASSIGNORS_CONFIG,
+    PLUGIN_CLASS,
+    UNIFORM_PLUGIN_CLASS,
+    is_plugin,
+    list_assignors,
+)
 from trimtab.sidecar.plan_carrier import CarrierStatus
 
 ASSIGNOR_CHECK: Final = "assignor"
-ASSIGNORS_CONFIG: Final = "group.consumer.assignors"
 CARRIER_CHECK: Final = "plan carrier"
-PLUGIN_CLASS: Final = "io.trimtab.PlannedAssignor"
-UNIFORM_PLUGIN_CLASS: Final = "io.trimtab.PlannedUniformAssignor"  # the plugin under the name uniform
 
 
 def check_assignor(group: ObservedGroup, installed: str | None) -> Iterable[Finding]:
@@ -23,12 +26,16 @@ def check_assignor(group: ObservedGroup, installed: str | None) -> Iterable[Find
     name = group.assignor
     if name is None:
         return
-    classes = [one.strip() for one in (installed or "").split(",")]
-    if name == ASSIGNOR_NAME or (name == "uniform" and UNIFORM_PLUGIN_CLASS in classes):
+    if is_plugin(name, installed):
         yield passed(ASSIGNOR_CHECK, f"the broker assigns by {name!r}, which carries out plans")
         return
     message = f"the broker assigns by {name!r}, which knows no plans"
-    yield Finding(ASSIGNOR_CHECK, FindingLevel.NOTE, message, f"{_find_remedy(classes)} (docs/any-client.md)")
+    yield Finding(
+        ASSIGNOR_CHECK,
+        FindingLevel.NOTE,
+        message,
+        f"{_find_remedy(list_assignors(installed))} (docs/any-client.md)",
+    )
 
 
 def _find_remedy(classes: Sequence[str]) -> str:

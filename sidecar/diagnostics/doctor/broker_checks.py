@@ -24,11 +24,7 @@ from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.diagnostics.doctor import checks
-from trimtab.sidecar.diagnostics.doctor.assignor_checks import (
-    ASSIGNORS_CONFIG,
-    check_assignor,
-    check_plan_carrier,
-)
+from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor, check_plan_carrier
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
 from trimtab.sidecar.diagnostics.doctor.migration_checks import POLICY_CONFIG, check_migration
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (
@@ -45,6 +41,7 @@ from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, 
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.group_monitor import match_topics
+from trimtab.sidecar.pilot.installed_assignors import ASSIGNORS_CONFIG
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 _UNTYPED_ADMIN_SPECS: Any = admin  # these are documented, but not in the package's __all__

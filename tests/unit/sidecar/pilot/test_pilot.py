@@ -54,6 +54,7 @@ class FakeGroup:
         self.descriptions = 0
         self.ties = False  # whether a vote for the plugin ties with that of a member
         self.votes: set[str] = set()  # member ids
+        self.installed: str | None = "uniform,range"  # assignors of the broker
 
     def call(self, request: Any) -> Any:
         return request(self)
@@ -67,6 +68,9 @@ class FakeGroup:
             {"name": n, "error_code": 0, "topic_id": str(self.topic_id), "partitions": partitions}
             for n in names
         ]
+
+    def read_installed(self, _admin: Any, _group: str) -> str | None:
+        return self.installed
 
     def describe(self, _admin: Any, group: str) -> Any:
         self.descriptions += 1
@@ -121,6 +125,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> FakeGroup:
     monkeypatch.setattr(pilot, "describe_consumer_group", group.describe)
     monkeypatch.setattr(pilot, "send_heartbeat", group.beat)
     monkeypatch.setattr(pilot, "shorten_group_heartbeat", Mock(return_value=""))
+    monkeypatch.setattr(pilot, "read_installed_assignors", group.read_installed)
     return group
 
 
@@ -187,6 +192,29 @@ def test_another_assignor_is_left_alone_unless_the_protocol_is_set(group: FakeGr
     group.assignor, group.heartbeats = "trimtab", []
     run(open_session(group), plan)
     assert group.heartbeats[0]["server_assignor"] is None
+
+
+@pytest.mark.parametrize("protocol", ["auto", "consumer"])
+def test_the_plugin_may_be_called_uniform(group: FakeGroup, protocol: str) -> None:
+    """For clients that ask for that name; the coordinator's settings tell, and nobody has to vote."""
+    group.assignor, plan = "uniform", make_plan(1, 1, 2)
+    group.installed = "io.trimtab.PlannedAssignor, io.trimtab.PlannedUniformAssignor"
+    session = open_session(group, protocol=protocol)
+    run(session, plan)
+    assert session.is_steering
+    assert {beat["server_assignor"] for beat in group.heartbeats} == {None}
+
+
+def test_settings_that_may_not_be_read_are_named(group: FakeGroup) -> None:
+    """The group may have the plugin under another name."""
+    group.assignor, group.installed, plan = "uniform", None, make_plan(1, 1, 2)
+    session = open_session(group)
+    run(session, plan)
+    assert "grant DescribeConfigs on the cluster" in session.describe(plan)
+    assert group.heartbeats == []
+    group.installed = "io.trimtab.PlannedUniformAssignor"
+    run(session, plan)
+    assert session.is_steering
 
 
 def test_a_group_that_has_the_plugin_needs_no_vote(group: FakeGroup) -> None:
