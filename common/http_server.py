@@ -8,6 +8,7 @@
 5. A request has at most `MAX_REQUEST_BYTES`; bodies are not read.
 6. A stream has no end: rule 4's timeout is that of each write. Beyond `MAX_STREAMS` the oldest is closed.
 7. A browser loads nothing from elsewhere, and shows no response inside another site's page.
+8. A path that takes a query, and so may compute something, refuses requests of another site's page.
 """
 
 import hmac
@@ -24,16 +25,21 @@ from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
 from typing import IO, Any, Final, TypeAlias
+from urllib.parse import parse_qsl
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.tls import create_server_context
 
 HttpResponse: TypeAlias = tuple[int, str, bytes]  # status, content type, body
-EventStream: TypeAlias = Callable[[], Iterator[bytes]]  # of server-sent events, each complete
+Query: TypeAlias = Mapping[str, str]  # of a URL; of a name that is given twice, the last value
+QueryRoute: TypeAlias = Callable[[Query], HttpResponse]
+EventStream: TypeAlias = Callable[[Query], Iterator[bytes]]  # of server-sent events, each complete
 
 HTTP_OK: Final = 200
+HTTP_BAD_REQUEST: Final = 400
 HTTP_UNAUTHORIZED: Final = 401
+HTTP_FORBIDDEN: Final = 403
 HTTP_NOT_FOUND: Final = 404
 HTTP_SERVICE_UNAVAILABLE: Final = 503
 HTTP_REQUEST_TIMEOUT_S: Final = 10.0  # bounds a slow client's thread, TLS handshake included
@@ -57,6 +63,8 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
 }
 NO_STREAMS: Final[Mapping[str, EventStream]] = MappingProxyType({})
+NO_QUERY_ROUTES: Final[Mapping[str, QueryRoute]] = MappingProxyType({})
+OTHER_SITES: Final = frozenset({"cross-site", "same-site"})  # of Sec-Fetch-Site, which browsers send
 
 BEARER_SCHEME: Final = "bearer"
 
@@ -111,7 +119,7 @@ def is_loopback(host: str) -> bool:
 class HttpEndpoint:
     """Serves GET requests of fixed paths on a daemon thread; any other path is a 404.
 
-    `public_paths` need no token, as those of health and readiness.
+    `public_paths` need no token, as those of health and readiness. `query_routes` take the URL's query.
     """
 
     def __init__(
@@ -119,25 +127,34 @@ class HttpEndpoint:
         routes: Mapping[str, Callable[[], HttpResponse]],
         streams: Mapping[str, EventStream] = NO_STREAMS,
         public_paths: frozenset[str] = frozenset(),
+        query_routes: Mapping[str, QueryRoute] = NO_QUERY_ROUTES,
     ) -> None:
         self._routes = routes
+        self._query_routes = query_routes
         self._streams = streams
         self._public_paths = PUBLIC_PATHS | public_paths
         self._server: ThreadingHTTPServer | None = None
         self._thread: Thread | None = None
 
     def handle_path(self, path: str) -> HttpResponse:
-        """Return the response for a path without its query."""
-        route = self._routes.get(path)
-        if route is None:
-            paths = " ".join((*self._routes, *self._streams))
-            return build_text_response(HTTP_NOT_FOUND, f"the paths are {paths}")
-        return route()
+        """Return the response for a path, with or without a query."""
+        path, _, query = path.partition("?")
+        if (query_route := self._query_routes.get(path)) is not None:
+            return query_route(parse_query(query))
+        if (route := self._routes.get(path)) is not None:
+            return route()
+        paths = " ".join((*self._routes, *self._query_routes, *self._streams))
+        return build_text_response(HTTP_NOT_FOUND, f"the paths are {paths}")
 
     def start(self, host: str, port: int, access_policy: AccessPolicy, thread_name: str) -> int:
         """Start to serve; return the port (a free one if `port` is 0). Raises OSError."""
         self._server = EndpointServer(
-            (host, port), self.handle_path, access_policy, self._streams, self._public_paths
+            (host, port),
+            self.handle_path,
+            access_policy,
+            self._streams,
+            self._public_paths,
+            frozenset(self._query_routes),
         )
         self._thread = Thread(target=self._server.serve_forever, name=thread_name, daemon=True)
         self._thread.start()
@@ -149,6 +166,11 @@ class HttpEndpoint:
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()
+
+
+def parse_query(text: str) -> Query:
+    """Return the names and values of a URL's query."""
+    return dict(parse_qsl(text, keep_blank_values=True))
 
 
 def build_text_response(status: int, text: str) -> HttpResponse:
@@ -167,7 +189,10 @@ def build_json_text_response(text: bytes) -> HttpResponse:
 
 
 class EndpointServer(ThreadingHTTPServer):
-    """A bound server; `respond` maps a path to its response. Raises OSError."""
+    """A bound server; `respond` maps a path with its query to a response. Raises OSError.
+
+    `own_page_paths` are refused to the pages of other sites (rule 8).
+    """
 
     request_queue_size = 128  # of connections not yet accepted; of Python's 5 the sixth waits a second
 
@@ -178,6 +203,7 @@ class EndpointServer(ThreadingHTTPServer):
         access_policy: AccessPolicy,
         streams: Mapping[str, EventStream] = NO_STREAMS,
         public_paths: frozenset[str] = PUBLIC_PATHS,
+        own_page_paths: frozenset[str] = frozenset(),
     ) -> None:
         # socketserver knows IPv4 only, unless the family is set before it binds
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -185,6 +211,7 @@ class EndpointServer(ThreadingHTTPServer):
         self.access_policy = access_policy
         self.streams = streams
         self.public_paths = public_paths
+        self.own_page_paths = own_page_paths
         self._clock = SystemClock()
         self._opened_at: dict[socket.socket, float] = {}  # the oldest first
         self._streaming: dict[socket.socket, None] = {}  # the oldest first
@@ -259,15 +286,17 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.rfile: Any = _LimitedReader(self.rfile)
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         header = self.headers.get("Authorization")
         server = self.server
         if path not in server.public_paths and not server.access_policy.is_authorized(header):
             self._send_response(*build_text_response(HTTP_UNAUTHORIZED, "a token is required"))
+        elif path in server.own_page_paths and self.headers.get("Sec-Fetch-Site") in OTHER_SITES:
+            self._send_response(*build_text_response(HTTP_FORBIDDEN, "asked by another site's page"))
         elif path in server.streams:
-            self._send_stream(server.streams[path])
+            self._send_stream(server.streams[path](parse_query(query)))
         else:
-            self._send_response(*server.respond(path))
+            self._send_response(*server.respond(self.path))
 
     def _send_response(self, status: int, content_type: str, body: bytes) -> None:
         self._send_headers(status, content_type)
@@ -275,11 +304,11 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _send_stream(self, stream: EventStream) -> None:
+    def _send_stream(self, events: Iterator[bytes]) -> None:
         self.server.keep_streaming(self.request)
         self._send_headers(HTTP_OK, EVENT_STREAM_TYPE)
         self.end_headers()
-        for event in stream():
+        for event in events:
             self.wfile.write(event)
 
     def _send_headers(self, status: int, content_type: str) -> None:

@@ -18,9 +18,10 @@ from trimtab.sidecar.leadership.leader_election import Leadership
 from trimtab.sidecar.leadership.peer_detection import PeerAwareLeadership, build_author
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.page.history import GroupHistory
+from trimtab.sidecar.page.page_tools import PageTools, build_group_history
 from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.plan_carrier import PlanCarrier
-from trimtab.sidecar.reporting.decision_log import DecisionRecorder, build_record_terms
+from trimtab.sidecar.reporting.decision_log import DecisionRecorder
 from trimtab.sidecar.reporting.iteration_report import LogReporter, Reporter
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings
@@ -52,9 +53,11 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
         stack.callback(monitor.close)
         if settings.queue is not QueueKind.SHARE:  # `queue` may have been forgotten
             refuse_share_group(settings)
-        history = GroupHistory(build_record_terms(settings))
+        history = build_group_history(settings)
+        tools = PageTools(settings, clock, history)
+        stack.callback(tools.close)
         max_silence = LOOP_HANG_TIMEOUT_S + 3 * settings.interval
-        web_server = SidecarWebServer(settings.group, clock, max_silence, history)
+        web_server = SidecarWebServer(settings.group, clock, max_silence, history, tools)
         stack.callback(web_server.stop)
         _start_web_server(web_server, settings)
         log.info("capacity: %s per consumer", format_rate(settings.capacity))

@@ -127,6 +127,7 @@ class ControlLoop:
             capacity=self._policy.placement.capacity,
             plan_outcome=self._track_plan(observation),
             carrier=self._carry_out_plan(measurement),
+            plan=self._plan,
         )
         self._report(report, measurement)
         return decision
@@ -335,7 +336,14 @@ class ControlLoop:
         members = self._name_members(measurement.group).members
         handovers, tracker = tracker.collect_handovers(measurement.commit_metadata)
         moves, self._handover_tracker = tracker.collect_moves(members)
-        report = replace(report, handover_seconds=handovers, members=members, observed_moves=moves)
+        report = replace(
+            report,
+            handovers=handovers,
+            members=members,
+            observed_moves=moves,
+            group_state=measurement.group.state,
+            leader=self._collaborators.leadership.get_leader(),
+        )
         for reporter in self._collaborators.reporters:
             reporter(report)
 

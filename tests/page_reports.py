@@ -60,7 +60,7 @@ class ReportSource:
             is_group_known=True,
             decision_seconds=0.01,
             iteration_seconds=0.2,
-            handover_seconds=(0.09, 0.2) if is_scaled else (),
+            handovers={m.partition: 0.09 + 0.01 * n for n, m in enumerate(moves)},
             members=self._list_members(),
             observed_moves=moves,
             capacity=CAPACITY,

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,15 +15,8 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.config_file import load_config_file
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import TrimtabError
-from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
-from trimtab.sidecar.diagnostics.doctor.checks import (
-    Finding,
-    check_pause,
-    failed,
-    has_failed_checks,
-    noted,
-    passed,
-)
+from trimtab.sidecar.diagnostics.doctor.all_checks import REMEDY, run_all_checks
+from trimtab.sidecar.diagnostics.doctor.checks import Finding, failed, has_failed_checks, noted, passed
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 if TYPE_CHECKING:
@@ -37,7 +29,6 @@ LEVEL_COLOURS: Final = {
     "note": typer.colors.YELLOW,
     "warning": typer.colors.YELLOW,
 }
-REMEDY: Final = "correct what the message names"
 CONSUMERS_CHECK: Final = "settings of the consumers"
 
 
@@ -45,11 +36,7 @@ def doctor(options: DoctorOptions) -> None:
     """Run the checks and print their findings. Raises SettingError; exits with 1 on a failure."""
     settings, _ = load_group_settings(options)
     clock = SystemClock()
-    findings = [
-        *run_broker_checks(settings, clock),
-        *_check_kubernetes(settings),
-        *check_paused_scaling(settings, clock.wall()),
-    ]
+    findings = run_all_checks(settings, clock)
     if options.ingest is not None:
         findings += [*_check_consumer_file(options.ingest, settings), *_check_tables(options.ingest)]
     has_failed = has_failed_checks(findings)
@@ -80,28 +67,6 @@ def format_summary(findings: Sequence[Finding]) -> str:
     if count:
         return f"{count} of {len(findings)} checks failed" + (f", {more}" if more else "")
     return f"no check failed, but {more}" if more else "all checks passed"
-
-
-def _check_kubernetes(settings: SidecarSettings) -> Iterable[Finding]:
-    if settings.target not in ("kubernetes", "keda"):
-        return ()
-    if find_spec("kubernetes") is None:
-        install = "pip install 'trimtab[kubernetes]'"
-        return (failed("Kubernetes", "the Kubernetes client is not installed on this machine", install),)
-    from trimtab.sidecar.diagnostics.doctor import kubernetes_checks  # noqa: PLC0415 - an extra
-
-    try:
-        return tuple(kubernetes_checks.run_kubernetes_checks(settings))
-    except TrimtabError as error:
-        return (failed("Kubernetes", str(error), REMEDY),)
-
-
-def check_paused_scaling(settings: SidecarSettings, now: float) -> Iterable[Finding]:
-    """Return what settings and schedule pause; `now` is seconds since the epoch."""
-    policy = settings.autoscaling_policy
-    always, today = policy.paused_directions, policy.apply_schedule(now).paused_directions
-    yield from check_pause("the settings", always, "take pause out of the sidecar's settings")
-    yield from check_pause("the schedule", today - always, "wait for the end of its period")
 
 
 def _check_consumer_file(ingest: Path, settings: SidecarSettings) -> Iterable[Finding]:

@@ -35,16 +35,16 @@ class HandoverTracker:
 
     def collect_handovers(
         self, commit_metadata: Mapping[TopicPartition, str]
-    ) -> tuple[tuple[float, ...], "HandoverTracker"]:
-        """Return the durations of new handovers in seconds, and the updated tracker."""
+    ) -> tuple[Mapping[TopicPartition, float], "HandoverTracker"]:
+        """Return the durations of new handovers in seconds by partition, and the updated tracker."""
         counted = dict(self.counted_until)
-        durations = list[float]()
+        durations: dict[TopicPartition, float] = {}
         for partition, note in sorted(commit_metadata.items()):
             seconds, at = _parse_handover(note)
             if seconds is not None and at > counted.get(partition, self.since):
                 counted[partition] = at
-                durations.append(seconds)
-        return tuple(durations), replace(self, counted_until=counted)
+                durations[partition] = seconds
+        return durations, replace(self, counted_until=counted)
 
     def collect_moves(
         self, members: Iterable[ObservedMember]

@@ -15,6 +15,8 @@ from itertools import pairwise
 from threading import Condition
 from typing import Final
 
+from trimtab.sidecar.page.decision_alternatives import AlternativesThread
+from trimtab.sidecar.page.recorded_stream import RecordedStream, build_recorded_stream, encode_rates
 from trimtab.sidecar.page.sample import (
     HistorySample,
     NameTable,
@@ -37,8 +39,16 @@ SPARE_NAMES: Final = 1000  # beyond twice the group, before the past is dropped 
 class GroupHistory:
     """Reporter that keeps the history and wakes its readers."""
 
-    def __init__(self, terms: RecordTerms) -> None:
+    def __init__(
+        self,
+        terms: RecordTerms,
+        alternatives: AlternativesThread | None = None,
+        max_bytes: int = MAX_HISTORY_BYTES,
+    ) -> None:
         self._terms = terms
+        self._alternatives = alternatives
+        self._max_bytes = max_bytes
+        self._readers = 0  # windows that follow
         self._changed = Condition()
         self._samples: deque[HistorySample] = deque()
         self._bytes = 0
@@ -52,6 +62,9 @@ class GroupHistory:
         capacity = report.capacity or self._terms.capacity
         record = build_decision_record(report, self._terms)
         fields = {**build_decision_fields(record), **build_iteration_fields(report, capacity)}
+        if self._alternatives is not None:
+            fields["alternatives"] = self._alternatives.take_rows()
+            self._alternatives.offer_report(report, is_watched=bool(self._readers))
         owned = {p for member in report.members for p in member.owned_partitions}
         partitions = owned.union(report.write_rates)
         consumers = [member.instance for member in report.members]
@@ -67,6 +80,7 @@ class GroupHistory:
                     text=dump_json(fields),
                     loads=quantize_loads(self._names.partitions, report.write_rates, capacity),
                     owners=list_owners(self._names, report.members),
+                    rates=encode_rates(self._names.partitions, report.write_rates, capacity),
                 )
             )
             self._changed.notify_all()
@@ -100,13 +114,23 @@ class GroupHistory:
     def stream_events(self) -> Iterator[bytes]:
         """Yield server-sent events: `history`, then a `sample` for each iteration, until closed."""
         seen = edition = -1
-        while not self._closed:
-            with self._changed:
-                if (seen, edition) == (self._number, self._edition):
-                    self._changed.wait(KEEPALIVE_INTERVAL_S)
-                events = self._list_events(seen, edition)
-                seen, edition = self._number, self._edition
-            yield "".join(events).encode()
+        self._readers += 1
+        try:
+            while not self._closed:
+                with self._changed:
+                    if (seen, edition) == (self._number, self._edition):
+                        self._changed.wait(KEEPALIVE_INTERVAL_S)
+                    events = self._list_events(seen, edition)
+                    seen, edition = self._number, self._edition
+                yield "".join(events).encode()
+        finally:
+            self._readers -= 1
+
+    def build_recorded_stream(self) -> RecordedStream | None:
+        """Return the recorded write rates; None while there are too few."""
+        with self._changed:
+            partitions, samples = list(self._names.partitions), list(self._samples)
+        return build_recorded_stream(partitions, samples, self._terms.capacity)
 
     def _list_events(self, seen: int, edition: int) -> list[str]:
         if edition == self._edition and seen == self._number:
@@ -119,7 +143,10 @@ class GroupHistory:
 
     def _build_snapshot(self) -> str:
         names = build_new_names(self._names, 0, 0)
-        head = dump_json({"group": self._terms.group, "interval": self._terms.interval, **names})
+        move_cost = None if self._alternatives is None else self._alternatives.move_cost
+        head = dump_json(
+            {"group": self._terms.group, "interval": self._terms.interval, "move_cost": move_cost, **names}
+        )
         first = [self._samples[0].encode(None)] if self._samples else []
         rest = [newer.encode(older) for older, newer in pairwise(self._samples)]
         return f'{head[:-1]},"samples":[{",".join(first + rest)}]}}'
@@ -130,21 +157,21 @@ class GroupHistory:
         self._samples.append(sample)
         self._number = sample.number
         self._bytes += measure_sample(sample)
-        while self._samples[0].time < sample.time - HISTORY_S or self._bytes > MAX_HISTORY_BYTES:
+        while self._samples[0].time < sample.time - HISTORY_S or self._bytes > self._max_bytes:
             self._bytes -= measure_sample(self._samples.popleft())
 
     def _renew_names(self, size: int) -> None:
         if len(self._names.partitions) + len(self._names.consumers) <= 2 * size + SPARE_NAMES:
             return
         self._names = NameTable()
-        self._samples = deque(replace(sample, loads=b"", owners=b"") for sample in self._samples)
+        self._samples = deque(replace(sample, loads=b"", owners=b"", rates=b"") for sample in self._samples)
         self._bytes = sum(map(measure_sample, self._samples))
         self._edition += 1
 
 
 def measure_sample(sample: HistorySample) -> int:
     """Return about how many bytes of memory a sample takes, owners shared with others included."""
-    return len(sample.text) + len(sample.loads) + len(sample.owners) + 200
+    return len(sample.text) + len(sample.loads) + len(sample.owners) + len(sample.rates) + 200
 
 
 def format_event(name: str, data: str) -> str:

@@ -25,6 +25,7 @@ FULL_STEP: Final = 200  # load = capacity
 UNKNOWN_LOAD: Final = 255
 NO_OWNER: Final = 0xFFFF
 MAX_LISTED_PARTITIONS: Final = 20  # those that need longest to catch up
+MAX_LISTED_TOPICS: Final = 50  # the latest ones
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class HistorySample:
     text: str  # JSON object
     loads: bytes = b""
     owners: bytes = b""
+    rates: bytes = b""  # write rates for what-if, see `recorded_stream`; not sent
 
     def encode(self, previous: "HistorySample | None") -> str:
         """Return the sample as JSON; owners that equal the previous sample's are left out."""
@@ -129,10 +131,16 @@ def build_iteration_fields(report: IterationReport, capacity: float) -> dict[str
     """Return what the page shows of an iteration besides its decision."""
     times = estimate_catch_up(report.members, report.write_rates, capacity)
     slowest = sorted(times.items(), key=lambda one: (one[1] is not None, -(one[1] or 0.0), one[0]))
-    certificate = None if report.certificate is None else report.certificate.certificate.to_json_dict()
+    timed = report.certificate
+    certificate = None if timed is None else {"t": timed.time, **timed.certificate.to_json_dict()}
+    owned = {p for member in report.members for p in member.owned_partitions}
     return {
         "leader": report.is_leader,
-        "handovers": report.handover_seconds,
+        "leader_name": report.leader,
+        "state": report.group_state.value,
+        "handovers": [[*partition, seconds] for partition, seconds in report.handovers.items()],
+        "unowned": sum(partition not in owned for partition in report.write_rates),
+        "topics": build_topic_rows(report, times),
         "suspended": report.scale_up_suspended,
         "certificate": certificate,
         "behind": len(times),
@@ -141,6 +149,34 @@ def build_iteration_fields(report: IterationReport, capacity: float) -> dict[str
             for partition, seconds in slowest[:MAX_LISTED_PARTITIONS]
         ],
     }
+
+
+def build_topic_rows(
+    report: IterationReport, times: Mapping[TopicPartition, float | None]
+) -> list[list[Any]]:
+    """Return topic, partitions, write rate, backlog, age and seconds until read, the latest topic first.
+
+    The age in seconds is that of the oldest record that is not committed, as long as the partition's
+    write rate is steady.
+    """
+    topics: dict[str, list[TopicPartition]] = {}
+    for partition in report.write_rates:
+        topics.setdefault(partition.topic, []).append(partition)
+    rows: list[list[Any]] = []
+    for topic, partitions in topics.items():
+        loads = [report.write_rates[p] for p in partitions]
+        ages = [
+            load.backlog_records / load.records_per_s
+            for load in loads
+            if load.records_per_s and load.backlog_records is not None
+        ]
+        ends = [times[p] for p in partitions if p in times]
+        rate = sum(load.bytes_per_s or 0.0 for load in loads)
+        backlog = sum(load.backlog_bytes or 0.0 for load in loads)
+        until = None if None in ends else max((end for end in ends if end is not None), default=0.0)
+        rows.append([topic, len(partitions), rate, backlog, max(ages, default=None), until])
+    rows.sort(key=lambda row: (-(row[4] or 0.0), row[0]))
+    return rows[:MAX_LISTED_TOPICS]
 
 
 def build_new_names(table: NameTable, partitions: int, consumers: int) -> dict[str, Sequence[Any]]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
-from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.measurement.observation import GroupState, ObservedMember
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
@@ -30,7 +31,7 @@ class IterationReport:
     is_group_known: bool
     decision_seconds: float
     iteration_seconds: float
-    handover_seconds: tuple[float, ...] = ()
+    handovers: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])  # seconds
     members: tuple[ObservedMember, ...] = ()
     observed_moves: tuple[PartitionMove, ...] = ()  # since the previous iteration
     capacity: float | None = None  # of one consumer by the plan, bytes/s
@@ -41,6 +42,14 @@ class IterationReport:
     certificate: "TimedCertificate | None" = None  # of an earlier iteration: it is computed in a thread
     plan_outcome: PlanOutcome | None = None  # None without a target, and until the group was stable
     carrier: CarrierStatus | None = None  # None: the group's members carry plans out themselves
+    plan: GroupPlan | None = None  # in force after the decision; None in standby, and before the first
+    group_state: GroupState = GroupState.UNKNOWN
+    leader: str = ""  # the managing sidecar, as far as it is known
+
+    @property
+    def handover_seconds(self) -> tuple[float, ...]:
+        """Durations of the handovers since the previous iteration."""
+        return tuple(self.handovers.values())
 
     @property
     def moved_load(self) -> float:

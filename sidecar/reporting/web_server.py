@@ -1,7 +1,7 @@
 """The sidecar's HTTP endpoints: its page, /healthz, /readyz, /metrics (Prometheus), and JSON.
 
-JSON: /decisions, /certificate, /history, and /events (server-sent). With a token all but /healthz, /readyz
-and the page's static files require it.
+JSON: /groups, /decisions, /certificate, /history, /what-if, /doctor, and /events (server-sent). With a token
+all but /healthz, /readyz and the page's static files require it.
 """
 
 from collections import deque
@@ -20,6 +20,7 @@ from trimtab.common.http_server import NO_AUTH, AccessPolicy, HttpEndpoint, Http
 from trimtab.sidecar.decision.decision import DecisionMetrics
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.page.history import GroupHistory
+from trimtab.sidecar.page.page_tools import PageTools
 from trimtab.sidecar.page.static_files import load_static_routes
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
@@ -191,7 +192,14 @@ class SidecarMetrics(Collector):
 class SidecarWebServer:
     """Serves the last reports from a thread of its own."""
 
-    def __init__(self, group: str, clock: Clock, max_silence: float, history: GroupHistory) -> None:
+    def __init__(
+        self,
+        group: str,
+        clock: Clock,
+        max_silence: float,
+        history: GroupHistory,
+        tools: PageTools | None = None,
+    ) -> None:
         self._metrics = SidecarMetrics(group)
         self._history = history
         static_files = load_static_routes()
@@ -205,13 +213,15 @@ class SidecarWebServer:
                 http_server.HEALTH_PATH: self._check_health,
                 http_server.READINESS_PATH: self._check_readiness,
                 http_server.METRICS_PATH: self._respond_metrics,
+                "/groups": lambda: http_server.build_json_response({"groups": [{"group": group}]}),
                 "/decisions": lambda: http_server.build_json_response(list(self._decisions)),
                 "/certificate": lambda: http_server.build_json_response(self._build_certificate_body()),
                 "/history": lambda: http_server.build_json_text_response(history.encode_snapshot()),
                 **static_files,
             },
-            {"/events": history.stream_events},
+            {"/events": lambda _: history.stream_events()},
             frozenset(static_files),
+            {} if tools is None else {"/what-if": tools.respond_what_if, "/doctor": tools.respond_doctor},
         )
 
     def __call__(self, report: IterationReport) -> None:

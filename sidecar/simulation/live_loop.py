@@ -83,9 +83,7 @@ class LiveContender:
             yield from iter_autoscaled_decisions(heuristic, stream, setup, lags, self.live.startup)
             return
         policy = self.live.build_policy(self.name, setup, len(stream.partitions))
-        loop = _LiveLoop(policy, stream, setup, self.live.startup)
-        for tick in range(len(stream.rates)):
-            yield loop.run_tick(tick, lags())
+        yield from iter_sidecar_decisions(policy, stream, setup, lags, self.live.startup)
 
 
 def run_live(
@@ -95,20 +93,41 @@ def run_live(
     return run_simulation(LiveContender(contender, live), stream, setup)
 
 
+def iter_sidecar_decisions(
+    policy: AutoscalingPolicy,
+    stream: WriteRateStream,
+    setup: SimulationSetup,
+    lags: BacklogReader,
+    startup: float,
+    *,
+    begin: float = EPOCH_S,
+) -> Iterator[SimulatedDecision]:
+    """Yield what a sidecar with this policy does at every tick; `begin` is the wall clock at the first."""
+    loop = _LiveLoop(policy, stream, setup, startup, begin)
+    for tick in range(len(stream.rates)):
+        yield loop.run_tick(tick, lags())
+
+
 class _LiveLoop:
     """The sidecar's memory and plan, and its group."""
 
     def __init__(
-        self, policy: AutoscalingPolicy, stream: WriteRateStream, setup: SimulationSetup, startup: float
+        self,
+        policy: AutoscalingPolicy,
+        stream: WriteRateStream,
+        setup: SimulationSetup,
+        startup: float,
+        begin: float,
     ) -> None:
         self._policy = policy
+        self._begin = begin
         self._stream = stream
         self._tick = setup.tick
         self._measurement = LiveMeasurement(stream, setup.tick, policy)
         self._memory = DecisionMemory()
         owner = _place_first(stream, policy)
         self._group = LiveGroup(stream.partitions, owner, startup)
-        self._plan = _announce_plan(policy, len(self._group.members))
+        self._plan = _announce_plan(policy, len(self._group.members), begin)
         self._follower = PlanFollower()
         self._follower.record_rebalance(self._plan, len(self._group.members))
 
@@ -118,8 +137,8 @@ class _LiveLoop:
         there: BoolArray = ~np.isnan(self._stream.rates[tick])
         loads = self._measurement.measure(tick, backlog)
         observation = self._observe(loads)
-        decision, self._memory = make_decision(observation, self._policy, self._memory, EPOCH_S + now)
-        self._memory = record_execution(decision, observation, self._memory, EPOCH_S + now)
+        decision, self._memory = make_decision(observation, self._policy, self._memory, self._begin + now)
+        self._memory = record_execution(decision, observation, self._memory, self._begin + now)
         self._start_and_stop(decision, now)
         load = _build_load(loads)
         changes, placed = self._carry_out(now, load, there, left=bool(decision.replicas_to_stop))
@@ -130,7 +149,7 @@ class _LiveLoop:
         return Observation(
             write_rates=loads,
             group=self._group.describe(),
-            replicas=self._group.list_replicas(EPOCH_S),
+            replicas=self._group.list_replicas(self._begin),
             plan=self._plan,
             consumption_rates=self._measurement.measure_consumption(),
         )
@@ -183,12 +202,12 @@ def _place_first(stream: WriteRateStream, policy: AutoscalingPolicy) -> IntArray
     return np.array([owner.get(p, UNASSIGNED) for p in stream.partitions], dtype=np.int32)
 
 
-def _announce_plan(policy: AutoscalingPolicy, replicas: int) -> GroupPlan:
+def _announce_plan(policy: AutoscalingPolicy, replicas: int, begin: float) -> GroupPlan:
     placement = policy.placement
     return GroupPlan(
         SIMULATED_GROUP,
         1,
-        EPOCH_S,
+        begin,
         replicas,
         placement.heuristic,
         placement.capacity,

@@ -24,7 +24,13 @@ from cluster import keys
 from trimtab.common import http_server
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
-from trimtab.common.http_server import MAX_CONNECTIONS, EndpointServer, load_access_policy
+from trimtab.common.http_server import (
+    MAX_CONNECTIONS,
+    NO_AUTH,
+    EndpointServer,
+    HttpEndpoint,
+    load_access_policy,
+)
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
 from trimtab.sidecar.settings.settings import load_settings
@@ -237,7 +243,7 @@ def test_ipv6_is_served() -> None:
     connection = HTTPConnection("::1", server.server_address[1], timeout=10)
     try:
         connection.request("GET", "/here?x=1")
-        assert connection.getresponse().read() == b"/here"
+        assert connection.getresponse().read() == b"/here?x=1"
     finally:
         connection.close()
         server.shutdown()
@@ -420,3 +426,21 @@ def run_health_check(command: list[str], url: str) -> int:
     return subprocess.run(
         [sys.executable, *command[1:]], env=environment, capture_output=True, check=False
     ).returncode
+
+
+def test_another_sites_page_asks_for_no_computation() -> None:
+    """A path with a query answers the own page and programs, not the page of another site."""
+    endpoint = HttpEndpoint({}, query_routes={"/ask": lambda query: (200, "text/plain", query["x"].encode())})
+    port = endpoint.start("127.0.0.1", 0, NO_AUTH, "test-http")
+    try:
+        found = []
+        for headers in ({}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "cross-site"}):
+            connection = HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request("GET", "/ask?x=%3Cb%3E", headers=headers)
+            answer = connection.getresponse()
+            found.append((answer.status, answer.read()))
+            connection.close()
+    finally:
+        endpoint.stop()
+    assert found[:2] == [(200, b"<b>")] * 2
+    assert found[2][0] == 403

@@ -15,16 +15,13 @@ from named_rounds import JoinedMember, assign_by_name
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
-from trimtab.cli.doctor.run import (
-    check_consumer_settings,
-    check_paused_scaling,
-    format_finding,
-    format_summary,
-)
+from trimtab.cli.doctor.run import check_consumer_settings, format_finding, format_summary
 from trimtab.cli.main import main
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
+from trimtab.sidecar.diagnostics.doctor import all_checks
+from trimtab.sidecar.diagnostics.doctor.all_checks import check_paused_scaling
 from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_plan_carrier
 from trimtab.sidecar.diagnostics.doctor.checks import (
     ASSIGNOR_NAME,
@@ -263,7 +260,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     """Run `trimtab doctor` with these findings."""
 
     def call(findings: list[Finding], *words: str) -> tuple[int, str]:
-        monkeypatch.setattr("trimtab.cli.doctor.run.run_broker_checks", lambda *_: findings)
+        monkeypatch.setattr(f"{all_checks.__name__}.run_broker_checks", lambda *_: findings)
         code = main(["doctor", "--bootstrap", "nowhere:1", "--group", "g", *words])
         return code, capsys.readouterr().out
 

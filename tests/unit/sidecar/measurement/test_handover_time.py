@@ -19,10 +19,10 @@ def test_a_handover_counts_once() -> None:
     """A handover is counted once, the next one again, and those before the start never."""
     tracker = HandoverTracker(since=100.0)
     fresh, tracker = tracker.collect_handovers({A: note(0.5, 101), B: note(0.7, 99)})
-    assert fresh == (0.5,)
+    assert fresh == {A: 0.5}
     fresh, tracker = tracker.collect_handovers({A: note(0.5, 101), B: note(0.2, 103)})
-    assert fresh == (0.2,)
-    assert tracker.collect_handovers({A: note(0.9, 110)})[0] == (0.9,)
+    assert fresh == {B: 0.2}
+    assert tracker.collect_handovers({A: note(0.9, 110)})[0] == {A: 0.9}
 
 
 HOSTILE = ["[" * 3000, note(10**400, 1), note(float("nan"), 1), note(-1, 1), note(1, float("inf"))]
@@ -31,7 +31,7 @@ HOSTILE = ["[" * 3000, note(10**400, 1), note(float("nan"), 1), note(-1, 1), not
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"released": 5}', "[1]", '{"handover": null}', *HOSTILE])
 def test_other_commit_metadata_is_ignored(text: str) -> None:
     """Metadata of other clients or releases is no handover and no error."""
-    assert HandoverTracker(0.0).collect_handovers({A: text})[0] == ()
+    assert HandoverTracker(0.0).collect_handovers({A: text})[0] == {}
 
 
 def test_moves_are_changes_of_the_owner() -> None:

@@ -43,8 +43,8 @@ def test_an_hour_of_ten_thousand_partitions_is_bounded(monkeypatch: pytest.Monke
         moved = TopicPartition("orders", number)
         members = [replace(m, owned_partitions=m.owned_partitions - {moved}) for m in first.members]
         history(replace(first, time=START + 10 * number, members=tuple(members)))
-    samples = history._samples
-    size = sum(sys.getsizeof(part) for s in samples for part in (s.text, s.loads, s.owners))
+    samples = history._samples  # pyright: ignore[reportPrivateUsage]
+    size = sum(sys.getsizeof(part) for s in samples for part in (s.text, s.loads, s.owners, s.rates))
     assert samples[-1].time - samples[0].time == 100.0
     assert size * 36 < 20_000_000
 

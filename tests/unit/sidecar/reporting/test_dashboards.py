@@ -41,7 +41,7 @@ def sidecars(*, leading: bool = True) -> dict[str, set[str]]:
         is_group_known=True,
         decision_seconds=1.0,
         iteration_seconds=1.0,
-        handover_seconds=(1.0,),
+        handovers={PARTITION: 1.0},
         learned_capacities={"one": 1.0},
         capacity=1.0,
         plan_outcome=PlanOutcome(1, 1, 1, 1.0, 1.0, 0, is_settled=True),

@@ -72,7 +72,7 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
         is_group_known=reachable,
         decision_seconds=0.02,
         iteration_seconds=0.2,
-        handover_seconds=handovers,
+        handovers={TopicPartition("t", n): seconds for n, seconds in enumerate(handovers)},
         observed_moves=(PartitionMove(TopicPartition("t", 0), "a", "b"),) * 2,
         capacity=100.0,
         plan_outcome=OUTCOME,

@@ -1,0 +1,44 @@
+"""All checks of `trimtab doctor` but those of the consumers' files: brokers, group, Kubernetes, pauses."""
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import Final
+
+from trimtab.common.clock import Clock
+from trimtab.common.errors import TrimtabError
+from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
+from trimtab.sidecar.diagnostics.doctor.checks import Finding, check_pause, failed
+from trimtab.sidecar.settings.settings import SidecarSettings
+
+REMEDY: Final = "correct what the message names"
+
+
+def run_all_checks(settings: SidecarSettings, clock: Clock) -> list[Finding]:
+    """Run the checks; they change nothing. Raises SaslAuthenticationError, TlsHandshakeError."""
+    return [
+        *run_broker_checks(settings, clock),
+        *_check_kubernetes(settings),
+        *check_paused_scaling(settings, clock.wall()),
+    ]
+
+
+def _check_kubernetes(settings: SidecarSettings) -> Iterable[Finding]:
+    if settings.target not in ("kubernetes", "keda"):
+        return ()
+    if find_spec("kubernetes") is None:
+        install = "pip install 'trimtab[kubernetes]'"
+        return (failed("Kubernetes", "the Kubernetes client is not installed on this machine", install),)
+    from trimtab.sidecar.diagnostics.doctor import kubernetes_checks  # noqa: PLC0415 - an extra
+
+    try:
+        return tuple(kubernetes_checks.run_kubernetes_checks(settings))
+    except TrimtabError as error:
+        return (failed("Kubernetes", str(error), REMEDY),)
+
+
+def check_paused_scaling(settings: SidecarSettings, now: float) -> Iterable[Finding]:
+    """Return what settings and schedule pause; `now` is seconds since the epoch."""
+    policy = settings.autoscaling_policy
+    always, today = policy.paused_directions, policy.apply_schedule(now).paused_directions
+    yield from check_pause("the settings", always, "take pause out of the sidecar's settings")
+    yield from check_pause("the schedule", today - always, "wait for the end of its period")

@@ -1,0 +1,40 @@
+"""What the page asks the sidecar to compute about one group: what-if, and the doctor's findings."""
+
+from trimtab.common import http_server
+from trimtab.common.clock import Clock
+from trimtab.common.http_server import HttpResponse, Query
+from trimtab.sidecar.page.decision_alternatives import AlternativesThread
+from trimtab.sidecar.page.doctor_runs import DoctorRuns
+from trimtab.sidecar.page.history import MAX_HISTORY_BYTES, GroupHistory
+from trimtab.sidecar.page.what_if_runner import WhatIfRunner
+from trimtab.sidecar.reporting.decision_log import build_record_terms
+from trimtab.sidecar.settings.settings import SidecarSettings
+
+GROUP_PARAMETER = "group"  # chooses the group, and is no part of a question
+
+
+class PageTools:
+    """Computations of one group; each starts when it is asked for."""
+
+    def __init__(self, settings: SidecarSettings, clock: Clock, history: GroupHistory) -> None:
+        self._what_if = WhatIfRunner(settings, clock, history)
+        self._doctor = DoctorRuns(settings, clock)
+
+    def respond_what_if(self, query: Query) -> HttpResponse:
+        """Return the state of a simulation of changed settings."""
+        question = {name: value for name, value in query.items() if name != GROUP_PARAMETER}
+        return http_server.build_json_response(self._what_if.ask(question))
+
+    def respond_doctor(self, query: Query) -> HttpResponse:
+        """Return the doctor's newest findings."""
+        return http_server.build_json_response(self._doctor.ask(again="again" in query))
+
+    def close(self) -> None:
+        """End the simulation in progress."""
+        self._what_if.close()
+
+
+def build_group_history(settings: SidecarSettings, max_bytes: int = MAX_HISTORY_BYTES) -> GroupHistory:
+    """Return an empty history of a group with these settings."""
+    alternatives = AlternativesThread(settings.autoscaling_policy, settings.move_cost_weight)
+    return GroupHistory(build_record_terms(settings), alternatives, max_bytes)
