@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page test-containers test-kubernetes test-spark-cluster kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-bridge bench-ingest bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-bridge bench-ingest bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -90,8 +90,21 @@ plugin: .venv/.run ## build the broker's assignor plugin with javac and check it
 	@$(BIN)/python -m trimtab.broker_plugin.plugin_jar build/plugin
 	@cd build/plugin && sha256sum --check ../../broker_plugin/plugin.sha256
 
-docs: .venv/.dev ## write the settings tables of the docs from the settings models
+.venv/.docs: .venv/.dev
+	@echo "Installing the tools of the docs site into .venv: 190 MB, once."
+	@$(UV) -r pyproject.toml --extra docs || $(PIP_INSTALL) --require-hashes -r constraints.txt
+	@touch $@
+
+docs: site test-docs ## build the docs site and run the code blocks of README and tutorials
+
+site: .venv/.docs ## write the settings tables and diagrams, check spelling and links, build the docs site: build/site/index.html
 	@PYTHONPATH=tests $(BIN)/python -m settings_docs
+	@PYTHONPATH=tests $(BIN)/python -m docs_site.diagrams
+	@$(BIN)/python -m pytest -q -n0 tests/docs_site/test_pages.py
+	@PYTHONPATH=tests PYTHONWARNINGS=ignore NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+test-docs: .venv/.docs ## run the code blocks of README and tutorials, each page with a broker of its own; check the site in headless Chromium
+	@$(BIN)/python -m pytest -m "docs or broker" --durations 6 tests/docs_site
 
 constraints: .venv/.dev ## write constraints.txt, with the hashes of all platforms; UPGRADE=--upgrade takes newer versions
 	@$(BIN)/uv pip compile -q --system-certs --universal --all-extras --generate-hashes --no-annotate $(UPGRADE) \

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0, 1 for a failure, 2 for a bad setting or usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        typer.main.get_command(_build_app(_find_subcommand(words)))(args=words, prog_name="trimtab")
+        typer.main.get_command(build_app(_find_subcommand(words)))(args=words, prog_name="trimtab")
     except SystemExit as end:
         return _convert_exit_code(end.code)
     except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def _explain_error(error: Exception, words: Sequence[str]) -> tuple[str, int] | 
     return None if message is None else (message, 1)
 
 
-def _build_app(subcommand: str | None) -> typer.Typer:
+def build_app(subcommand: str | None) -> typer.Typer:
     """Return the command with `subcommand` loaded and a placeholder for each other one."""
     app = typer.Typer(
         rich_markup_mode="markdown",

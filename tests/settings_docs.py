@@ -20,6 +20,15 @@ def fill_tables(page: str) -> str:
     return BLOCK.sub(lambda block: f"{block[1]}\n{_render(block)}\n\n{block[4]}", page)
 
 
+def list_documented_models() -> list[tuple[str, str]]:
+    """Return the page and MODULE:CLASS of each settings table, in the order of pages and tables."""
+    return [
+        (path.name, f"{block['module']}:{block['name']}")
+        for path in sorted(DOCS.glob("*.md"))
+        for block in BLOCK.finditer(path.read_text())
+    ]
+
+
 def _render(block: re.Match[str]) -> str:
     return render_settings_table(getattr(import_module(block["module"]), block["name"]))
 

@@ -6,62 +6,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import promql_parser as promql
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from trimtab.assignor.model import TopicPartition
-from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
-from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
-from trimtab.sidecar.plan_carrier import CarrierStatus
-from trimtab.sidecar.reporting.iteration_report import IterationReport
-from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
-from trimtab.sidecar.reporting.web_server import SidecarMetrics
+from docs_site.exported_metrics import build_consumer_registry, build_sidecar_registry
 
 DEPLOY: Final = Path(__file__).parents[4] / "deploy"
 DASHBOARD: Final = DEPLOY / "kustomize" / "components" / "monitoring" / "dashboard.json"
 GRAFANA: Final = {"$__rate_interval": "5m", "$group": "lake"}
 """Variables that Grafana replaces."""
 
-PARTITION: Final = TopicPartition("orders", 0)
-
 
 def sidecars(*, leading: bool = True) -> dict[str, set[str]]:
     """Return the names of all samples of a sidecar, and their labels."""
-    whole = DecisionMetrics(**dict.fromkeys(DecisionMetrics.__dataclass_fields__, 1))
-    report = IterationReport(
-        time=1.0,
-        decision=ScalingDecision(ScalingAction.HOLD, (), whole),
-        write_rates={PARTITION: PartitionLoad(1.0, 1.0, 1.0, 1)},
-        epoch=1,
-        is_group_known=True,
-        decision_seconds=1.0,
-        iteration_seconds=1.0,
-        handovers={PARTITION: 1.0},
-        learned_capacities={"one": 1.0},
-        capacity=1.0,
-        plan_outcome=PlanOutcome(1, 1, 1, 1.0, 1.0, 0, is_settled=True),
-        is_leader=leading,
-        carrier=CarrierStatus(is_steering=True, text=""),
-    )
-    sidecar = SidecarMetrics("lake")
-    sidecar(report)
-    return samples(sidecar.registry)
+    return samples(build_sidecar_registry(leading=leading))
 
 
 def exported() -> dict[str, set[str]]:
     """Return the samples of sidecars and of consumers."""
-    consumer = LakeMetrics()
-    consumer.count_written("orders", 1, 1)
-    consumer.count_lost(PARTITION, 1)
-    consumer.set_halted("orders", 1)
-    consumer.observe_flush("orders", 1.0)
-    consumer.observe_freshness("orders", np.array([1.0]))
-    return {**sidecars(), **samples(consumer.registry)}
+    return {**sidecars(), **samples(build_consumer_registry())}
 
 
 def samples(registry: CollectorRegistry) -> dict[str, set[str]]:

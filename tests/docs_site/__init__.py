@@ -1,0 +1,1 @@
+"""The docs site: its generated pages and pictures, and the checks of its text."""

@@ -1,0 +1,97 @@
+"""The code blocks of the README and the tutorials do what their pages say, on a real broker."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs_site.code_runner import DocsError, PageRunner, find_missing_line, running_page
+from docs_site.pages import DOCS, ROOT, CodeBlock, list_code_blocks
+from object_store.servers import free_port
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+
+CI_PAGE = DOCS / "tutorial-consumer.md"
+PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.glob("tutorial-*.md")) if page != CI_PAGE)]
+
+
+@pytest.fixture
+def own_broker() -> Iterator[str]:
+    """A broker without topics, so that pages may use the names that they show."""
+    with EmbeddedBroker() as broker:
+        yield broker.bootstrap
+
+
+def run_page(page: Path, folder: Path, bootstrap: str) -> None:
+    web_port = free_port()
+    replacements = {
+        "localhost:9092": bootstrap,
+        "localhost:8080": f"localhost:{web_port}",
+        "port: 8080": f"port: {web_port}",
+        "/data/warehouse": str(folder / "warehouse"),
+        " examples/": f" {ROOT}/examples/",
+    }
+    with running_page(folder, replacements) as runner:
+        runner.run(list_code_blocks(page))
+
+
+@pytest.mark.broker
+def test_the_consumer_tutorial_runs(bootstrap: str, tmp_path: Path) -> None:
+    """Pasted block by block into an empty folder, the tutorial prints what it shows."""
+    run_page(CI_PAGE, tmp_path, bootstrap)
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_runs(page: Path, own_broker: str, tmp_path: Path) -> None:
+    """Pasted block by block into an empty folder, the page's commands end well and print what it shows."""
+    run_page(page, tmp_path, own_broker)
+
+
+def make_block(text: str, language: str = "sh", instruction: str = "", title: str = "") -> CodeBlock:
+    return CodeBlock("page.md", 7, language, title, text, instruction)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ([make_block("exit 3")], "page.md:7 exits with 3"),
+        ([make_block("false; true")], "page.md:7 exits with 1"),
+        ([make_block("echo one"), make_block("two", "text")], "'two' is not in the output"),
+        ([make_block("x = 1", "python")], "nothing says how to run this block"),
+        ([make_block("echo no", instruction='background it until "yes"')], "did not print 'yes'"),
+        (
+            [
+                make_block("echo yes; sleep 60 & wait; exit 5", instruction='background it until "yes"'),
+                make_block("", instruction="stop it"),
+            ],
+            "",
+        ),
+    ],
+)
+def test_a_wrong_block_is_named(blocks: list[CodeBlock], message: str, tmp_path: Path) -> None:
+    """A block that fails, or prints something else than the page shows, is named by page and line."""
+    with running_page(tmp_path, {}) as runner:
+        if message:
+            with pytest.raises(DocsError, match=re.escape(message)):
+                runner.run(blocks)
+        else:
+            runner.run(blocks)
+
+
+def test_files_are_written_and_addresses_replaced(tmp_path: Path) -> None:
+    """A block with a title is a file; the addresses of the docs become those of the test."""
+    runner = PageRunner(tmp_path, {"localhost:9092": "localhost:1"})
+    text = 'print("at localhost:9092: 17 records")'
+    runner.run(
+        [make_block(text, "python", title="a.py"), make_block("python a.py"), make_block("…: 3 rec…", "text")]
+    )
+    assert "localhost:1" in (tmp_path / "a.py").read_text()
+
+
+def test_output_is_compared_in_order() -> None:
+    """Numbers stand for any number, "…" for anything; the lines of a page come in its order."""
+    printed = "read 12 records\nin 0.3 s\nend"
+    assert find_missing_line("read 1,000 records\n…\nend", printed) is None
+    assert find_missing_line("end\nread 1 records", printed) == "read 1 records"
+    assert find_missing_line("wrote 12 records", printed) == "wrote 12 records"
