@@ -313,8 +313,7 @@ def test_seek_moves_the_position_at_once(run: Run, filled: str) -> None:
 
     async def scenario(make: Make) -> None:
         at = TopicPartition(filled, 0)
-        # no commits of its own, every 5 s, between ours and the look at it
-        async with make(filled, enable_auto_commit=False) as consumer:
+        async with make(filled, enable_auto_commit=False) as consumer:  # none between ours and the look
             for offset in (15, 3, 0, 19, 7):
                 consumer.seek(at, offset)
                 assert await consumer.position(at) == offset
