@@ -48,7 +48,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
     """
     with ExitStack() as stack:
         stack.callback(log.info, "the sidecar of group %s has stopped", settings.group)
-        connected = _connect_target(settings, clock, stack)
+        connected = connect_target(settings, clock, stack)
         monitor = GroupMonitor(settings, clock)
         stack.callback(monitor.close)
         if settings.queue is not QueueKind.SHARE:  # `queue` may have been forgotten
@@ -59,12 +59,12 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
         max_silence = LOOP_HANG_TIMEOUT_S + 3 * settings.interval
         web_server = SidecarWebServer(settings.group, clock, max_silence, history, tools)
         stack.callback(web_server.stop)
-        _start_web_server(web_server, settings)
+        start_web_server(web_server, settings)
         log.info("capacity: %s per consumer", format_rate(settings.capacity))
         if settings.dry_run:
             log.info("dry run: decisions are logged, nothing is published or started")
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
-        certifier = _build_certifier(settings, clock, stack)
+        certifier = build_certifier(settings, clock, stack)
         leadership, recorders = _build_leadership(settings, monitor, clock, connected, history, stack)
         collaborators = LoopCollaborators(
             monitor,
@@ -74,12 +74,13 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             certifier,
             connected.read_target_status,
             leadership,
-            _build_plan_carrier(settings, monitor, clock, connected, stack),
+            build_plan_carrier(settings, monitor, clock, connected, stack),
         )
         yield ControlLoop(settings, collaborators, clock)
 
 
-def _start_web_server(web_server: SidecarWebServer, settings: SidecarSettings) -> None:
+def start_web_server(web_server: SidecarWebServer, settings: SidecarSettings) -> None:
+    """Start it, and tell its address. Raises SettingError, StartupError, StateDirError."""
     policy = settings.access_policy
     port = web_server.start(settings.host, settings.port, policy)
     address = f"{policy.scheme}://{settings.host}:{port}"
@@ -113,13 +114,14 @@ def _build_leadership(
     return leadership, (recorder,)
 
 
-def _build_plan_carrier(
+def build_plan_carrier(
     settings: SidecarSettings,
     monitor: GroupMonitor,
     clock: Clock,
     connected: ConnectedTarget,
     stack: ExitStack,
 ) -> PlanCarrier | None:
+    """Return what carries plans out in groups of any client; None if the members do."""
     if settings.dry_run or settings.queue is QueueKind.SHARE:
         return None
     carrier: PlanCarrier
@@ -133,7 +135,8 @@ def _build_plan_carrier(
     return carrier
 
 
-def _build_certifier(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> "DecisionCertifier | None":
+def build_certifier(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> "DecisionCertifier | None":
+    """Return the certifier, with the setting `certify`."""
     if not settings.certify:
         return None
     from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier  # noqa: PLC0415 - it needs an extra
@@ -143,8 +146,11 @@ def _build_certifier(settings: SidecarSettings, clock: Clock, stack: ExitStack) 
     return certifier
 
 
-def _connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
-    """Raise SettingError, StartupError, KubernetesRejectedError, StateDirInUseError."""
+def connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
+    """Return the replica target.
+
+    Raises SettingError, StartupError, KubernetesRejectedError, StateDirInUseError.
+    """
     if settings.target == "none" or settings.dry_run:
         return ConnectedTarget(AdvisoryTarget())
     if settings.target == "kubernetes":

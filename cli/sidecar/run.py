@@ -14,7 +14,9 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError, TrimtabError
 from trimtab.sidecar.bootstrap import open_control_loop
 from trimtab.sidecar.control_loop import ControlLoop
-from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
+from trimtab.sidecar.groups.bootstrap import open_group_manager
+from trimtab.sidecar.settings.group_list import GroupListSettings, load_settings_of_groups
+from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.process.rolling_restart import request_restart
 
 log = logging.getLogger("trimtab.sidecar")
@@ -28,7 +30,11 @@ def sidecar(options: SidecarCommandOptions) -> None:
     flags = {**options.flags, **parse_pairs("--set", options.more)}
     if options.kafka:
         flags["kafka"] = parse_pairs("--kafka", options.kafka)
-    _run_sidecar(load_settings(options.config, flags))
+    settings = load_settings_of_groups(options.config, flags)
+    if isinstance(settings, SidecarSettings):
+        _run_sidecar(settings)
+    else:
+        _run_many_groups(settings)
 
 
 def _run_sidecar(settings: SidecarSettings) -> None:
@@ -40,6 +46,13 @@ def _run_sidecar(settings: SidecarSettings) -> None:
             _stop_workers(loop)
         elif settings.target == "process" and not settings.dry_run:
             log.info("workers keep running for the next sidecar (--stop-workers stops them)")
+
+
+def _run_many_groups(settings: GroupListSettings) -> None:
+    log_to_stderr()
+    wait = install_signal_waiter()
+    with open_group_manager(settings, SystemClock()) as manager:
+        manager.run(wait)
 
 
 def _stop_workers(loop: ControlLoop) -> None:

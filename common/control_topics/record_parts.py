@@ -71,9 +71,9 @@ def split_value(group: str, key: str, value: bytes) -> Iterator[tuple[str, bytes
 
 
 class PartAssembler:
-    """Makes values of one group's records of one topic."""
+    """Makes values of one group's records of one topic; of all groups' for None."""
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str | None) -> None:
         self._group = group
         # by key of the value and number, oldest first: the newest part, as compaction would leave it
         self._pending: dict[tuple[str, int], _Part] = {}
@@ -84,7 +84,7 @@ class PartAssembler:
         if not value.startswith(_PART_PREFIX):
             return value
         part = validate_json(_Part, value, "part")
-        if part.group != self._group:
+        if self._group not in (None, part.group):
             return None
         if part.part >= part.parts:
             raise InvalidPayloadError(f"part {part.part} of {part.parts}: {value[:SHOWN_BYTES]!r}")

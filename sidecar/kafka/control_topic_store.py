@@ -18,7 +18,7 @@ from trimtab.common.control_topics.record_parts import MAX_RECORD_BYTES, PartAss
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.errors import BrokerTimeoutError, NoBrokersAvailableError
-from trimtab.sidecar.kafka.broker_client import (
+from trimtab.sidecar.kafka.cluster_client import (
     explain_unreachable_brokers,
     format_error_with_grant,
     format_kafka_error,
@@ -215,16 +215,7 @@ class ControlTopicStore:
 
     def _read_messages(self, topic: str, offsets: Mapping[int, int]) -> Iterator[Message]:
         """Yield the messages from these offsets (else all) up to the end; none without the topic."""
-        consumer = Consumer(
-            {
-                **self._settings.client_config,
-                "group.id": CONTROL_READER_GROUP_ID,  # librdkafka requires one
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",  # a recreated topic begins anew
-                "fetch.wait.max.ms": 20,  # a longer wait meets the next value, never the end
-            }
-        )
+        consumer = Consumer(build_reader_config(self._settings))
         try:
             yield from self._consume_until_end(consumer, topic, offsets)
         except KafkaException as error:
@@ -244,7 +235,7 @@ class ControlTopicStore:
         if metadata.error is not None:
             if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return
-            raise KafkaException(metadata.error)
+            raise_for_error(metadata.error)
         unfinished = set(metadata.partitions)
         consumer.assign([RawPartition(topic, p, offsets.get(p, OFFSET_BEGINNING)) for p in unfinished])
         silence = 0.0
@@ -253,11 +244,29 @@ class ControlTopicStore:
             silence = 0.0 if messages else silence + READ_BATCH_TIMEOUT_S
             if silence > timeout:
                 raise BrokerTimeoutError(f"control topic {topic}: no response in {timeout:g} s")
-            unfinished -= {m.partition() for m in messages if _is_partition_end(m)}
+            unfinished -= {m.partition() for m in messages if is_partition_end(m)}
             yield from (m for m in messages if m.error() is None)
 
 
-def _is_partition_end(message: Message) -> bool:
+def raise_for_error(error: KafkaError | None) -> None:
+    """Raise KafkaException for an error."""
+    if error is not None:
+        raise KafkaException(error)
+
+
+def build_reader_config(settings: SidecarSettings) -> dict[str, Any]:
+    """Return librdkafka's configuration of a reader of control topics."""
+    return {
+        **settings.client_config,
+        "group.id": CONTROL_READER_GROUP_ID,  # librdkafka requires one
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",  # a recreated topic begins anew
+        "fetch.wait.max.ms": 20,  # a longer wait meets the next value, never the end
+    }
+
+
+def is_partition_end(message: Message) -> bool:
     """Return whether the message marks the end of a partition. Raises KafkaException."""
     error = message.error()
     # librdkafka looks up the coordinator of any group, although this one is never joined

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from threading import Lock
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
@@ -22,13 +23,14 @@ _UNTYPED_ADMIN_CLIENT: Any = KafkaAdminClient  # its methods come from mix-ins t
 
 
 class CoordinatorClient:
-    """Connection to the coordinator of one group, reopened after an error. For one thread."""
+    """Connection to the coordinators, reopened after an error; threads may share it."""
 
     def __init__(self, settings: SidecarSettings, clock: Clock, client_id: str = SIDECAR_CLIENT_ID) -> None:
         self._settings = settings
         self._clock = clock
         self._client_id = client_id
         self._admin: Any = None
+        self._connecting = Lock()
 
     def retry(self, request: Callable[[Any], ResultT]) -> ResultT:
         """Call with a KafkaAdminClient; after a retryable error again, with a new one, until the timeout.
@@ -47,15 +49,19 @@ class CoordinatorClient:
     def call(self, request: Callable[[Any], ResultT]) -> ResultT:
         """Call once with a KafkaAdminClient. Raises KafkaError, and what `request` raises."""
         try:
-            if self._admin is None:
-                self._admin = connect_admin_client(self._settings, self._client_id)
-            return request(self._admin)
+            return request(self._connect())
         except KafkaError:
             self.close()  # the coordinator may have moved to another broker
             raise
         except (OSError, RuntimeError) as error:  # its IO loop has crashed
             self.close()
             raise KafkaConnectionError(str(error)) from error
+
+    def _connect(self) -> Any:
+        with self._connecting:
+            if self._admin is None:
+                self._admin = connect_admin_client(self._settings, self._client_id)
+            return self._admin
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""

@@ -7,7 +7,8 @@ from typing import Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.kmq_offset_metadata import tracker_group
-from trimtab.sidecar.kafka.broker_client import BrokerClient, PartitionOffsets
+from trimtab.sidecar.kafka.broker_client import BrokerClient
+from trimtab.sidecar.kafka.cluster_client import PartitionOffsets
 from trimtab.sidecar.measurement.queue_backlog import (
     NO_IN_FLIGHT_MESSAGES,
     InFlightMessages,

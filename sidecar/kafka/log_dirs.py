@@ -9,7 +9,7 @@ from kafka.errors import ClusterAuthorizationFailedError, KafkaError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.kafka_security import client_config
-from trimtab.sidecar.kafka.broker_client import PartitionOffsets
+from trimtab.sidecar.kafka.cluster_client import PartitionOffsets
 
 
 class LogDirsClient:

@@ -5,13 +5,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from confluent_kafka.admin import AdminClient
+
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.type_vars import ResultT
-from trimtab.sidecar.kafka.broker_client import BrokerClient, ClusterMetadata, GroupCommits, PartitionOffsets
+from trimtab.sidecar.kafka.broker_client import BrokerClient, GroupCommits
+from trimtab.sidecar.kafka.cluster_client import ClusterMetadata, PartitionOffsets
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
@@ -55,28 +58,110 @@ class GroupObserver(Protocol):
         ...
 
 
+class GroupBrokers(Protocol):
+    """Requests to the brokers about one group, as `BrokerClient` sends them."""
+
+    @property
+    def admin(self) -> AdminClient:
+        """The admin client."""
+        ...
+
+    def fetch_cluster_metadata(self) -> ClusterMetadata:
+        """Return all partitions; none without a response."""
+        ...
+
+    def fetch_replica_racks(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[ReplicaRacks, tuple[str, ...]]:
+        """Return the racks of the replicas, and errors."""
+        ...
+
+    def fetch_end_offsets(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """Return the offset after the last record of each partition."""
+        ...
+
+    def fetch_beginning_offsets(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """Return the offset of the first retained record of each partition."""
+        ...
+
+    def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
+        """Return the group and errors."""
+        ...
+
+    def fetch_group_commits(self, partitions: Iterable[TopicPartition] | None = None) -> GroupCommits:
+        """Return the group's commits of these partitions; of all if None."""
+        ...
+
+    def explain_missing_topic(self, topic: str) -> str:
+        """Return why a topic is not in the cluster metadata."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections of this group alone."""
+        ...
+
+
+class SizeSampler(Protocol):
+    """Sampled record sizes, as `RecordSampler` returns them."""
+
+    @property
+    def denied_topics(self) -> frozenset[str]:
+        """Topics of the last sample that may not be read."""
+        ...
+
+    def sample_record_sizes(
+        self, ends: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int], now: float
+    ) -> Mapping[TopicPartition, Sequence[int]]:
+        """Return new sizes in bytes."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection of this group alone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedConnections:
+    """What a group uses of connections that it shares with others."""
+
+    brokers: GroupBrokers  # describes groups of both protocols
+    sampler: SizeSampler
+
+
 class GroupMonitor:
     """Keeps the sliding window of readings; an unavailable broker never raises."""
 
-    def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
+    def __init__(
+        self, settings: SidecarSettings, clock: Clock, shared: SharedConnections | None = None
+    ) -> None:
+        """Open connections of its own, unless there are shared ones."""
         self._settings = settings
         self._clock = clock
-        self._brokers = BrokerClient(settings.client_config, settings.group, settings.timeout, clock)
+        self._brokers: GroupBrokers
+        self._described: GroupBrokers | EitherGroupClient | ShareGroupClient
+        if shared is None:
+            brokers = BrokerClient(settings.client_config, settings.group, settings.timeout, clock)
+            self._brokers, self._described = brokers, EitherGroupClient(brokers, settings, clock)
+        else:
+            self._brokers = self._described = shared.brokers
         kind = settings.queue
         self._share_group = ShareGroupClient(settings, clock) if kind is QueueKind.SHARE else None
-        self._described = self._share_group or EitherGroupClient(self._brokers, settings, clock)
+        if self._share_group is not None:
+            self._described = self._share_group
         self._assignor: str | None = None
         self._kmq_progress = KmqProgressReader.connect(settings, clock) if kind is QueueKind.KMQ else None
         by_size = settings.source == "log-dirs"
         self._load_estimator = LoadEstimator(settings)
-        self._sampler = None if by_size else RecordSampler(settings.client_config)
+        self._sampler: SizeSampler | None = None
+        if not by_size:
+            self._sampler = RecordSampler(settings.client_config) if shared is None else shared.sampler
         self._log_dirs = LogDirsClient(settings.client_config, settings.timeout) if by_size else None
         self._last_read: dict[str, float] = {}  # topic -> time of the last owner
         self._leaders: Mapping[TopicPartition, int] = {}
         self._weighs_racks = get_heuristic(settings.effective_heuristic).weighs_racks
 
     @property
-    def brokers(self) -> BrokerClient:
+    def brokers(self) -> GroupBrokers:
         """Broker connection, shared for other requests."""
         return self._brokers
 
@@ -104,11 +189,11 @@ class GroupMonitor:
             return self._record_outage(layout)
         group, group_errors = self.describe_group_with_errors()
         topics, missing = self._resolve_topics(layout, group)
-        candidates = layout.leaders if topics is None else _select_leaders(layout, topics)
+        candidates = layout.leaders if topics is None else layout.select_leaders(topics)
         # Before the end offsets: a commit read later could exceed them.
         commits = self._fetch_commits(candidates)
         topics = frozenset(p.topic for p in commits.offsets) if topics is None else topics
-        self._leaders = _select_leaders(layout, topics)
+        self._leaders = layout.select_leaders(topics)
         owned = {p for member in group.members for p in member.owned_partitions}
         hidden = owned - layout.leaders.keys()
         # Between commits and end offsets: every message is seen in one of the two.
@@ -172,7 +257,9 @@ class GroupMonitor:
     ) -> tuple[float, OffsetReadings, tuple[str, ...]]:
         """Return the time of the readings, the readings, and errors."""
         partitions = tuple(sorted(self._leaders))
+        # a rate divides by the time between offsets, and the other requests may take seconds
         at, ends = self._time_request(lambda: self._brokers.fetch_end_offsets(partitions))
+        at = at if ends.read_at is None else ends.read_at
         begins = self._brokers.fetch_beginning_offsets(partitions)
         errors = (*ends.errors, *begins.errors)
         readings = OffsetReadings(
@@ -200,7 +287,6 @@ class GroupMonitor:
         return at, readings, errors
 
     def _time_request(self, request: Callable[[], ResultT]) -> tuple[float, ResultT]:
-        # A rate divides by the time between offsets, and the other requests may take seconds.
         begun = self._clock.monotonic()
         answer = request()
         return (begun + self._clock.monotonic()) / 2, answer  # midpoint
@@ -209,7 +295,7 @@ class GroupMonitor:
         self, layout: ClusterMetadata, group: ObservedGroup
     ) -> tuple[frozenset[str] | None, tuple[str, ...]]:
         """Return the group's topics (None: those with commits), and errors."""
-        existing = {p.topic for p in layout.leaders}
+        existing = layout.leaders_by_topic.keys()
         if self._settings.topics:
             topics, missing = match_topics(self._settings.topics, existing)
             return topics, tuple(map(self._brokers.explain_missing_topic, missing))
@@ -222,10 +308,6 @@ class GroupMonitor:
 def _derive_committed_offsets(commits: GroupCommits, ends: PartitionOffsets) -> Mapping[TopicPartition, int]:
     lags = commits.lags.items()  # of a share group: the broker tells its lag, but no offset
     return {**commits.offsets, **{p: ends.values[p] - n for p, n in lags if p in ends.values}}
-
-
-def _select_leaders(layout: ClusterMetadata, topics: Collection[str]) -> dict[TopicPartition, int]:
-    return {p: broker for p, broker in layout.leaders.items() if p.topic in topics}
 
 
 def match_topics(patterns: Sequence[str], existing: Iterable[str]) -> tuple[frozenset[str], tuple[str, ...]]:

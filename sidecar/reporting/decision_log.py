@@ -45,6 +45,46 @@ class DecisionStore(Protocol):
         ...
 
 
+class RecorderThread:
+    """Writes the queued records of one recorder or several, in turn."""
+
+    def __init__(self) -> None:
+        self._recorders: list[DecisionRecorder] = []
+        self._wakeup, self._stop = Event(), Event()
+        # a daemon: an unresponsive broker does not delay the exit
+        self._thread = Thread(target=self._run, name="trimtab-decisions", daemon=True)
+        self._thread.start()
+
+    def add(self, recorder: "DecisionRecorder") -> None:
+        """Write the records of this one, too."""
+        self._recorders.append(recorder)
+
+    def wake(self) -> None:
+        """Look for queued records soon."""
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """Write what is queued and the final records, and end; wait up to `RECORDER_CLOSE_TIMEOUT_S`."""
+        self._stop.set()
+        self._wakeup.set()
+        self._thread.join(RECORDER_CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wakeup.wait()
+            self._wakeup.clear()  # before the queues are read, so that no append is missed
+            self._write_all()
+        for recorder in list(self._recorders):
+            recorder.write_final()
+
+    def _write_all(self) -> None:
+        for recorder in list(self._recorders):
+            recorder.write_queued()
+            if recorder.is_closing:
+                self._recorders.remove(recorder)
+                recorder.write_final()
+
+
 class DecisionRecorder:
     """Reporter that writes decision records."""
 
@@ -55,7 +95,9 @@ class DecisionRecorder:
         get_author: Callable[[], SidecarIdentity | None],
         clock: Clock,
         show_earlier: Callable[[Sequence[DecisionRecord]], None] = lambda _: None,
+        thread: RecorderThread | None = None,
     ) -> None:
+        """Write from `thread`, else from one of its own."""
         self._clock = clock
         self._get_author = get_author
         self._terms = build_record_terms(settings)
@@ -65,32 +107,35 @@ class DecisionRecorder:
         self._last_record: DecisionRecord | None = None
         self._last_is_known = False
         self._last_warning = ""
-        self._wakeup, self._stop = Event(), Event()
-        # a daemon: an unresponsive broker does not delay the exit
-        self._thread = Thread(target=self._run, name="trimtab-decisions", daemon=True)
-        self._thread.start()
+        self.is_closing = False
+        self._owns_thread = thread is None
+        self._thread = thread or RecorderThread()
+        self._thread.add(self)
 
     def __call__(self, report: IterationReport) -> None:
         """Queue the iteration's decision."""
         author = self._get_author()
         self._queue.append(build_decision_record(report, self._terms, author) if report.is_leader else None)
-        self._wakeup.set()
+        self._thread.wake()
 
     def close(self) -> None:
-        """Stop the thread; wait up to `RECORDER_CLOSE_TIMEOUT_S` seconds for queued records."""
-        self._stop.set()
-        self._wakeup.set()
-        self._thread.join(RECORDER_CLOSE_TIMEOUT_S)
+        """Write what is queued and the final record; an own thread is waited for, a shared one is not."""
+        self.is_closing = True
+        self._thread.wake()
+        if self._owns_thread:
+            self._thread.close()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._wakeup.wait()
-            self._wakeup.clear()  # before the queue is read, so that no append is missed
-            while self._queue:
-                self._process(self._queue.popleft())
+    def write_queued(self) -> None:
+        """Write the queued records; the thread calls this."""
+        while self._queue:
+            self._process(self._queue.popleft())
+
+    def write_final(self) -> None:
+        """Mark the last record as final (rule 3); the thread calls this last."""
         if self._last_is_known and self._last_record is not None:
             # peers take over at once instead of after the silence timeout
             until = max(self._last_record.until, self._clock.wall())
+            self._last_is_known = False  # once
             self._write(replace(self._last_record, until=until, is_final=True))
 
     def _process(self, record: DecisionRecord | None) -> None:

@@ -72,7 +72,9 @@ class LogReporter:
     A standby decides nothing: it logs a line when its reason changes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: str = "") -> None:
+        """Begin each line with the group, if there is one."""
+        self._prefix = f"{group}: " if group else ""
         self._last_errors: tuple[str, ...] = ()
         self._last_outcome = ""
         self._last_carrier_text = ""
@@ -84,26 +86,26 @@ class LogReporter:
         errors = (*report.errors, *(() if report.carrier is None else report.carrier.errors))
         for text in errors:  # an outage lasts for many iterations
             if text not in self._last_errors:
-                log.warning("%s", text)
+                log.warning("%s%s", self._prefix, text)
         self._last_errors = errors
         self._log_carrier(report.carrier)
         self._log_outcome(report.plan_outcome)
         if report.is_leader:
-            log.info("%s", report.decision.format_line())
+            log.info("%s%s", self._prefix, report.decision.format_line())
         elif report.decision.reason_text != self._last_standby_reason:
-            log.info("%s", report.decision.reason_text)
+            log.info("%s%s", self._prefix, report.decision.reason_text)
         self._last_standby_reason = "" if report.is_leader else report.decision.reason_text
 
     def _log_carrier(self, carrier: CarrierStatus | None) -> None:
         if carrier is not None and carrier.text != self._last_carrier_text:
             is_lost = self._was_steering or carrier.text.startswith("unsteered")
             level = logging.WARNING if is_lost and not carrier.is_steering else logging.INFO
-            log.log(level, "%s", carrier.text)
+            log.log(level, "%s%s", self._prefix, carrier.text)
             self._was_steering = carrier.is_steering
             self._last_carrier_text = carrier.text
 
     def _log_outcome(self, outcome: PlanOutcome | None) -> None:
         line = outcome.format_line() if outcome is not None and outcome.is_settled else ""
         if line and line != self._last_outcome:  # again if a partition goes elsewhere later
-            log.info("%s", line)
+            log.info("%s%s", self._prefix, line)
         self._last_outcome = line or self._last_outcome

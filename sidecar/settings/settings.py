@@ -149,14 +149,20 @@ def load_settings(file: Path | None, flags: Mapping[str, Any]) -> SidecarSetting
 
     Names may have "_" for "-". Raises SettingError.
     """
-    given = read_settings_file(file)
+    given = merge_flags(read_settings_file(file), flags)
+    with mask_secrets_in_errors(given, os.environ):  # validation errors repeat the value
+        return load_resolved_settings(resolve_secrets(given, os.environ))
+
+
+def merge_flags(given: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's settings with those flags that are not None in their place."""
+    merged = dict(given)
     for flag, value in flags.items():
         name = _to_setting_name(flag)
         if value is not None:
-            old = given.get(name)
-            given[name] = {**old, **value} if name == "kafka" and isinstance(old, dict) else value
-    with mask_secrets_in_errors(given, os.environ):  # validation errors repeat the value
-        return _load_resolved(resolve_secrets(given, os.environ))
+            old = merged.get(name)
+            merged[name] = {**old, **value} if name == "kafka" and isinstance(old, dict) else value
+    return merged
 
 
 def read_settings_file(file: Path | None) -> dict[str, Any]:
@@ -165,7 +171,8 @@ def read_settings_file(file: Path | None) -> dict[str, Any]:
     return {_to_setting_name(name): value for name, value in given.items()}
 
 
-def _load_resolved(given: Mapping[str, Any]) -> SidecarSettings:
+def load_resolved_settings(given: Mapping[str, Any]) -> SidecarSettings:
+    """Return the settings of values by their names, secrets resolved. Raises SettingError."""
     # before the validation, which would call them unknown and suggest other names
     misplaced = sorted(_CONSUMER_SETTINGS & given.keys())
     if misplaced:

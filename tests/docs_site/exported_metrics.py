@@ -11,8 +11,8 @@ from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.metrics import SidecarMetrics
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
-from trimtab.sidecar.reporting.web_server import SidecarMetrics
 
 PARTITION: Final = TopicPartition("orders", 0)
 
@@ -35,8 +35,8 @@ def build_sidecar_registry(*, leading: bool = True) -> CollectorRegistry:
         is_leader=leading,
         carrier=CarrierStatus(is_steering=True, text=""),
     )
-    sidecar = SidecarMetrics("lake")
-    sidecar(report)
+    sidecar = SidecarMetrics()
+    sidecar.record_iteration("lake", report)
     return sidecar.registry
 
 

@@ -35,7 +35,8 @@ from trimtab.sidecar.diagnostics.doctor.queue_checks import (
 from trimtab.sidecar.diagnostics.doctor.rack_checks import check_racks, check_replica_selectors
 from trimtab.sidecar.diagnostics.doctor.size_checks import OFFSETS_TOPIC, check_group_size, check_record_limit
 from trimtab.sidecar.diagnostics.group_status import is_fresh
-from trimtab.sidecar.kafka.broker_client import BrokerClient, format_kafka_error, is_authorization_error
+from trimtab.sidecar.kafka.broker_client import BrokerClient
+from trimtab.sidecar.kafka.cluster_client import format_kafka_error, is_authorization_error
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, ControlTopicStore
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group

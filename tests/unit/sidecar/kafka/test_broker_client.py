@@ -12,8 +12,8 @@ from ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
 from trimtab.assignor.rebalance.user_data import MemberUserData
-from trimtab.sidecar.kafka import broker_client
-from trimtab.sidecar.kafka.broker_client import BrokerClient, _parse_member
+from trimtab.sidecar.kafka import broker_client, cluster_client
+from trimtab.sidecar.kafka.broker_client import BrokerClient, _parse_described
 
 NEVER = -1001
 P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -48,7 +48,7 @@ class Reader:
 def reader(monkeypatch: pytest.MonkeyPatch) -> type[Reader]:
     made = type("Own", (Reader,), {})
     monkeypatch.setattr(broker_client, "Consumer", made)
-    monkeypatch.setattr(broker_client, "AdminClient", made)
+    monkeypatch.setattr(cluster_client, "AdminClient", made)
     return made
 
 
@@ -104,11 +104,11 @@ def test_a_members_capacity_and_topics_are_read(user_data: bytes, capacity: floa
     member = SimpleNamespace(
         id="m", client_id="w", client_host="", assignment=None, metadata=bytes(sent.encode())
     )
-    parsed = _parse_member(member, SubscriptionDecoder())
+    parsed = _parse_described(member, SubscriptionDecoder())
     assert (parsed.capacity, parsed.topics) == (capacity, {"t", "u"})
 
 
 def test_a_member_that_has_yet_to_join_has_unknown_topics() -> None:
     """The broker describes it without metadata while the group rebalances."""
     member = SimpleNamespace(id="m", client_id="w", client_host="", assignment=None, metadata=b"")
-    assert _parse_member(member, SubscriptionDecoder()).topics is None
+    assert _parse_described(member, SubscriptionDecoder()).topics is None

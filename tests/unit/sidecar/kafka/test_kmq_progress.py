@@ -7,7 +7,8 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
-from trimtab.sidecar.kafka.broker_client import GroupCommits, PartitionOffsets
+from trimtab.sidecar.kafka.broker_client import GroupCommits
+from trimtab.sidecar.kafka.cluster_client import PartitionOffsets
 from trimtab.sidecar.kafka.kmq_progress import KmqProgressReader
 from trimtab.sidecar.measurement.queue_backlog import NO_IN_FLIGHT_MESSAGES
 

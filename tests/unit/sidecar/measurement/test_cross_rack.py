@@ -30,7 +30,7 @@ from trimtab.sidecar.diagnostics.doctor.rack_checks import check_racks, check_re
 from trimtab.sidecar.diagnostics.explanation import build_explanation, explain_placement
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot, build_group_status
 from trimtab.sidecar.diagnostics.what_if import GroupBaseline, evaluate_heuristics
-from trimtab.sidecar.kafka.broker_client import _parse_member
+from trimtab.sidecar.kafka.broker_client import _parse_described
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import (
     GroupState,
@@ -155,7 +155,7 @@ def subscription(user_data: bytes, rack: str | None) -> bytes:
 def test_a_members_rack_is_read(metadata: bytes | None, rack: str | None) -> None:
     """It comes from the subscription (KIP-881) or our user data; undecodable data gives none."""
     member = SimpleNamespace(id="m", client_id="w", client_host="", assignment=None, metadata=metadata)
-    assert _parse_member(member, SubscriptionDecoder()).rack == rack
+    assert _parse_described(member, SubscriptionDecoder()).rack == rack
 
 
 def test_top_shows_cross_rack_traffic() -> None:

@@ -8,7 +8,8 @@ from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.decision.scale_to_zero import is_idle
-from trimtab.sidecar.kafka.broker_client import ClusterMetadata, GroupCommits, PartitionOffsets
+from trimtab.sidecar.kafka.broker_client import GroupCommits
+from trimtab.sidecar.kafka.cluster_client import ClusterMetadata, PartitionOffsets
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.settings.settings import load_settings

@@ -1,0 +1,1 @@
+"""Many groups in one process: shared connections, one control loop for each group."""

@@ -1,0 +1,45 @@
+"""Opens the shared connections, and the manager of many groups."""
+
+import logging
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+
+from trimtab.common.clock import Clock
+from trimtab.sidecar.bootstrap import LOOP_HANG_TIMEOUT_S, connect_target, start_web_server
+from trimtab.sidecar.groups.group_manager import GroupManager, GroupSource, ListedGroups
+from trimtab.sidecar.groups.managed_group import SharedParts
+from trimtab.sidecar.groups.pattern_source import PatternSource
+from trimtab.sidecar.groups.shared_brokers import SharedBrokers
+from trimtab.sidecar.kafka.shared_control_topics import SharedControlTopics
+from trimtab.sidecar.reporting.decision_log import RecorderThread
+from trimtab.sidecar.reporting.web_server import SidecarWebServer
+from trimtab.sidecar.settings.group_list import GroupListSettings
+
+log = logging.getLogger("trimtab.sidecar")
+
+
+@contextmanager
+def open_group_manager(listed: GroupListSettings, clock: Clock) -> Generator[GroupManager]:
+    """Yield a manager ready to run, with its web server started.
+
+    Raises SettingError and StartupError for what concerns the process; what concerns one group is logged.
+    """
+    process = listed.process
+    with ExitStack() as stack:
+        stack.callback(log.info, "the sidecar of many groups has stopped")
+        brokers = SharedBrokers(process, clock)
+        stack.callback(brokers.close)
+        web_server = SidecarWebServer(None, clock, LOOP_HANG_TIMEOUT_S + 3 * process.interval)
+        stack.callback(web_server.stop)
+        start_web_server(web_server, process)
+        control_topics = SharedControlTopics(process, brokers.cluster.admin)
+        stack.callback(control_topics.close)
+        recorder_thread = RecorderThread()
+        stack.callback(recorder_thread.close)
+        parts = SharedParts(brokers, control_topics, recorder_thread, web_server, connect_target, clock)
+        sources: list[GroupSource] = [ListedGroups(listed.list_entries())]
+        if listed.options.group_pattern is not None:
+            sources.append(PatternSource(listed, brokers.batches, clock))
+        manager = GroupManager(process.interval, sources, parts)
+        stack.callback(manager.close)
+        yield manager

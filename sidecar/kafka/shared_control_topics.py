@@ -1,0 +1,219 @@
+"""The control topics of all groups of a process: one producer, one reader of decisions.
+
+1. Plans are read at most once in a round, for all groups; a group that asks again in the same round gets
+   the same answer, or the same error.
+2. `refresh_decisions` reads the decision topic from where the last call ended up to its end. Records of
+   other groups than the managed ones are skipped by their key.
+3. The newest records of each group are kept until its recorder has asked for them, then the last one.
+"""
+
+import json
+import logging
+from collections import deque
+from collections.abc import Collection, Iterable
+from threading import Lock
+from typing import Final
+
+from confluent_kafka import KafkaException, Message
+from confluent_kafka.admin import AdminClient
+
+from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.control_topics.record_parts import PartAssembler
+from trimtab.common.control_topics.write_rates import TopicWriteRates
+from trimtab.common.errors import InvalidPayloadError
+from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.kafka.cluster_client import is_authorization_error
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.kafka.control_topic_tail import ControlTopicTail
+from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.settings.settings import SidecarSettings
+
+log = logging.getLogger("trimtab.sidecar")
+
+RESTORED_RECORDS: Final = 24  # of each group, for its page after a restart
+
+
+class SharedControlTopics(ControlTopicStore):
+    """Reads and writes the control topics of many groups. Thread-safe."""
+
+    def __init__(self, settings: SidecarSettings, admin: AdminClient) -> None:
+        """Open the connections; `settings` are those of the process."""
+        super().__init__(settings, admin)
+        self._producer  # noqa: B018 - made now: threads would make several
+        self._reading = Lock()
+        self._plans: dict[str, GroupPlan] | BrokerTimeoutError | None = None
+        self._tail = ControlTopicTail(settings, settings.decision_topic)
+        self._parts = PartAssembler(None)
+        self._is_denied = False
+        self._outage: BrokerTimeoutError | None = None  # of the last refresh
+        self._unread: set[str] = set()  # groups of which nothing was read yet
+        self._new: dict[str, list[DecisionRecord]] = {}  # of all others, since they asked last
+        self._kept: dict[str, deque[DecisionRecord]] = {}
+
+    def add_group(self, group: str) -> None:
+        """Keep the decisions of this group from now on."""
+        with self._reading:
+            if group not in self._new:
+                self._unread.add(group)
+                self._kept[group] = deque(maxlen=RESTORED_RECORDS)
+
+    def remove_group(self, group: str) -> None:
+        """Forget this group."""
+        with self._reading:
+            self._unread.discard(group)
+            self._new.pop(group, None)
+            self._kept.pop(group, None)
+
+    def begin_round(self) -> None:
+        """Forget the plans read in the last round, and read new decisions."""
+        with self._reading:
+            self._plans = None
+        self.refresh_decisions()
+
+    def read_plan_of(self, group: str) -> GroupPlan | None:
+        """Return the group's newest plan; None without one. Raises BrokerTimeoutError."""
+        with self._reading:
+            if self._plans is None:
+                self._plans = self._read_plans()
+            if isinstance(self._plans, BrokerTimeoutError):
+                raise self._plans
+            return self._plans.get(group)
+
+    def refresh_decisions(self) -> None:
+        """Read the decisions since the last call; an outage is told to each group that asks."""
+        with self._reading:
+            if self._is_denied:
+                return
+            try:
+                self._read_decisions()
+                self._outage = None
+            except BrokerTimeoutError as error:
+                self._outage = error
+                cause = error.__cause__
+                if isinstance(cause, KafkaException) and is_authorization_error(cause):
+                    # a missing right is not an outage: the sidecar works on, without peer detection
+                    self._is_denied, self._outage = True, None
+                    log.warning("other sidecars of these groups cannot be detected: %s", error)
+
+    def take_new_decisions(self, group: str) -> tuple[DecisionRecord, ...]:
+        """Return the group's decisions since it asked last. Raises BrokerTimeoutError."""
+        with self._reading:
+            if self._outage is not None:
+                raise self._outage
+            taken = tuple(self._new.get(group, ()))
+            if group in self._new:
+                self._new[group] = []
+            return taken
+
+    def take_kept_decisions(self, group: str) -> tuple[DecisionRecord, ...]:
+        """Return the group's newest decisions, the last one only if it asked before."""
+        with self._reading:
+            kept = self._kept.get(group, deque())
+            records = tuple(sorted({r.number: r for r in kept}.values(), key=lambda r: r.number))
+            if records:
+                self._kept[group] = deque(records[-1:], maxlen=1)
+            return records
+
+    def close(self) -> None:
+        """Close the connection of the reader."""
+        with self._reading:
+            self._tail.close()
+
+    def _read_decisions(self) -> None:
+        """Raise BrokerTimeoutError."""
+        if not self._new:  # the first time the tail reads from the beginning itself
+            self._new, self._unread = {group: [] for group in self._unread}, set()
+        for message in self._tail.read_new():
+            self._take_decision(message, self._new.keys())
+        if self._unread:
+            earlier = list(self._read_messages(self._settings.decision_topic, {}))
+            added, self._unread = self._unread, set()
+            self._new |= {group: [] for group in added}
+            for message in earlier:
+                self._take_decision(message, added)
+
+    def _read_plans(self) -> dict[str, GroupPlan] | BrokerTimeoutError:
+        plans: dict[str, GroupPlan] = {}
+        assembler = PartAssembler(None)
+        try:
+            for message in self._read_messages(self._settings.plan_topic, {}):
+                try:
+                    value = assembler.add_record(message.value() or b"")
+                    plan = GroupPlan.decode(value) if value else None
+                except InvalidPayloadError as error:
+                    self._log_skipped(message, error)
+                    continue
+                if plan is not None:
+                    plans[plan.group] = plan
+        except BrokerTimeoutError as error:
+            return error
+        return plans
+
+    def _take_decision(self, message: Message, groups: Collection[str]) -> None:
+        if _get_group(message.key()) not in groups:
+            return
+        try:
+            value = self._parts.add_record(message.value() or b"")
+            record = DecisionRecord.decode(value) if value else None
+        except InvalidPayloadError as error:
+            self._log_skipped(message, error)
+            return
+        if record is not None and record.group in groups:
+            self._new[record.group].append(record)
+            self._kept[record.group].append(record)
+
+
+class GroupControlTopics:
+    """The shared control topics as one group's `PlanStore`, `DecisionFeed` and `DecisionStore`."""
+
+    def __init__(self, shared: SharedControlTopics, group: str) -> None:
+        self._shared = shared
+        self._group = group
+        self._is_read_in_round = False
+        shared.add_group(group)
+
+    def begin_round(self) -> None:
+        """Use the decisions that were read at the start of the round once."""
+        self._is_read_in_round = True
+
+    def read_plan(self) -> GroupPlan | None:
+        """Return the group's newest plan; None without one. Raises BrokerTimeoutError."""
+        return self._shared.read_plan_of(self._group)
+
+    def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
+        """Write and wait for the acknowledgements. Raises BrokerTimeoutError."""
+        self._shared.publish(values)
+
+    def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
+        """Return the group's decisions since the last call. Raises BrokerTimeoutError."""
+        if not self._is_read_in_round:
+            self._shared.refresh_decisions()  # before a change the newest ones count
+        self._is_read_in_round = False
+        return self._shared.take_new_decisions(self._group)
+
+    def read_decisions(self) -> tuple[DecisionRecord, ...]:
+        """Return the group's newest decisions, the newest last."""
+        return self._shared.take_kept_decisions(self._group)
+
+    def write_decision(self, record: DecisionRecord) -> None:
+        """Write a record and wait for the acknowledgement. Raises BrokerTimeoutError."""
+        self._shared.write_decision(record)
+
+    def close(self) -> None:
+        """Forget the group."""
+        self._shared.remove_group(self._group)
+
+
+def _get_group(key: str | bytes | None) -> str | None:
+    """Return the group in the key of a decision, or of a part of one; None for any other key."""
+    for _ in range(2):  # a part's key holds that of its value
+        try:
+            named = json.loads(key or b"")
+        except (ValueError, TypeError):
+            return None
+        if not isinstance(named, list) or not named or not isinstance(named[0], str):
+            return None
+        if not named[0].startswith("["):
+            return named[0]
+        key = named[0]
+    return None

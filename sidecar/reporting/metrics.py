@@ -1,0 +1,198 @@
+"""Prometheus metrics of the managed groups, each with the label `group`."""
+
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import Final, TypeAlias
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from trimtab.sidecar.decision.decision import DecisionMetrics
+from trimtab.sidecar.reporting.iteration_report import IterationReport
+
+# seconds; a handover usually takes 0.07 to 0.11 s, see docs/benchmarks.md
+HANDOVER_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+DECISION_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+GaugeRows: TypeAlias = Sequence[tuple[str, str, str]]
+"""Attribute, metric, help. An unknown value has no sample: 0 would look like a measurement."""
+
+GROUP_GAUGES: Final[GaugeRows] = (  # of DecisionMetrics
+    ("running_replicas", "trimtab_replicas", "Live replicas that are not draining"),
+    ("planned_replicas", "trimtab_replicas_planned", "Replicas of the plan in force"),
+    ("desired_replicas", "trimtab_replicas_desired", "Desired replicas, after limits and windows"),
+    ("recommended_replicas", "trimtab_replicas_recommended", "Replicas recommended by the load alone"),
+    ("unknown_partitions", "trimtab_partitions_unknown", "Partitions with an unknown write rate"),
+    ("partitions", "trimtab_partitions", "Partitions of the group's topics"),
+    ("required_rate", "trimtab_required_bytes_per_second", "Rate that all consumers together must sustain"),
+    ("consumption_rate", "trimtab_consumed_bytes_per_second", "Rate at which all consumers together read"),
+    ("queue_waiting", "trimtab_queue_waiting_messages", "Messages of a queue waiting for delivery"),
+    ("queue_in_flight", "trimtab_queue_in_flight_messages", "Messages of a queue in flight at a worker"),
+    ("queue_awaiting_redelivery", "trimtab_queue_awaiting_redelivery_messages", "Messages to redeliver"),
+    ("overdue_backlog_bytes", "trimtab_overdue_backlog_bytes", "Backlog older than backlog-grace"),
+    ("p99_freshness_s", "trimtab_estimated_freshness_seconds", "Estimated p99 from produce to commit"),
+    ("freshness_slo_s", "trimtab_freshness_slo_seconds", "Objective of the p99: freshness-slo"),
+    ("max_batch_s", "trimtab_max_batch_seconds", "Longest batch that keeps freshness-slo"),
+    ("max_fill", "trimtab_fullest_consumer_ratio", "Required rate / capacity of the fullest consumer"),
+    ("cross_rack_rate", "trimtab_cross_rack_bytes_per_second", "Rate of reads from other racks"),
+    (
+        "partitions_without_local_replica",
+        "trimtab_partitions_without_local_replica",
+        "Partitions without a replica in any consumer's rack",
+    ),
+    (
+        "racks_without_consumer",
+        "trimtab_racks_without_consumer",
+        "Racks with replicas but without a consumer",
+    ),
+)
+PLAN_GAUGES: Final[GaugeRows] = (  # of the DecisionMetrics of the last plan with a placement
+    ("r_score", "trimtab_r_score", "R-score of the last plan"),
+    (
+        "planned_fill",
+        "trimtab_planned_fullest_consumer_ratio",
+        "Required rate / capacity of the fullest consumer once the last plan is carried out",
+    ),
+)
+CERTIFICATE_GAUGES: Final[GaugeRows] = (
+    ("gap", "trimtab_optimality_gap_ratio", "Upper bound of cost / optimum - 1"),
+    ("value", "trimtab_decision_cost", "Cost of the decision: consumers + moves-cost x R"),
+    ("lower_bound", "trimtab_optimum_lower_bound", "Lower bound of the cost of any decision"),
+    ("elapsed_seconds", "trimtab_certificate_seconds", "Duration of the newest certificate's computation"),
+)
+PARTITION_GAUGES: Final[GaugeRows] = (  # of PartitionLoad
+    ("bytes_per_s", "trimtab_write_rate_bytes_per_second", "Write rate"),
+    ("records_per_s", "trimtab_write_rate_records_per_second", "Write rate in records"),
+    ("backlog_bytes", "trimtab_backlog_bytes", "Appended, but not committed"),
+    ("backlog_records", "trimtab_backlog_records", "Appended, but not committed, in records"),
+)
+
+
+class SidecarMetrics(Collector):
+    """Metrics of each group's last report; removed partitions and groups leave no stale samples."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._last_reports: dict[str, IterationReport] = {}
+        self._last_planned: dict[str, DecisionMetrics] = {}
+        self.registry = CollectorRegistry()  # not the global one: it would add Python's own metrics
+        self.registry.register(self)
+        self._moves = self._build_counter("trimtab_moves", "Partitions that changed their owner", "group")
+        text = "Load of the partitions that changed their owner / capacity of a consumer"
+        self._moved_consumers = self._build_counter("trimtab_moved_consumers", text, "group")
+        self._decisions = self._build_counter("trimtab_decisions", "Decisions by action", "group", "action")
+        text = "Time from the last record of the old owner to the first commit of the new one"
+        self._handover_seconds = self._build_histogram("trimtab_handover_seconds", text, HANDOVER_BUCKETS)
+        text = "Duration of a decision"
+        self._decision_seconds = self._build_histogram("trimtab_decision_seconds", text, DECISION_BUCKETS)
+        text = "Duration of an iteration, with measurement and action"
+        self._iteration_seconds = self._build_histogram("trimtab_iteration_seconds", text)
+
+    def _build_counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _build_histogram(
+        self, name: str, text: str, buckets: Sequence[float] = Histogram.DEFAULT_BUCKETS
+    ) -> Histogram:
+        return Histogram(name, text, ["group"], buckets=buckets, registry=self.registry)
+
+    def record_iteration(self, group: str, report: IterationReport) -> None:
+        """Record an iteration of a group."""
+        with self._lock:
+            self._last_reports[group] = report
+        self._iteration_seconds.labels(group).observe(report.iteration_seconds)
+        if not report.is_leader:
+            self._last_planned.pop(group, None)  # the leader may publish another plan
+            return  # only the leader exports the group's metrics: sums over sidecars count nothing twice
+        self._moves.labels(group).inc(len(report.observed_moves))
+        if report.capacity:
+            self._moved_consumers.labels(group).inc(report.moved_load / report.capacity)
+        if report.decision.metrics.planned_fill is not None and not report.decision.failure:
+            self._last_planned[group] = report.decision.metrics
+        self._decisions.labels(group, report.decision.action.value).inc()
+        self._decision_seconds.labels(group).observe(report.decision_seconds)
+        for seconds in report.handover_seconds:
+            self._handover_seconds.labels(group).observe(seconds)
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group."""
+        with self._lock:
+            self._last_reports.pop(group, None)
+        self._last_planned.pop(group, None)
+        one_label = (self._moves, self._moved_consumers, self._handover_seconds)
+        for metric in (*one_label, self._decision_seconds, self._iteration_seconds):
+            metric.remove_by_labels({"group": group})
+        self._decisions.remove_by_labels({"group": group})
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges of the last reports."""
+        families: dict[str, GaugeMetricFamily] = {}
+        with self._lock:
+            reports = dict(self._last_reports)
+        for group, report in reports.items():
+            for family in self._collect_group(group, report):
+                known = families.setdefault(family.name, family)
+                if known is not family:
+                    known.samples.extend(family.samples)
+        yield from families.values()
+
+    def _collect_group(self, group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:
+        yield _build_gauge(
+            group, "trimtab_is_leader", "1 if this sidecar leads, 0 in standby", report.is_leader
+        )
+        if not report.is_leader:
+            return
+        metrics = report.decision.metrics
+        for attribute, name, text in GROUP_GAUGES:
+            yield _build_gauge(group, name, text, getattr(metrics, attribute))
+        yield from self._collect_plan(group, report)
+        yield from _collect_certificate(group, report)
+        yield _build_gauge(group, "trimtab_plan_epoch", "Epoch of the plan", report.epoch)
+        suspended = "1 while scale-up is suspended because the last one did not raise throughput"
+        yield _build_gauge(group, "trimtab_scale_up_suspended", suspended, report.scale_up_suspended)
+        learned = GaugeMetricFamily(
+            "trimtab_learned_capacity_bytes_per_second",
+            "Rate that a consumer with backlog sustained",
+            labels=["group", "instance"],
+        )
+        for instance, rate in report.learned_capacities.items():
+            learned.add_metric([group, instance], rate)
+        yield learned
+        steered = "1 if the plans are carried out in a group of any client, 0 if not"
+        if report.carrier is not None:
+            yield _build_gauge(group, "trimtab_group_steered", steered, report.carrier.is_steering)
+        yield from _collect_partitions(group, report)
+
+    def _collect_plan(self, group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:
+        planned = self._last_planned.get(group)
+        for attribute, name, text in PLAN_GAUGES:
+            yield _build_gauge(group, name, text, getattr(planned, attribute, None))
+        off_plan = None if report.plan_outcome is None else report.plan_outcome.off_plan
+        text = "Partitions that another consumer than the planned one owns"
+        yield _build_gauge(group, "trimtab_partitions_off_plan", text, off_plan)
+
+
+def _collect_certificate(group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:
+    timed = report.certificate
+    if timed is None:
+        return
+    figures = {**timed.certificate.to_json_dict(), "elapsed_seconds": timed.elapsed_seconds}
+    for figure, name, text in CERTIFICATE_GAUGES:
+        yield _build_gauge(group, name, text, figures[figure])
+
+
+def _collect_partitions(group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:
+    for attribute, name, text in PARTITION_GAUGES:
+        family = GaugeMetricFamily(name, text, labels=["group", "topic", "partition"])
+        for (topic, number), load in report.write_rates.items():
+            value = getattr(load, attribute)
+            if value is not None:
+                family.add_metric([group, topic, str(number)], value)
+        yield family
+
+
+def _build_gauge(group: str, name: str, text: str, value: float | None) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=["group"])
+    if value is not None:
+        family.add_metric([group], value)
+    return family

@@ -1,0 +1,129 @@
+"""One sidecar with several groups, on a real broker: what one group does touches no other."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.settings.settings import load_settings
+
+pytestmark = pytest.mark.broker
+
+
+class ManyGroupsSidecar:
+    """A sidecar process with the groups of its file."""
+
+    def __init__(self, folder: Path, body: dict[str, Any], *flags: str) -> None:
+        folder.mkdir()
+        self.config, self.state = folder / "sidecar.yaml", folder / "state"
+        self.config.write_text(yaml.safe_dump({**body, "state-dir": str(self.state)}))
+        self.log = folder / "log"
+        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(self.config), *flags]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def get(self, path: str) -> str:
+        """Return what the web server answers; empty before it has started."""
+        file = self.state / "web"
+        if not file.exists() or not file.read_text().strip():
+            return ""
+        with urlopen(f"{file.read_text().strip()}{path}", timeout=10) as response:  # noqa: S310 - its own page
+            return str(response.read().decode())
+
+    def groups(self) -> dict[str, dict[str, Any]]:
+        """Return `/groups` by name."""
+        text = self.get("/groups")
+        return {one["group"]: one for one in json.loads(text)["groups"]} if text else {}
+
+    def states(self) -> dict[str, str]:
+        """Return the groups' states by name."""
+        return {name: one["state"] for name, one in self.groups().items()}
+
+    def stop(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+        self.process.wait(60)
+
+
+Start = Callable[..., ManyGroupsSidecar]
+
+
+@pytest.fixture
+def common(bootstrap: str, group: str) -> dict[str, Any]:
+    """The settings that all groups of a test share."""
+    return {
+        "bootstrap": bootstrap,
+        "capacity": "1 MB/s",
+        "interval": "500 ms",
+        "window": "2 s",
+        "timeout": "3 s",
+        **{f"{name}-topic": f"{group}.{name}" for name in ("plan", "write-rate", "decision")},
+    }
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start sidecars; all are killed after the test."""
+    running: list[ManyGroupsSidecar] = []
+
+    def start(body: dict[str, Any], *flags: str) -> ManyGroupsSidecar:
+        running.append(ManyGroupsSidecar(tmp_path / str(len(running)), body, *flags))
+        return running[-1]
+
+    yield start
+    for sidecar in running:
+        if sidecar.process.poll() is None:
+            sidecar.stop(signal.SIGKILL)
+
+
+def test_each_group_has_its_own_decisions_and_a_bad_entry_touches_no_other(
+    start: Start, common: dict[str, Any], group: str, topic: Any, admin: Any, eventually: Any
+) -> None:
+    """Both groups get plans with their own capacity; the third entry's error is told, and nothing else."""
+    orders, clicks = topic(partitions=2), topic(partitions=3)
+    one, two, bad = f"{group}-1", f"{group}-2", f"{group}-3"
+    entries = [
+        {"group": one, "topics": orders},
+        {"group": two, "topics": clicks, "capacity": "2 MB/s"},
+        {"group": bad, "topics": clicks, "min": 9, "max": 3},
+    ]
+    sidecar = start({**common, "groups": entries})
+    eventually(lambda: sidecar.states() == {one: "managed", two: "managed", bad: "failed"}, 20)
+    assert "groups, entry 3: min=9 is above max=3" in sidecar.groups()[bad]["error"]
+    assert json.loads(sidecar.get("/groups"))["round"]["groups"] == 2
+
+    for name, capacity, partitions in ((one, 1e6, 2), (two, 2e6, 3)):
+        values = {**common, "group": name, "capacity": capacity}
+        store = ControlTopicStore(load_settings(None, values), admin)
+        eventually(lambda s=store: s.read_plan() is not None)
+        plan = store.read_plan()
+        assert plan is not None
+        assert plan.capacity == capacity
+        eventually(lambda s=store: s.read_decisions())
+        assert {record.group for record in store.read_decisions()} == {name}
+        assert json.loads(sidecar.get(f"/decisions?group={name}"))[-1]["metrics"]["partitions"] == partitions
+        assert f'trimtab_partitions{{group="{name}"}} {partitions}.0' in sidecar.get("/metrics")
+    assert f"{one}: " in sidecar.log.read_text()
+
+    with pytest.raises(HTTPError, match="404"):
+        sidecar.get("/decisions")
+    explained = _call("explain", "-c", str(sidecar.config), "--group", two)
+    assert two in explained.stdout
+    unnamed = _call("explain", "-c", str(sidecar.config))
+    assert unnamed.returncode == 2
+    assert one in unnamed.stderr
+    sidecar.stop(signal.SIGTERM)
+    assert sidecar.process.returncode == 0
+
+
+def _call(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "trimtab.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
