@@ -1,7 +1,7 @@
 """Reads a control topic from where the last read ended up to its end, on one connection that stays open."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
@@ -102,7 +102,8 @@ class ControlTopicTail:
         ends: dict[int, int] = {}
         for number in self._partitions:
             partition = RawPartition(self._topic, number)
-            offsets = consumer.get_watermark_offsets(partition, timeout=self._settings.timeout)
+            # None after a timeout, which the stubs do not say
+            offsets: Any = consumer.get_watermark_offsets(partition, timeout=self._settings.timeout)
             if offsets is None:
                 raise BrokerTimeoutError(
                     f"control topic {self._topic}: no response in {self._settings.timeout:g} s"

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 
 from kafka import errors as kafka_errors
 from kafka.errors import KafkaError, KafkaProtocolError, for_code
+from kafka.protocol import metadata as metadata_protocol
 from kafka.protocol.admin import DescribeGroupsRequest
-from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
@@ -42,7 +42,9 @@ _MOVED_CODES: Final = frozenset(
 )
 _DENIED_CODE: Final = kafka_errors.GroupAuthorizationFailedError.errno
 _UNTYPED: Final[Any] = DescribeGroupsRequest
-_UNTYPED_FIND: Final[Any] = FindCoordinatorRequest
+_UNTYPED_METADATA: Final[Any] = metadata_protocol  # the stubs lack these names
+_UNTYPED_FIND: Final[Any] = _UNTYPED_METADATA.FindCoordinatorRequest
+_GROUP_KEY: Final[Any] = _UNTYPED_METADATA.CoordinatorType.GROUP
 _UNTYPED_DESCRIBE_CONSUMER: Final[Any] = ConsumerGroupDescribeRequest
 
 _OLD_BROKER_ERRORS: Final = (kafka_errors.IncompatibleBrokerVersion, kafka_errors.UnsupportedVersionError)
@@ -135,14 +137,14 @@ class GroupBatchClient:
                     failed[group] = report_failure(group, for_code(row.error_code)())
                 else:
                     self._nodes[group] = admin._manager.cluster.add_coordinator(
-                        row, CoordinatorType.GROUP, group, synthesize_node_id=False
+                        row, _GROUP_KEY, group, synthesize_node_id=False
                     )
         return failed
 
     async def _request_coordinators(self, admin: Any, groups: Sequence[str]) -> dict[str, Any]:
         manager = admin._manager
-        key_type = CoordinatorType.GROUP.value
-        version = manager.broker_version_data.api_version(FindCoordinatorRequest)
+        key_type = _GROUP_KEY.value
+        version = manager.broker_version_data.api_version(_UNTYPED_FIND)
         if version >= BATCHED_FIND_COORDINATOR_VERSION:
             request = _UNTYPED_FIND(key_type=key_type, coordinator_keys=list(groups), min_version=version)
             response = await self._wait_for(admin, manager.send(request))
