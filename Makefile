@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-bridge bench-ingest bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -181,6 +181,9 @@ bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared wi
 
 bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; 17 minutes
 	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
+
+bench-kit: .venv/.dev ## start of the testing kit's broker, and 100 simulated histories of a handler
+	@$(BIN)/python benchmarks/bench_kit.py
 
 bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; then 1,000 reads during kills, handovers and compactions; 12 minutes
 	@$(BIN)/python benchmarks/bench_bridge.py

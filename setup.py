@@ -10,7 +10,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-FOLDERS = ("assignor", "broker_plugin", "cli", "common", "consumer_sdk", "sidecar")
+FOLDERS = ("assignor", "broker_plugin", "cli", "common", "consumer_sdk", "sidecar", "testing")
 NAMESPACE = Path("trimtab")
 
 

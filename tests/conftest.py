@@ -7,22 +7,18 @@ the embedded broker. Effort of hypothesis: HYPOTHESIS_PROFILE=quick (default), c
 import itertools
 import os
 import secrets
-import socket
-import sys
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from hypothesis import settings as hypothesis_settings
 
-from trimtab.cli.broker import broker_config
-from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.demo.jvm_class_archive import find_archive, jvm_options
+from trimtab.testing import KafkaTopics, RunningBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,14 +60,9 @@ class TopicFactory(Protocol):
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> Iterator[str]:
+def bootstrap(kafka_broker: RunningBroker) -> str:
     """Address of the run's broker."""
-    address = os.environ.get("TRIMTAB_TEST_BOOTSTRAP")
-    if address:
-        yield address
-    else:
-        with ExitStack() as stack:
-            yield _own_broker(stack)
+    return kafka_broker.bootstrap
 
 
 @pytest.fixture(scope="session")
@@ -80,24 +71,15 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 @pytest.fixture
-def topic(admin: AdminClient, request: pytest.FixtureRequest) -> TopicFactory:
+def topic(kafka_topics: KafkaTopics) -> KafkaTopics:
     """Create topics; underscores in keyword arguments stand for the dots in topic settings."""
-
-    def make(partitions: int = 4, **config: str) -> str:
-        name = f"{_fresh(request)}-topic"
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
-        for created in admin.create_topics([new]).values():
-            created.result(30)
-        return name
-
-    return make
+    return kafka_topics
 
 
 @pytest.fixture
-def group(request: pytest.FixtureRequest) -> str:
+def group(kafka_group: str) -> str:
     """Unique name of a consumer group."""
-    return f"{_fresh(request)}-group"
+    return kafka_group
 
 
 @pytest.fixture(scope="session")
@@ -255,57 +237,3 @@ def steered(
 def namespace() -> str:
     """Unique namespace of tables."""
     return f"ns{next(_NUMBERS)}"
-
-
-def _fresh(request: pytest.FixtureRequest) -> str:
-    test = "".join(c if c.isalnum() else "-" for c in request.node.name)[:60]
-    return f"{test}-{_RUN}-{next(_NUMBERS)}"
-
-
-def _own_broker(stack: ExitStack) -> str:
-    if _docker_answers():
-        try:
-            return stack.enter_context(_container())
-        except Exception as error:  # noqa: BLE001 - an engine may run without access to images
-            sys.stderr.write(f"no Kafka container ({error}): using the embedded broker\n")
-    return stack.enter_context(EmbeddedBroker()).bootstrap
-
-
-def _docker_answers() -> bool:
-    import docker  # noqa: PLC0415 - needed only without TRIMTAB_TEST_BOOTSTRAP
-
-    try:
-        client = docker.from_env()
-    except docker.errors.DockerException:
-        return False
-    try:
-        return bool(client.ping())
-    except Exception:  # noqa: BLE001 - any failure means that no engine is usable
-        return False
-    finally:
-        client.close()
-
-
-@contextmanager
-def _container() -> Generator[str, None, None]:
-    """Run Kafka's image with the embedded broker's settings; host and container use the same port."""
-    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only with Docker
-
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
-    container = DockerContainer(f"apache/kafka:{broker_config.KAFKA_VERSION}").with_bind_ports(port, port)
-    address = f"{container.get_docker_client().host()}:{port}"
-    settings = {
-        **broker_config.DEFAULT_PROPERTIES,
-        "listeners": f"PLAINTEXT://:{port},CONTROLLER://:19093",
-        "advertised.listeners": f"PLAINTEXT://{address}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": "1@localhost:19093",
-    }
-    for name, value in settings.items():
-        container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
-    with container:
-        AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=60)
-        yield address

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("assignor", "broker_plugin", "cli", "common", "consumer_sdk", "sidecar")
+PARTS = ("assignor", "broker_plugin", "cli", "common", "consumer_sdk", "sidecar", "testing")
 
 
 def repository_files() -> list[Path]:

@@ -1,5 +1,6 @@
 """Every program in examples/ runs and prints the documented output."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -40,6 +41,14 @@ def test_consumer_examples_print_all_records(name: str, bootstrap: str, orders: 
     printed = run(name, bootstrap, orders)
     assert printed.count(" order ") == 10
     assert "0 0 b'open order 0'" in printed
+
+
+def test_the_handlers_example_passes(bootstrap: str) -> None:
+    """A user's tests run with the fixtures of the installed plugin."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", str(EXAMPLES / "test_payments.py")]
+    environment = {**os.environ, "TRIMTAB_TEST_BOOTSTRAP": bootstrap}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert "2 passed" in done.stdout, done.stdout
 
 
 def test_rack_example_prints_all_records(bootstrap: str, orders: str) -> None:

@@ -11,9 +11,6 @@ from unittest import mock
 import numpy as np
 from confluent_kafka import OFFSET_INVALID
 
-from simulation import fetching
-from simulation.broker import Log
-from simulation.fetching import Fetcher
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProblem
 from trimtab.assignor.rebalance import leader, plan_target
 from trimtab.assignor.rebalance.cooperative import Ownership
@@ -27,6 +24,9 @@ from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.membership import coordinator, lease, member
 from trimtab.sidecar.decision import decide
 from trimtab.sidecar.decision.decision import ScalingAction
+from trimtab.testing.simulation import fetching
+from trimtab.testing.simulation.broker import Log
+from trimtab.testing.simulation.fetching import Fetcher
 
 
 def nothing_withheld() -> AbstractContextManager[Any]:

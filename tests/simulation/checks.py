@@ -29,7 +29,6 @@ from typing import Any
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from history.anomalies import Anomaly, find_anomalies
-from simulation.broker import Group, Log
 from simulation.keyed import replay_changes
 from simulation.lake import Content, Row, Snapshot
 from simulation.planned import decode_round, find_deviations, find_misplaced, leaves_joiners_idle
@@ -40,6 +39,7 @@ from trimtab.assignor.rebalance.plan_follower import PlanKey
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.testing.simulation.broker import Group, Log
 
 Wanted = Callable[[str, bytes], bool]
 """Whether a table is to have the record with this value."""

@@ -1,9 +1,11 @@
-"""Faults, each as one event of a history; the seed chooses kind, time and target."""
+"""All faults of a history: those of the testing kit, and those of lake, sidecar and topic."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from writer_steps import FLUSH_STEPS, REBALANCE_STEPS
+
+from trimtab.testing.simulation.faults import brokers, cut, freeze, kill, leave, messages, stall
 
 if TYPE_CHECKING:
     from simulation.history import History
@@ -22,63 +24,6 @@ def crash(at: "History") -> str | None:
     at.deaths_left -= 1
     worker.crash_at = at.rng.choice(STEPS)
     return f"{worker.name} will crash at {worker.crash_at}"
-
-
-def kill(at: "History") -> str | None:
-    """Kill a worker at once."""
-    worker = at.any_worker()
-    if worker is None or at.deaths_left <= 0:
-        return None
-    at.deaths_left -= 1
-    worker.process.end()
-    return f"{worker.name} is killed"
-
-
-def freeze(at: "History") -> str | None:
-    """Freeze a worker, often for longer than the session timeout, then continue it."""
-    worker = at.any_worker()
-    if worker is None:
-        return None
-    seconds = at.rng.uniform(0.3, 3.0) * at.shape.session_timeout
-    worker.process.freeze(seconds)
-    return f"{worker.name} is frozen for {seconds:.1f} s"
-
-
-def cut(at: "History") -> str | None:
-    """Cut a worker off from the brokers, not from the lake."""
-    worker = at.any_worker()
-    if worker is None:
-        return None
-    seconds = at.rng.uniform(0.2, 2.5) * at.shape.session_timeout
-    at.network.cut(worker.name, seconds)
-    return f"{worker.name} is cut off for {seconds:.1f} s"
-
-
-def stall(at: "History") -> str | None:
-    """Keep a worker's application from polling for a while; its threads continue."""
-    worker = at.any_worker()
-    if worker is None:
-        return None
-    worker.stall = at.rng.uniform(0.3, 1.5) * at.shape.poll_interval
-    return f"{worker.name} will not poll for {worker.stall:.1f} s"
-
-
-def brokers(at: "History") -> str | None:
-    """Make the brokers unreachable."""
-    seconds = at.rng.uniform(0.2, 1.5) * at.shape.session_timeout
-    at.network.down(seconds)
-    return f"the brokers are away for {seconds:.1f} s"
-
-
-def messages(at: "History") -> str | None:
-    """Lose, duplicate and delay messages, or stop doing so."""
-    network, rng = at.network, at.rng
-    network.lost, network.doubled, network.slow = (
-        rng.choice((0.0, 0.02, 0.1)),
-        rng.choice((0.0, 0.1, 0.3)),
-        rng.choice((0.0, 0.05, 0.3)),
-    )
-    return f"messages: lost {network.lost}, doubled {network.doubled}, slow {network.slow}"
 
 
 def lake(at: "History") -> str | None:
@@ -128,16 +73,6 @@ def retention(at: "History") -> str | None:
             at.log.expire(partition, at.rng.randint(low + 1, end))
             changes.append(f"{partition} begins at {at.log.lows[partition]}")
     return f"retention: {', '.join(changes)}" if changes else None
-
-
-def leave(at: "History") -> str | None:
-    """Ask a worker to end, as an operator may; the sidecar does not know."""
-    worker = at.any_worker()
-    if worker is None or at.deaths_left <= 0:
-        return None
-    at.deaths_left -= 1
-    worker.stop.set()
-    return f"{worker.name} is asked to end"
 
 
 FAULTS: Final[tuple[Fault, ...]] = (

@@ -12,16 +12,12 @@ from functools import cache
 from typing import Any, Final
 
 from history.anomalies import Anomaly
-from simulation import green
 from simulation import sidecar as sidecars
-from simulation.broker import Group, Log, Watchers
 from simulation.checks import Checks
 from simulation.faults import FAULTS
 from simulation.lake import Lake
-from simulation.membership import Cluster
-from simulation.network import Network
 from simulation.recording import Recorder
-from simulation.worker import Host, Worker
+from simulation.worker import Worker, WorkerHost
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.topics import PLAN_TOPIC
@@ -33,6 +29,10 @@ from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.measurement.observation import ReplicaInstance
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings
+from trimtab.testing.simulation import green
+from trimtab.testing.simulation.broker import Group, Log, Watchers
+from trimtab.testing.simulation.membership import Cluster
+from trimtab.testing.simulation.network import Network
 
 TOPIC: Final = "orders"
 GROUP: Final = "lake"
@@ -260,6 +260,16 @@ class History:
             self.hub.events,
         )
 
+    @property
+    def session_timeout(self) -> float:
+        """Session timeout of the group, for its faults."""
+        return self.shape.session_timeout
+
+    @property
+    def poll_interval(self) -> float:
+        """Longest time between two polls, for its faults."""
+        return self.shape.poll_interval
+
     # -- events and violations ----------------------------------------------------------------------
 
     @property
@@ -365,7 +375,7 @@ class History:
         process = green.Process(self.hub, name)
         process.on_death = self._died(process)
         worker = self.workers[name] = Worker(name, process, self.checks)
-        process.host = Host(self.cluster, self.control, worker, self.keyed)
+        process.host = WorkerHost(self.cluster, self.control, worker=worker, keyed=self.keyed)
         self._started[name] = green.EPOCH + self.hub.now
         config = worker_config(name, self.shape)
         self.hub.at(

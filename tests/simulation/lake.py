@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from pyspark.sql import DataFrame
 
-from simulation import green
 from simulation.keyed import list_rows
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
@@ -21,6 +20,7 @@ from trimtab.consumer_sdk.lake.interfaces import Records, StagedFiles, Versioned
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
+from trimtab.testing.simulation import green
 
 COLUMNS: Final = ("topic", "partition", "offset", "value")
 

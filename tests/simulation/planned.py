@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from simulation.broker import Group
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.testing.simulation.broker import Group
 
 Owners = dict[TopicPartition, str]
 

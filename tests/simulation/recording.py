@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Any
 
 from history.events import History, Outcome, Poll, Row, Start, Write
-from simulation.broker import Log
-from simulation.green import Hub
 from simulation.lake import Content
 from trimtab.assignor.model import TopicPartition
+from trimtab.testing.simulation.broker import Log
+from trimtab.testing.simulation.green import Hub
 
 TABLES = "tables"
 """The tables together: a transform sends each record to one of them."""

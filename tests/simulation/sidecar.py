@@ -6,9 +6,6 @@ from typing import Any, Final
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from simulation import broker, green
-from simulation.membership import Cluster
-from simulation.network import UnreachableError
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
@@ -19,6 +16,9 @@ from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember, ReplicaInstance
 from trimtab.sidecar.reporting.iteration_report import Reporter
 from trimtab.sidecar.settings.settings import SidecarSettings
+from trimtab.testing.simulation import broker, green
+from trimtab.testing.simulation.membership import Cluster
+from trimtab.testing.simulation.network import UnreachableError
 
 STATES: Final = {
     broker.EMPTY: GroupState.EMPTY,

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from contract import test_lake_table as contract
-from simulation import green
 from simulation.lake import Lake, Table
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.testing.simulation import green
 
 HELD = (
     contract.test_a_missing_table_is_none,

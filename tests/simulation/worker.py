@@ -6,24 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from simulation import green
-from simulation.fetching import Fetcher
 from simulation.keyed import build_projection
-from simulation.membership import Client, ClientSettings, Cluster
-from simulation.network import UnreachableError
-from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.leader import LeaderView
-from trimtab.consumer_sdk.consumer.consumer import Consumer
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.interfaces import Lake
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
-from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
-from trimtab.consumer_sdk.membership.events import MembershipEnded, PartitionsLost
 from trimtab.consumer_sdk.membership.member import GroupMember
-
-FOLLOW = 0.5
-"""Seconds between reads of the control topics."""
+from trimtab.testing.simulation import green
+from trimtab.testing.simulation.host import Host, ObservedConsumer
 
 
 class Observer(Protocol):
@@ -37,87 +28,23 @@ class Observer(Protocol):
 
 
 @dataclass(slots=True)
-class Host:
-    """Environment of a process; `control` has the records of the control topics."""
+class WorkerHost(Host):
+    """Environment of a worker, which it reports to the observer."""
 
-    cluster: Cluster
-    control: list[Any]
-    worker: "Worker"
+    worker: "Worker" = field(kw_only=True)
     keyed: bool = False  # its tables take changes by key
     attempts: int = 0
-
-    def fetcher(self) -> Fetcher:
-        return Fetcher(self.cluster)
-
-    def client(self, settings: Any, assignor: Any, listener: Any) -> Client:
-        control = settings.kafka_python_config
-        own = ClientSettings(
-            control["heartbeat_interval_ms"] / 1000,
-            settings.session_timeout,
-            settings.max_poll_interval,
-            settings.instance,
-        )
-        client = self.worker.client = Client(self.cluster, own, assignor, listener)
-        return client
 
     def attempt(self) -> str:
         self.attempts += 1
         return f"{self.worker.name}-{self.attempts}"
 
+    def took(self, partitions: frozenset[TopicPartition]) -> None:
+        self.worker.observer.took(self.worker, partitions)
 
-class Following(ControlTopicReader):
-    """ControlTopicReader on simulated control topics; no broker tells a lag."""
-
-    def load_lags(self, partition_index: PartitionIndex) -> dict[TopicPartition, int]:
-        del partition_index
-        return {}
-
-    def _read_topics(self) -> None:
-        host: Host = green.process().host
-        taken = 0
-        while not self._closing.is_set():
-            try:
-                found = host.cluster.network.call(lambda respond, taken=taken: respond(host.control[taken:]))
-            except UnreachableError:
-                found = []
-            else:
-                self._initial_read_done.set()
-            for record in found:
-                self.apply_record(record)
-            taken += len(found)
-            self._closing.wait(FOLLOW)
-
-
-class Watched(Consumer):
-    """Consumer that reports the partitions it takes and the records it returns."""
-
-    def __init__(self, config: Any, *, clock: Any = None) -> None:
-        super().__init__(config, clock=clock)
-        self._worker: Worker = green.process().host.worker
-        self._worker.consumer = self
-
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
-        messages = super().consume(num_messages, timeout)
-        self._worker.observer.handed(self._worker, messages)
-        self._worker.hiccup()
-        return messages
-
-    def owned(self) -> frozenset[TopicPartition]:
-        """Return the partitions that this consumer considers owned."""
-        return frozenset(self._partitions.owned)
-
-    def reads(self) -> bool:
-        """Return whether records would be returned now."""
-        member = self._member
-        if member is None or any(
-            isinstance(event, PartitionsLost | MembershipEnded) for event in member.inbox
-        ):
-            return False
-        return member.holds_lease()
-
-    def _on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        self._worker.observer.took(self._worker, partitions - self._partitions.owned)
-        super()._on_assigned(partitions)
+    def handed(self, messages: Sequence[Any]) -> None:
+        self.worker.observer.handed(self.worker, messages)
+        self.worker.hiccup()
 
 
 class Stepped(LakeWriter):
@@ -153,14 +80,17 @@ class Worker:
     process: green.Process
     observer: Observer
     stop: green.Event = field(default_factory=green.Event)
-    consumer: Watched | None = None
-    client: Client | None = None
     crash_at: str = ""
     stall: float = 0.0
 
     @property
     def alive(self) -> bool:
         return self.process.alive
+
+    @property
+    def consumer(self) -> ObservedConsumer | None:
+        host: Host | None = self.process.host
+        return None if host is None else host.consumer
 
     def owned(self) -> frozenset[TopicPartition]:
         """Return the partitions that it considers owned."""

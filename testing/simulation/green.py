@@ -109,7 +109,7 @@ class Hub:
         return max(seconds, self.rng.uniform(*LAZY))
 
 
-class _Green(greenlet):
+class _Green(greenlet):  # type: ignore[misc] # greenlet has no types for mypy
     process: "Process"
 
 
@@ -185,6 +185,11 @@ def process() -> Process:
     return me.process
 
 
+def is_simulated() -> bool:
+    """Return whether the current thread is one of a simulated process."""
+    return isinstance(getcurrent(), _Green)
+
+
 def current_name() -> str:
     """Return the name of the current process, for the trace."""
     me = getcurrent()
@@ -235,7 +240,7 @@ class Event:
         if timeout is not None:
             hub.at(hub.lazily(timeout), _resume(ticket))
         hub.park()
-        if not self._set and ticket in self._waiting:
+        if ticket in self._waiting and not self.is_set():
             self._waiting.remove(ticket)
         return self._set
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.green import Future, Hub, Process, process
+from trimtab.testing.simulation.green import Future, Hub, Process, process
 
 Handler = Callable[[Callable[[Any], None]], None]
 """Handles a request when it arrives, and calls what it is given with the answer, now or later."""

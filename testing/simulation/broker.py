@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from simulation.green import Hub
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.testing.simulation.green import Hub
 
 EMPTY: Final = "empty"
 PREPARING: Final = "preparing"
@@ -50,6 +50,7 @@ class Log:
         self.ends: dict[TopicPartition, int] = {}
         self.lows: dict[TopicPartition, int] = {}
         self.sorted: dict[TopicPartition, list[int]] = {}
+        self.keys: dict[TopicPartition, dict[int, bytes]] = {}  # of records that have one
         self.count = 0
 
     def grow(self, topic: str, partitions: int) -> None:
@@ -76,6 +77,13 @@ class Log:
         if after_aborted:
             self._add(partition, b"-%d" % self.count, readable=not self.read_committed)
         self._add(partition, b"%d" % self.count, readable=True)
+
+    def append_record(self, partition: TopicPartition, key: bytes | None, value: bytes) -> None:
+        """Add a record with the given key and value."""
+        self.count += 1
+        if key is not None:
+            self.keys.setdefault(partition, {})[self.ends[partition]] = key
+        self._add(partition, value, readable=True)
 
     def _add(self, partition: TopicPartition, value: bytes, *, readable: bool) -> None:
         offset = self.ends[partition]

@@ -13,10 +13,10 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
-from simulation import green
-from simulation.membership import Cluster
-from simulation.network import UnreachableError
-from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.testing.simulation import green
+from trimtab.testing.simulation.membership import Cluster
+from trimtab.testing.simulation.network import UnreachableError
 
 MOST: Final = 40
 """Records per fetch and partition, so that records arrive in several pieces."""
@@ -29,6 +29,10 @@ class Message:
     at: TopicPartition
     number: int
     content: bytes
+    record_key: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self.content)
 
     def topic(self) -> str:
         return self.at.topic
@@ -45,8 +49,8 @@ class Message:
     def timestamp(self) -> tuple[int, int]:
         return 0, -1
 
-    def key(self) -> None:
-        return None
+    def key(self) -> bytes | None:
+        return self.record_key
 
     def headers(self) -> None:
         return None
@@ -77,6 +81,10 @@ class Fetcher:
 
     def assignment(self) -> list[Any]:
         return [RawPartition(*p) for p in self._positions]
+
+    def next_offset(self, partition: TopicPartition) -> int | None:
+        """Return the offset that is fetched next; None before the first fetch, and if it is not read."""
+        return self._positions.get(partition)
 
     def list_topics(self, topic: str = "", timeout: float = 0) -> None:
         """Do nothing: leaders are known here."""
@@ -160,7 +168,8 @@ class Fetcher:
         wanted = offsets[first : first + most]
         self._positions[partition] = wanted[-1] + 1 if wanted else begin
         records = log.records[partition]
-        return [Message(partition, offset, records[offset]) for offset in wanted]
+        keys = log.keys.get(partition, {})
+        return [Message(partition, offset, records[offset], keys.get(offset)) for offset in wanted]
 
 
 def _key(raw: Any) -> TopicPartition:

@@ -10,9 +10,10 @@ Each coroutine of its I/O thread is one thread here; they take turns where the r
 
 # pyright: reportPrivateUsage=false
 # one stand-in in several classes
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kafka.coordinator.base import Generation
@@ -30,10 +31,12 @@ from kafka.errors import (
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import TopicPartition as KafkaPartition
 
-from simulation import broker, green
-from simulation.broker import Answer, Group, Log
-from simulation.network import Handler, Network, UnreachableError
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator
+from trimtab.testing.simulation import broker, green
+from trimtab.testing.simulation.broker import Answer, Group, Log
+from trimtab.testing.simulation.event_loop import Manager, Net, run
+from trimtab.testing.simulation.network import Handler, Network, UnreachableError
 
 UNJOINED: Final = "unjoined"
 REBALANCING: Final = "rebalancing"
@@ -86,70 +89,6 @@ class Subscription:
 
     def assigned_partitions(self) -> set[KafkaPartition]:
         return set(self.assigned)
-
-
-class Net:
-    """kafka-python's event loop: coroutines run to their end in a thread of ours."""
-
-    def sleep(self, seconds: float) -> "Sleep":
-        return Sleep(seconds)
-
-    def run(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
-        return run(function(*arguments))
-
-
-class Sleep:
-    """An awaitable during which the other threads run."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def __await__(self) -> Generator[None, None, None]:
-        hub = green.process().hub
-        hub.sleep(hub.lazily(self._seconds) / 3)
-        yield from ()
-
-
-class Called:
-    """The future of `call_soon`."""
-
-    def __init__(self) -> None:
-        self._good: list[Callable[[Any], None]] = []
-        self._bad: list[Callable[[Exception], None]] = []
-
-    def add_callback(self, callback: Callable[[Any], None]) -> None:
-        self._good.append(callback)
-
-    def add_errback(self, callback: Callable[[Exception], None]) -> None:
-        self._bad.append(callback)
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        try:
-            value = run(coroutine)
-        except KafkaError as error:
-            for bad in self._bad:
-                bad(error)
-        else:
-            for good in self._good:
-                good(value)
-
-
-class Manager:
-    """Runs callbacks soon."""
-
-    def call_soon(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Called:
-        called = Called()
-        green.process().start(lambda: called.run(function(*arguments)))
-        return called
-
-
-def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that waits by `Sleep` and by our own calls only."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        return done.value
-    raise AssertionError("a coroutine waits for something that is not simulated")
 
 
 @dataclass(slots=True)
@@ -407,11 +346,12 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         while not self._closed:
             names = set(self._subscription.subscription or ())
             with suppress(UnreachableError):
-                self._metadata.known = self._at.network.call(
-                    lambda respond, names=names: respond(self._list_partitions(names))
-                )
+                self._metadata.known = self._at.network.call(partial(self._answer_metadata, names))
             self._metadata.stale.clear()
             self._metadata.stale.wait(METADATA)
+
+    def _answer_metadata(self, names: Iterable[str], respond: Callable[[Any], None]) -> None:
+        respond(self._list_partitions(names))
 
     def _list_partitions(self, names: Iterable[str]) -> dict[str, set[int]]:
         topics = {name: self._at.log.partitions(name) for name in names}
@@ -429,7 +369,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
             raise RebalanceInProgressError("the client rejoins")
         generation = self._generation
         positions = {
-            broker.TopicPartition(p.topic, p.partition): (at.offset, at.metadata) for p, at in offsets.items()
+            TopicPartition(p.topic, p.partition): (at.offset, at.metadata) for p, at in offsets.items()
         }
         answer = self._ask(
             lambda respond: self._at.group.commit(
