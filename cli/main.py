@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "sidecar": "Scale a consumer group by load: measure, decide, scale.",
         "ingest": "Run one consumer that writes topics into lake tables, exactly once.",
         "redeliver": "Redeliver messages of a queue that were not settled in time.",
+        "init": "Look at a live group, and write settings that steer it.",
         "plan": "Show what each heuristic would do with a live group now; changes nothing.",
         "top": "Show a live group: each consumer's partitions, load and state.",
         "explain": "Explain a group's replica count and placement.",

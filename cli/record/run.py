@@ -43,7 +43,7 @@ def record(options: RecordOptions) -> None:
     clock = SystemClock()
     with closing(GroupMonitor(settings, clock)) as monitor:
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
-        source = _select_tick_source(settings, monitor, control_topics, clock)
+        source = select_tick_source(settings, monitor, control_topics, clock)
         if duration < source.window:
             raise SettingError(
                 f"--duration {options.duration!r} is less than one tick ({source.window:g} s, "
@@ -127,9 +127,11 @@ class _MeasuredTicks:
         return None if first else RecordedTick(now, _get_write_rates(reading.write_rates))
 
 
-def _select_tick_source(
+def select_tick_source(
     settings: SidecarSettings, monitor: GroupMonitor, control_topics: ControlTopicStore, clock: Clock
 ) -> TickSource:
+    """Return published write rates if a sidecar publishes them, else measured ones. Raises PeerError."""
+
     def select_topics(known: Iterable[str]) -> frozenset[str]:
         return match_topics(settings.topics, known)[0] if settings.topics else frozenset(known)
 

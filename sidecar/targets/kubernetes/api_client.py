@@ -65,7 +65,7 @@ class KubernetesApi:
     def __init__(self, scale_target: ScaleTargetRef, timeout: float) -> None:
         self.scale_target = scale_target
         self._timeout = timeout  # seconds per call; no retries: callers decide
-        self._client = _connect_client(scale_target.kubeconfig)
+        self._client = connect_client(scale_target.kubeconfig)
         self._core = client.CoreV1Api(self._client)
         self._apps = client.AppsV1Api(self._client)
         self._leases = client.CoordinationV1Api(self._client)
@@ -244,7 +244,8 @@ def resolve_namespace(kubeconfig: Path | None) -> str:
     return str(contexts[1]["context"].get("namespace") or "default")
 
 
-def _connect_client(kubeconfig: Path | None) -> Any:
+def connect_client(kubeconfig: Path | None) -> Any:
+    """Return a client of the API server. Raises SidecarSettingError if none is configured."""
     made = client.Configuration()
     made.retries = False  # urllib3 would multiply the timeout; the control loop retries
     try:

@@ -1,0 +1,160 @@
+"""`trimtab init`: looks at a live group and writes settings, the expected saving, and the way back."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+import yaml
+
+from trimtab.assignor.analysis.simulation import SimulationSetup
+from trimtab.assignor.analysis.streams.stream import parse_stream
+from trimtab.cli.group_settings import load_group_settings
+from trimtab.cli.init.group_findings import (
+    GroupFindings,
+    ReplayResult,
+    choose_capacity,
+    describe_findings,
+    describe_saving,
+    render_ingest_settings,
+    render_scaled_object,
+    render_sidecar_settings,
+    render_way_back,
+    strip_server_fields,
+)
+from trimtab.cli.init.options import InitOptions
+from trimtab.cli.init.workload_search import find_workload
+from trimtab.cli.record.run import READINGS_PER_TICK, record_ticks, select_tick_source
+from trimtab.cli.record.stream_file import StreamFile
+from trimtab.cli.setting_pairs import parse_pairs
+from trimtab.cli.signals import install_signal_waiter
+from trimtab.cli.simulate.findings import build_findings
+from trimtab.cli.simulate.run import LIVE_HEADROOM, open_progress
+from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
+from trimtab.common.clock import SystemClock
+from trimtab.common.errors import SettingError
+from trimtab.common.units import parse_seconds
+from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
+from trimtab.sidecar.measurement.group_monitor import GroupMonitor
+from trimtab.sidecar.settings.settings import SidecarSettings
+from trimtab.sidecar.simulation.live_settings import LiveSettings
+
+STREAM_FILE: Final = "stream.json"
+WRITTEN_FILES: Final = ("sidecar.yaml", "ingest.yaml", "way-back.md", STREAM_FILE)
+SCALED_OBJECT_FILES: Final = ("scaledobject.yaml", "scaledobject.before.yaml")
+CONTENDERS: Final = ("steady", "keda")
+
+
+def init(options: InitOptions) -> None:
+    """Look, replay and write. Raises SettingError, PeerError."""
+    window = parse_seconds(options.window, "--window")
+    duration = parse_seconds(options.duration, "--duration")
+    if window <= 0 or duration < 2 * window:
+        raise SettingError("--duration must be two --window or longer, so that there is something to replay")
+    _check_files(options.out, (*WRITTEN_FILES, *SCALED_OBJECT_FILES), force=options.force)
+    settings, is_known = load_group_settings(
+        options, {"window": window, "interval": window / READINGS_PER_TICK}
+    )
+    findings, tick = _look(options, settings, duration, capacity_known=is_known)
+    chosen = choose_capacity(findings)
+    if chosen is None:
+        raise SettingError(
+            f"nothing was written to {', '.join(findings.topics)} in {duration:g} s, so nothing tells the "
+            'capacity of a consumer; give it: --capacity "2.3 MB/s"'
+        )
+    found, why_not = find_workload(findings.observed.members, options.namespace, options.kubeconfig)
+    findings = replace(findings, workload=found)
+    for line in describe_findings(findings, *chosen):
+        typer.echo(line)
+    if why_not:
+        typer.echo(f"Kubernetes: {why_not}")
+    results = _replay(options.out / STREAM_FILE, chosen[0], tick)
+    for line in describe_saving(results, max(1, len(findings.observed.members)), duration):
+        typer.echo(line)
+    written = _render_files(findings, *chosen)
+    for name, text in written.items():
+        (options.out / name).write_text(text, encoding="utf-8")
+    typer.echo(f"written to {options.out}: {', '.join((*written, STREAM_FILE))}")
+    typer.echo(f"Next: trimtab sidecar -c {options.out / 'sidecar.yaml'} --dry-run")
+
+
+def _check_files(folder: Path, names: Sequence[str], *, force: bool) -> None:
+    """Make the folder; remove the recording with `force`. Raises SettingError for a file that exists."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"--out {folder}: {error.strerror}") from None
+    existing = [name for name in names if (folder / name).exists()]
+    if existing and not force:
+        raise SettingError(f"--out {folder} has {', '.join(existing)} already; add --force to overwrite them")
+    (folder / STREAM_FILE).unlink(missing_ok=True)
+
+
+def _look(
+    options: InitOptions, settings: SidecarSettings, duration: float, *, capacity_known: bool
+) -> tuple[GroupFindings, float]:
+    """Record for `duration` seconds; return what the group tells then, and the seconds of a tick."""
+    clock = SystemClock()
+    with closing(GroupMonitor(settings, clock)) as monitor:
+        control_topics = ControlTopicStore(settings, monitor.brokers.admin)
+        source = select_tick_source(settings, monitor, control_topics, clock)
+        file = StreamFile(options.out / STREAM_FILE, source.window)
+        try:
+            record_ticks(source, file, duration, clock, install_signal_waiter())
+        finally:
+            file.close()
+        if file.tick_count < 2:  # noqa: PLR2004 - a decision comes at the end of a tick
+            raise SettingError("the recording has less than two ticks; give a longer --duration")
+        measured = monitor.measure()
+        plan = control_topics.read_plan()
+        findings = GroupFindings(
+            bootstrap=settings.bootstrap,
+            group=settings.group,
+            observed=measured.group,
+            loads=measured.write_rates,
+            protocol=_read_assignor(monitor, settings),
+            plan_capacity=None if plan is None else plan.capacity,
+            given_capacity=settings.capacity if capacity_known else None,
+            kafka=parse_pairs("--kafka", options.kafka) or {},
+        )
+    return findings, source.window
+
+
+def _read_assignor(monitor: GroupMonitor, settings: SidecarSettings) -> str:
+    # the old request, as in BrokerClient: the new one may abort the process while the coordinator is down
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        groups: list[Any] = monitor.brokers.admin.list_groups(settings.group, timeout=settings.timeout)
+    return next((str(one.protocol) for one in groups if one.id == settings.group), "")
+
+
+def _replay(stream_file: Path, capacity: float, tick: float) -> list[ReplayResult]:
+    stream = parse_stream(stream_file.read_text(encoding="utf-8"))
+    setup = SimulationSetup(capacity=capacity, headroom=LIVE_HEADROOM, tick=tick)
+    jobs = [SimulationJob(0, name, setup.headroom) for name in CONTENDERS]
+    with open_progress() as progress:
+        task = progress.add_task("replaying", total=len(jobs))
+        runs = run_jobs(jobs, [stream], setup, 1, lambda _: progress.advance(task), live=LiveSettings())
+    means = build_findings("recorded", [stream], setup, runs, (), 1.0).mean_summaries
+    return [
+        ReplayResult(name, one.mean_consumers, one.late_percent, one.moves_per_hour)
+        for name, one in means.items()
+    ]
+
+
+def _render_files(findings: GroupFindings, capacity: float, reason: str) -> Mapping[str, str]:
+    files = {
+        "sidecar.yaml": render_sidecar_settings(findings, capacity, reason),
+        "ingest.yaml": render_ingest_settings(findings, capacity),
+        "way-back.md": render_way_back(findings),
+    }
+    found = findings.workload
+    if found is not None and found.scaled_object:
+        before = yaml.safe_dump(strip_server_fields(found.scaled_object), sort_keys=False)
+        files |= {
+            "scaledobject.yaml": render_scaled_object(findings, found),
+            "scaledobject.before.yaml": before,
+        }
+    return files

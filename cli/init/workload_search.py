@@ -1,0 +1,89 @@
+"""Finds the Kubernetes workload whose pods are the members of a group, and its ScaledObject."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from trimtab.cli.init.group_findings import FoundWorkload
+from trimtab.sidecar.measurement.observation import ObservedMember
+
+TIMEOUT_S: Final = 10.0
+KINDS: Final[Mapping[str, str]] = {"Deployment": "deployment", "StatefulSet": "statefulset"}
+
+
+def find_workload(
+    members: Iterable[ObservedMember], namespace: str | None, kubeconfig: Path | None
+) -> tuple[FoundWorkload | None, str]:
+    """Return the workload, and why there is none: no API server, no permission, no pod that is a member."""
+    try:
+        from kubernetes import client  # noqa: PLC0415 - an extra
+
+        from trimtab.sidecar.targets.kubernetes import api_client  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        return None, "the extra kubernetes is not installed, so no Deployment was looked for"
+    from trimtab.sidecar.errors import SidecarSettingError  # noqa: PLC0415 - beside the extra
+
+    try:
+        connection = api_client.connect_client(kubeconfig)
+    except SidecarSettingError:
+        return None, "no Kubernetes API server is configured here"
+    space = namespace or api_client.resolve_namespace(kubeconfig)
+    try:
+        return _find_in_namespace(client, connection, frozenset(members), space)
+    except client.ApiException as error:
+        return None, f"the API server refuses to list the pods of namespace {space}: {error.reason}"
+    except Exception as error:  # noqa: BLE001 - urllib3's, of an API server that does not answer
+        return None, f"the Kubernetes API server does not answer: {type(error).__name__}"
+    finally:
+        connection.close()
+
+
+def _find_in_namespace(
+    client: Any, connection: Any, members: frozenset[ObservedMember], namespace: str
+) -> tuple[FoundWorkload | None, str]:
+    core, apps = client.CoreV1Api(connection), client.AppsV1Api(connection)
+    names = {member.instance for member in members}
+    hosts = {member.host for member in members if member.host}
+    pods = core.list_namespaced_pod(namespace, _request_timeout=TIMEOUT_S).items
+    # by name before by address: pods of the node's network share one address
+    ours = [pod for pod in pods if pod.metadata.name in names] or [
+        p for p in pods if p.status.pod_ip in hosts
+    ]
+    owners = Counter(
+        (owner.kind, owner.name)
+        for pod in ours
+        for owner in pod.metadata.owner_references or ()
+        if owner.controller
+    )
+    if not owners:
+        return None, f"no pod of namespace {namespace} is a member of the group"
+    (kind, name), _ = owners.most_common(1)[0]
+    if kind == "ReplicaSet":
+        owner = apps.read_namespaced_replica_set(name, namespace, _request_timeout=TIMEOUT_S)
+        kind, name = next(
+            (one.kind, one.name) for one in owner.metadata.owner_references or () if one.controller
+        )
+    if kind not in KINDS:
+        return (None, f"the members are pods of {kind} {name}, not of a Deployment or StatefulSet")
+    read = apps.read_namespaced_deployment if kind == "Deployment" else apps.read_namespaced_stateful_set
+    replicas = read(name, namespace, _request_timeout=TIMEOUT_S).spec.replicas
+    scaled = _find_scaled_object(client, connection, kind, name, namespace)
+    return FoundWorkload(KINDS[kind], name, namespace, replicas, scaled), ""
+
+
+def _find_scaled_object(
+    client: Any, connection: Any, kind: str, name: str, namespace: str
+) -> dict[str, Any] | None:
+    api = client.CustomObjectsApi(connection)
+    try:
+        found = api.list_namespaced_custom_object(
+            "keda.sh", "v1alpha1", namespace, "scaledobjects", _request_timeout=TIMEOUT_S
+        )
+    except client.ApiException:
+        return None  # KEDA is not installed, or its resources are not for this account
+    for body in found["items"]:
+        reference = body["spec"]["scaleTargetRef"]
+        if reference["name"] == name and reference.get("kind", "Deployment") == kind:
+            return dict(body)
+    return None

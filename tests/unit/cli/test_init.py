@@ -1,0 +1,134 @@
+"""What `trimtab init` concludes from what a group tells."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.cli.init.group_findings import (
+    FoundWorkload,
+    GroupFindings,
+    ReplayResult,
+    choose_capacity,
+    choose_carrier,
+    choose_limits,
+    describe_saving,
+    render_ingest_settings,
+    render_scaled_object,
+    render_sidecar_settings,
+    render_way_back,
+)
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.settings.settings import load_settings
+
+PARTITIONS = tuple(TopicPartition("orders", number) for number in range(4))
+LOADS = {one: PartitionLoad(1000.0 * (one.partition + 1), 1.0, 500.0, 5) for one in PARTITIONS}
+MEMBERS = (
+    ObservedMember("1", "one", frozenset(PARTITIONS[:2])),
+    ObservedMember("2", "two", frozenset(PARTITIONS[2:])),
+)
+FINDINGS = GroupFindings(
+    bootstrap="kafka:9092",
+    group="shop",
+    observed=ObservedGroup(GroupState.STABLE, MEMBERS),
+    loads=LOADS,
+    protocol="range",
+    plan_capacity=None,
+    given_capacity=None,
+    kafka={},
+)
+SCALED_OBJECT: dict[str, Any] = {
+    "apiVersion": "keda.sh/v1alpha1",
+    "kind": "ScaledObject",
+    "metadata": {"name": "shop", "namespace": "sales", "uid": "7", "resourceVersion": "9"},
+    "spec": {
+        "scaleTargetRef": {"name": "shop"},
+        "minReplicaCount": 2,
+        "maxReplicaCount": 7,
+        "triggers": [{"type": "kafka", "metadata": {"consumerGroup": "shop", "lagThreshold": "100"}}],
+    },
+    "status": {"health": {}},
+}
+WORKLOAD = FoundWorkload("deployment", "shop", "sales", 3)
+
+
+def load_written(findings: GroupFindings, folder: Path) -> Any:
+    """Return the settings that a sidecar reads from the written file."""
+    path = folder / "sidecar.yaml"
+    path.write_text(render_sidecar_settings(findings, 7000.0, "measured"))
+    return load_settings(path, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "plan", "stated", "expected"),
+    [(5.0, 4.0, 3.0, 5.0), (None, 4.0, 3.0, 4.0), (None, None, 3.0, 3.0), (None, None, None, 7000.0)],
+)
+def test_the_best_source_of_the_capacity_wins(
+    given: float | None, plan: float | None, stated: float | None, expected: float
+) -> None:
+    """The user's, else the plan's, else the members' own, else what the busiest member reads."""
+    members = (MEMBERS[0], replace(MEMBERS[1], capacity=stated))
+    observed = replace(FINDINGS.observed, members=members)
+    findings = replace(FINDINGS, given_capacity=given, plan_capacity=plan, observed=observed)
+    chosen = choose_capacity(findings)
+    assert chosen is not None
+    assert chosen[0] == expected
+
+
+def test_an_idle_group_tells_no_capacity() -> None:
+    """Without a write rate nothing tells a capacity."""
+    assert (
+        choose_capacity(replace(FINDINGS, loads=dict.fromkeys(LOADS, PartitionLoad(0.0, 0.0, 0.0, 0))))
+        is None
+    )
+
+
+def test_clients_follow_as_they_can() -> None:
+    """Own clients follow plans, others are led, those of the new protocol need the plugin."""
+    new = replace(MEMBERS[0], target_partitions=frozenset(PARTITIONS))
+    assert choose_carrier(replace(FINDINGS, protocol="trimtab"))[0] == {}
+    assert choose_carrier(FINDINGS)[0] == {"lead": True}
+    by_broker = replace(FINDINGS, observed=replace(FINDINGS.observed, members=(new,)))
+    assert choose_carrier(by_broker)[0] == {"protocol": "consumer"}
+
+
+def test_the_written_settings_are_valid(tmp_path: Path) -> None:
+    """A sidecar reads what was found, with and without a workload; ingest has a group of its own."""
+    plain = load_written(FINDINGS, tmp_path)
+    assert (plain.group, plain.capacity, plain.lead, plain.target) == ("shop", 7000.0, True, "none")
+    scaled = load_written(replace(FINDINGS, workload=WORKLOAD), tmp_path)
+    assert (scaled.target, str(scaled.workload), scaled.namespace) == (
+        "kubernetes",
+        "deployment/shop",
+        "sales",
+    )
+    assert choose_limits(FINDINGS) == (1, 4)
+    assert yaml.safe_load(render_ingest_settings(FINDINGS, 7000.0))["group.id"] == "shop-lake"
+    assert "--replicas=3" in render_way_back(replace(FINDINGS, workload=WORKLOAD))
+
+
+def test_a_scaled_object_keeps_its_limits(tmp_path: Path) -> None:
+    """KEDA's limits become the sidecar's; the new ScaledObject asks the sidecar and can be applied."""
+    workload = replace(WORKLOAD, scaled_object=SCALED_OBJECT)
+    findings = replace(FINDINGS, workload=workload)
+    settings = load_written(findings, tmp_path)
+    assert (settings.target, choose_limits(findings)) == ("keda", (2, 7))
+    body = yaml.safe_load(render_scaled_object(findings, workload))
+    assert "resourceVersion" not in body["metadata"]
+    assert body["spec"]["maxReplicaCount"] == 7
+    (trigger,) = body["spec"]["triggers"]
+    assert trigger["metadata"]["scalerAddress"] == "trimtab-sidecar.sales.svc:6000"
+    assert "scaledobject.before.yaml" in render_way_back(findings)
+
+
+def test_the_saving_is_told_only_if_there_is_one() -> None:
+    """Fewer consumers than now are a saving; more are not."""
+    lines = describe_saving(
+        [ReplayResult("steady", 1.5, 0.0, 2.0), ReplayResult("keda", 3.0, 4.0, 9.0)], 2, 60.0
+    )
+    assert "25% fewer" in lines[1]
+    assert "fewer" not in lines[2]
