@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -175,6 +175,9 @@ model: .venv/.dev ## explore all orders of DEPTH events and two faults in a mode
 bench-racks: .venv/.dev ## cost of less cross-rack traffic, and the traffic between three brokers in three racks
 	@$(BIN)/python benchmarks/bench_racks.py --plot docs/rack-awareness.png
 	@$(BIN)/python benchmarks/bench_fetch_racks.py
+
+bench-groups: .venv/.dev ## cost of one sidecar with 500 groups of 20 partitions: memory, and a round on one core; 4 minutes
+	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_groups.py
 
 bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's and librdkafka's consumers, led or planned or not; three runs, 23 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png

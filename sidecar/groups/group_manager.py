@@ -57,7 +57,9 @@ class GroupManager:
         self._reading: set[str] = set()  # groups whose readings are awaited
         self._running: set[str] = set()  # groups of the last round that have not ended their iteration
         self._round_started_at = 0.0
+        self._last_readings: RoundReadings | None = None
         self.round_number = 0
+        self.ended_round = 0  # the last one whose groups all ended their iterations
         self.round_seconds: float | None = None  # of the last round that all groups have ended
         parts.web_server.describe_groups_by(self.list_problems, self._describe)
 
@@ -84,7 +86,10 @@ class GroupManager:
         topics_of = {name: self._groups[name].settings.topics for name in chosen}
         readings = self._parts.brokers.read_round(topics_of, self._offer_round)
         until = self._round_started_at + self._interval / 2
-        self._parts.brokers.sampler.sample_topics(readings, until)
+        # of the last round: this one's offsets are still on their way
+        last, self._last_readings = self._last_readings, readings
+        if last is not None:
+            self._parts.brokers.sampler.sample_topics(last, until)
 
     def list_problems(self) -> Mapping[str, str]:
         """Return what is wrong with groups that are not open, or whose last iteration failed."""
@@ -113,6 +118,7 @@ class GroupManager:
         with self._lock:
             self._running.discard(name)
             if not self._running:
+                self.ended_round = self.round_number
                 self.round_seconds = self._parts.clock.monotonic() - self._round_started_at
 
     def _update_groups(self) -> None:
@@ -179,6 +185,7 @@ class GroupManager:
         return {
             "round": {
                 "number": self.round_number,
+                "ended": self.ended_round,
                 "groups": len(self._groups),
                 "seconds": None if seconds is None else round(seconds, 3),
             }

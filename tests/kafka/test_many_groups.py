@@ -1,7 +1,9 @@
 """One sidecar with several groups, on a real broker: what one group does touches no other."""
 
 import json
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.settings.settings import load_settings
@@ -127,3 +130,60 @@ def test_each_group_has_its_own_decisions_and_a_bad_entry_touches_no_other(
 def _call(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "trimtab.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_records_are_measured_and_topics_shared(
+    start: Start, common: dict[str, Any], group: str, topic: Any, bootstrap: str, eventually: Any
+) -> None:
+    """Two groups of one topic each know its write rate; a pattern finds a group that appears later."""
+    shared = topic(partitions=2)
+    one, two, late = f"{group}-1", f"{group}-2", f"{group}-late"
+    entries = [{"group": one, "topics": shared}, {"group": two, "topics": shared}]
+    sidecar = start({**common, "groups": entries, "group-pattern": f"{group}-l.*", "topics": shared})
+    eventually(lambda: sidecar.states() == {one: "managed", two: "managed"}, 20)
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def both_know_the_rate() -> bool:
+        producer.produce(shared, b"x" * 1000)
+        producer.poll(0)
+        return all(sidecar.groups()[name]["required_bytes_per_s"] for name in (one, two))
+
+    eventually(both_know_the_rate, 20)
+    producer.flush()
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": late})
+    reader.commit(offsets=[TopicPartition(shared, 0, 0)], asynchronous=False)
+    reader.close()
+    eventually(lambda: sidecar.states().get(late) == "managed", 20)
+
+
+def test_a_target_that_fails_or_hangs_touches_no_other_group(
+    start: Start, common: dict[str, Any], group: str, topic: Any, eventually: Any, tmp_path: Path
+) -> None:
+    """One group's API server accepts connections and never answers; the other's iterations go on."""
+    read = topic(partitions=2)
+    one, hanging = f"{group}-1", f"{group}-2"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(_build_kubeconfig(silent.getsockname()[1])))
+        target = {"target": "kubernetes", "workload": "deployment/lake", "namespace": "default"}
+        entries = [{"group": one, "topics": read}, {"group": hanging, "topics": read, **target}]
+        sidecar = start({**common, "kubeconfig": str(kubeconfig), "groups": entries})
+        eventually(lambda: sidecar.states().get(one) == "managed", 20)
+        eventually(lambda: "did not answer" in sidecar.groups()[hanging].get("reasons", ""), 20)
+
+        # while the other waits 3 s for its target in each iteration, this one has one every 0.5 s
+        def count_iterations(name: str) -> float:
+            pattern = rf'trimtab_iteration_seconds_count\{{group="{name}"\}} (\S+)'
+            found = re.search(pattern, sidecar.get("/metrics"))
+            return float(found[1]) if found else 0.0
+
+        begin = count_iterations(one), count_iterations(hanging)
+        eventually(lambda: count_iterations(one) - begin[0] >= 12, 20)
+        assert count_iterations(hanging) - begin[1] <= 5
+
+
+def _build_kubeconfig(port: int) -> dict[str, Any]:
+    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    body = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    return {"apiVersion": "v1", "kind": "Config", "current-context": "c", **body}
