@@ -1,0 +1,121 @@
+"""The parts of deploy/compose, as processes with the settings files that stand there."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import urlopen
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from object_store.ingest import COUNT, produce
+from object_store.rig import ObjectStoreRig
+from object_store.servers import REGION, free_port
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+
+pytestmark = pytest.mark.object_store
+
+COMPOSE: Final = Path(__file__).parents[2] / "deploy" / "compose"
+CONSUMERS: Final = ("consumer-1", "consumer-2")
+
+
+@pytest.fixture
+def own_broker() -> Iterator[str]:
+    """A broker without topics, which may have the names of the compose file."""
+    with EmbeddedBroker() as broker:
+        yield broker.bootstrap
+
+
+def read_yaml(name: str) -> Any:
+    return yaml.safe_load((COMPOSE / name).read_text())
+
+
+def list_scraped_services() -> dict[str, int]:
+    """Return the port of each service that Prometheus asks."""
+    jobs = read_yaml("prometheus.yaml")["scrape_configs"]
+    targets = [target for job in jobs for config in job["static_configs"] for target in config["targets"]]
+    return {service: int(port) for service, _, port in (target.partition(":") for target in targets)}
+
+
+def start(command: list[str], log: Path) -> "subprocess.Popen[bytes]":
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "trimtab.cli", *command], stdout=output, stderr=output, env=os.environ
+        )
+
+
+def answers_metrics(port: int, metric: str) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return metric in answer.read().decode()
+    except OSError:
+        return False
+
+
+def count_rows(port: int) -> float:
+    """Return the rows that a consumer has written, by its metrics."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+    except OSError:
+        return 0
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("trimtab_written_rows_total"))
+
+
+@pytest.mark.usefixtures("credentials")
+def test_the_parts_of_compose_work_together(
+    own_broker: str, object_store: ObjectStoreRig, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    """Consumers write each record once into S3; all that Prometheus asks answer; each ends with 0."""
+    admin = AdminClient({"bootstrap.servers": own_broker})
+    admin.create_topics([NewTopic("orders", 8)])["orders"].result(30)
+    produce(own_broker, "orders")
+    assert object_store.catalog is not None
+    ports = {service: free_port() for service in list_scraped_services()}
+    assert set(ports) == {"sidecar", *CONSUMERS}
+    ingest = read_yaml("ingest.yaml") | {
+        "bootstrap.servers": own_broker,
+        "lake.s3.endpoint": object_store.store.address,
+        "lake.s3.region": REGION,  # of the test's store
+        "lake.catalog.uri": object_store.catalog.address,
+    }
+    processes = []
+    try:
+        for name in CONSUMERS:
+            file = tmp_path / f"{name}.yaml"
+            file.write_text(yaml.safe_dump(ingest | {"trimtab.metrics.port": ports[name]}))
+            command = ["ingest", "--config", str(file), "--instance", name]
+            processes.append(start(command, tmp_path / f"{name}.log"))
+        sidecar = read_yaml("sidecar.yaml") | {"bootstrap": own_broker, "port": ports["sidecar"]}
+        (tmp_path / "sidecar.yaml").write_text(yaml.safe_dump(sidecar))
+        command = ["sidecar", "--config", str(tmp_path / "sidecar.yaml")]
+        processes.append(start(command, tmp_path / "sidecar.log"))
+        eventually(lambda: sum(count_rows(ports[name]) for name in CONSUMERS) == COUNT, 120)
+        eventually(lambda: answers_metrics(ports["sidecar"], "trimtab_partitions"), 60)
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        codes = [process.wait(120) for process in processes]
+    assert codes == [0, 0, 0]
+
+
+def test_compose_mounts_what_exists() -> None:
+    """Each mounted file stands in the repository, and Prometheus asks services and ports that there are."""
+    services = read_yaml("compose.yaml")["services"]
+    mounted = [
+        one.split(":")[0]
+        for service in services.values()
+        for one in service.get("volumes", ())
+        if one[0] == "."
+    ]
+    assert mounted
+    assert [path for path in mounted if not (COMPOSE / path).is_file()] == []
+    scraped = list_scraped_services()
+    assert set(scraped) <= set(services)
+    assert scraped["sidecar"] == read_yaml("sidecar.yaml")["port"]
+    assert {scraped[name] for name in CONSUMERS} == {read_yaml("ingest.yaml")["trimtab.metrics.port"]}
