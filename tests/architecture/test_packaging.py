@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def test_wheel_holds_every_module_and_nothing_else(copy: Path, tmp_path: Path) -
         or file.parent.name == "static"
     }
     assert inside == expected
+
+
+def test_source_distribution_holds_the_compiled_modules_sources(copy: Path, tmp_path: Path) -> None:
+    """A wheel can be built from it: it has each file of Cython, not only what Cython made of it."""
+    build = [sys.executable, "setup.py", "-q", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=copy, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        inside = {name.partition("/")[2] for name in opened.getnames()}
+    sources = {str(f.relative_to(copy)) for part in PARTS for f in (copy / part).rglob("*.p[yx][xd]")}
+    assert sources | {"constraints.txt", "setup.py"} <= inside
+    assert {Path(name).suffix for name in sources} == {".pyx", ".pxd"}
 
 
 def test_source_tree_shows_the_installed_names() -> None:
