@@ -1,11 +1,11 @@
-"""Pods with unmodified consumers, told by their IP address alone, scaled by a real KEDA."""
+"""Pods of unmodified consumers, told by their addresses alone, scaled by the sidecar and by a real KEDA."""
 
 import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import uuid4
 
 import pytest
@@ -34,6 +34,10 @@ PARTITIONS: Final = 6
 CAPACITY: Final = 40_000.0  # bytes/s
 RECORD: Final = 180.0  # bytes, about
 PATIENCE: Final = 120.0
+WAYS: Final[dict[str, tuple[str, dict[str, Any]]]] = {  # worker, and settings of the sidecar
+    "led": ("librdkafka_worker.py", {"lead": True, "take-lead": True}),  # a pod may have joined first
+    "new-protocol": ("new_protocol_worker.py", {"protocol": "auto"}),
+}
 
 
 class Eventually(Protocol):
@@ -72,9 +76,11 @@ class Scene:
         """Write at the rate of this many full consumers."""
         self._traffic.rate = consumers * 0.9 * CAPACITY / RECORD
 
-    def steer(self, workload: str, kubeconfig: Path) -> None:
+    def steer(self, target: str, workload: str, kubeconfig: Path) -> None:
         """Start the sidecar."""
-        more = {"target": "keda", "workload": workload, "kubeconfig": str(kubeconfig), "grpc-port": self.port}
+        more: dict[str, Any] = {"target": target, "workload": workload, "kubeconfig": str(kubeconfig)}
+        if target == "keda":
+            more["grpc-port"] = self.port
         config = self._folder / "sidecar.yaml"
         config.write_text(yaml.safe_dump({**self._settings, **more}))
         command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config)]
@@ -82,7 +88,8 @@ class Scene:
             self._sidecar = subprocess.Popen(command, stdout=log, stderr=log)
 
     def read_log(self) -> str:
-        return (self._folder / "sidecar.log").read_text()
+        log = self._folder / "sidecar.log"
+        return log.read_text() if log.exists() else ""
 
     def describe(self, pods: dict[str, str]) -> ObservedGroup:
         """Return the group with members named by pods, which are given by address."""
@@ -131,44 +138,78 @@ def scaled_object(name: str, scene: Scene, bootstrap: str) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.parametrize(
-    ("worker", "settings"),
-    [("librdkafka_worker.py", {"lead": True}), ("new_protocol_worker.py", {"protocol": "auto"})],
-    ids=["led", "new-protocol"],
-)
-def test_keda_scales_pods_that_only_their_address_tells(  # noqa: PLR0913 - fixtures
-    worker: str,
-    settings: dict[str, Any],
+class Pods(NamedTuple):
+    """A Deployment of consumers that all have one client id, and its load."""
+
+    scene: Scene
+    cluster: Cluster
+    name: str
+    eventually: Eventually
+
+    def follow_load(self, consumers: float, least: int, most: int) -> None:
+        """Write at the rate of this many consumers; wait until the right count shares the partitions."""
+        self.scene.load(consumers)
+        self.eventually(lambda: least <= self.cluster.replicas("deployment", self.name) <= most, PATIENCE)
+        self.eventually(lambda: self.scene.is_settled(self.cluster.addresses(self.name)), PATIENCE)
+
+
+@pytest.fixture(params=["led", "new-protocol"])
+def start_pods(  # noqa: PLR0913 - fixtures
+    request: pytest.FixtureRequest,
     *,
     broker: str,
-    keda: Keda,
     cluster: Cluster,
-    plane: ControlPlane,
     kubelet: Kubelet,
     workload: Callable[..., str],
     eventually: Eventually,
     tmp_path: Path,
+) -> Iterator[Callable[[int], Pods]]:
+    """Create the Deployment, for a group that the sidecar leads, or one that the broker's plugin assigns."""
+    worker, settings = WAYS[request.param]
+    scene = Scene(broker, tmp_path, settings)
+
+    def start(replicas: int) -> Pods:
+        command = [sys.executable, str(WORKERS / worker), "orders", broker, scene.group, scene.topic, "60000"]
+        name = workload("deployment", replicas, env=build_environment(tmp_path), command=command)
+        kubelet.deleting = lambda pod: scene.record_deletion(pod, cluster.addresses(name, ending=True))
+        return Pods(scene, cluster, name, eventually)
+
+    yield start
+    kubelet.deleting = None
+    scene.close()
+    sys.stdout.write(scene.read_log())  # pytest shows it if the test has failed
+
+
+def test_keda_scales_pods_that_only_their_address_tells(
+    start_pods: Callable[[int], Pods], broker: str, keda: Keda, plane: ControlPlane, eventually: Eventually
 ) -> None:
     """A Deployment scales 0 -> 1 -> 3 -> 1; each pod that is deleted has been drained before."""
-    scene = Scene(broker, tmp_path, settings)
-    command = [sys.executable, str(WORKERS / worker), "orders", broker, scene.group, scene.topic, "60000"]
-    name = workload("deployment", 0, env=build_environment(tmp_path), command=command)
-    kubelet.deleting = lambda pod: scene.record_deletion(pod, cluster.addresses(name, ending=True))
+    pods = start_pods(0)
+    scene, name = pods.scene, pods.name
+    scene.load(0.4)
+    scene.steer("keda", f"deployment/{name}", plane.kubeconfig)
+    eventually(lambda: "KEDA service listens on" in scene.read_log(), PATIENCE)
+    keda.scale(scaled_object(name, scene, broker))
     try:
-        scene.load(0.4)
-        scene.steer(f"deployment/{name}", plane.kubeconfig)
-        eventually(lambda: "KEDA service listens on" in scene.read_log(), PATIENCE)
-        keda.scale(scaled_object(name, scene, broker))
-        eventually(lambda: scene.is_settled(cluster.addresses(name)), PATIENCE)
-        scene.load(2.4)
-        eventually(lambda: cluster.replicas("deployment", name) >= 3, PATIENCE)
-        eventually(lambda: scene.is_settled(cluster.addresses(name)), PATIENCE)
-        scene.load(0.4)
-        eventually(lambda: cluster.replicas("deployment", name) == 1, PATIENCE)
-        eventually(lambda: scene.is_settled(cluster.addresses(name)), PATIENCE)
+        pods.follow_load(0.4, 1, 4)
+        pods.follow_load(2.4, 3, 4)
+        pods.follow_load(0.4, 1, 1)
     finally:
         keda.forget(name)
-        kubelet.deleting = None
-        scene.close()
+    assert len(scene.deleted) >= 2
+    assert set(scene.deleted.values()) == {0}
+
+
+def test_the_sidecar_scales_pods_that_only_their_address_tells(
+    start_pods: Callable[[int], Pods], plane: ControlPlane
+) -> None:
+    """A Deployment scales 1 -> 3 -> 1; each pod that is deleted has been drained before, by the plan."""
+    pods = start_pods(1)
+    scene = pods.scene
+    scene.load(0.4)
+    scene.steer("kubernetes", f"deployment/{pods.name}", plane.kubeconfig)
+    pods.follow_load(0.4, 1, 1)
+    pods.follow_load(2.4, 3, 4)
+    pods.follow_load(0.4, 1, 1)
     assert len(scene.deleted) >= 2
     assert set(scene.deleted.values()) == {0}
