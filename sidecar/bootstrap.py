@@ -1,7 +1,7 @@
 """Builds the control loop from the settings, and closes its parts."""
 
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -32,6 +32,7 @@ from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 if TYPE_CHECKING:
     from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier
+    from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -146,8 +147,13 @@ def build_certifier(settings: SidecarSettings, clock: Clock, stack: ExitStack) -
     return certifier
 
 
-def connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
-    """Return the replica target.
+def connect_target(
+    settings: SidecarSettings,
+    clock: Clock,
+    stack: ExitStack,
+    serve_to_keda: "Callable[[SidecarSettings, KedaReplicaCount, ExitStack], None] | None" = None,
+) -> ConnectedTarget:
+    """Return the replica target; `serve_to_keda` replaces a KEDA service of this group alone.
 
     Raises SettingError, StartupError, KubernetesRejectedError, StateDirInUseError.
     """
@@ -160,9 +166,12 @@ def connect_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) ->
         return connect_workload_target(settings, clock, stack)
     if settings.target == "keda":
         _require_extra("keda", "grpc", "kubernetes")
-        from trimtab.sidecar.targets.keda.factory import connect_keda_target  # noqa: PLC0415 - as above
+        from trimtab.sidecar.targets.keda.factory import (  # noqa: PLC0415 - as above
+            connect_keda_target,
+            serve_alone,
+        )
 
-        return connect_keda_target(settings, clock, stack)
+        return connect_keda_target(settings, clock, stack, serve_to_keda or serve_alone)
     state_dir = settings.state_dir
     assert state_dir is not None, "settings check that target=process has a state folder"
     processes = ProcessTarget(settings.worker_argv, state_dir, clock, settings.worker_stop_timeout)

@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 from trimtab.common.clock import Clock
 from trimtab.sidecar.bootstrap import LOOP_HANG_TIMEOUT_S, connect_target, start_web_server
@@ -14,8 +16,35 @@ from trimtab.sidecar.kafka.shared_control_topics import SharedControlTopics
 from trimtab.sidecar.reporting.decision_log import RecorderThread
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.group_list import GroupListSettings
+from trimtab.sidecar.settings.settings import SidecarSettings
+
+if TYPE_CHECKING:  # they need an extra
+    from trimtab.sidecar.targets.keda.factory import SharedScaler
+    from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
 
 log = logging.getLogger("trimtab.sidecar")
+
+
+class KedaScaler:
+    """The one KEDA service of all groups; loaded with the first of them, since it needs an extra."""
+
+    def __init__(self) -> None:
+        self._shared: SharedScaler | None = None
+
+    def serve_group(
+        self, settings: SidecarSettings, replica_count: "KedaReplicaCount", stack: ExitStack
+    ) -> None:
+        """Serve this group, too. Raises SettingError, StartupError."""
+        from trimtab.sidecar.targets.keda.factory import SharedScaler  # noqa: PLC0415 - as above
+
+        if self._shared is None:
+            self._shared = SharedScaler()
+        self._shared.serve_group(settings, replica_count, stack)
+
+    def close(self) -> None:
+        """Stop the service."""
+        if self._shared is not None:
+            self._shared.close()
 
 
 @contextmanager
@@ -36,7 +65,10 @@ def open_group_manager(listed: GroupListSettings, clock: Clock) -> Generator[Gro
         stack.callback(control_topics.close)
         recorder_thread = RecorderThread()
         stack.callback(recorder_thread.close)
-        parts = SharedParts(brokers, control_topics, recorder_thread, web_server, connect_target, clock)
+        scaler = KedaScaler()
+        stack.callback(scaler.close)
+        connect = partial(connect_target, serve_to_keda=scaler.serve_group)
+        parts = SharedParts(brokers, control_topics, recorder_thread, web_server, connect, clock)
         sources: list[GroupSource] = [ListedGroups(listed.list_entries())]
         if listed.options.group_pattern is not None:
             sources.append(PatternSource(listed, brokers.batches, clock))

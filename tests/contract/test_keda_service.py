@@ -327,3 +327,34 @@ def test_a_large_message_is_refused(client: Any, replica_count: KedaReplicaCount
     with pytest.raises(grpc.RpcError) as caught:
         client.IsActive(scaled_object(topic="orders" + " " * 2**20), timeout=20)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_one_service_serves_many_groups_by_the_name_in_the_trigger(
+    generated: ModuleType, replica_count: KedaReplicaCount
+) -> None:
+    """Each ScaledObject gets the count of the group that it names; without a known name it is refused."""
+    clicks = KedaReplicaCount(StalenessLimits(unknown_iterations=2, silent_seconds=60.0), SystemClock())
+    made = ExternalScalerService()
+    for count, group, replicas in ((replica_count, "lake", 3), (clicks, "clicks", 5)):
+        count.get_or_adopt(replicas)
+        count(report())
+        made.add_group(count, ScaledGroup("b:1", group, (), "latest"))
+    port = made.start(HOST, 0)
+
+    def ask(**metadata: str) -> float:
+        named = scaled_object(**metadata)
+        request = proto.GetMetricsRequest(scaledObjectRef=named, metricName=KEDA_METRIC_NAME)
+        (value,) = stub.GetMetrics(request, timeout=20).metricValues
+        return float(value.metricValueFloat)
+
+    with grpc.insecure_channel(f"{HOST}:{port}") as channel:
+        stub = generated.ExternalScalerStub(channel)
+        assert (ask(consumerGroup="lake"), ask(consumerGroup="clicks")) == (3.0, 5.0)
+        for metadata, text in (({}, "consumerGroup is missing"), ({"consumerGroup": "other"}, "'other'")):
+            with pytest.raises(grpc.RpcError, match=text) as caught:
+                ask(**metadata)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        made.remove_group("clicks")
+        with pytest.raises(grpc.RpcError, match="clicks"):
+            ask(consumerGroup="clicks")
+    made.stop()

@@ -6,8 +6,10 @@ KEDA and the HPA apply it with their own delay.
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from threading import Lock
 from typing import Final
 
 from grpc import ServerCredentials
@@ -27,6 +29,7 @@ from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 log = logging.getLogger("trimtab.sidecar")
 
+MAX_SHARED_STREAMS: Final = 1024  # KEDA opens two for each ScaledObject, and each has a thread
 ITERATION_DELAY_LIMIT_S: Final = 30.0  # beyond three intervals, until requests are UNAVAILABLE
 
 
@@ -77,8 +80,50 @@ def load_tls_credentials(settings: SidecarSettings) -> ServerCredentials | None:
     return None
 
 
-def connect_keda_target(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> ConnectedTarget:
-    """Connect to Kubernetes and start the KEDA service; register cleanup of both on `stack`.
+def serve_alone(settings: SidecarSettings, replica_count: KedaReplicaCount, stack: ExitStack) -> None:
+    """Start a KEDA service of this group alone. Raises SettingError, StartupError."""
+    service = ExternalScalerService(replica_count, ScaledGroup.from_settings(settings))
+    stack.callback(service.stop)
+    _start_service(service, settings)
+
+
+class SharedScaler:
+    """One KEDA service for all groups of a process, started with the first of them."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._service: ExternalScalerService | None = None
+
+    def serve_group(
+        self, settings: SidecarSettings, replica_count: KedaReplicaCount, stack: ExitStack
+    ) -> None:
+        """Serve this group, too. Raises SettingError, StartupError."""
+        with self._lock:
+            if self._service is None:
+                service = ExternalScalerService(max_streams=MAX_SHARED_STREAMS)
+                _start_service(service, settings)  # of all groups: these are settings of the process
+                self._service = service
+            self._service.add_group(replica_count, ScaledGroup.from_settings(settings))
+            stack.callback(self._service.remove_group, settings.group)
+
+    def close(self) -> None:
+        """Stop the service."""
+        if self._service is not None:
+            self._service.stop()
+
+
+def _start_service(service: ExternalScalerService, settings: SidecarSettings) -> None:
+    port = service.start(settings.grpc_host, settings.grpc_port, load_tls_credentials(settings))
+    log.info("KEDA service listens on %s:%d", settings.grpc_host, port)
+
+
+def connect_keda_target(
+    settings: SidecarSettings,
+    clock: Clock,
+    stack: ExitStack,
+    serve: Callable[[SidecarSettings, KedaReplicaCount, ExitStack], None] = serve_alone,
+) -> ConnectedTarget:
+    """Connect to Kubernetes and serve the group to KEDA; register cleanup of both on `stack`.
 
     Raises SidecarSettingError, StartupError, KubernetesRejectedError.
     """
@@ -90,8 +135,5 @@ def connect_keda_target(settings: SidecarSettings, clock: Clock, stack: ExitStac
 
     # no controller timeout: KEDA and the HPA act seconds later, a later iteration sees the pods
     target = connect_workload_target(settings, clock, stack, open_keda_api, controller_timeout=0.0)
-    service = ExternalScalerService(replica_count, ScaledGroup.from_settings(settings))
-    stack.callback(service.stop)
-    port = service.start(settings.grpc_host, settings.grpc_port, load_tls_credentials(settings))
-    log.info("KEDA service listens on %s:%d", settings.grpc_host, port)
+    serve(settings, replica_count, stack)
     return replace(target, reporters=(*target.reporters, replica_count))

@@ -1,7 +1,7 @@
 """KEDA's external scaler: gRPC service externalscaler.ExternalScaler of `externalscaler.proto`.
 
 A trigger for another group gets INVALID_ARGUMENT with the differing keys. An unknown replica count
-gets UNAVAILABLE with the reason.
+gets UNAVAILABLE with the reason. With several groups the trigger's `consumerGroup` tells which.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -24,14 +24,21 @@ from trimtab.sidecar.errors import (
 from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
 from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
 from trimtab.sidecar.targets.keda.scaler_responses import KEDA_METRIC_NAME, METRIC_PER_REPLICA
-from trimtab.sidecar.targets.keda.trigger_metadata import ScaledGroup, check_trigger_metadata
+from trimtab.sidecar.targets.keda.trigger_metadata import (
+    ScaledGroup,
+    check_trigger_metadata,
+    select_scaled_group,
+)
 
 SCALER_SERVICE_NAME: Final = "externalscaler.ExternalScaler"
 
 # KEDA opens two streams per ScaledObject and replaces lost ones; each occupies a thread for as long
 # as KEDA listens, and as many threads serve unary calls.
 MAX_OPEN_STREAMS: Final = 16
-MAX_CONCURRENT_CALLS: Final = 2 * MAX_OPEN_STREAMS  # further ones are refused instead of queued
+CALLS_PER_STREAM: Final = 2
+MAX_CONCURRENT_CALLS: Final = (
+    CALLS_PER_STREAM * MAX_OPEN_STREAMS
+)  # further ones are refused instead of queued
 MAX_MESSAGE_BYTES: Final = 65536  # a trigger's metadata have some hundred bytes; gRPC's default is 4 MB
 STOP_GRACE_PERIOD_S: Final = 1.0  # seconds that open calls may take to end when the service stops
 
@@ -64,25 +71,39 @@ class KeepaliveSettings:
 
 
 class ExternalScalerService:
-    """Serves the replica count to triggers whose metadata match the scaled group."""
+    """Serves the replica counts to triggers whose metadata match their scaled group."""
 
     def __init__(
         self,
-        replica_count: KedaReplicaCount,
-        scaled_group: ScaledGroup,
+        replica_count: KedaReplicaCount | None = None,
+        scaled_group: ScaledGroup | None = None,
         keepalive: KeepaliveSettings | None = None,
+        max_streams: int = MAX_OPEN_STREAMS,
     ) -> None:
-        self._replica_count = replica_count
-        self._scaled_group = scaled_group
-        self._stream_slots = BoundedSemaphore(MAX_OPEN_STREAMS)
+        """Serve this group, if one is given; further ones come by `add_group`."""
+        self._groups: dict[str, tuple[KedaReplicaCount, ScaledGroup]] = {}
+        if replica_count is not None and scaled_group is not None:
+            self.add_group(replica_count, scaled_group)
+        self._max_streams = max_streams
+        self._stream_slots = BoundedSemaphore(max_streams)
         self._stopped = Event()
-        threads = ThreadPoolExecutor(MAX_CONCURRENT_CALLS, thread_name_prefix="trimtab-keda")
+        calls = CALLS_PER_STREAM * max_streams  # a thread starts when a call needs it
+        threads = ThreadPoolExecutor(calls, thread_name_prefix="trimtab-keda")
         exclusive = ("grpc.so_reuseport", 0)  # fail if another process listens on the port
         small = ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
         options = (exclusive, small, *(keepalive or KeepaliveSettings()).grpc_options)
-        self._server = grpc.server(threads, options=options, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
+        self._server = grpc.server(threads, options=options, maximum_concurrent_rpcs=calls)
         service = grpc.method_handlers_generic_handler(SCALER_SERVICE_NAME, self._build_handlers())
         self._server.add_generic_rpc_handlers((service,))
+
+    def add_group(self, replica_count: KedaReplicaCount, scaled_group: ScaledGroup) -> None:
+        """Serve the count of a group from now on."""
+        self._groups[scaled_group.group] = (replica_count, scaled_group)
+
+    def remove_group(self, group: str) -> None:
+        """Serve a group no longer; KEDA's next call is refused."""
+        count, _ = self._groups.pop(group)
+        count.wake_watchers()
 
     def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
         """Start serving and return the port; plain text without credentials. Raises StartupError."""
@@ -103,7 +124,8 @@ class ExternalScalerService:
     def stop(self) -> None:
         """Stop serving and end all streams."""
         self._stopped.set()
-        self._replica_count.wake_watchers()
+        for count, _ in list(self._groups.values()):
+            count.wake_watchers()
         self._server.stop(STOP_GRACE_PERIOD_S).wait()
 
     def _build_handlers(self) -> dict[str, "grpc.RpcMethodHandler[Any, Any]"]:
@@ -120,64 +142,64 @@ class ExternalScalerService:
     def _is_active(
         self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> proto.IsActiveResponse:
-        self._check_trigger(scaled_object, context)
-        return proto.IsActiveResponse(result=self._get_replicas(context) > 0)
+        count = self._find_count(scaled_object, context)
+        return proto.IsActiveResponse(result=_get_replicas(count, context) > 0)
 
     def _stream_is_active(
         self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> Iterator[proto.IsActiveResponse]:
-        self._check_trigger(scaled_object, context)
-        with self._hold_stream_slot(context) as keep_watching:
-            for active in self._replica_count.watch_activity(keep_watching):
+        count = self._find_count(scaled_object, context)
+        with self._hold_stream_slot(count, context) as keep_watching:
+            for active in count.watch_activity(keep_watching):
                 yield proto.IsActiveResponse(result=active)
 
     def _get_metric_spec(
         self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> proto.GetMetricSpecResponse:
-        self._check_trigger(scaled_object, context)
+        self._find_count(scaled_object, context)
         return _build_metric_spec()
 
     def _stream_metric_spec(
         self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
     ) -> Iterator[proto.GetMetricSpecResponse]:
-        self._check_trigger(scaled_object, context)
-        with self._hold_stream_slot(context) as keep_watching:
+        count = self._find_count(scaled_object, context)
+        with self._hold_stream_slot(count, context) as keep_watching:
             yield _build_metric_spec()
-            for _ in self._replica_count.watch_activity(keep_watching):
+            for _ in count.watch_activity(keep_watching):
                 pass  # KEDA reopens a stream that ends
 
     def _get_metrics(
         self, request: proto.GetMetricsRequest, context: grpc.ServicerContext
     ) -> proto.GetMetricsResponse:
-        self._check_trigger(request.scaledObjectRef, context)
+        known = self._find_count(request.scaledObjectRef, context)
         if request.metricName != KEDA_METRIC_NAME:
             message = f"unknown metric {request.metricName!r}; use {KEDA_METRIC_NAME!r}"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
-        count = self._get_replicas(context)
+        count = _get_replicas(known, context)
         value = proto.MetricValue(metricName=KEDA_METRIC_NAME, metricValue=count, metricValueFloat=count)
         return proto.GetMetricsResponse(metricValues=[value])
 
-    def _check_trigger(self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext) -> None:
+    def _find_count(
+        self, scaled_object: proto.ScaledObjectRef, context: grpc.ServicerContext
+    ) -> KedaReplicaCount:
         try:
-            check_trigger_metadata(scaled_object.scalerMetadata, self._scaled_group)
+            count, scaled_group = select_scaled_group(scaled_object.scalerMetadata, self._groups)
+            check_trigger_metadata(scaled_object.scalerMetadata, scaled_group)
         except TriggerMismatchError as error:
             message = f"ScaledObject {scaled_object.namespace}/{scaled_object.name}: {error}"
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
-
-    def _get_replicas(self, context: grpc.ServicerContext) -> int:
-        try:
-            return self._replica_count.get_replicas()
-        except ReplicaCountUnavailableError as error:
-            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return count
 
     @contextmanager
-    def _hold_stream_slot(self, context: grpc.ServicerContext) -> Generator[Callable[[], bool]]:
+    def _hold_stream_slot(
+        self, count: KedaReplicaCount, context: grpc.ServicerContext
+    ) -> Generator[Callable[[], bool]]:
         """Reserve a stream slot; yield the condition to keep the stream open."""
         if not self._stream_slots.acquire(blocking=False):
-            message = f"all {MAX_OPEN_STREAMS} streams are in use"
+            message = f"all {self._max_streams} streams are in use"
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
         try:
-            context.add_callback(self._replica_count.wake_watchers)  # else a lost stream keeps its slot
+            context.add_callback(count.wake_watchers)  # else a lost stream keeps its slot
             yield lambda: context.is_active() and not self._stopped.is_set()
         finally:
             self._stream_slots.release()
@@ -193,6 +215,13 @@ def make_server_credentials(certificate: Path, key: Path, client_ca: Path | None
         raise SidecarSettingError(f"grpc-client-ca {client_ca}: {error.strerror}") from None
     pair = (key.read_bytes(), certificate.read_bytes())
     return grpc.ssl_server_credentials([pair], authority, authority is not None)
+
+
+def _get_replicas(count: KedaReplicaCount, context: grpc.ServicerContext) -> int:
+    try:
+        return count.get_replicas()
+    except ReplicaCountUnavailableError as error:
+        context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
 
 def _serialize(message: Any) -> bytes:

@@ -7,7 +7,7 @@ those the group reads) are not compared.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from trimtab.common.suggestions import suggest_name
 from trimtab.sidecar.errors import TriggerMismatchError
@@ -32,6 +32,8 @@ LAG_SCALING_KEYS: Final = frozenset(
 
 # Keys by which the kafka scaler connects to the brokers
 BROKER_CONNECTION_KEYS: Final = frozenset({"awsRegion", "sasl", "saslTokenProvider", "tls", "version"})
+
+CountT = TypeVar("CountT")
 
 FROM_ENV_SUFFIX: Final = "FromEnv"  # KEDA reads the value from the workload's environment
 
@@ -58,6 +60,20 @@ def check_trigger_metadata(metadata: Mapping[str, str], scaled_group: ScaledGrou
     problems = [_explain_mismatch(name, given[name], scaled_group) for name in sorted(given)]
     if any(problems):
         raise TriggerMismatchError("; ".join(filter(None, problems)))
+
+
+def select_scaled_group(
+    metadata: Mapping[str, str], groups: Mapping[str, tuple[CountT, ScaledGroup]]
+) -> tuple[CountT, ScaledGroup]:
+    """Return the group that `consumerGroup` names, the only one without it. Raises TriggerMismatchError."""
+    if len(groups) == 1:  # a name that differs is a mismatch, and told as one
+        return next(iter(groups.values()))
+    named = metadata.get("consumerGroup") or metadata.get(f"consumerGroup{FROM_ENV_SUFFIX}")
+    if not named:
+        raise TriggerMismatchError(f"consumerGroup is missing: this sidecar scales {len(groups)} groups")
+    if named not in groups:
+        raise TriggerMismatchError(f"consumerGroup is {named!r}, which this sidecar does not scale by KEDA")
+    return groups[named]
 
 
 def _explain_mismatch(name: str, value: str, scaled_group: ScaledGroup) -> str:
