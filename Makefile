@@ -122,7 +122,7 @@ bench: .venv/.dev ## run all benchmarks, short versions; each ends with one line
 
 PARTITIONS ?= 200
 TICKS ?= 500
-tables: .venv/.dev ## make the docs' tables of the closed loop: all heuristics, six deltas, four initial write rates; two hours of CPU
+tables: .venv/.dev ## make the docs' tables of the closed loop: all heuristics, six deltas, four initial write rates; about an hour of CPU
 	@$(BIN)/python benchmarks/bench_live.py --partitions $(PARTITIONS) --ticks $(TICKS) --initial random 0 50 100
 
 bench-assign: .venv/.dev ## CPU time of an assignment compared with Kafka's, kafka-python's and aiokafka's assignors; also rack-aware

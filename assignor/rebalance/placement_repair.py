@@ -12,7 +12,8 @@ or the plan does not know the partition. The rules, in this order:
 4. The least load above the headroom of a member that is smaller than planned goes where it fits.
 5. So does that of any member, to members beyond the plan.
 6. Once absent members are overdue, loose partitions leave a member above its headroom for where they
-   fit: a quota may keep the others away for ever. Nothing else moves.
+   fit: a quota may keep the others away for ever. The moves that waited for that room (rule 2) are then
+   made. Nothing else moves.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ def repair_placement(
     smaller: BoolArray,
     surplus: BoolArray,
     *,
-    members_overdue: bool = False,
+    members_overdue: bool,
 ) -> IntArray:
     """Return the member of each partition (P,).
 
@@ -45,6 +46,7 @@ def repair_placement(
         repair.relieve_members(everyone, surplus)
     if members_overdue:
         repair.relieve_members(everyone, everyone, planned == UNASSIGNED)
+        repair.make_held_back_moves()
     return repair.bins
 
 
@@ -57,12 +59,12 @@ class _Repair:
         self._capacity: FloatArray = problem.capacity * (1 + CAPACITY_TOLERANCE)
         self.bins: IntArray = np.where(planned != UNASSIGNED, planned, problem.owner)  # rule 1
         self._load = sum_loads(self.bins, problem.weight, len(problem.capacity))
+        planned_load = sum_loads(planned, problem.weight, len(problem.capacity))
+        self._limit = np.maximum(self._capacity, planned_load * (1 + CAPACITY_TOLERANCE))  # of rule 2
 
     def hold_back_moves(self) -> None:
         """Leave moves with their owners until no receiver is overfilled (rule 2)."""
-        problem = self._problem
-        load = sum_loads(self._planned, problem.weight, len(problem.capacity))
-        limit = np.maximum(self._capacity, load * (1 + CAPACITY_TOLERANCE))
+        problem, limit = self._problem, self._limit
         overfull = np.flatnonzero(self._load > limit).tolist()
         incoming = self._list_incoming() if overfull else ()
         while overfull:
@@ -72,6 +74,15 @@ class _Repair:
                 owner = int(problem.owner[item])
                 self._move(item, owner)
                 overfull.append(owner)  # which counted on giving it away
+
+    def make_held_back_moves(self) -> None:
+        """Make the planned moves whose receivers have room by now, the lightest first (rule 6)."""
+        owner, planned = self._problem.owner, self._planned
+        waiting = np.flatnonzero((planned != UNASSIGNED) & (self.bins != planned) & (self.bins == owner))
+        for item in waiting[np.argsort(self._problem.weight[waiting], kind="stable")].tolist():
+            receiver = int(planned[item])
+            if self._load[receiver] + self._problem.weight[item] <= self._limit[receiver]:
+                self._move(item, receiver)
 
     def _list_incoming(self) -> Sequence[list[int]]:
         """Return the moves to each member from another one, lightest first."""
@@ -128,12 +139,10 @@ class _Repair:
         return list(map(int, items[order]))
 
     def _has_room(self, item: int) -> BoolArray:
-        """Return which members (M,) other than its own read and can hold an item."""
+        """Return which members (M,) read and can hold an item; the overfull one that gives it cannot."""
         problem = self._problem
         room: BoolArray = self._load + problem.weight[item] <= self._capacity
         room &= problem.subscribed[problem.topic[item]]
-        if self.bins[item] != UNASSIGNED:
-            room[self.bins[item]] = False
         return room
 
     def _find_room(self, item: int, receivers: BoolArray) -> int:

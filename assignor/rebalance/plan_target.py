@@ -97,7 +97,7 @@ def carry_out_target(
     policy: PlacementPolicy,
     promised_to: IntArray | None = None,
     *,
-    members_overdue: bool = False,
+    members_overdue: bool,
 ) -> CarriedPlan:
     """Place the partitions as the plan's target says; without a decision if that has to be made anew.
 
@@ -110,11 +110,9 @@ def carry_out_target(
     if _is_void(plan.target, match):
         return CarriedPlan(f"plan {plan.epoch} names no consumer that is here: its placement is decided anew")
     indexed = build_problem(group, load, policy, weigh_racks=group.replica_racks is not None)
-    problem = indexed.problem
     number = np.full(len(group.members), UNASSIGNED, dtype=np.int32)
     number[indexed.eligible] = np.arange(len(indexed.eligible), dtype=np.int32)
     planned = _look_up(number, match.resolve_target()[indexed.item])
-    planned[~problem.subscribed[problem.topic, planned]] = UNASSIGNED
     surplus = ~np.isin(indexed.eligible, match.member)
     if surplus.any() and not _can_relieve(plan.heuristic, indexed):
         return CarriedPlan(_explain_surplus(plan, indexed, surplus))
@@ -122,7 +120,11 @@ def carry_out_target(
     smaller = _find_smaller(plan, policy, indexed)
     bins = tasks.expand(
         repair_placement(
-            tasks.problem, tasks.merge_bins(planned), smaller, surplus, members_overdue=members_overdue
+            tasks.problem,
+            tasks.merge_bins(planned),  # UNASSIGNED for a member that does not read the topic
+            smaller,
+            surplus,
+            members_overdue=members_overdue,
         )
     )
     elsewhere = (match.consumer[indexed.item] != UNASSIGNED) & (bins != planned)

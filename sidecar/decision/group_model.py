@@ -211,13 +211,16 @@ class GroupModel:
         known = [m.topics for m in self.members.values() if m.topics is not None]
         return self._topics.difference(*known)
 
-    def compute_fullest(self, assignment: Mapping[str, Collection[TopicPartition]] | None = None) -> float:
-        """Return the highest load / capacity of a placement, by default of the current one.
+    @cached_property
+    def fullest(self) -> float:
+        """`compute_fullest` of the current placement, which several rules ask for."""
+        return self.compute_fullest({name: self.owned_partitions(name) for name in self.running})
+
+    def compute_fullest(self, assignment: Mapping[str, Collection[TopicPartition]]) -> float:
+        """Return the highest load / capacity of a placement.
 
         A consumer of a single partition that no consumer can hold does not count.
         """
-        if assignment is None:
-            assignment = {name: self.owned_partitions(name) for name in self.running}
         load = self.build_load()
         room = dict.fromkeys(self._topics, 0.0)  # of the largest reader
         for name in assignment:
@@ -302,7 +305,7 @@ class GroupModel:
     @property
     def is_overfull(self) -> bool:
         """Whether a consumer exceeds the fill limit now."""
-        return not self.is_share_group and exceeds(self.compute_fullest(), self.fill_limit)
+        return not self.is_share_group and exceeds(self.fullest, self.fill_limit)
 
     @cached_property
     def better_placement(self) -> PlacementPlan | None:
@@ -316,7 +319,7 @@ class GroupModel:
             return None
         placed = self.place_on(joined)
         after = self.compute_fullest(placed.assignment)
-        gain = self.compute_fullest() - after
+        gain = self.fullest - after
         return placed if gain >= MIN_FILL_GAIN or not exceeds(after, self.fill_limit) else None
 
     def find_last_owners(self) -> dict[TopicPartition, str]:

@@ -109,7 +109,7 @@ def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
 def request_placement(context: DecisionContext) -> DecisionStep | None:
     """Publish a new placement if the current one overfills a consumer and a better one exists."""
     model = context.model
-    before, limit = model.compute_fullest(), model.fill_limit
+    before, limit = model.fullest, model.fill_limit
     if not is_overfull_for_long(model, context.memory, context.now) or model.unknown_partitions:
         return None
     blocker = _explain_wait(context)

@@ -182,7 +182,7 @@ def is_overfull_for_long(model: GroupModel, memory: DecisionMemory, now: float) 
 
     A small excess counts after `SMALL_EXCESS_PATIENCE_S` without a change.
     """
-    fullest, since = model.compute_fullest(), memory.overfull_since
+    fullest, since = model.fullest, memory.overfull_since
     if exceeds(fullest, 1.0):
         return True
     # Write rates vary around the headroom of a consumer filled up to it: each peak would move partitions.

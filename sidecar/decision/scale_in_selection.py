@@ -62,7 +62,7 @@ def _list_candidates(model: GroupModel, selected: Sequence[str]) -> list[str]:
 def _limit_fill(model: GroupModel) -> float:
     """Return the fill that the others may reach."""
     # A heuristic that places by count or lag may exceed it with any number of consumers.
-    return model.fill_limit if model.packs_by_capacity else max(model.fill_limit, model.compute_fullest())
+    return model.fill_limit if model.packs_by_capacity else max(model.fill_limit, model.fullest)
 
 
 def _compute_drain_cost(model: GroupModel, victims: tuple[str, ...]) -> DrainCost:

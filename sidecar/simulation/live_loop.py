@@ -37,6 +37,7 @@ from trimtab.assignor.model import (
     Load,
     TopicPartition,
 )
+from trimtab.assignor.packing import sum_loads
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.plan_follower import MEMBER_WAIT_TIMEOUT_S, PlanFollower
 from trimtab.common.control_topics.plan import GroupPlan
@@ -187,9 +188,15 @@ class _LiveLoop:
 
     def _is_feasible(self, loads: Mapping[TopicPartition, PartitionLoad]) -> bool:
         """Return whether a placement of these loads within the headroom is found on the active consumers."""
-        active = {format_name(n) for n in self._group.members.tolist()} - {*self._plan.draining}
+        active = [n for n in self._group.members.tolist() if format_name(n) not in self._plan.draining]
         weight = np.array([load.weight for load in loads.values()], dtype=np.float64)
-        return is_feasible(weight, np.full(len(active), self._policy.usable_capacity))
+        usable = np.full(len(active), self._policy.usable_capacity)
+        owner = self._group.owner[self._group.owner != UNASSIGNED]
+        if len(owner) == len(weight):  # mostly what is done is such a placement: no search
+            load = sum_loads(owner, weight, int(owner.max(initial=UNASSIGNED)) + 1)
+            if np.isin(owner, active).all() and (load <= usable[:1]).all():
+                return True
+        return is_feasible(weight, usable)
 
 
 def _place_first(stream: WriteRateStream, policy: AutoscalingPolicy) -> IntArray:

@@ -19,6 +19,10 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
         *("tests/property/test_staging.py", "tests/unit/assignor/rebalance/test_leader.py"),
         *_SIMULATION,
     ),
+    "assignor/rebalance/placement_repair.py": (
+        *(f"{_PLANS}/test_placement_repair.py", f"{_PLANS}/test_plan_target.py"),
+    ),
+    "assignor/rebalance/plan_target.py": (f"{_PLANS}/test_plan_target.py",),
     "assignor/rebalance/plan_follower.py": (f"{_PLANS}/test_plan_follower.py",),
     "assignor/task_groups.py": (
         *("tests/unit/assignor/test_task_groups.py", "tests/property/test_task_groups.py"),
