@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -65,6 +65,10 @@ build/page/axe.min.js: tests/page/axe.sha256
 test-page: .venv/.dev build/page/axe.min.js ## run the tests of the operator's page in headless Chromium; needs chromium and npm, both of Debian
 	@$(BIN)/python -m pytest -m page tests/page
 	@echo "RESULT $$(cat build/page/result.json)"
+
+page-pictures: test-page ## renew the docs' pictures of the operator's page
+	@cd build/page && cp page-consumers-light.png page-time-dark.png ../../docs/
+	@cd build/page && for part in decision what-if; do cp page-$$part-consumers-light.png ../../docs/page-$$part.png; done
 
 test-debezium: .venv/.dev ## compare tables of PostgreSQL, under load and read by Debezium, with those in the lake; needs PostgreSQL and a JDK
 	@$(BIN)/python -m pytest -m debezium

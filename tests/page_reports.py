@@ -3,13 +3,15 @@
 import random
 
 from trimtab.assignor.model import Move, TopicPartition
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
-from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.measurement.observation import GroupState, ObservedMember
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
 CAPACITY = 1e6
+HEADROOM = 0.8
 START = 1.7e9
 SCALED_EVERY = 20  # iterations
 
@@ -57,6 +59,9 @@ class ReportSource:
             decision=ScalingDecision(action, reasons, metrics, expected_moves=expected),
             write_rates=loads,
             epoch=self._number // SCALED_EVERY,
+            plan=self._build_plan(),
+            group_state=GroupState.STABLE,
+            leader="host-1 (pid 7)",
             is_group_known=True,
             decision_seconds=0.01,
             iteration_seconds=0.2,
@@ -66,6 +71,12 @@ class ReportSource:
             capacity=CAPACITY,
         )
 
+    def _build_plan(self) -> GroupPlan:
+        epoch = self._number // SCALED_EVERY
+        return GroupPlan(
+            "lake", epoch, START + 10 * self._number, self._consumers, "steady", CAPACITY, HEADROOM
+        )
+
     def _measure(self, load: float) -> PartitionLoad:
         rate = load * self._scale
         return PartitionLoad(rate, rate / 100, rate * 3, int(rate / 30), rate * 1.02)
@@ -73,10 +84,20 @@ class ReportSource:
     def _scale_up(self) -> tuple[PartitionMove, ...]:
         new = self._consumers
         self._consumers += 1
-        moved = self._random.sample(self._partitions, max(1, len(self._partitions) // self._consumers))
-        moves = tuple(PartitionMove(p, self._name(self._owner[p]), self._name(new)) for p in sorted(moved))
-        self._owner |= dict.fromkeys(moved, new)
-        return moves
+        moved = [
+            self._take_from_fullest(new) for _ in range(max(1, len(self._partitions) // self._consumers))
+        ]
+        return tuple(PartitionMove(p, self._name(source), self._name(new)) for p, source in sorted(moved))
+
+    def _take_from_fullest(self, target: int) -> tuple[TopicPartition, int]:
+        sums = dict.fromkeys(range(self._consumers - 1), 0.0)
+        for partition, load in zip(self._partitions, self._loads, strict=True):
+            if self._owner[partition] != target:
+                sums[self._owner[partition]] += load
+        source = max(sums, key=sums.__getitem__)
+        partition = next(p for p in self._partitions if self._owner[p] == source)
+        self._owner[partition] = target
+        return partition, source
 
     def _name(self, number: int) -> str:
         return f"{self._client}-{number}"

@@ -84,7 +84,10 @@ class WhatIfRunner:
         process = get_context("spawn").Process(
             target=run_simulation_process, args=(theirs, given), name="trimtab-what-if", daemon=True
         )
-        process.start()
+        try:
+            process.start()
+        except OSError as error:  # no memory or no process left, or it ended at once
+            raise SettingError(f"the simulation's process does not start: {error}") from error
         theirs.close()
         facts = {"settings": lines, "recorded": describe_recorded(recorded), "tick": recorded.tick}
         facts |= {"assumed": {"pause": given.pause, "late": given.late, "startup": given.startup}}

@@ -13,21 +13,22 @@ from statistics import median
 from typing import Any
 
 import pytest
-from page_reports import CAPACITY, ReportSource
+from page_reports import CAPACITY, HEADROOM, ReportSource
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.http_server import NO_AUTH, AccessPolicy
-from trimtab.sidecar.page.history import GroupHistory
+from trimtab.sidecar.page.page_tools import PageTools, build_group_history
 from trimtab.sidecar.page.static_files import load_static_routes
-from trimtab.sidecar.reporting.decision_record import RecordTerms
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
+from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.page
 
 OUT = Path(__file__).parents[2] / "build" / "page"
 HOSTILE = '<img src=x onerror="window.stolen=1"><script>window.stolen=1</script>'
 MAX_PAGE_BYTES = 200_000
+PICTURED = ("decision", "what-if", "map")
 
 
 class ShownGroup:
@@ -35,9 +36,18 @@ class ShownGroup:
 
     def __init__(self, source: ReportSource, iterations: int, policy: AccessPolicy = NO_AUTH) -> None:
         self.source = source
-        self.server = SidecarWebServer(
-            "lake", SystemClock(), 30.0, GroupHistory(RecordTerms("lake", 10.0, CAPACITY, 0.8))
-        )
+        given = {
+            "bootstrap": "127.0.0.1:1",
+            "timeout": "1 s",
+            "group": "lake",
+            "capacity": CAPACITY,
+            "max": 30,
+        }
+        settings = load_settings(None, {**given, "headroom": HEADROOM})
+        history = build_group_history(settings)
+        self._history = history
+        self.tools = PageTools(settings, SystemClock(), history)
+        self.server = SidecarWebServer("lake", SystemClock(), 30.0, history, self.tools)
         for _ in range(iterations):
             self.iterate()
         self.address = f"http://127.0.0.1:{self.server.start('127.0.0.1', 0, policy)}/"
@@ -45,6 +55,14 @@ class ShownGroup:
     def iterate(self, reason: str = "its consumer was too full") -> None:
         """Report an iteration."""
         self.server(self.source.next_report(reason=reason))
+        alternatives = self._history._alternatives  # pyright: ignore[reportPrivateUsage]
+        assert alternatives is not None
+        alternatives.wait(60)
+
+    def stop(self) -> None:
+        """End the server and what it computes."""
+        self.server.stop()
+        self.tools.close()
 
 
 @contextmanager
@@ -63,7 +81,7 @@ def showing(group: ShownGroup, page: Page) -> Iterator[Page]:
         wait_until(page, "window.trimtab.index >= 0")
         yield page
     finally:
-        group.server.stop()
+        group.stop()
     assert problems == []
 
 
@@ -106,14 +124,23 @@ def figures() -> Iterator[dict[str, Any]]:
 def test_the_questions_of_an_operator_are_answered(page: Page) -> None:
     """Why six consumers, which partition is hot, what the last rebalance cost, and what is late."""
     with showing(ShownGroup(ReportSource(30, 5), 39), page):
-        assert "6 replicas running" in page.inner_text("#now")
-        assert "at least" in page.inner_text("#now")
-        assert "Late: 3.0 MB" in page.inner_text("#now")
+        assert page.inner_text("#now").startswith("6 consumers run")
+        assert "a consumer may take 800 kB/s (80 % of 1.0 MB/s): at least" in page.inner_text("#now")
+        assert "of a consumer's capacity" in page.inner_text("#hottest")
+        assert page.inner_text("#last").startswith("5 partitions moved")
+        assert "consumers' worth (R)" in page.inner_text("#last")
+        assert "Each paused for 0.11 s (median), at most 0.13 s." in page.inner_text("#last")
+        assert page.inner_text("#late").startswith("3.0 MB late")
+        assert "This sidecar\nhost-1 (pid 7)" in page.inner_text("#who").replace("\n\n", "\n")
         assert "scale-up" in page.inner_text("#decision-body")
+        rows = page.locator("#decision-body tbody tr")
+        assert [row.split()[0] for row in rows.all_inner_texts()] == ["5", "6", "7"]
+        assert "(decided)" in page.inner_text("#decision-body tr.chosen")
         assert "its consumer was too full" in page.inner_text("#moves")
         assert page.locator("#hot tbody tr").count() == 10
-        assert "2 handovers" in page.inner_text("#handovers")
-        assert page.locator("#handovers tbody tr").count() == 1
+        assert "5 handovers" in page.inner_text("#handovers")
+        assert page.locator("#handovers tbody tr").count() == 1 + 5
+        assert "orders" in page.inner_text("#topics")
 
 
 def test_a_new_iteration_appears_by_itself(page: Page) -> None:
@@ -122,7 +149,7 @@ def test_a_new_iteration_appears_by_itself(page: Page) -> None:
     with showing(group, page):
         group.iterate()
         wait_until(page, "window.trimtab.index === 39")
-        assert "7 replicas running" in page.inner_text("#now")
+        assert page.inner_text("#now").startswith("7 consumers run")
         page.focus("#timeline")
         page.keyboard.press("Shift+ArrowLeft")
         assert page.evaluate("window.trimtab.index") == 19  # the decision before
@@ -139,7 +166,7 @@ def test_moves_have_reasons_by_pointer_and_keyboard(page: Page) -> None:
         assert page.evaluate("window.trimtab.heatMap.marks") == 4
         box = page.locator("#heatmap").bounding_box()
         assert box is not None
-        page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 20)  # of the consumer that was started
+        page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 90)  # of the consumer that was started
         wait_until(page, "document.getElementById('cell').textContent.includes('came from')")
         assert "its consumer was too full" in page.inner_text("#cell")
         page.focus("input[value=consumers]")
@@ -159,9 +186,9 @@ def test_hostile_names_are_text(page: Page) -> None:
     with showing(group, page):
         page.focus("#heatmap")
         page.keyboard.press("ArrowDown")
-        for panel in ("#moves", "#hot", "#behind", "#cell"):
+        for panel in ("#moves", "#hot", "#behind", "#cell", "#hottest", "#topics", "#handovers"):
             assert HOSTILE in page.inner_text(panel)
-        assert page.locator("img, main script").count() == 0
+        assert page.locator("main img, main script").count() == 0
         assert page.evaluate("window.stolen") is None
 
 
@@ -177,25 +204,56 @@ def test_a_token_is_asked_for(page: Page) -> None:
             page.keyboard.press("Enter")
         wait_until(page, "window.trimtab?.index === 2")
     finally:
-        group.server.stop()
+        group.stop()
+
+
+def test_what_if_is_answered(page: Page) -> None:
+    """λ = 1.25 on the recorded stream gives a sentence, a table, and lines to copy; by keyboard alone."""
+    with showing(ShownGroup(ReportSource(30, 5), 39), page):
+        page.focus("#lambda")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("1.25")
+        page.keyboard.press("Enter")
+        wait_until(page, "document.getElementById('what-if-settings') !== null")
+        assert page.inner_text("#what-if-settings") == "heuristic: steady:1.25"
+        assert page.inner_text("#what-if-status").startswith("λ = 1.25 would have meant")
+        assert page.locator("#what-if-result tbody tr").count() == 6
+        page.fill("#min", "9")
+        page.fill("#max", "2")
+        page.click("#what-if-form button.main")
+        wait_until(page, "document.getElementById('what-if-status').className === 'bad'")
+        assert "min=9 is above max=2" in page.inner_text("#what-if-status")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("view", ["consumers", "time"])
 def test_axe_finds_nothing_serious(browser: Browser, figures: dict[str, Any], scheme: Any, view: str) -> None:
     """Names, roles and contrast are right in both themes; the pictures are the docs' screenshots."""
-    size: Any = {"width": 1280, "height": 1560}
+    size: Any = {"width": 1400, "height": 1050}
     with (
         browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=True) as context,
         showing(ShownGroup(ReportSource(60, 6), 130), context.new_page()) as page,
     ):
         page.click(f"input[value={view}]")
-        page.screenshot(path=OUT / f"page-{view}-{scheme}.png")
+        if view == "consumers":
+            page.fill("#lambda", "1.25")
+            page.click("#what-if-form button.main")
+            wait_until(page, "document.getElementById('what-if-settings') !== null")
+        take_pictures(page, f"{view}-{scheme}")
         page.add_script_tag(path=OUT / "axe.min.js")
         violations = page.evaluate("axe.run().then((found) => found.violations)")
     serious = [one["id"] for one in violations if one["impact"] in {"serious", "critical"}]
     figures["serious"] = figures.get("serious", 0) + len(serious)
     assert serious == []
+
+
+def take_pictures(page: Page, name: str) -> None:
+    """Take the docs' pictures of this view."""
+    page.evaluate("document.activeElement.blur()")
+    page.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
+    page.screenshot(path=OUT / f"page-{name}.png")
+    for part in PICTURED:
+        page.locator(f"#{part}").screenshot(path=OUT / f"page-{part}-{name}.png")
 
 
 def test_ten_thousand_partitions_draw_fast(page: Page, figures: dict[str, Any]) -> None:

@@ -13,6 +13,8 @@ export function parseEvent(block) {
   return event;
 }
 
+export const authorize = (token) => (token ? { Authorization: `Bearer ${token}` } : {});
+
 async function readStream(response, handle) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let parts = [];
@@ -36,8 +38,7 @@ async function readStream(response, handle) {
 export async function follow(path, token, handle, report) {
   for (;;) {
     try {
-      const headers = token ? { Authorization: `Bearer ${token}` } : {};
-      const response = await fetch(path, { headers, cache: "no-store" });
+      const response = await fetch(path, { headers: authorize(token), cache: "no-store" });
       if (response.status === 401) throw new Unauthorized();
       report("");
       await readStream(response, handle);

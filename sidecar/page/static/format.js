@@ -10,6 +10,9 @@ export function element(name, props = {}, ...children) {
   return made;
 }
 
+export const line = (text, props) => element("p", props, text);
+export const note = (text) => line(text, { class: "note" });
+
 export const replaceContent = (id, ...children) =>
   document.getElementById(id).replaceChildren(...children.filter((child) => child !== null));
 
@@ -34,12 +37,13 @@ export function formatDuration(seconds) {
   return `${(seconds / 3600).toFixed(1)} h`;
 }
 
-// A table of texts and elements; a heading that starts with "#" is a column of numbers.
-export function table(caption, headings, rows) {
+// A table of texts and elements; a heading that starts with "#" is a column of numbers; `chosen` is a row's index.
+export function table(caption, headings, rows, chosen = -1) {
   const numeric = headings.map((heading) => heading.startsWith("#"));
-  const cell = (name, text, i, props = {}) => element(name, { ...props, class: numeric[i] ? "n" : undefined }, text);
+  const heading = (i) => headings[i].replace("#", "");
+  const cell = (name, text, i, props = {}) => element(name, { ...props, class: numeric[i] ? "n" : heading(i) === "" && name === "td" ? "mark" : undefined }, text);
   const head = headings.map((heading, i) => cell("th", heading.replace("#", ""), i, { scope: "col" }));
-  const body = rows.map((row) => element("tr", {}, ...row.map((text, i) => cell("td", text, i))));
+  const body = rows.map((row, n) => element("tr", { class: n === chosen ? "chosen" : undefined }, ...row.map((text, i) => cell("td", text, i))));
   return element("table", {}, element("caption", { class: "hidden" }, caption),
     element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
 }

@@ -3,7 +3,12 @@
 
 import { NO_OWNER, UNKNOWN, ratioOf } from "./history.js";
 
-const MARGIN = { left: 4, top: 4, right: 4, bottom: 18 };
+const MARGINS = {
+  consumers: { left: 4, top: 76, right: 4, bottom: 18 }, // above: how full each consumer is
+  time: { left: 104, top: 4, right: 4, bottom: 18 }, // beside: the owners
+};
+const BAR_GAP = 8;
+const MIN_TEXT = { width: 74, height: 15 }; // of a cell that has room for its name
 const MAX_SHOWN_RATIO = 1; // a partition that fills a consumer, or more, has the hottest colour
 
 // Stops from dark blue to yellow, readable in light and dark and without telling red from green.
@@ -54,7 +59,7 @@ export class HeatMap {
     const width = Math.round(canvas.clientWidth * this.pixels);
     const height = Math.round(canvas.clientHeight * this.pixels);
     if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
-    const margin = Object.fromEntries(Object.entries(MARGIN).map(([side, size]) => [side, Math.round(size * this.pixels)]));
+    const margin = Object.fromEntries(Object.entries(MARGINS[this.view]).map(([side, size]) => [side, Math.round(size * this.pixels)]));
     this.area = { x: margin.left, y: margin.top, w: width - margin.left - margin.right, h: height - margin.top - margin.bottom };
   }
 
@@ -93,7 +98,14 @@ export class HeatMap {
   // Columns are samples with loads; rows are partitions, in the order of their owners now.
   #layOutTime() {
     const { history } = this;
-    this.order = history.seats(this.index).flatMap((seat) => seat.partitions);
+    const seats = history.seats(this.index);
+    this.order = seats.flatMap((seat) => seat.partitions);
+    let first = 0;
+    this.blocks = seats.map((seat) => { // the rows of each owner
+      const block = { owner: seat.owner, first, last: first + seat.partitions.length };
+      first = block.last;
+      return block;
+    });
     const there = new Set(this.order);
     const { owners } = history.samples[this.index];
     for (let p = 0; p < owners.length; p += 1) if (!there.has(p)) this.order.push(p);
@@ -115,9 +127,63 @@ export class HeatMap {
     const image = context.createImageData(area.w, area.h);
     this.#fill(new Uint32Array(image.data.buffer), palette);
     context.putImageData(image, area.x, area.y);
+    if (this.view === "consumers") this.#drawFills(context);
     this.#markMoves(context);
+    this.#nameCells(context);
     this.#label(context);
     this.#outline(context);
+  }
+
+  // How full each consumer is: a bar of load ÷ capacity, with lines at the headroom and at the capacity.
+  #drawFills(context) {
+    const { x, y, w } = this.area;
+    const base = y - BAR_GAP * this.pixels;
+    const most = Math.max(1.15, ...this.seats.map((seat) => seat.fill));
+    const height = (part) => (part / most) * (base - 8 * this.pixels);
+    const { headroom } = this.history.samples[this.index];
+    const room = w / this.columns;
+    this.seats.forEach((seat, column) => {
+      context.fillStyle = this.theme(seat.fill > 1 ? "late" : seat.fill > headroom + 0.005 ? "desired" : "running");
+      context.fillRect(x + column * room, base - height(seat.fill), Math.max(1, room - (room >= 6 ? this.pixels : 0)), height(seat.fill));
+    });
+    context.fillStyle = this.theme("soft");
+    context.strokeStyle = this.theme("soft");
+    context.font = `${10 * this.pixels}px system-ui, sans-serif`;
+    context.textBaseline = "bottom";
+    context.textAlign = "right";
+    context.setLineDash([4 * this.pixels, 3 * this.pixels]);
+    for (const [part, text] of [[1, "capacity"], [headroom, "headroom"]]) {
+      context.beginPath();
+      context.moveTo(x, base - height(part));
+      context.lineTo(x + w, base - height(part));
+      context.stroke();
+      context.fillText(text, x + w, base - height(part));
+    }
+    context.setLineDash([]);
+    context.textAlign = "left";
+  }
+
+  // The partitions' names in cells that have room for them.
+  #nameCells(context) {
+    if (this.view !== "consumers") return;
+    const [, , width, height] = this.#box(0, 0);
+    if (width < MIN_TEXT.width * this.pixels || height < MIN_TEXT.height * this.pixels) return;
+    context.font = `${11 * this.pixels}px system-ui, sans-serif`;
+    context.textBaseline = "middle";
+    const { loads } = this.history.samples[this.index];
+    for (let column = 0; column < this.columns; column += 1) {
+      (this.seats[column]?.partitions ?? []).forEach((partition, row) => {
+        const [left, top] = this.#box(column, row);
+        const dark = loads[partition] === UNKNOWN || ratioOf(loads[partition]) / this.hottest > 0.42;
+        context.fillStyle = dark ? "#10161d" : "#fff";
+        context.save();
+        context.beginPath();
+        context.rect(left, top, width - 4, height);
+        context.clip();
+        context.fillText(`${this.history.label(partition)}  ${formatRatioShort(loads[partition])}`, left + 5 * this.pixels, top + height / 2);
+        context.restore();
+      });
+    }
   }
 
   #fill(pixels, palette) {
@@ -202,6 +268,7 @@ export class HeatMap {
     context.textBaseline = "top";
     if (this.view === "time") {
       this.#labelTimes(context);
+      this.#labelOwners(context);
       return;
     }
     const room = w / this.columns;
@@ -214,6 +281,28 @@ export class HeatMap {
       context.rect(x + column * room, y + h, room * every - 6, 20 * this.pixels);
       context.clip();
       context.fillText(text, x + column * room, y + h + 4);
+      context.restore();
+    }
+  }
+
+  #labelOwners(context) {
+    const { x, y, h } = this.area;
+    context.textBaseline = "middle";
+    context.textAlign = "left";
+    let free = 0; // labels do not overlap
+    for (const { owner, first, last } of this.blocks) {
+      const top = y + (first * h) / this.rows;
+      const middle = (top + y + (last * h) / this.rows) / 2;
+      context.fillStyle = this.theme("line");
+      context.fillRect(0, top, x, this.pixels);
+      if (middle < free) continue;
+      free = middle + 13 * this.pixels;
+      context.fillStyle = this.theme("soft");
+      context.save();
+      context.beginPath();
+      context.rect(0, middle - 8 * this.pixels, x - 6 * this.pixels, 16 * this.pixels);
+      context.clip();
+      context.fillText(this.history.consumer(owner), 0, middle);
       context.restore();
     }
   }
@@ -270,7 +359,11 @@ export class HeatMap {
 }
 
 export function formatTime(seconds) {
-  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+}
+
+function formatRatioShort(load) {
+  return load === UNKNOWN ? "?" : `${Math.round(ratioOf(load) * 100)} %`;
 }
 
 export function formatRatio(load) {

@@ -17,6 +17,7 @@ export class GroupHistory {
   constructor(snapshot) {
     this.group = snapshot.group;
     this.interval = snapshot.interval;
+    this.moveCost = snapshot.move_cost;
     this.partitions = snapshot.partitions.slice();
     this.consumers = snapshot.consumers.slice();
     this.samples = [];
@@ -73,6 +74,59 @@ export class GroupHistory {
     }
     const change = this.decisionAt(index);
     return change ? `${change.action}: ${change.reasons.join("; ")}` : "a rebalance of the group";
+  }
+
+  // The newest moves up to `index`; those of iterations in a row, as members hand over, are one rebalance.
+  lastRebalance(index) {
+    const { samples } = this;
+    const moved = (i) => samples[i].moved || 0;
+    let to = index;
+    while (to >= 0 && !moved(to)) to -= 1;
+    if (to < 0) return null;
+    let from = to;
+    while (from > 0 && moved(from - 1)) from -= 1;
+    const part = samples.slice(from, to + 1);
+    const sum = (of) => part.reduce((total, one) => total + of(one), 0);
+    return { from, to, t: samples[from].t, capacity: samples[to].capacity, count: sum((s) => s.moved), rate: sum((s) => s.moved_rate) };
+  }
+
+  // Handovers from a sample on until the moves after another one: a pause is reported with the first commit.
+  handovers(from = 0, to = this.samples.length - 1) {
+    let end = to + 1;
+    while (end < this.samples.length && !this.samples[end].moved) end += 1;
+    return this.samples.slice(from, end).flatMap((s, i) =>
+      (s.handovers ?? []).map(([topic, partition, seconds]) => ({ t: s.t, index: from + i, topic, partition, seconds })));
+  }
+
+  pauses(from, to) {
+    return this.handovers(from, to).map((one) => one.seconds).sort((a, b) => a - b);
+  }
+
+  // From which consumer to which one a handover went, as "a → b"; empty if its move is not in the history.
+  route({ index, topic, partition }) {
+    for (let i = index; i >= 0; i -= 1) {
+      if (!this.samples[i].moved) continue;
+      const move = this.moves(i).find((one) => this.partitions[one.partition][0] === topic && this.partitions[one.partition][1] === partition);
+      if (move) return `${this.consumer(move.source)} → ${this.consumer(move.target)}`;
+    }
+    return "";
+  }
+
+  // What one consumer fewer and one more would have cost at a sample; null where that was not computed.
+  alternatives(sample) {
+    return this.samples.find((one) => one.alternatives && one.alternatives.t === sample.t)?.alternatives.rows ?? null;
+  }
+
+  lastAlternatives(index) {
+    for (let i = index; i >= 0; i -= 1) if (this.samples[i].alternatives?.rows.length) return this.samples[i].alternatives;
+    return null;
+  }
+
+  // The certificate of a decision: the first one that was computed after it, else the newest before.
+  certificate(index) {
+    const { t } = this.samples[index];
+    const after = this.samples.find((one, i) => i >= index && one.certificate && one.certificate.t >= t);
+    return after?.certificate ?? this.samples[index].certificate ?? null;
   }
 
   decisionAt(index) {

@@ -1,13 +1,16 @@
 // The page: follows the sidecar's events, and shows the history at one time, by default now.
 
-import { Unauthorized, follow } from "./events.js";
+import { showAnswers } from "./answers.js";
+import { Unauthorized, authorize, follow } from "./events.js";
 import { element, replaceContent } from "./format.js";
 import { HeatMap, colorOf, formatTime } from "./heatmap.js";
 import { GroupHistory } from "./history.js";
-import { decisionStep, showBehind, showDecision, showHandovers, showHottest, showMoves, showNow, showState } from "./panels.js";
+import { decisionStep, showBehind, showDecision, showHandovers, showHottest, showMoves, showState, showTopics } from "./panels.js";
 import { REPLICAS, TimeLine } from "./timeline.js";
+import { Doctor, WhatIf } from "./tools.js";
 
 const TOKEN_KEY = "trimtab-token"; // in this tab only
+const GROUP_PARAMETER = "group";
 const byId = (id) => document.getElementById(id);
 const HELP = {
   consumers: "A column is a consumer, a cell one of its partitions, the largest on top. Outlined: it came at this time.",
@@ -22,6 +25,8 @@ class Page {
     this.live = true;
     this.view = "consumers";
     this.measured = { draw_ms: [], update_ms: [] };
+    this.whatIf = new WhatIf(ask);
+    this.doctor = new Doctor(ask);
     this.#listen();
   }
 
@@ -55,13 +60,14 @@ class Page {
     const { history } = this;
     this.report("");
     this.draw();
-    showNow(history, index);
+    showAnswers(history, index);
     showDecision(history, index, (i) => this.choose(i));
     showMoves(history, index);
     showBehind(history, index);
     showHottest(history, index);
-    showHandovers(history);
-    showState(history);
+    showHandovers(history, index);
+    showTopics(history, index);
+    showState(history, index);
     return undefined;
   }
 
@@ -91,7 +97,7 @@ class Page {
 
   report(problem) {
     const sample = this.history?.samples[this.index];
-    const when = sample ? `${this.live ? "now, " : ""}${formatTime(sample.t)}` : "";
+    const when = sample ? `${this.live ? "now, " : "shown: "}${formatTime(sample.t)}` : "";
     byId("status").textContent = [when, problem].filter(Boolean).join(": ");
     byId("status").className = problem ? "bad" : "";
   }
@@ -109,8 +115,12 @@ class Page {
     timeline.addEventListener("click", (event) => this.history && this.choose(this.timeLine.sampleAt(event.offsetX)));
     timeline.addEventListener("keydown", (event) => this.#stepTime(event));
     this.#listenToMap(byId("heatmap"));
-    new ResizeObserver(() => this.draw()).observe(byId("heatmap"));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    const redraw = () => {
+      this.draw();
+      this.whatIf.draw();
+    };
+    new ResizeObserver(redraw).observe(byId("heatmap"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   }
 
   #stepTime(event) {
@@ -161,6 +171,35 @@ function drawLegends() {
   replaceContent("time-legend", ...REPLICAS.map(([name, , text]) => key(name, text)), key("late", "lateness in seconds"));
 }
 
+const token = () => sessionStorage.getItem(TOKEN_KEY);
+
+// The address of a path for the group that the page's own address chooses.
+function addressOf(path, query = {}) {
+  const group = new URLSearchParams(location.search).get(GROUP_PARAMETER);
+  const all = new URLSearchParams(group === null ? query : { ...query, [GROUP_PARAMETER]: group });
+  return all.size ? `${path}?${all}` : path;
+}
+
+async function ask(path, query) {
+  const response = await fetch(addressOf(path, query), { headers: authorize(token()), cache: "no-store" });
+  if (response.status === 401) throw new Unauthorized();
+  return response.ok ? response.json() : {};
+}
+
+// With several groups the page shows one, and a list to choose from.
+async function openChooser() {
+  const { groups = [] } = await ask("/groups", {});
+  const names = groups.map((one) => one.group);
+  const chosen = new URLSearchParams(location.search).get(GROUP_PARAMETER) ?? names[0];
+  byId("groups").replaceChildren(...names.map((name) => element("option", { value: name }, name)));
+  byId("groups").value = chosen;
+  byId("chooser").hidden = names.length < 2;
+  byId("groups").addEventListener("change", () => {
+    location.search = new URLSearchParams({ [GROUP_PARAMETER]: byId("groups").value });
+  });
+  if (names.length > 1 && !location.search) history.replaceState(null, "", `?${new URLSearchParams({ [GROUP_PARAMETER]: chosen })}`);
+}
+
 async function start() {
   drawLegends();
   const page = new Page();
@@ -172,7 +211,10 @@ async function start() {
     location.reload();
   });
   try {
-    await follow("/events", sessionStorage.getItem(TOKEN_KEY), (name, data) => page.handle(name, data), (text) => page.report(text));
+    await openChooser();
+    await page.whatIf.open();
+    page.doctor.run(false).catch(() => {}); // the stream tells that the sidecar is away
+    await follow(addressOf("/events"), token(), (name, data) => page.handle(name, data), (text) => page.report(text));
   } catch (error) {
     if (!(error instanceof Unauthorized)) throw error;
     login.hidden = false;

@@ -1,63 +1,57 @@
-// The panels of text: why this many consumers, the decision, moves, backlog, handovers, state.
+// The panels of text: the decision, moves, backlog, topics, handovers, state.
 
-import { element, formatBytes, formatCount, formatDuration, formatPercent, formatRate, replaceContent, table } from "./format.js";
+import { element, formatBytes, formatCount, formatDuration, formatPercent, formatRate, line, note, replaceContent, table } from "./format.js";
 import { formatTime } from "./heatmap.js";
 import { NO_OWNER } from "./history.js";
-import { lateness } from "./timeline.js";
 
-const note = (text) => element("p", { class: "note" }, text);
-const line = (text, props) => element("p", props, text);
 const LISTED = 10;
-
-export function showNow(history, index) {
-  const sample = history.samples[index];
-  const m = sample.metrics;
-  const usable = sample.capacity * sample.headroom;
-  const needed = m.required_rate === undefined ? null : Math.max(1, Math.ceil(m.required_rate / usable - 1e-6));
-  const load = m.required_rate === undefined
-    ? line("The load is unknown: no write rate is known.")
-    : line(`Required: ${formatRate(m.required_rate)} (written ${formatRate(m.write_rate)}, backlog ${formatBytes(m.backlog_bytes)}); `
-      + `a consumer may take ${formatRate(usable)} (${formatPercent(sample.headroom)} of ${formatRate(sample.capacity)}): `
-      + `at least ${formatCount(needed, "consumer")}. The fullest needs ${formatPercent(m.max_fill)} of its capacity.`);
-  const late = lateness(sample);
-  const isLate = (m.overdue_backlog_bytes ?? 0) > 0 || (m.freshness_slo_s && m.p99_freshness_s > m.freshness_slo_s);
-  const isStuck = sample.catch_up?.some(([, , seconds]) => seconds === null);
-  const until = isLate && sample.catch_up?.length
-    ? ` It is read ${isStuck ? "never at this write rate and count" : `in ${formatDuration(Math.max(...sample.catch_up.map((one) => one[2])))}`}.`
-    : "";
-  replaceContent("now",
-    line(`${formatCount(m.running_replicas, "replica")} running, ${m.recommended_replicas ?? "?"} needed by the load, `
-      + `${m.desired_replicas ?? "?"} wanted after limits and windows, ${m.planned_replicas ?? "?"} planned (epoch ${sample.epoch}).`),
-    load,
-    line(isLate ? `Late: ${formatBytes(m.overdue_backlog_bytes)} wait longer than allowed (${formatDuration(late)}).${until}` : "Nothing is late.",
-      isLate ? { class: "hot" } : {}),
-    line(`Last decision: ${sample.action}: ${sample.reasons.join("; ")}${sample.failure ? `; failed: ${sample.failure}` : ""}`));
-}
 
 export function showDecision(history, index, select) {
   const shown = history.decisionAt(index) ?? history.samples[index];
   const at = history.samples.indexOf(shown);
-  const m = shown.metrics;
   const decisions = history.decisions();
   const earlier = decisions.filter((i) => i < at).pop();
   const later = decisions.find((i) => i > at);
   const step = (i, text) => (i === undefined ? null : element("button", { type: "button", class: "link", onclick: () => select(i) }, text));
   const gap = earlier === undefined || later === undefined ? null : " · ";
   replaceContent("decision-body",
-    line(`${formatTime(shown.t)}: ${shown.action}${shown.advice ? " (advice: nothing is done)" : ""}`),
+    element("p", {}, element("strong", {}, shown.action), ` at ${formatTime(shown.t)}${shown.advice ? " (advice: nothing is done)" : ""}`),
     element("ul", {}, ...shown.reasons.map((reason) => element("li", {}, reason))),
     shown.failure ? line(`Not carried out: ${shown.failure}`, { class: "hot" }) : null,
-    line(m.planned_fill === undefined ? "It moves no partition."
-      : `Cost: ${formatCount(m.moves, "move")}, R ${(m.r_score ?? 0).toFixed(2)} (moved load in consumer capacities); fullest consumer then ${formatPercent(m.planned_fill)}.`),
     shown.outcome ? line(`Carried out: ${shown.outcome}`) : null,
-    describeCertificate(history.samples[index].certificate),
+    ...describeAlternatives(history, shown, index),
+    ...describeCertificate(history.certificate(at)),
     element("p", {}, step(earlier, "earlier decision"), gap, step(later, "later decision")));
 }
 
+function describeAlternatives(history, shown, index) {
+  const m = shown.metrics;
+  const own = history.alternatives(shown);
+  const found = own?.length ? { t: shown.t, rows: own } : history.lastAlternatives(index);
+  const decided = m.planned_fill === undefined ? null : {
+    consumers: m.planned_replicas, moves: m.moves, r: m.r_score ?? 0, fill: m.planned_fill, fits: true, decided: true,
+    cost: m.planned_replicas + (history.moveCost ?? 0) * (m.r_score ?? 0),
+  };
+  if (!found && !decided) return [line("It moves no partition."), note("Its alternatives are not computed: the group is large, rebalanced, or the decision is from before the start.")];
+  const rows = [...(found?.rows ?? []), ...(decided ? [decided] : [])].sort((a, b) => a.consumers - b.consumers);
+  const cells = rows.map((one) => [
+    `${one.consumers}${one.decided ? " (decided)" : ""}`, String(one.moves), one.r.toFixed(2), formatPercent(one.fill),
+    one.fits ? "fits" : "too full", one.cost.toFixed(2),
+  ]);
+  const when = found && found.t !== shown.t ? ` as of ${formatTime(found.t)}` : "";
+  return [
+    element("h3", {}, `Cost, and that of the alternatives${when}`),
+    table("Alternatives", ["consumers", "#moves", "#R", "#fullest", "within the headroom", "#cost"], cells, rows.findIndex((one) => one.decided)),
+    note(`R is the moved load in consumers' capacities; cost = consumers + λ × R${history.moveCost === null ? "" : `, λ = ${Number(history.moveCost.toPrecision(3))}`}.`),
+  ];
+}
+
 function describeCertificate(certificate) {
-  if (!certificate) return note("No certificate: certify is not set, or none is computed yet.");
+  const title = element("h3", {}, "Certificate");
+  if (!certificate) return [title, note("None: set certify: true to bound each decision's distance to the optimum.")];
   const gap = certificate.gap === null ? "unknown" : `${(certificate.gap * 100).toFixed(1)} %`;
-  return line(`Certificate: cost ${Number(certificate.value).toFixed(2)}, no decision costs less than ${Number(certificate.lower_bound).toFixed(2)}; gap at most ${gap}.`);
+  return [title, line(`Computed at ${formatTime(certificate.t)}: cost ${Number(certificate.value).toFixed(2)}; no decision costs less than `
+    + `${Number(certificate.lower_bound).toFixed(2)}: at most ${gap} above the optimum.`)];
 }
 
 export function showMoves(history, index) {
@@ -67,7 +61,7 @@ export function showMoves(history, index) {
     history.reason(index, move.partition),
   ]);
   const planned = [...history.samples.slice(0, index + 1)].reverse().find((s) => s.moves.length);
-  const expected = (planned?.moves ?? []).slice(0, LISTED).map((move) => [
+  const expected = (observed.length ? [] : planned?.moves ?? []).slice(0, LISTED).map((move) => [
     `${move.topic}-${move.partition}`, `${move.source ?? "none"} → ${move.target}`,
     `${move.reason || "expected by the plan"} (${formatRate(move.load_bytes_per_s)})`,
   ]);
@@ -98,36 +92,50 @@ export function showHottest(history, index) {
     : note("No write rate is known for this time."));
 }
 
-export function showHandovers(history) {
+export function showHandovers(history, index) {
   const { samples } = history;
-  const rows = [];
-  let handovers = [];
-  samples.forEach((sample, i) => {
-    handovers = handovers.concat(sample.handovers ?? []);
-    const moves = history.moves(i);
-    const count = moves.length || sample.moved;
-    if (count) rows.push([formatTime(sample.t), String(count), formatRate(sample.moved_rate), (sample.moved_rate / sample.capacity).toFixed(2)]);
-  });
-  const sorted = handovers.sort((a, b) => a - b);
+  const shown = samples.slice(0, index + 1);
+  const rebalances = shown.filter((s) => s.moved).map((s) => [
+    formatTime(s.t), String(s.moved), formatRate(s.moved_rate), (s.moved_rate / s.capacity).toFixed(2),
+  ]);
+  const handovers = history.handovers(0, index).filter((one) => one.index <= index);
+  const sorted = handovers.map((one) => one.seconds).sort((a, b) => a - b);
   const pause = sorted.length
     ? line(`${formatCount(sorted.length, "handover")} in this history: a partition paused for ${formatDuration(sorted[Math.floor(sorted.length / 2)])} (median), at most ${formatDuration(sorted[sorted.length - 1])}.`)
     : note("No handover was reported by Trimtab's consumers in this history.");
-  replaceContent("handovers", pause, rows.length
-    ? table("Rebalances, the newest first", ["time", "#partitions", "#moved load", "#R"], rows.reverse().slice(0, LISTED))
-    : null);
+  const longest = [...handovers].reverse().slice(0, LISTED).map((one) => [
+    formatTime(one.t), `${one.topic}-${one.partition}`, history.route(one), formatDuration(one.seconds),
+  ]);
+  replaceContent("handovers", pause, element("div", { class: "halves" },
+    rebalances.length ? table("Rebalances, the newest first", ["time", "#partitions", "#moved load", "#R"], rebalances.reverse().slice(0, LISTED)) : note("No rebalance."),
+    longest.length ? table("Handovers, the newest first", ["time", "partition", "from → to", "#pause"], longest) : null));
 }
 
-export function showState(history) {
-  const sample = history.last;
+export function showTopics(history, index) {
+  const sample = history.samples[index];
   const m = sample.metrics;
+  if (!sample.topics) return replaceContent("topics", note("Not recorded for this time."));
+  const rows = sample.topics.map(([topic, partitions, rate, backlog, age, until]) => [
+    topic, String(partitions), formatRate(rate), formatBytes(backlog), age === null ? "unknown" : formatDuration(age), formatDuration(until),
+  ]);
   const freshness = m.p99_freshness_s === undefined ? null
-    : line(`Tables: records are committed within ${formatDuration(m.p99_freshness_s)} (estimated p99`
+    : line(`Freshness of the tables: committed within ${formatDuration(m.p99_freshness_s)} (estimated p99`
       + `${m.freshness_slo_s ? `, objective ${formatDuration(m.freshness_slo_s)}` : ""}).`);
   const queue = m.queue_kind === undefined ? null
     : line(`Queue (${m.queue_kind}): ${m.queue_waiting ?? "?"} messages waiting, ${m.queue_in_flight ?? "?"} in flight, ${m.queue_awaiting_redelivery ?? "?"} to redeliver.`);
+  return replaceContent("topics", freshness, queue,
+    table("Topics, the latest first", ["topic", "#partitions", "#written", "#backlog", "#oldest uncommitted", "#read in"], rows));
+}
+
+export function showState(history, index) {
+  const sample = history.samples[index];
+  const m = sample.metrics;
   replaceContent("state",
     line(sample.leader === false ? "This sidecar is in standby." : "This sidecar decides for the group."),
-    sample.carrier ? line(sample.carrier) : null, freshness, queue,
+    sample.leader_name ? line(`Leader: ${sample.leader_name}.`) : null,
+    sample.state ? line(`The group is ${sample.state}.`) : null,
+    sample.carrier ? line(sample.carrier) : null,
+    sample.unowned ? line(`${formatCount(sample.unowned, "partition")} without a consumer.`, { class: "hot" }) : null,
     m.unknown_partitions ? line(`The write rate of ${formatCount(m.unknown_partitions, "partition")} is unknown.`) : null,
     sample.suspended ? line("Scale-up is suspended: the last one did not raise throughput.") : null,
     ...sample.errors.map((error) => line(error, { class: "hot" })),

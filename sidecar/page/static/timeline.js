@@ -1,14 +1,32 @@
 // The time line: replicas running, desired and recommended, lateness, and a mark for each decision.
 
 import { formatTime, readTheme } from "./heatmap.js";
+import { prepareCanvas } from "./step_chart.js";
 import { isDecision } from "./history.js";
 
-const MARGIN = { left: 34, right: 46, top: 8, bottom: 34 };
+const MARGIN = { left: 34, right: 52, top: 10, bottom: 36 };
+const TICKS_S = [10, 30, 60, 120, 300, 600, 900];
+const MIN_TICK_WIDTH = 90;
 export const REPLICAS = [
   ["recommended", "recommended_replicas", "needed by the load"],
   ["desired", "desired_replicas", "wanted, after limits and windows"],
   ["running", "running_replicas", "running"],
 ];
+
+const SHAPES = { // of a mark, from its middle on top
+  up: [[0, 0], [-5, 10], [5, 10]],
+  down: [[-5, 0], [5, 0], [0, 10]],
+  other: [[0, 0], [5, 5], [0, 10], [-5, 5]],
+};
+const UP = new Set(["scale-up", "replace", "surge"]);
+const DOWN = new Set(["drain", "stop", "retry-drain"]);
+
+function drawMark(context, action, x, y) {
+  const shape = SHAPES[UP.has(action) ? "up" : DOWN.has(action) ? "down" : "other"];
+  context.beginPath();
+  for (const [dx, dy] of shape) context.lineTo(x + dx, y + dy);
+  context.fill();
+}
 
 // Seconds late: the estimated p99 of freshness where it is measured, else the backlog in seconds of reading.
 export function lateness(sample) {
@@ -25,15 +43,8 @@ export class TimeLine {
 
   draw(history, index) {
     const { canvas } = this;
-    const scale = window.devicePixelRatio || 1;
-    const width = canvas.clientWidth;
-    const height = canvas.clientHeight;
-    if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
-      Object.assign(canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
-    }
-    this.context = canvas.getContext("2d");
-    this.context.setTransform(scale, 0, 0, scale, 0, 0);
-    this.context.clearRect(0, 0, width, height);
+    this.context = prepareCanvas(canvas);
+    const { clientWidth: width, clientHeight: height } = canvas;
     this.theme = readTheme(canvas);
     this.history = history;
     this.area = { x: MARGIN.left, y: MARGIN.top, w: width - MARGIN.left - MARGIN.right, h: height - MARGIN.top - MARGIN.bottom };
@@ -82,10 +93,22 @@ export class TimeLine {
     context.textAlign = "left";
     context.fillText(`${Math.round(this.mostLate)} s`, area.x + area.w + 6, this.y(1) + 4);
     context.fillText("0 s", area.x + area.w + 6, this.y(0));
+    context.fillStyle = this.theme("late");
+    context.fillText("late", area.x + area.w + 6, this.y(0.5));
+    this.#drawTimes();
+  }
+
+  #drawTimes() {
+    const { context, area } = this;
+    context.fillStyle = this.theme("soft");
     context.textBaseline = "top";
-    context.fillText(formatTime(this.from), area.x, area.y + area.h + 18);
-    context.textAlign = "right";
-    context.fillText(formatTime(this.to), area.x + area.w, area.y + area.h + 18);
+    context.textAlign = "center";
+    const fits = (step) => (step * area.w) / (this.to - this.from) >= MIN_TICK_WIDTH;
+    const step = TICKS_S.find(fits) ?? TICKS_S[TICKS_S.length - 1];
+    for (let t = Math.ceil(this.from / step) * step; t <= this.to; t += step) {
+      context.fillRect(Math.round(this.x(t)), area.y + area.h, 1, 4);
+      context.fillText(formatTime(t), this.x(t), area.y + area.h + 20);
+    }
   }
 
   #drawLateness() {
@@ -138,14 +161,14 @@ export class TimeLine {
       if (!isDecision(this.history.samples, i)) return;
       const x = this.x(sample.t);
       context.fillStyle = sample.failure ? this.theme("late") : this.theme("mark");
-      context.beginPath();
-      context.moveTo(x, y);
-      context.lineTo(x - 5, y + 10);
-      context.lineTo(x + 5, y + 10);
-      context.fill();
+      drawMark(context, sample.action, x, y);
     });
+    const chosen = this.x(this.history.samples[index].t);
     context.fillStyle = this.theme("accent");
-    context.fillRect(this.x(this.history.samples[index].t) - 0.75, area.y, 1.5, area.h + 14);
+    context.fillRect(chosen - 1, area.y - 6, 2, area.h + 22);
+    context.beginPath();
+    context.arc(chosen, area.y - 5, 4, 0, 7);
+    context.fill();
   }
 
   // The sample at a place; a decision within a few pixels has the right of way.

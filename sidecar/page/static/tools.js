@@ -1,0 +1,198 @@
+// What the sidecar computes on demand: what if, and the doctor's checks.
+
+import { element, formatCount, formatDuration, formatPercent, line, note, replaceContent, table } from "./format.js";
+import { formatTime } from "./heatmap.js";
+import { StepChart } from "./step_chart.js";
+
+const POLL_MS = 400;
+const FIELDS = ["lambda", "headroom", "min", "max", "heuristic"];
+const RANGES = ["lambda", "headroom"];
+const byId = (id) => document.getElementById(id);
+const pause = () => new Promise((resume) => setTimeout(resume, POLL_MS));
+
+export class WhatIf {
+  constructor(ask) {
+    this.ask = ask;
+    this.turn = 0; // of the newest question
+    this.chart = null;
+    for (const name of RANGES) {
+      byId(`${name}-range`).addEventListener("input", () => { byId(name).value = byId(`${name}-range`).value; });
+      byId(name).addEventListener("input", () => { byId(`${name}-range`).value = byId(name).value; });
+    }
+    byId("heuristic").addEventListener("change", () => this.#showTuning());
+    byId("what-if-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.simulate();
+    });
+    byId("what-if-form").addEventListener("reset", (event) => {
+      event.preventDefault();
+      this.#fill();
+    });
+  }
+
+  async open() {
+    const { present } = await this.ask("/what-if", {});
+    if (!present) return byId("what-if").remove(); // this server simulates nothing
+    this.present = present;
+    byId("heuristic").replaceChildren(...present.heuristics.map((name) => element("option", { value: name }, name)));
+    return this.#fill();
+  }
+
+  #fill() {
+    for (const name of FIELDS) byId(name).value = this.present[name];
+    for (const name of RANGES) byId(`${name}-range`).value = this.present[name];
+    this.#showTuning();
+    byId("what-if-status").textContent = "Change a setting and simulate: the recorded hour, once with the present settings, once with yours.";
+  }
+
+  #showTuning() {
+    const tuned = byId("heuristic").value === "steady";
+    for (const id of ["lambda", "lambda-range"]) byId(id).disabled = !tuned;
+  }
+
+  #question() {
+    const query = { startup: byId("startup").value, asked: String(Date.now()) };
+    for (const name of FIELDS) {
+      if (!byId(name).disabled && String(byId(name).value) !== String(this.present[name])) query[name] = byId(name).value;
+    }
+    return query;
+  }
+
+  async simulate() {
+    this.turn += 1;
+    byId("what-if-progress").hidden = false;
+    try {
+      await this.#follow(this.turn, this.#question());
+    } catch {
+      byId("what-if-progress").hidden = true;
+      byId("what-if-status").textContent = "The sidecar does not answer; try again.";
+      byId("what-if-status").className = "bad";
+    }
+  }
+
+  async #follow(turn, question) {
+    const progress = byId("what-if-progress");
+    for (;;) {
+      const answer = await this.ask("/what-if", question);
+      if (turn !== this.turn) return;
+      if (answer.state !== "running") {
+        progress.hidden = true;
+        this.#show(answer, question);
+        return;
+      }
+      progress.value = answer.progress;
+      byId("what-if-status").textContent = `simulating: ${formatPercent(answer.progress)}`;
+      await pause();
+    }
+  }
+
+  #show(answer, question) {
+    const failed = answer.state === "failed";
+    byId("what-if-status").className = failed ? "bad" : "";
+    if (failed) {
+      byId("what-if-status").textContent = answer.error;
+      return;
+    }
+    const names = FIELDS.filter((name) => name in question).map((name) => `${name === "lambda" ? "λ" : name} = ${question[name]}`);
+    byId("what-if-status").textContent = summarize(names.join(", ") || "No change", answer.present, answer.changed);
+    const canvas = element("canvas", { id: "what-if-chart", role: "img", "aria-label": "consumers over the recorded time" });
+    replaceContent("what-if-result",
+      element("div", {}, costTable(answer), describeAssumptions(answer), ...settingsBlock(answer.settings)),
+      element("div", {}, legend(), canvas));
+    this.chart = new StepChart(canvas, answer);
+    this.chart.draw();
+  }
+
+  draw() {
+    this.chart?.draw();
+  }
+}
+
+const signed = (difference, digits, unit = "") => `${difference > 0 ? "+" : ""}${difference.toFixed(digits)}${unit}`;
+
+export function summarize(change, present, changed) {
+  const hours = changed.consumer_hours - present.consumer_hours;
+  const part = present.consumer_hours ? ` (${signed((100 * hours) / present.consumer_hours, 0, " %")})` : "";
+  return `${change} would have meant ${signed(hours, 2)} consumer-hours${part}, ${signed(changed.moves - present.moves, 0)} moves, `
+    + `and ${signed(changed.late_percent - present.late_percent, 2)} points of late traffic.`;
+}
+
+function costTable({ recorded, present, changed }) {
+  const rows = [
+    ["consumer-hours", recorded.consumer_hours.toFixed(2), present.consumer_hours.toFixed(2), changed.consumer_hours.toFixed(2),
+      signed(changed.consumer_hours - present.consumer_hours, 2)],
+    ["late traffic", `${recorded.late_time_percent.toFixed(1)} % of the time`, `${present.late_percent.toFixed(2)} %`, `${changed.late_percent.toFixed(2)} %`,
+      signed(changed.late_percent - present.late_percent, 2)],
+    ["moves", recorded.moves, present.moves, changed.moves, signed(changed.moves - present.moves, 0)],
+    ["moved load, in consumers (R)", recorded.moved_consumers.toFixed(2), present.moved_consumers.toFixed(2), changed.moved_consumers.toFixed(2),
+      signed(changed.moved_consumers - present.moved_consumers, 2)],
+    ["rebalances", "–", present.rebalances, changed.rebalances, signed(changed.rebalances - present.rebalances, 0)],
+    ["longest lag", "–", formatDuration(present.worst_lag_s), formatDuration(changed.worst_lag_s), signed(changed.worst_lag_s - present.worst_lag_s, 0, " s")],
+  ];
+  return table("Cost of the recorded time", ["", "#recorded", "#present, simulated", "#yours, simulated", "#difference"],
+    rows.map((row) => row.map(String)));
+}
+
+function describeAssumptions({ recorded, assumed }) {
+  return note(`${formatDuration(recorded.seconds)} recorded from ${formatTime(recorded.begin)}, ${formatCount(recorded.partitions, "partition")}. Assumed: `
+    + `a consumer starts in ${formatDuration(assumed.startup)}, a move pauses ${formatDuration(assumed.pause)}, a byte is late after ${formatDuration(assumed.late)}.`);
+}
+
+function settingsBlock(lines) {
+  if (!lines.length) return [];
+  const text = lines.join("\n");
+  const copy = element("button", { type: "button", onclick: () => copyText(copy, text) }, "Copy as settings");
+  return [element("h3", {}, "As settings of the sidecar"), element("pre", { id: "what-if-settings", tabindex: "0" }, text), copy];
+}
+
+async function copyText(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch { // without HTTPS a browser has no clipboard
+    getSelection().selectAllChildren(byId("what-if-settings"));
+    button.textContent = "Selected: press Ctrl+C";
+  }
+}
+
+function legend() {
+  const key = (name, text) => {
+    const mark = element("span", { class: "key" });
+    mark.style.background = `var(--${name})`;
+    return element("span", {}, mark, text);
+  };
+  return element("p", { class: "legend" }, key("soft", "recorded"), key("running", "present, simulated"), key("desired", "yours, simulated"));
+}
+
+const MARKS = { failed: "✕ failed", warning: "▲ warning", note: "– note", ok: "✓ ok", skipped: "– skipped" };
+const ORDER = Object.keys(MARKS);
+
+export class Doctor {
+  constructor(ask) {
+    this.ask = ask;
+    byId("doctor-run").addEventListener("click", () => this.run(true));
+  }
+
+  async run(again) {
+    let answer = await this.ask("/doctor", again ? { again: "1" } : {});
+    while (answer.running) {
+      byId("doctor-status").textContent = "checking";
+      await pause();
+      answer = await this.ask("/doctor", {});
+    }
+    if (!answer.findings) return byId("doctor-run").remove(); // this server checks nothing
+    return this.#show(answer);
+  }
+
+  #show({ findings, time }) {
+    const count = (level) => findings.filter((one) => one.level === level).length;
+    byId("doctor-status").textContent = `${formatTime(time)}: ${count("failed")} of ${formatCount(findings.length, "check")} failed, ${formatCount(count("warning"), "warning")}`;
+    byId("doctor-status").className = count("failed") ? "bad" : "";
+    const sorted = [...findings].sort((a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level));
+    const rows = sorted.map((one) => [
+      element("span", { class: { failed: "hot", warning: "hot", ok: "good" }[one.level] ?? "note" }, MARKS[one.level] ?? one.level),
+      one.check, element("div", {}, one.message, one.remedy ? line(`→ ${one.remedy}`) : null),
+    ]);
+    replaceContent("doctor", table("Findings of the doctor", ["", "check", "finding"], rows));
+  }
+}
