@@ -6,7 +6,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -66,7 +66,7 @@ class ShownGroup:
 
 
 @contextmanager
-def showing(group: ShownGroup, page: Page) -> Iterator[Page]:
+def showing(group: ShownGroup, page: Page) -> Generator[Page]:
     """Open the page; no error may appear on its console."""
     problems: list[str] = []
 
