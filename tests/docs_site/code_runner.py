@@ -28,6 +28,8 @@ from docs_site.pages import CodeBlock
 
 SHELL_LANGUAGES: Final = frozenset({"", "sh"})
 COMMAND_TIMEOUT_S: Final = 300
+CTRL_C_PRESSES: Final = 5
+CTRL_C_WAIT_S: Final = 30
 ENDED_BY_CTRL_C: Final = frozenset({0, 130, -signal.SIGINT, 143, -signal.SIGTERM})
 EVENTUALLY_S: Final = 240
 
@@ -134,16 +136,25 @@ class PageRunner:
 
     def _stop(self, name: str, block: CodeBlock | None) -> None:
         process = self._terminals.pop(name)
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGINT)
-        try:
-            code = process.wait(COMMAND_TIMEOUT_S / 2)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
+        code = press_ctrl_c(process)
         if block is not None and code not in ENDED_BY_CTRL_C:
             log = (self.folder / f".{name}.log").read_text(errors="replace")
             raise DocsError(f"{_where(block)}: {name} ended with {code}:\n{log[-3000:]}")
+
+
+def press_ctrl_c(process: subprocess.Popen[bytes]) -> int:
+    """Interrupt a terminal's programs until they end; return the exit code, or that of SIGKILL at last."""
+    # A loop of the shell goes on if its program ends by itself just as the signal comes.
+    for _ in range(CTRL_C_PRESSES):
+        if process.poll() is not None:
+            return process.returncode
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            return process.wait(CTRL_C_WAIT_S)
+        except subprocess.TimeoutExpired:
+            pass
+    os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
 
 
 @contextmanager

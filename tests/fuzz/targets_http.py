@@ -60,5 +60,6 @@ def _server() -> EndpointServer:
         access_policy=policy,
         streams={},
         public_paths=http_server.PUBLIC_PATHS,
+        own_page_paths=frozenset({"/what-if"}),
     )
     return cast("EndpointServer", server)

@@ -65,6 +65,18 @@ def test_moves_wait_only_until_their_receiver_is_no_longer_overfull() -> None:
     assert repair(weights, [1, 0, 0], [LOOSE, 1, 1], [90.0, 70.0]) == [1, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("weight", "room", "bins"),
+    [(6.0, 70.0, [0, 0, 1, 0]), (6.5, 70.0, [0, 0, 1, 1]), (6.0, 10.0, [0, 0, 0, 1])],
+)
+def test_a_move_that_waited_is_made_if_the_relief_makes_room(
+    weight: float, room: float, bins: list[int]
+) -> None:
+    """Rule 6: 10 loose bytes/s go to member 1 if it has room; then the move fits exactly, or not."""
+    weights = [BOUND - 26, 20.0, 10.0, weight]
+    assert repair(weights, [0, 0, 0, 1], [0, LOOSE, LOOSE, 0], [70.0, room], overdue=True) == bins
+
+
 def test_what_the_plan_gives_a_member_above_its_headroom_it_gets() -> None:
     """But no more than that: half a byte/s beyond it makes the move wait."""
     assert repair([100.0, 0.0], [0, 1], [1, LOOSE], [200.0, 70.0]) == [1, 1]
