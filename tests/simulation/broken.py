@@ -171,8 +171,8 @@ def one_partition_not_carried_out() -> AbstractContextManager[Any]:
     """Leave the first partition with its owner, whatever the plan's target says."""
     usual = plan_target.repair_placement
 
-    def repair(problem: PackingProblem, planned: IntArray, *members: Any) -> IntArray:
-        bins = usual(problem, planned, *members)
+    def repair(problem: PackingProblem, planned: IntArray, *members: Any, **options: Any) -> IntArray:
+        bins = usual(problem, planned, *members, **options)
         bins[:1] = np.where(problem.owner[:1] != UNASSIGNED, problem.owner[:1], bins[:1])
         return bins
 
@@ -183,9 +183,9 @@ def repairs_move_owned_partitions() -> AbstractContextManager[Any]:
     """Place what an absent consumer was to read anew, although it has an owner."""
     usual = plan_target.repair_placement
 
-    def repair(problem: PackingProblem, planned: IntArray, *members: Any) -> IntArray:
+    def repair(problem: PackingProblem, planned: IntArray, *members: Any, **options: Any) -> IntArray:
         owner = np.where(planned == UNASSIGNED, UNASSIGNED, problem.owner).astype(np.int32)
-        return usual(replace(problem, owner=owner), planned, *members)
+        return usual(replace(problem, owner=owner), planned, *members, **options)
 
     return mock.patch.object(plan_target, "repair_placement", repair)
 

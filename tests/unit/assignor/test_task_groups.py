@@ -187,7 +187,7 @@ def test_a_plan_carried_out_keeps_tasks_together() -> None:
     plan = GroupPlan("g", 1, 0.0, 3, "bfd", 100.0, target=target, co_partitioned=GROUPS)
     members = tuple(Member(f"m{n}", BOTH, instance=f"worker-{n}") for n in range(2))
     given = ConsumerGroup(members, (*CLICKS, *ORDERS, *PAYMENTS), {PAYMENTS[2]: "m0", ORDERS[2]: "m1"})
-    carried = carry_out_target(plan, index_group(given), Load(RATES), POLICY)
+    carried = carry_out_target(plan, index_group(given), Load(RATES), POLICY, members_overdue=False)
     assert carried.decision is not None
     readers = carried.decision.target[1:].reshape(2, 3)  # without clicks
     assert readers[0].tolist() == readers[1].tolist() == [0, 1, 0]
