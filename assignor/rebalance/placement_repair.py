@@ -46,7 +46,8 @@ def repair_placement(
         repair.relieve_members(everyone, surplus)
     if members_overdue:
         repair.relieve_members(everyone, everyone, planned == UNASSIGNED)
-        repair.make_held_back_moves()
+        relieved = smaller | surplus.any()  # by rules 4 and 5, also of what the plan gives them
+        repair.make_held_back_moves(relieved)
     return repair.bins
 
 
@@ -61,6 +62,7 @@ class _Repair:
         self._load = sum_loads(self.bins, problem.weight, len(problem.capacity))
         planned_load = sum_loads(planned, problem.weight, len(problem.capacity))
         self._limit = np.maximum(self._capacity, planned_load * (1 + CAPACITY_TOLERANCE))  # of rule 2
+        self._held_back: list[int] = []
 
     def hold_back_moves(self) -> None:
         """Leave moves with their owners until no receiver is overfilled (rule 2)."""
@@ -73,15 +75,20 @@ class _Repair:
                 item = incoming[member].pop()
                 owner = int(problem.owner[item])
                 self._move(item, owner)
+                self._held_back.append(item)
                 overfull.append(owner)  # which counted on giving it away
 
-    def make_held_back_moves(self) -> None:
-        """Make the planned moves whose receivers have room by now, the lightest first (rule 6)."""
-        owner, planned = self._problem.owner, self._planned
-        waiting = np.flatnonzero((planned != UNASSIGNED) & (self.bins != planned) & (self.bins == owner))
-        for item in waiting[np.argsort(self._problem.weight[waiting], kind="stable")].tolist():
+    def make_held_back_moves(self, relieved: BoolArray) -> None:
+        """Make the moves that waited and whose receivers have room by now, the lightest first (rule 6).
+
+        `relieved` (M,) members are filled up to their headroom only.
+        """
+        owner, planned, weight = self._problem.owner, self._planned, self._problem.weight
+        limit = np.where(relieved, self._capacity, self._limit)
+        waiting = (item for item in self._held_back if self.bins[item] == owner[item])
+        for item in sorted(waiting, key=lambda item: (weight[item], item)):
             receiver = int(planned[item])
-            if self._load[receiver] + self._problem.weight[item] <= self._limit[receiver]:
+            if self._load[receiver] + weight[item] <= limit[receiver]:
                 self._move(item, receiver)
 
     def _list_incoming(self) -> Sequence[list[int]]:

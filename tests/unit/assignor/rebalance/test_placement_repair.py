@@ -138,6 +138,21 @@ def test_only_loose_partitions_leave_when_absent_members_are_overdue() -> None:
     assert repair(*given, overdue=True) == [0, 1]
 
 
+def test_what_relief_returned_to_its_owner_stays_there_when_absent_members_are_overdue() -> None:
+    """Rule 6 makes only moves that waited, and fills a smaller member no further than its headroom."""
+    weights = [40.0, 30.0, 20.0, 10.0]
+    planned = [1, 1, 1, 0]
+    room = [50.0, 60.0, 90.0]
+    assert repair(weights, [1, 0, 1, 0], planned, room, smaller=[1], overdue=True) == [1, 0, 1, 0]
+    assert repair([60.0, 40.0, 5.0], [0, 2, 0], [0, 0, 0], [90.0] * 3, surplus=[2], overdue=True) == [0, 2, 0]
+    # The plan gives member 0 more than it can hold: 90 of 40. The move that waits would not have room.
+    assert repair([50.0, 50.0, 40.0], [0, 0, 1], [LOOSE, 0, 0], [40.0, 90.0], smaller=[0], overdue=True) == [
+        1,
+        0,
+        1,
+    ]
+
+
 @settings(deadline=None)
 @given(st.data())
 def test_every_partition_has_a_reader_and_no_receiver_of_relief_is_overfull(data: st.DataObject) -> None:
