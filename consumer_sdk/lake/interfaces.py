@@ -94,8 +94,11 @@ class LakeTable(Protocol):
         """Namespace and name, as in SQL."""
         ...
 
-    def read_offsets(self) -> VersionedOffsets:
-        """Refresh the table and return its offsets. Raises CommittedOffsetsLostError."""
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:
+        """Refresh the table and return its offsets. Raises CommittedOffsetsLostError.
+
+        Without `refresh`: those of the last refresh, or of the opening.
+        """
         ...
 
     def read_gaps(self) -> TableGaps:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
-from faults import suspended_clock
+from faults import suspended_clock, wall_clock
 from faults.broker import PARTITIONS, Broker
 from faults.rest_catalog import RestCatalog
 from faults.schedule import END, FLUSH, MEMBER, Fault
@@ -87,6 +87,7 @@ class Injector:
             "acl": self._take_right,
             "disk": self._fill_disk,
             "clock": self._jump,
+            "clocks-apart": self._set_clocks_apart,
             "visitor": self._visitor,
             "kill": self._kill,
             "jvm": self._kill_jvm,
@@ -169,6 +170,15 @@ class Injector:
         self._pause.wait(fault.target % 5)
         worker.orders.send("clock", str(-fault.seconds))
         return worker.name if hit else ""
+
+    def _set_clocks_apart(self, fault: Fault) -> str:
+        """Set the wall clock of a consumer and its JVM; it stays so."""
+        worker = self._target(fault)
+        if worker is None:
+            return ""
+        change = fault.seconds - wall_clock.read_ahead(worker.wall_clock)
+        wall_clock.set_ahead(worker.wall_clock, fault.seconds)
+        return worker.name if worker.orders.send("clock", str(change)) else ""
 
     # -- crash points -----------------------------------------------------------------------------
 

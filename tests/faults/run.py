@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 
 from fake_registry import serve_registry
 
-from faults import settings
+from faults import settings, wall_clock
 from faults.broker import PARTITIONS, Broker
 from faults.changes import SCHEMAS, Numbers, check_changes, count_differences, replay
 from faults.check import (
@@ -155,7 +155,7 @@ class Run:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            for name in ("orders", "handed", "suspended", "lake", "kafka", "tmp"):
+            for name in ("orders", "handed", "suspended", "wall-clock", "lake", "kafka", "tmp"):
                 (self.folder / name).mkdir()
             logging.basicConfig(
                 filename=self.folder / "faults.log",
@@ -175,6 +175,8 @@ class Run:
             self._catalog = RestCatalog(self.folder / "lake") if self._options.catalog == "rest" else None
             if self._catalog is not None:
                 stack.callback(self._catalog.close)
+            if self._options.store == "s3":
+                wall_clock.build(self.folder)
             self._store = self._start_store(stack)
             warehouse = self._store.warehouse if self._store else self.folder / "lake"
             self._namespace = warehouse / settings.NAMESPACE

@@ -62,6 +62,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "schema": Kind(3, needs="upsert"),
     "disk": Kind(2, 0.5, 6.0, needs="disk"),
     "clock": Kind(3, 1.0, 86_400.0),
+    "clocks-apart": Kind(3, 1200.0, 1200.0, needs="s3"),
     "visitor": Kind(4, 0.5, 4.0),
     "kill": Kind(1),
     "jvm": Kind(1),
@@ -82,7 +83,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: `at` seconds after the round began, for `seconds` (of a clock: the jump)."""
+    """One fault: `at` seconds after the round began, for `seconds` (of clocks: the jump)."""
 
     at: float
     kind: str
@@ -112,7 +113,7 @@ def _deal(rng: random.Random, count: int, kinds: Mapping[str, Kind]) -> Iterator
 
 def _fault(rng: random.Random, at: float, name: str, kind: Kind) -> Fault:
     seconds = rng.uniform(kind.shortest, kind.longest)
-    if name == "clock":
+    if name in ("clock", "clocks-apart"):
         seconds *= rng.choice((-1, 1))
     step = rng.choice(POINTS[name]) if name in POINTS else ""
     return Fault(round(at, 3), name, rng.randrange(60), round(seconds, 3), step)

@@ -45,6 +45,11 @@ class Worker:
         return self.folder / "suspended" / self.name
 
     @property
+    def wall_clock(self) -> Path:
+        """File with the seconds by which its JVM's wall clock is ahead (`wall_clock`)."""
+        return self.folder / "wall-clock" / self.name
+
+    @property
     def ready(self) -> bool:
         """Whether its Spark is up and it is joining or has joined the group."""
         return (self.folder / "handed" / f"{self.name}.{self.pid}").exists()

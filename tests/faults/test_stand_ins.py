@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from faults import suspended_clock
+from faults import suspended_clock, wall_clock
 from faults.rest_catalog import RestCatalog
+from trimtab.consumer_sdk.java.java_runtime import require_java
 
 PROGRAM = """
 import sys, time
@@ -21,6 +23,13 @@ from faults import suspended_clock
 suspended_clock.install(Path(sys.argv[1]))
 for line in sys.stdin:
     print(time.monotonic() - suspended_clock.TRUE_MONOTONIC(), flush=True)
+"""
+NOW = """
+public class Now {
+    public static void main(String[] arguments) throws Exception {
+        while (System.in.read() >= 0) System.out.println(System.currentTimeMillis());
+    }
+}
 """
 TABLE = {"name": "t", "schema": {"type": "struct", "schema-id": 0, "fields": []}, "properties": {"a": "1"}}
 COMMIT = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "2"}}]}
@@ -41,6 +50,35 @@ def test_a_suspended_process_misses_the_time(tmp_path: Path) -> None:
             process.stdin.flush()
             assert float(process.stdout.readline()) == pytest.approx(expected, abs=0.1)
             suspended_clock.add(file, {0.0: 5.0, -5.0: 2.5, -7.5: 0.0}[expected])
+        process.stdin.close()
+
+
+def test_a_jvm_reads_a_wrong_clock(tmp_path: Path) -> None:
+    """As the file says while it runs; this process keeps its own."""
+    (tmp_path / "Now.java").write_text(NOW)
+    file = tmp_path / "ahead"
+    program = f"""
+from pathlib import Path
+import subprocess
+from faults import wall_clock
+wall_clock.install(wall_clock.build(Path({str(tmp_path)!r})), Path({str(file)!r}))
+subprocess.run([{str(require_java())!r}, {str(tmp_path / "Now.java")!r}], check=True)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[1],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for ahead in (0.0, 1200.0, -1200.0):
+            if ahead:
+                wall_clock.set_ahead(file, ahead)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert int(process.stdout.readline()) / 1000 - time.time() == pytest.approx(ahead, abs=5)
         process.stdin.close()
 
 

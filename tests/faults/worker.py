@@ -3,7 +3,8 @@
 `python -m faults.worker FOLDER NAME CONFIG` runs the product's command: the sidecar if NAME is
 "sidecar", else a consumer of that name behind the link of its number. It adds:
 
-- a *clock* that a suspended machine's may be (`suspended_clock`);
+- a *clock* that a suspended machine's may be (`suspended_clock`), and, on an object store, one of the JVM
+  that may be wrong (`wall_clock`);
 
 - an *order socket*, the datagram socket `orders/NAME`, for the orders "crash STEP" (SIGKILL at the next such
   step; "crash" alone disarms), "clock SECONDS" (the wall clock jumps) and "drain" (drain the consumer);
@@ -28,7 +29,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from faults import suspended_clock
+from faults import suspended_clock, wall_clock
 from faults.check import record_number
 from faults.handed_log import format_poll, format_start
 from history.events import Poll, Start
@@ -148,6 +149,8 @@ def arguments(folder: Path, name: str, config: str) -> list[str]:
 
 def main(folder: Path, name: str, config: str) -> None:
     suspended_clock.install(folder / "suspended" / name)
+    if name != SIDECAR and (library := folder / "wall_clock.so").exists():
+        wall_clock.install(library, folder / "wall-clock" / name)
     orders = OrderListener(folder / "orders" / name)
     time.time = orders.wall
     log = folder / "handed" / f"{name}.{os.getpid()}"

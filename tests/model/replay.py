@@ -85,7 +85,7 @@ class _Lake:
     def open_table(self, _name: str) -> Self:
         return self
 
-    def read_offsets(self) -> VersionedOffsets:
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
         if threading.current_thread() is not threading.main_thread():
             self.gate.pass_through()
         return VersionedOffsets(self.content.offsets, self.content.offsets.encode())

@@ -154,7 +154,7 @@ class Table:
     def name(self) -> str:
         return self.content.name
 
-    def read_offsets(self) -> VersionedOffsets:
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
         self._lake.trouble.begin()
         return VersionedOffsets(self.content.marks, self.content.marks.encode())
 

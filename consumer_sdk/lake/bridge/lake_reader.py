@@ -22,6 +22,7 @@ from trimtab.consumer_sdk.lake.bridge.engines import open_table_reader
 from trimtab.consumer_sdk.lake.bridge.lake_rows import LakeRows
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
 from trimtab.consumer_sdk.lake.bridge.topic_tail import TopicTail, build_tail_settings
+from trimtab.consumer_sdk.lake.bridge.version_keeper import VersionKeeper
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.ingest import parse_ingest_settings
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
@@ -77,8 +78,10 @@ class LakeReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
+        """Close the connections to the brokers, and end reading in the background."""
         self._tail.close()
+        if isinstance(self._reader, VersionKeeper):
+            self._reader.close()
 
     def read(self) -> LakeRows:
         """Return the rows as of now.

@@ -47,6 +47,10 @@ class VersionKeeper:
             self._loading = self._background.submit(_load_rows, found)
         return self._kept
 
+    def close(self) -> None:
+        """End the background; a version that it is reading is not waited for."""
+        self._background.shutdown(wait=False, cancel_futures=True)
+
     def _pop_loaded(self) -> Future[TableSnapshot] | None:
         if self._loading is None or not self._loading.done():
             return None

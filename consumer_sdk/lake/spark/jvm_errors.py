@@ -38,6 +38,13 @@ _COMMIT_FENCED: Final = re.compile(
 _CONSTRAINT: Final = re.compile(
     r"NOT_NULL_ASSERT_VIOLATION|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_VIOLATE_CONSTRAINT"
 )
+_CLOCKS_APART: Final = re.compile(
+    r"Expected sorted (snapshot|previous metadata) log entries|Invalid update timestamp"
+)
+_CLOCK_ADVICE: Final = (
+    "Iceberg refuses the change for its date, since the clocks of the table's writers, or of its catalog, "
+    "are more than a minute apart: synchronize the clocks (NTP)"
+)
 _OUTCOME_UNKNOWN: Final = re.compile(r"\.CommitStateUnknownException$")
 _TABLE_MISSING: Final = re.compile(r"\.NoSuch(Table|Namespace|IcebergTable)Exception$")
 _STORAGE_UNAVAILABLE: Final = re.compile(
@@ -79,6 +86,7 @@ _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], 
         TableSchemaMismatchError,
         "a row lacks a required value or violates a constraint",
     ),
+    (_MESSAGE, _CLOCKS_APART, LakeUnavailableError, _CLOCK_ADVICE),
     (_NAME, _TABLE_MISSING, TableSchemaMismatchError, f"the table was dropped; {_RESTART_ADVICE}"),
     (_NAME, _STORAGE_UNAVAILABLE, LakeUnavailableError, ""),  # its cause says what to do
 )
@@ -97,6 +105,11 @@ def java_causes(error: BaseException) -> list[tuple[str, str]]:
 def is_table_missing(error: BaseException) -> bool:
     """Return whether the error means that a table or its namespace does not exist."""
     return any(_TABLE_MISSING.search(name) for name, _ in java_causes(error))
+
+
+def are_clocks_apart(error: BaseException) -> bool:
+    """Return whether Iceberg refused a commit for its date."""
+    return any(_CLOCKS_APART.search(message) for _, message in java_causes(error))
 
 
 def to_trimtab_error(error: BaseException, where: str) -> TrimtabError:

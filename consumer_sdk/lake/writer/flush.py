@@ -214,7 +214,7 @@ class _BatchFlush:
     def _open_with_offsets(self, name: str) -> tuple[LakeTable | None, CommittedOffsets]:
         def read() -> tuple[LakeTable | None, CommittedOffsets]:
             table = self.flusher.lake.open_table(name)
-            return table, CommittedOffsets() if table is None else table.read_offsets().offsets
+            return table, CommittedOffsets() if table is None else table.read_offsets(refresh=False).offsets
 
         return self.backoff.retry_until_cancelled(f"reading the offsets of {name}", read)
 

@@ -303,7 +303,7 @@ class LakeWriter:
     def _read_offsets(self, table: str) -> CommittedOffsets:
         def read() -> CommittedOffsets:
             opened = self._lake.open_table(table)
-            return CommittedOffsets() if opened is None else opened.read_offsets().offsets
+            return CommittedOffsets() if opened is None else opened.read_offsets(refresh=False).offsets
 
         # Bounded: the callback holds up the whole group's rebalance.
         bounded = bound_by_deadline(self._flush_deadline(), self._clock, read)

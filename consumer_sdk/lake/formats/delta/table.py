@@ -206,10 +206,10 @@ class DeltaTable:
         """Return whether the log has a version."""
         return self._opened_version >= 0
 
-    def read_offsets(self) -> VersionedOffsets:
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:
         """Return the offsets of the newest version; a dropped table has none."""
         try:
-            snapshot = self._update_snapshot()
+            snapshot = self._update_snapshot() if refresh else self._log.unsafeVolatileSnapshot()
             text = self._read_snapshot_offsets(snapshot)
             version = int(snapshot.version())
         except jvm_errors.JVM_ERRORS as error:

@@ -4,7 +4,8 @@
 (`SparkRewriteTableCatalog`); a coordinator in the driver collects them instead of committing a
 snapshot. With `lake.file.writer: arrow` no job runs (`arrow_files`).
 
-*Commit.* `newAppend().appendFile(…).set(offsets).validateWith(validator)`. Iceberg calls the
+*Commit.* `newFastAppend().appendFile(…).set(offsets).validateWith(validator)`, or `newAppend()` when
+there are manifests to merge. Iceberg calls the
 validator with the ancestors of the snapshot that the commit would follow. It refuses unless the
 newest offsets there equal the expected ones, byte for byte; if none of them has offsets, the snapshot
 at which the expected ones were read must be among them.
@@ -23,7 +24,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
-from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files, row_delta
+from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files, commit_dates, row_delta
 from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
 from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
@@ -63,6 +64,10 @@ ICEBERG_TABLE_DEFAULTS: Final = {
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
 }
+
+
+_MERGE_SETTING: Final = "commit.manifest.min-count-to-merge"
+_DEFAULT_MERGED_MANIFESTS: Final = 100  # Iceberg's
 
 
 class IcebergLake(SparkLake):
@@ -153,10 +158,11 @@ class IcebergTable:
         self.java_table = table
         self._staging_writer = staging
 
-    def read_offsets(self) -> VersionedOffsets:
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:
         """Return the offsets of the newest snapshot with offsets."""
         try:
-            self.java_table.refresh()
+            if refresh:
+                self.java_table.refresh()
             text = self._newest_offsets()
             snapshot_id = next((int(s.snapshotId()) for s in self.walk_ancestors()), None)
         except jvm_errors.JVM_ERRORS as error:
@@ -227,15 +233,33 @@ class IcebergTable:
                 if gaps is not None:
                     properties = properties.set(GAPS_PROPERTY, gaps.encode())
                 properties.commit()
-            update = self._start_update(transaction or self.java_table, staged)
             text = offsets.encode()
             if metadata is not None:
                 self._warn_of_offset_cost(text, int(metadata.snapshots().size()) + 1)
-            update.set(OFFSETS_PROPERTY, text).set(ATTEMPT_PROPERTY, staged.attempt)
-            # Validated again on each retry, which `commit.retry.num-retries` of a table may cause.
-            update.validateWith(validator).commit()
-            if transaction is not None:
-                transaction.commitTransaction()
+            if transaction is None:
+                self._commit_snapshot(staged, text, validator)
+                return
+            self._build_update(transaction, staged, text, validator).commit()
+            transaction.commitTransaction()
+
+    def _commit_snapshot(self, staged: StagedFiles, offsets: str, validator: "_OffsetsValidator") -> None:
+        try:
+            self._build_update(self.java_table, staged, offsets, validator).commit()
+        except jvm_errors.JVM_ERRORS as error:
+            if not jvm_errors.are_clocks_apart(error):
+                raise
+            commit_dates.warn_of_clocks(self.name)
+            # anew: the refused one has deleted its manifests
+            update = self._build_update(self.java_table, staged, offsets, validator)
+            commit_dates.commit_dated(self.java_table, update, self._staging_writer.java_root)
+
+    def _build_update(
+        self, target: Any, staged: StagedFiles, offsets: str, validator: "_OffsetsValidator"
+    ) -> Any:
+        update = self._start_update(target, staged)
+        update.set(OFFSETS_PROPERTY, offsets).set(ATTEMPT_PROPERTY, staged.attempt)
+        # Validated again on each retry, which `commit.retry.num-retries` of a table may cause.
+        return update.validateWith(validator)
 
     def _build_validator(self, staged: StagedFiles, expected: VersionedOffsets) -> "_OffsetsValidator":
         if not isinstance(staged, StagedChanges):
@@ -246,10 +270,22 @@ class IcebergTable:
     def _start_update(self, target: Any, staged: StagedFiles) -> Any:
         if isinstance(staged, StagedChanges):
             return staged.old_rows.start_commit(target, staged.files)
-        append = target.newAppend()
+        append = target.newAppend() if self._merges_manifests() else target.newFastAppend()
         for file in staged.files:
             append.appendFile(file)
         return append
+
+    def _merges_manifests(self) -> bool:
+        """Return whether the table has so many manifests that an append should merge them."""
+        # Else a fast append does the same, and does not load the table and read its manifest list again
+        # to find what a merge has left behind: three requests to the store.
+        snapshot = self.java_table.currentSnapshot()
+        if snapshot is None:
+            return False
+        # The snapshot keeps the list, which the append needs in any case.
+        present = int(snapshot.allManifests(self.java_table.io()).size())
+        limit = self.java_table.properties().get(_MERGE_SETTING)
+        return present + 1 >= int(limit or _DEFAULT_MERGED_MANIFESTS)
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
         """Delete data files that will not be committed; failures are logged only."""
@@ -303,6 +339,7 @@ class _StagingWriter:
     def __init__(self, spark: SparkSession, to_frame: Callable[[Records], Frame]) -> None:
         self._spark = spark
         self.to_frame = to_frame
+        self.java_root = java(spark)
         self._iceberg = java(spark).org.apache.iceberg
         self._coordinator = self._iceberg.spark.FileRewriteCoordinator.get()
         self._cache = _call_static_get(spark, "org.apache.iceberg.spark.SparkTableCache")

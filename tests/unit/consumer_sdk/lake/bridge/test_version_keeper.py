@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from threading import Event
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pyarrow as pa
@@ -131,3 +132,17 @@ def test_a_dropped_table_has_no_rows(table: FakeReader, keeper: VersionKeeper) -
     assert keeper.read_snapshot("g", [P]).scan is None
     table.offsets = {P: 4}
     assert count_rows(keeper) == 4
+
+
+def test_a_closed_keeper_ends_its_thread(table: FakeReader, keeper: VersionKeeper) -> None:
+    """After the version that it is reading; none of its own keeps the process or the rows."""
+    table.scans_may_end.clear()
+    table.offsets = {P: 2}
+    assert count_rows(keeper) == 1
+    threads = [t for t in enumerate_threads() if t.name.startswith("trimtab-table-reader")]
+    assert threads
+    keeper.close()
+    table.scans_may_end.set()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)

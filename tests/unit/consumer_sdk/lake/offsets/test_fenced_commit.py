@@ -49,7 +49,7 @@ class Table:
     holds: list[str | None] = field(default_factory=list["str | None"])
     name: str = "lake.a"
 
-    def read_offsets(self) -> VersionedOffsets:
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
         return VersionedOffsets(self.offsets, self.offsets.encode())
 
     def has_committed(self, attempt: str) -> bool:

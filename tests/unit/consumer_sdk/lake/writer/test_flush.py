@@ -71,7 +71,7 @@ class Table:
         """Set the offset of P, as another writer does."""
         self.offsets = CommittedOffsets({"g": {P: offset}})
 
-    def read_offsets(self) -> VersionedOffsets:
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
         return VersionedOffsets(self.offsets, self.offsets.encode())
 
     def has_committed(self, attempt: str) -> bool:  # noqa: ARG002 - the history is cut

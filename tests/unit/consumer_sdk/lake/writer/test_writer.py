@@ -55,7 +55,7 @@ class Table:
 
     name = "lake.a"
 
-    def read_offsets(self) -> VersionedOffsets:
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
         return VersionedOffsets(OFFSETS, OFFSETS.encode())
 
     def has_committed(self, attempt: str) -> bool:
@@ -405,7 +405,7 @@ class StartConsumer(EmptyConsumer):
         self.stopped += [partition.topic for partition in partitions]
 
 
-def lose_offsets(_: Any) -> Any:
+def lose_offsets(*_: Any, **__: Any) -> Any:
     raise CommittedOffsetsLostError("lake.b: its offsets are lost")
 
 

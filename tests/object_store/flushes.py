@@ -1,0 +1,51 @@
+"""Flushes of batches of ten records into one table, as the sink makes them."""
+
+import random
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Final
+
+import pyarrow as pa
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import create_json_decoder
+from trimtab.consumer_sdk.lake.factory import open_lake
+from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.settings import parse_session_config
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
+from trimtab.consumer_sdk.lake.writer.projection import TableProjection
+
+BATCH_RECORDS: Final = 10
+_PARTITION: Final = TopicPartition("t", 0)
+
+
+def open_small_lake(settings: Mapping[str, Any]) -> SparkLake:
+    """Return a lake with a small session that writes files from Arrow."""
+    small = {"spark.master": "local[1]", "spark.driver.memory": "512m", "lake.file.writer": "arrow"}
+    return open_lake(parse_session_config({**settings, **small}))
+
+
+def make_records(first: int) -> Any:
+    """Return the records of a batch that begins at an offset."""
+    rows = [{"topic": "t", "partition": 0, "offset": first + n, "value": b"x"} for n in range(BATCH_RECORDS)]
+    return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
+
+
+def flush_batches(lake: SparkLake, table: str, first: int, batches: int) -> None:
+    """Write batches that begin at an offset, which the table must have reached."""
+    numbers = count(first)
+    flusher = BatchFlusher(
+        lake,
+        "g",
+        lambda name: TableProjection(name, create_json_decoder(None)),
+        lambda: f"attempt-{next(numbers)}",
+        on_step=lambda _: None,
+    )
+    for start in range(first, first + BATCH_RECORDS * batches, BATCH_RECORDS):
+        span = OffsetSpan(start or None, start, start + BATCH_RECORDS)
+        backoff = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
+        batch = FlushBatch(table, {_PARTITION: span}, make_records(start))
+        assert isinstance(flusher.flush_batch(batch, backoff), BatchCommitted)
