@@ -283,7 +283,10 @@ class IcebergTable:
         if snapshot is None:
             return False
         # The snapshot keeps the list, which the append needs in any case.
-        present = int(snapshot.allManifests(self.java_table.io()).size())
+        try:
+            present = int(snapshot.allManifests(self.java_table.io()).size())
+        except jvm_errors.JVM_ERRORS:
+            return True  # expired meanwhile: the append refreshes the table, and decides or tells
         limit = self.java_table.properties().get(_MERGE_SETTING)
         return present + 1 >= int(limit or _DEFAULT_MERGED_MANIFESTS)
 
