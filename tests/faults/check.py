@@ -90,6 +90,20 @@ def abort_withdrawn(transactional: Iterable[Write], withdrawn: Collection[tuple[
     ]
 
 
+def find_rewritten(held: Mapping[tuple[int, int], int]) -> frozenset[tuple[str, int]]:
+    """Return partition and offset of each record whose number the topic also holds at a lower offset.
+
+    librdkafka's idempotent producer may write a batch again, with a new epoch, after it has lost brokers.
+    """
+    first: set[tuple[int, int]] = set()
+    rewritten: set[tuple[str, int]] = set()
+    for (partition, offset), number in sorted(held.items()):
+        if (partition, number) in first:
+            rewritten.add((str(partition), offset))
+        first.add((partition, number))
+    return frozenset(rewritten)
+
+
 def check(
     topic: str,
     acknowledged: Acknowledged,

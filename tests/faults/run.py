@@ -34,6 +34,7 @@ from faults.check import (
     abort_withdrawn,
     acknowledge,
     check,
+    find_rewritten,
     record_number,
 )
 from faults.handed_log import read_logs
@@ -97,6 +98,7 @@ class Tally:
     double_owners: int = 0
     anomalies: int = 0
     withdrawn: int = 0  # records of committed transactions that the broker gives to no client afterwards
+    rewritten: int = 0  # records that the topic itself holds once more: the producer wrote them again
     stuck: int = 0
     rounds: int = 0
     seconds: float = 0.0
@@ -273,8 +275,12 @@ class Run:
             tuple(events.Row("table", str(r.partition), r.offset, record_number(r.key)) for r in rows),
             read_committed=self._options.isolation == "read_committed",
             tables=() if upserts else ("table",),
+            rewritten=find_rewritten(held),
             settled=not stuck,
         )
+        if history.rewritten:
+            log.warning("%s: written again by the producer: %s", topic, sorted(history.rewritten))
+        self._tally.rewritten += len(history.rewritten)
         errors = [*traffic.faults, *stuck]
         anomalies = self._tally.add_history(history)
         self._tally.stuck += len(errors)

@@ -4,7 +4,17 @@ from collections.abc import Iterable
 
 import pytest
 
-from faults.check import Findings, Handed, Row, abort_withdrawn, acknowledge, check, overlaps, record
+from faults.check import (
+    Findings,
+    Handed,
+    Row,
+    abort_withdrawn,
+    acknowledge,
+    check,
+    find_rewritten,
+    overlaps,
+    record,
+)
 from history.events import Outcome, Write
 
 TOPIC = "t"
@@ -61,6 +71,12 @@ def test_withdrawn_records_must_not_be_in_the_table() -> None:
     assert (kept, gone.outcome) == (writes[0], Outcome.ABORTED)
     assert acknowledge({}, [kept, gone]) == {0: {30: 30}}
     assert check_rows([*rows(), Row(0, 31, *record(TOPIC, 0, 31))]).wrong == 1
+
+
+def test_a_record_that_the_topic_holds_again_is_found_by_its_number() -> None:
+    """In its own partition only; the first copy is the record."""
+    held = {(0, 3): 7, (0, 9): 7, (0, 10): 7, (1, 9): 7, (0, 4): 8}
+    assert find_rewritten(held) == {("0", 9), ("0", 10)}
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,12 @@ NEIGHBOURS = {
     "an unanswered write did not happen": replace(
         GOOD, writes=(*GOOD.writes, Write(P, 6, None, Outcome.INDETERMINATE))
     ),
+    "the topic itself holds a record twice": replace(
+        GOOD,
+        polls=(*GOOD.polls, Poll("b", 1, P, 6.0, ((6, 5),))),
+        rows=(*GOOD.rows, Row("lake.orders", P, 6, 5)),
+        rewritten=frozenset({(P, 6)}),
+    ),
     "the run ended before the last record was due": without(5, settled=False),
     "the log has holes": replace(
         GOOD,

@@ -4,8 +4,7 @@
 (`SparkRewriteTableCatalog`); a coordinator in the driver collects them instead of committing a
 snapshot. With `lake.file.writer: arrow` no job runs (`arrow_files`).
 
-*Commit.* `newFastAppend().appendFile(…).set(offsets).validateWith(validator)`, or `newAppend()` when
-there are manifests to merge. Iceberg calls the
+*Commit.* `start_append(…).appendFile(…).set(offsets).validateWith(validator)`. Iceberg calls the
 validator with the ancestors of the snapshot that the commit would follow. It refuses unless the
 newest offsets there equal the expected ones, byte for byte; if none of them has offsets, the snapshot
 at which the expected ones were read must be among them.
@@ -25,6 +24,7 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files, commit_dates, row_delta
+from trimtab.consumer_sdk.lake.formats.iceberg.appends import start_append
 from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
 from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
@@ -64,10 +64,6 @@ ICEBERG_TABLE_DEFAULTS: Final = {
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
 }
-
-
-_MERGE_SETTING: Final = "commit.manifest.min-count-to-merge"
-_DEFAULT_MERGED_MANIFESTS: Final = 100  # Iceberg's
 
 
 class IcebergLake(SparkLake):
@@ -270,25 +266,10 @@ class IcebergTable:
     def _start_update(self, target: Any, staged: StagedFiles) -> Any:
         if isinstance(staged, StagedChanges):
             return staged.old_rows.start_commit(target, staged.files)
-        append = target.newAppend() if self._merges_manifests() else target.newFastAppend()
+        append = start_append(target, self.java_table)
         for file in staged.files:
             append.appendFile(file)
         return append
-
-    def _merges_manifests(self) -> bool:
-        """Return whether the table has so many manifests that an append should merge them."""
-        # Else a fast append does the same, and does not load the table and read its manifest list again
-        # to find what a merge has left behind: three requests to the store.
-        snapshot = self.java_table.currentSnapshot()
-        if snapshot is None:
-            return False
-        # The snapshot keeps the list, which the append needs in any case.
-        try:
-            present = int(snapshot.allManifests(self.java_table.io()).size())
-        except jvm_errors.JVM_ERRORS:
-            return True  # expired meanwhile: the append refreshes the table, and decides or tells
-        limit = self.java_table.properties().get(_MERGE_SETTING)
-        return present + 1 >= int(limit or _DEFAULT_MERGED_MANIFESTS)
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
         """Delete data files that will not be committed; failures are logged only."""
