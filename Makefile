@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -78,6 +78,12 @@ test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and
 
 test-spark-cluster: .venv/.dev ## run the sink on Spark's standalone cluster of this machine: each file writer, and workers that are killed
 	@$(BIN)/python -m pytest -m spark_cluster --durations 5
+
+BASE_TAG := debian:bookworm-slim
+base-image: ## write the digest that debian:bookworm-slim has today into deploy/Dockerfile; needs Docker with buildx
+	@digest="$$(docker buildx imagetools inspect $(BASE_TAG) --format '{{.Manifest.Digest}}')" && \
+		expr "$$digest" : 'sha256:[0-9a-f]\{64\}$$' >/dev/null || { echo "the digest of $(BASE_TAG) is unknown: \"$$digest\"; deploy/Dockerfile is unchanged" >&2; exit 1; }; \
+		sed -i 's|^ARG BASE=.*|ARG BASE=$(BASE_TAG)@'"$$digest|" deploy/Dockerfile && grep '^ARG BASE=' deploy/Dockerfile
 
 test-containers: .venv/.dev ## build and run both images; needs a Docker engine, or dockerd and debootstrap as root
 	@$(BIN)/python -m pytest -m containers -s

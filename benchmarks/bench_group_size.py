@@ -31,6 +31,8 @@ from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.consumer_protocol import encode_assignments
 from trimtab.assignor.rebalance.user_data import AssignmentUserData
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.sidecar.diagnostics.doctor.checks import MemberMetadata
+from trimtab.sidecar.diagnostics.doctor.size_checks import check_group_size, estimate_group_record
 
 TOPIC: Final = "orders"
 PROTOCOL: Final = "trimtab"
@@ -44,7 +46,9 @@ BROKERS: Final[Mapping[str, Mapping[str, str]]] = {
     "defaults": {},
     "zstd": {"offsets.topic.compression.codec": "4"},
     "10 MB": {"message.max.bytes": "10485760"},
-    "30 kB": {"message.max.bytes": "30000"},  # for a test: a group of 100 breaks
+    # for a test: a group of 100 breaks if it is not compressed
+    "30 kB": {"message.max.bytes": "30000"},
+    "30 kB, zstd": {"message.max.bytes": "30000", "offsets.topic.compression.codec": "4"},
 }
 SIZES: Final = ("2000x10000", "1000x100000")
 START: Final = {"group.initial.rebalance.delay.ms": "3000"}  # all members join in one round
@@ -150,8 +154,8 @@ def synchronize(members: Sequence[Member], leader: Member, group: str, encoded: 
     return max(member.receive(SyncGroupResponse, SYNC_VERSION).error_code for member in members)
 
 
-def store(bootstrap: str, members: int, partitions: int) -> dict[str, Any]:
-    """Form a group; return whether the broker stores it, and the size of its record."""
+def store(bootstrap: str, members: int, partitions: int, broker: Mapping[str, str]) -> dict[str, Any]:
+    """Form a group; return whether the broker stores it, the size of its record, and the doctor's finding."""
     group = f"bench-{uuid.uuid4().hex[:8]}"
     encoded = assignments(shares(members, partitions), members)
     metadata = [subscription(f"orders-consumer-{n}", data) for n, data in enumerate(encoded)]
@@ -161,7 +165,12 @@ def store(bootstrap: str, members: int, partitions: int) -> dict[str, Any]:
         code = synchronize(joined, leader, group, encoded)
     figures = {"stored": code == 0, "error_code": code, "seconds": round(monotonic() - started, 1)}
     sent = sum(map(len, metadata)) + sum(map(len, encoded))
-    return figures | {"sent_bytes": sent, "record_bytes": record_size(bootstrap, group)}
+    described = {m.id: MemberMetadata(m.subscription, data) for m, data in zip(joined, encoded, strict=True)}
+    limit, codec = broker.get("message.max.bytes"), broker.get("offsets.topic.compression.codec")
+    doctor = check_group_size(described, partitions, limit, codec).level
+    estimate = estimate_group_record(described, partitions)
+    figures |= {"sent_bytes": sent, "estimated_bytes": estimate, "doctor": doctor.value}
+    return figures | {"record_bytes": record_size(bootstrap, group)}
 
 
 def record_size(bootstrap: str, group: str) -> int:
@@ -182,12 +191,12 @@ def record_size(bootstrap: str, group: str) -> int:
         consumer.close()
 
 
-def search(bootstrap: str, upper: int) -> int:
+def search(bootstrap: str, upper: int, broker: Mapping[str, str]) -> int:
     """Return the most members, of 5 partitions each, that the broker stores, to 2 %."""
     lower = 0
     while upper - lower > max(1, upper // 50):
         middle = (lower + upper) // 2
-        if store(bootstrap, middle, 5 * middle)["stored"]:
+        if store(bootstrap, middle, 5 * middle, broker)["stored"]:
             lower = middle
         else:
             upper = middle
@@ -215,13 +224,16 @@ def main() -> None:
     options = arguments.parse_args()
     figures: dict[str, Any] = {}
     for name in options.brokers:
-        with EmbeddedBroker(properties={**START, **BROKERS[name]}) as broker:
+        properties = BROKERS[name]
+        with EmbeddedBroker(properties={**START, **properties}) as broker:
             create_offsets_topic(broker.bootstrap)
             figures[name] = {
-                size: store(broker.bootstrap, *map(int, size.split("x"))) for size in options.sizes
+                size: store(broker.bootstrap, *map(int, size.split("x")), properties)
+                for size in options.sizes
             }
             if options.search:
-                figures[name]["largest_members_of_5_partitions"] = search(broker.bootstrap, options.search)
+                largest = search(broker.bootstrap, options.search, properties)
+                figures[name]["largest_members_of_5_partitions"] = largest
     result(figures)
 
 

@@ -72,7 +72,7 @@ def read_headers(data: bytes) -> None:
         record = build_redelivery(due, message, 0, SETTINGS)
         _check_record(record)
         if record.topic == SETTINGS.dead_letter_topic:
-            _check_record(strip_value(record))
+            _check_record(strip_value(record, message))
 
 
 def _write_due(due: list[DueMessage]) -> None:

@@ -73,12 +73,16 @@ def test_upsert_benchmark_compares_tools() -> None:
 
 
 def test_group_size_benchmark_finds_the_limit() -> None:
-    """A broker refuses a group whose record exceeds its limit, and stores a smaller one."""
-    sizes = ("--sizes", "20x40", "100x1000")
-    figures = run_benchmark("bench_group_size.py", *sizes, "--brokers", "30 kB")["30 kB"]
-    assert figures["20x40"]["stored"]
-    assert 0 < figures["20x40"]["record_bytes"] - figures["20x40"]["sent_bytes"] < 20 * 120
-    assert not figures["100x1000"]["stored"]
+    """A broker refuses a group whose record exceeds its limit unless compressed; the doctor warns before."""
+    sizes = ("--sizes", "20x40", "80x400", "100x1000")
+    figures = run_benchmark("bench_group_size.py", *sizes, "--brokers", "30 kB", "30 kB, zstd")
+    stored = {broker: [group["stored"] for group in groups.values()] for broker, groups in figures.items()}
+    assert stored == {"30 kB": [True, True, False], "30 kB, zstd": [True, True, True]}
+    doctor = {broker: [group["doctor"] for group in groups.values()] for broker, groups in figures.items()}
+    assert doctor == {"30 kB": ["ok", "warning", "warning"], "30 kB, zstd": ["ok", "ok", "ok"]}
+    for group in (*figures["30 kB"].values(), *figures["30 kB, zstd"].values()):
+        if group["stored"]:
+            assert group["estimated_bytes"] == pytest.approx(group["record_bytes"], rel=0.1)
 
 
 def test_control_topic_benchmark_reads_what_it_wrote(bootstrap: str) -> None:

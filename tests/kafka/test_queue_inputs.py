@@ -94,6 +94,35 @@ def test_a_message_with_an_unreadable_header_is_redelivered_and_dead_lettered(
     assert (letter.value(), decode_headers(letter)["a"]) == (b"odd", "1")
 
 
+def test_forged_delivery_headers_cost_their_own_message_only(
+    open_queue: Open, start_tracker: Any, topic: Any, write: Any, write_headers: Any, read_letter: Any
+) -> None:
+    """Retries, or this group's delivery: a dead letter has all of it, and no neighbour's count changes."""
+    name = topic(partitions=1)
+    write(name, "before")
+    forged = (("trimtab.origin", f"{name}/0/0".encode()), ("trimtab.delivery", b"9" * 18))
+    write_headers(name, b"failing", *forged, ("a", b"1"))
+    write_headers(name, b"good", *forged)
+    write_headers(name, b"for another group", *forged, ("trimtab.group", b"another"))
+    write(name, "after")
+    tracker = start_tracker(name, timeout="30 s")
+    queue = open_queue("kmq", name, timeout="30 s")
+    messages = {message.value: message for message in receive_messages(queue, 4)}
+    counts = {value: message.delivery for value, message in messages.items()}
+    assert counts == {b"before": 1, b"failing": 10**18 - 1, b"good": 10**18 - 1, b"after": 1}
+    messages.pop(b"good").ack()
+    for message in messages.values():
+        message.retry()
+    again = receive_messages(queue, 2)
+    assert {m.value: m.delivery for m in again} == {b"before": 2, b"after": 2}
+    assert [m.ack() for m in again] == [SettlementResult.DONE] * 2
+    letter = read_letter(name)
+    assert (letter.value(), decode_headers(letter)["a"]) == (b"failing", "1")
+    assert decode_headers(letter)["trimtab.reason"].startswith(f"delivered {'9' * 18} times")
+    assert (tracker.counts.redelivered, tracker.counts.dead_lettered) == (2, 1)
+    assert receive_messages(queue, 1, seconds=1) == []
+
+
 def test_bad_markers_stop_no_tracker(
     open_queue: Open, start_tracker: Any, topic: Any, write: Any, write_markers: Any, eventually: Any
 ) -> None:

@@ -48,9 +48,11 @@ def build_redelivery(
     return ProducerRecord(topic, partition, raw.value(), raw.key(), headers)
 
 
-def strip_value(letter: ProducerRecord) -> ProducerRecord:
-    """Return a dead letter with Trimtab's headers only; its origin header locates the value."""
+def strip_value(letter: ProducerRecord, raw: Message) -> ProducerRecord:
+    """Return a message's dead letter with Trimtab's headers only; its origin header locates the value."""
     headers = {name: value or b"" for name, value in letter.headers if name.startswith(HEADER_PREFIX)}
+    # the message's own place: the origin that it names may be another message, or deleted
+    headers[ORIGIN_HEADER] = f"{raw.topic()}/{raw.partition()}/{raw.offset()}".encode()
     headers[REASON_HEADER] += f"; {WITHOUT_VALUE_REASON}".encode()
     return replace(letter, value=None, key=None, headers=list(headers.items()))
 

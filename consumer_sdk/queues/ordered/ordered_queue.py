@@ -271,7 +271,7 @@ class OrderedQueue(MessageQueue):
     def _write_shortened(self, message: QueueMessage, reason: str, record: ProducerRecord) -> None:
         # Its batch may have been too large instead. Retried as it is, it would block the partition's commit.
         write = partial(self._producer.write_and_wait, timeout=KMQ_WRITE_TIMEOUT_S)
-        _, failed = write_or_shorten(write, [record], lambda _: strip_value(record))
+        _, failed = write_or_shorten(write, [record], lambda _: strip_value(record, message.raw))
         self._on_dead_letter(message, reason, record, failed.get(0, ""))
 
     # -- the group --------------------------------------------------------------------------------

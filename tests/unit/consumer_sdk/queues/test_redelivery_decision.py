@@ -74,7 +74,7 @@ def test_only_the_last_delivery_and_a_rejection_end_a_message() -> None:
 
 def test_a_letter_that_is_too_large_keeps_what_locates_its_value() -> None:
     """Neither key nor value nor the application's headers, which may be what is large."""
-    letter = strip_value(build_redelivery(REJECTED, RAW, 4, SETTINGS))
+    letter = strip_value(build_redelivery(REJECTED, RAW, 4, SETTINGS), RAW)
     assert (letter.topic, letter.partition) == (SETTINGS.dead_letter_topic, 4)
     assert (letter.key, letter.value) == (None, None)
     assert dict(letter.headers) == {
@@ -85,10 +85,23 @@ def test_a_letter_that_is_too_large_keeps_what_locates_its_value() -> None:
     }
 
 
+def test_a_letter_without_its_value_is_located_by_the_messages_own_place() -> None:
+    """Not by the origin that it names: whoever writes a message can name any other one."""
+    forged = Message(
+        topic="orders",
+        partition=4,
+        offset=9,
+        headers=[("trimtab.origin", b"orders/4/2"), ("trimtab.group", b"q")],
+    )
+    whole = build_redelivery(REJECTED, forged, 4, SETTINGS)
+    assert dict(whole.headers)["trimtab.origin"] == b"orders/4/2"
+    assert dict(strip_value(whole, forged).headers)["trimtab.origin"] == b"orders/4/9"
+
+
 def test_an_empty_header_survives() -> None:
     """A header without a value is one of a dead letter, too."""
     letter = ProducerRecord("d", 0, b"v", None, [("trimtab.reason", b"r"), ("trimtab.written", None)])
-    assert dict(strip_value(letter).headers)["trimtab.written"] == b""
+    assert dict(strip_value(letter, RAW).headers)["trimtab.written"] == b""
 
 
 def test_a_message_that_is_too_large_says_so() -> None:

@@ -266,6 +266,21 @@ def test_changes_wait_while_a_compaction_holds_them_up(backoff: RetryBackoff) ->
     assert (outcome, table.holds) == (CommitSucceeded(lost_races=1), [])
 
 
+def test_a_hold_is_looked_at_ever_less_often_and_the_table_with_it() -> None:
+    """Other partitions' offsets that came meanwhile are carried forward; nothing waits after the hold."""
+    table = Table(["ok"], holds=["30.0", "30.0", None])
+    waits: list[int] = []
+
+    class Counting(ImmediateBackoff):
+        def wait_after_race(self, attempt: int) -> None:
+            waits.append(attempt)
+            table.offsets = table.offsets.advanced_by("g", {Q: OffsetSpan(None, 0, 7 * attempt)})
+
+    commit_fenced(table, StagedChanges("x"), "g", SPANS, Counting(random.Random(1)), NOW)  # noqa: S311 - jitter
+    assert waits == [1, 2]
+    assert table.offsets == CommittedOffsets({"g": {P: 20, Q: 14}})
+
+
 def test_a_hold_ends_by_the_writers_own_clock(backoff: RetryBackoff) -> None:
     """The compaction may have crashed."""
     table = Table(["ok"], holds=["30.0"] * 9)
