@@ -10,7 +10,8 @@ The same unmodified consumers read the same stream, side after side, from the sa
 anew; in the last third one member of each client is restarted, one after the other. Each consumer handles a
 limited number of records/s, of which the stream uses 70 % in all; the sidecar may fill 72 %, and thus needs
 all consumers, evenly filled. The balance is the largest member's load ÷ the mean, averaged over time, and
-apart from that over the times at rest: all but the 10 s after the change of rates and after each restart.
+apart from that over three parts of it: the 10 s after the change of rates, the restarts and the 10 s after
+them, and the rest.
 A pause lasts from an owner's last record of a partition to the next owner's first. A record is late if it
 is handled more than 2 s after its production, or never.
 """
@@ -58,7 +59,9 @@ ROOM = 1.03
 QUICK = "--interval 500ms --window 2s --cooldown 1s"
 """Settings of a sidecar whose stream changes at a stroke, and varies little otherwise."""
 CHANGE_LASTS = 10.0
-"""Seconds after a change of rates, or a restart, that are no time at rest."""
+"""Seconds after a change of rates, or a restart, that belong to it."""
+PARTS = ("at_rest", "new_rates", "restarts")
+"""Parts of the measured time."""
 PATIENCE = 60.0
 """Seconds to wait for the members to join, and for the last records."""
 
@@ -93,13 +96,15 @@ class Figures:
         """Mean over time of the largest member's load ÷ the mean load."""
         return fmean(balance for _, balance in self.curve)
 
-    @property
-    def at_rest(self) -> float:
-        """Mean over the times at rest of the same."""
-        return fmean(balance for at, balance in self.curve if not self._is_after_change(at))
+    def balance_in(self, part: str) -> float:
+        """Return the mean of the same over a part of the time, one of `PARTS`."""
+        return fmean(balance for at, balance in self.curve if self._part_of(at) == part)
 
-    def _is_after_change(self, at: float) -> bool:
-        return any(change <= at < change + CHANGE_LASTS for change in self.changes)
+    def _part_of(self, at: float) -> str:
+        rates, *restarts = self.changes
+        if rates <= at < rates + CHANGE_LASTS:
+            return "new_rates"
+        return "restarts" if restarts[0] <= at < restarts[-1] + CHANGE_LASTS else "at_rest"
 
     @property
     def pause_p99_s(self) -> float:
@@ -256,7 +261,7 @@ def measure(events: Sequence[Event], stream: ZipfStream, options: Namespace) -> 
 
 def _format(of: Figures) -> str:
     return (
-        f"largest load ÷ mean {of.max_over_mean:.2f} (at rest {of.at_rest:.2f}), "
+        f"largest load ÷ mean {of.max_over_mean:.2f} (at rest {of.balance_in('at_rest'):.2f}), "
         f"late {of.late_percent:.1f} %, "
         f"{of.moves} moves, pause p99 {of.pause_p99_s:.2f} s, {of.lost} lost, {of.doubled} doubled"
     )
@@ -265,21 +270,32 @@ def _format(of: Figures) -> str:
 def show(results: Mapping[str, Figures]) -> None:
     """Print a table with a row per side."""
     table = Table(title="Java, librdkafka and Go consumers under one stream")
-    columns = ("largest load ÷ mean", "at rest", "late", "p99 s", "moves", "pause p99 s", "lost", "doubled")
+    columns = (
+        "largest load ÷ mean",
+        "at rest",
+        "new rates",
+        "restarts",
+        "late",
+        "p99 s",
+        "moves",
+        "pause p99 s",
+        "lost",
+        "doubled",
+    )
     for column in ("", *columns):
         table.add_column(column, justify="right" if column else "left")
     for name, of in results.items():
-        balance = (f"{of.max_over_mean:.2f}", f"{of.at_rest:.2f}")
+        balance = (f"{of.max_over_mean:.2f}", *(f"{of.balance_in(part):.2f}" for part in PARTS))
         lateness = (f"{of.late_percent:.1f} %", f"{harness.percentile([*of.latencies], 99):.2f}")
         counts = (str(of.moves), f"{of.pause_p99_s:.2f}", str(of.lost), str(of.doubled))
         table.add_row(name, *balance, *lateness, *counts)
-    Console(width=120).print(table)
+    Console(width=140).print(table)
 
 
 def _result(of: Figures) -> dict[str, Any]:
     return {
         "max_over_mean": round(of.max_over_mean, 3),
-        "max_over_mean_at_rest": round(of.at_rest, 3),
+        **{f"max_over_mean_{part}": round(of.balance_in(part), 3) for part in PARTS},
         "late_percent": round(of.late_percent, 2),
         "moves": of.moves,
         "pause_p99_s": round(of.pause_p99_s, 3),
