@@ -6,11 +6,13 @@ and everything else on the plain listener has all.
 """
 
 import os
+import random
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Final, TypeVar
@@ -49,6 +51,7 @@ DONE: Final = {
     KafkaError.INVALID_PARTITIONS,
 }
 PARTITIONS: Final = 6
+BROKER_PORTS: Final = range(20_000, 32_000)
 HEARTBEAT_MS: Final = 250
 # of groups of the new protocol (KIP-848), whose timeouts and patterns are the broker's
 GROUP_PROPERTIES: Final = {
@@ -250,10 +253,14 @@ class Broker:
 
 
 def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind((HOST, 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+    """Return free ports below those that the kernel gives to outgoing connections.
+
+    A killed broker needs its port again, which any client may get meanwhile if it is one of those.
+    """
+    candidates = random.SystemRandom().sample(BROKER_PORTS, len(BROKER_PORTS))
+    return list(islice(filter(_is_free, candidates), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) != 0

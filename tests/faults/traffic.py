@@ -84,7 +84,7 @@ class Traffic:
             if error is None:
                 self.acknowledged[partition][message.offset()] = number
                 self.writes.append(Write(str(partition), number, message.offset(), time=monotonic()))
-            else:
+            elif error.code() != KafkaError._UNKNOWN_PARTITION:  # never sent: as below, but noticed later
                 self.faults.append(f"partition {partition} number {number}: {error}")
 
         try:
