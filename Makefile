@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -56,6 +56,10 @@ try-object-store: object-store ## serve S3 on port 9000 and a REST catalog on 81
 
 test-object-store: object-store ## run the tests on S3 with REST and JDBC catalogs, those named like ONLY; needs PostgreSQL
 	@$(BIN)/python -m pytest -m object_store -k "$(ONLY)" --durations 10
+
+CRD := deploy/kustomize/overlays/custom-resources/definition.yaml
+crd: .venv/.run ## write the definition of the custom resource, from the sidecar's settings, into overlay and chart
+	@$(BIN)/python -m trimtab.sidecar.custom_resource.definition $(CRD)
 
 build/page/axe.min.js: tests/page/axe.sha256
 	@mkdir -p build/page

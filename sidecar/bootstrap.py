@@ -160,12 +160,12 @@ def connect_target(
     if settings.target == "none" or settings.dry_run:
         return ConnectedTarget(AdvisoryTarget())
     if settings.target == "kubernetes":
-        _require_extra("kubernetes", "kubernetes")
+        require_extra("target=kubernetes", "kubernetes", "kubernetes")
         from trimtab.sidecar.targets.kubernetes.factory import connect_workload_target  # noqa: PLC0415 - as above
 
         return connect_workload_target(settings, clock, stack)
     if settings.target == "keda":
-        _require_extra("keda", "grpc", "kubernetes")
+        require_extra("target=keda", "keda", "grpc", "kubernetes")
         from trimtab.sidecar.targets.keda.factory import (  # noqa: PLC0415 - as above
             connect_keda_target,
             serve_alone,
@@ -179,7 +179,8 @@ def connect_target(
     return ConnectedTarget(processes, processes.read_target_status)
 
 
-def _require_extra(extra: str, *modules: str) -> None:
+def require_extra(setting: str, extra: str, *modules: str) -> None:
+    """Raise StartupError if a setting's modules are not installed."""
     # find_spec imports nothing: a missing module is reported as the extra that has it
     if any(find_spec(name) is None for name in modules):
-        raise StartupError(f"target={extra} needs an extra: pip install 'trimtab[{extra}]'")
+        raise StartupError(f"{setting} needs an extra: pip install 'trimtab[{extra}]'")

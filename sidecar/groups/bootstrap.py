@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.bootstrap import LOOP_HANG_TIMEOUT_S, connect_target, start_web_server
+from trimtab.sidecar.bootstrap import LOOP_HANG_TIMEOUT_S, connect_target, require_extra, start_web_server
 from trimtab.sidecar.groups.group_manager import GroupManager, GroupSource, ListedGroups
 from trimtab.sidecar.groups.managed_group import SharedParts
 from trimtab.sidecar.groups.pattern_source import PatternSource
@@ -19,6 +19,7 @@ from trimtab.sidecar.settings.group_list import GroupListSettings
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 if TYPE_CHECKING:  # they need an extra
+    from trimtab.sidecar.custom_resource.factory import ScalerResources
     from trimtab.sidecar.targets.keda.factory import SharedScaler
     from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
 
@@ -47,6 +48,14 @@ class KedaScaler:
             self._shared.close()
 
 
+def open_scaler_resources(listed: GroupListSettings, clock: Clock, stack: ExitStack) -> "ScalerResources":
+    """Return the custom resources' source and status writer. Raises SettingError, StartupError."""
+    require_extra("custom-resources", "kubernetes", "kubernetes")
+    from trimtab.sidecar.custom_resource.factory import connect_scaler_resources  # noqa: PLC0415 - as above
+
+    return connect_scaler_resources(listed, clock, stack)
+
+
 @contextmanager
 def open_group_manager(listed: GroupListSettings, clock: Clock) -> Generator[GroupManager]:
     """Yield a manager ready to run, with its web server started.
@@ -61,17 +70,33 @@ def open_group_manager(listed: GroupListSettings, clock: Clock) -> Generator[Gro
         web_server = SidecarWebServer(None, clock, LOOP_HANG_TIMEOUT_S + 3 * process.interval)
         stack.callback(web_server.stop)
         start_web_server(web_server, process)
-        control_topics = SharedControlTopics(process, brokers.cluster.admin)
-        stack.callback(control_topics.close)
-        recorder_thread = RecorderThread()
-        stack.callback(recorder_thread.close)
-        scaler = KedaScaler()
-        stack.callback(scaler.close)
-        connect = partial(connect_target, serve_to_keda=scaler.serve_group)
-        parts = SharedParts(brokers, control_topics, recorder_thread, web_server, connect, clock)
+        parts = _open_shared_parts(process, brokers, web_server, clock, stack)
         sources: list[GroupSource] = [ListedGroups(listed.list_entries())]
+        resources = open_scaler_resources(listed, clock, stack) if listed.options.custom_resources else None
+        if resources is not None:
+            sources.append(resources.source)
         if listed.options.group_pattern is not None:
             sources.append(PatternSource(listed, brokers.batches, clock))
-        manager = GroupManager(process.interval, sources, parts)
+        reporters = () if resources is None else (resources.status_writer.build_reporter,)
+        manager = GroupManager(process.interval, sources, parts, reporters)
         stack.callback(manager.close)
+        if resources is not None:
+            resources.status_writer.start(manager.list_problems, process.interval)
         yield manager
+
+
+def _open_shared_parts(
+    process: SidecarSettings,
+    brokers: SharedBrokers,
+    web_server: SidecarWebServer,
+    clock: Clock,
+    stack: ExitStack,
+) -> SharedParts:
+    control_topics = SharedControlTopics(process, brokers.cluster.admin)
+    stack.callback(control_topics.close)
+    recorder_thread = RecorderThread()
+    stack.callback(recorder_thread.close)
+    scaler = KedaScaler()
+    stack.callback(scaler.close)
+    connect = partial(connect_target, serve_to_keda=scaler.serve_group)
+    return SharedParts(brokers, control_topics, recorder_thread, web_server, connect, clock)

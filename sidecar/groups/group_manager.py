@@ -16,6 +16,7 @@ from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.groups.managed_group import HISTORY_BYTES, MIN_HISTORY_BYTES, ManagedGroup, SharedParts
 from trimtab.sidecar.groups.round_readings import RoundReadings
 from trimtab.sidecar.page.history import MAX_HISTORY_BYTES
+from trimtab.sidecar.reporting.iteration_report import Reporter
 from trimtab.sidecar.settings.group_list import GroupEntry
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -46,10 +47,18 @@ class ListedGroups:
 class GroupManager:
     """Runs rounds over the groups of its sources."""
 
-    def __init__(self, interval: float, sources: Sequence[GroupSource], parts: SharedParts) -> None:
+    def __init__(
+        self,
+        interval: float,
+        sources: Sequence[GroupSource],
+        parts: SharedParts,
+        reporter_builders: Sequence[Callable[[SidecarSettings], Reporter]] = (),
+    ) -> None:
+        """Report each group also to what `reporter_builders` return when it opens."""
         self._interval = interval
         self._sources = sources
         self._parts = parts
+        self._reporter_builders = reporter_builders
         self._groups: dict[str, ManagedGroup] = {}
         self._entries: dict[int, Collection[GroupEntry]] = {}  # by source, as last known
         self._problems: dict[str, tuple[GroupEntry, str, float]] = {}  # with the time of the last try
@@ -165,7 +174,8 @@ class GroupManager:
     def _open_group(self, settings: SidecarSettings) -> str:
         """Open a group; return what is wrong with it, empty if nothing is."""
         try:
-            self._groups[settings.group] = ManagedGroup(settings, self._parts, self._record_done)
+            reporters = tuple(build(settings) for build in self._reporter_builders)
+            self._groups[settings.group] = ManagedGroup(settings, self._parts, self._record_done, reporters)
         except TrimtabError as error:
             return str(error)
         except Exception as error:  # of a target's library: the other groups go on

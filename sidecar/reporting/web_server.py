@@ -169,6 +169,8 @@ class SidecarWebServer:
     def _check_readiness(self) -> HttpResponse:
         # one known group is enough: another one's failure must not take this pod out of service
         checks = [one.check_readiness() for one in list(self._groups.values())]
+        if not checks and self._group is None:  # a rollout must not wait for the first one
+            return http_server.build_text_response(http_server.HTTP_OK, "no group to manage yet")
         known = sum(is_ready for is_ready, _ in checks)
         unknown = next((text for is_ready, text in checks if not is_ready), "no group yet")
         status = http_server.HTTP_OK if known else http_server.HTTP_SERVICE_UNAVAILABLE

@@ -8,7 +8,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -52,6 +52,22 @@ class GroupListOptions(SettingsModel, owner="the sidecar"):
         'Regular expression: every consumer group whose whole name matches is managed, like "lake-.*".',
         default=None,
     )
+    custom_resources: bool = setting(
+        "Manage the groups of the Kubernetes resources `ConsumerGroupScaler`; see "
+        "[custom resource](custom-resource.md).",
+        default=False,
+    )
+    watch_namespace: str | None = setting(
+        "Namespace of these resources and their workloads.",
+        default=None,
+        default_text="the pod's, else the kubeconfig's",
+    )
+
+    def find_problems(self, given: Collection[str]) -> Iterable[str]:
+        """Yield the contradictions between these settings."""
+        del given
+        if self.watch_namespace is not None and not self.custom_resources:
+            yield "watch-namespace is given, but not custom-resources; write custom-resources: true, too"
 
 
 GROUP_LIST_NAMES: Final = frozenset(one.name for one in list_settings(GroupListOptions))
@@ -177,7 +193,8 @@ def _build_list(
     process = load_resolved_settings({**of_process, **_UNUSED_SETTINGS})
     made = GroupListSettings(process, options, common, written)
     entries = made.list_entries()
-    if entries and all(entry.settings is None for entry in entries) and options.group_pattern is None:
+    has_other_groups = options.group_pattern is not None or options.custom_resources
+    if entries and all(entry.settings is None for entry in entries) and not has_other_groups:
         raise SidecarSettingError("; ".join(entry.error for entry in entries))
     return made
 

@@ -26,7 +26,8 @@ from cluster.manifests import (
 from cluster.manifests import settings as settings_of
 from trimtab.common.settings_model import list_settings
 from trimtab.consumer_sdk.lake import ingest
-from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
+from trimtab.sidecar.settings.group_list import load_settings_of_one_group
+from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.kubernetes.api_client import ScaleTargetRef
 from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
@@ -129,10 +130,12 @@ def test_the_rendered_settings_are_valid(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("TRIMTAB_INSTANCE", raising=False)
     for objects in both(name):
         consumer = settings_of(objects, "consumer")
-        sidecar = load_settings(None, settings_of(objects, "sidecar"))
+        written = settings_of(objects, "sidecar")
+        sidecar = load_settings_of_one_group(None, {**written, "group": consumer["group.id"]})
         read = ingest.parse_ingest_settings(consumer)
         assert (consumer["group.id"], read.topics) == (sidecar.group, sidecar.topics)
-        assert consumer["trimtab.capacity"] == settings_of(objects, "sidecar")["capacity"]
+        (capacity,) = {one["capacity"] for one in written.get("groups", [written])}
+        assert consumer["trimtab.capacity"] == capacity
         assert consumer["trimtab.metrics.host"] == sidecar.host == "0.0.0.0"  # noqa: S104 - in a pod
         workload = named(objects)["Deployment", "trimtab-consumer"]
         assert sidecar.workload == f"deployment/{workload['metadata']['name']}"
@@ -213,6 +216,17 @@ def test_the_chart_knows_the_sidecars_settings() -> None:
     assert sorted([*body["known"], *body["sidecar"]]) == sorted(
         s.name for s in list_settings(SidecarSettings)
     )
+
+
+def test_more_groups_are_entries_of_the_sidecars_file() -> None:
+    """Its own group is the first; the role covers the workloads that the entries name, and no resource."""
+    objects = chart({"groups[0].group": "billing", "groups[0].capacity": "1 MB/s"})
+    body = settings_of(objects, "sidecar")
+    assert [one["group"] for one in body["groups"]] == ["lake", "billing"]
+    assert load_settings_of_one_group(None, {**body, "group": "billing"}).max == 10
+    rules = named(objects)["Role", "trimtab-sidecar"]["rules"]
+    assert [rule["verbs"] for rule in rules if "statefulsets/scale" in rule["resources"]] == [["update"]]
+    assert not any("trimtab.io" in rule["apiGroups"] for rule in rules)
 
 
 def test_network_policies_allow_the_brokers_ports() -> None:

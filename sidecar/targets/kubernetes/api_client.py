@@ -10,6 +10,8 @@ import json
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,23 +132,13 @@ class KubernetesApi:
         kinds = {WorkloadKind.DEPLOYMENT: "Deployment", WorkloadKind.STATEFULSET: "StatefulSet"}
         target = self.scale_target
         involved = {
+            "apiVersion": "apps/v1",
             "kind": kinds[target.kind],
             "name": target.name,
             "namespace": target.namespace,
             "uid": uid,
         }
-        body = {
-            "metadata": {"generateName": f"{target.name}."},
-            "involvedObject": {"apiVersion": "apps/v1", **involved},
-            "reason": reason,
-            "message": message[:MAX_EVENT_MESSAGE_CHARS],
-            "type": "Warning" if is_warning else "Normal",
-            "firstTimestamp": timestamp,
-            "lastTimestamp": timestamp,
-            "count": 1,
-            "source": {"component": FIELD_MANAGER},
-            "reportingComponent": FIELD_MANAGER,
-        }
+        body = build_event(involved, reason, message, timestamp, is_warning=is_warning)
         self._call_api("create", "events", self._core.create_namespaced_event, body=body)
 
     def read_lease(self, name: str) -> dict[str, Any] | None:
@@ -217,19 +209,50 @@ class KubernetesApi:
     def _call_api(
         self, verb: str, resource: str, method: Callable[..., Any], *args: Any, **named: Any
     ) -> dict[str, Any]:
+        namespace = self.scale_target.namespace
+        what = f"{verb} {resource} in namespace {namespace}"
+        return call_api(partial(method, *args, namespace=namespace, **named), what, self._timeout)
+
+
+def call_api(method: Callable[..., Any], what: str, timeout: float) -> dict[str, Any]:
+    """Return the answer to one request; `what` names it in errors, `timeout` is in seconds.
+
+    Raises ResourceConflictError, KubernetesUnavailableError, KubernetesRejectedError.
+    """
+    try:
         # Raw JSON: the client would build model objects for every field of every pod.
-        limits = {"_request_timeout": self._timeout, "_preload_content": False}
-        what = f"{verb} {resource} in namespace {self.scale_target.namespace}"
-        try:
-            response = method(*args, namespace=self.scale_target.namespace, **named, **limits)
-            body: dict[str, Any] = json.loads(response.data)
-        except ApiException as error:
-            raise _translate_api_error(error, what) from error
-        except (HTTPError, OSError, ssl.SSLError, ValueError) as error:
-            raise KubernetesUnavailableError(
-                f"the Kubernetes API server did not answer to {what}: {_shorten_error(error)}"
-            ) from error
-        return body
+        response = method(_request_timeout=timeout, _preload_content=False)
+        body: dict[str, Any] = json.loads(response.data)
+    except ApiException as error:
+        raise _translate_api_error(error, what) from error
+    except (HTTPError, OSError, ssl.SSLError, ValueError) as error:
+        raise KubernetesUnavailableError(
+            f"the Kubernetes API server did not answer to {what}: {_shorten_error(error)}"
+        ) from error
+    return body
+
+
+def build_event(
+    involved: Mapping[str, str], reason: str, message: str, timestamp: str, *, is_warning: bool
+) -> dict[str, Any]:
+    """Return an event on the `involved` object; `timestamp` has the format of the API."""
+    return {
+        "metadata": {"generateName": f"{involved['name']}."},
+        "involvedObject": dict(involved),
+        "reason": reason,
+        "message": message[:MAX_EVENT_MESSAGE_CHARS],
+        "type": "Warning" if is_warning else "Normal",
+        "firstTimestamp": timestamp,
+        "lastTimestamp": timestamp,
+        "count": 1,
+        "source": {"component": FIELD_MANAGER},
+        "reportingComponent": FIELD_MANAGER,
+    }
+
+
+def format_timestamp(seconds: float) -> str:
+    """Return seconds since the epoch in the format of the API."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def resolve_namespace(kubeconfig: Path | None) -> str:

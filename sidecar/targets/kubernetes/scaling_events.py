@@ -2,13 +2,17 @@
 
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Final
 
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.decision.decision import ScalingAction, join_reasons
 from trimtab.sidecar.reporting.iteration_report import IterationReport
-from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ResourceConflictError
+from trimtab.sidecar.targets.kubernetes.api_client import (
+    KubernetesApi,
+    ResourceConflictError,
+    format_timestamp,
+)
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -25,28 +29,53 @@ EVENT_REASON_BY_ACTION: Final[Mapping[ScalingAction, str]] = {
 }
 
 
-class KubernetesEventReporter:
-    """Creates an event for each scaling; a repeated identical failure creates one event."""
+@dataclass(frozen=True, slots=True)
+class ScalingEvent:
+    """An event of one decision; `timestamp` has the format of the API."""
 
-    def __init__(self, api: KubernetesApi) -> None:
-        self._api = api
-        self._workload_uid: str | None = None
+    reason: str
+    message: str
+    timestamp: str
+    is_warning: bool
+
+
+class ScalingEventFilter:
+    """Selects the decisions that are events: each scaling, a repeated identical failure once."""
+
+    def __init__(self) -> None:
         self._last_failure: tuple[ScalingAction, str] | None = None
 
-    def __call__(self, report: IterationReport) -> None:
-        """Create an event if the decision scaled the workload; log a failure to create it."""
-        action = report.decision.action
-        failure = report.decision.failure
+    def select_event(self, report: IterationReport) -> ScalingEvent | None:
+        """Return the event of an iteration, or None."""
+        decision = report.decision
+        action, failure = decision.action, decision.failure
         before = self._last_failure
         reason = EVENT_REASON_BY_ACTION.get(action)
         self._last_failure = (action, failure) if failure else None
         if reason is None or (failure and self._last_failure == before):
+            return None
+        message = join_reasons(decision.reasons, failure)
+        return ScalingEvent(reason, message, format_timestamp(report.time), bool(failure))
+
+
+class KubernetesEventReporter:
+    """Creates an event on the workload for each scaling."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+        self._workload_uid: str | None = None
+        self._filter = ScalingEventFilter()
+
+    def __call__(self, report: IterationReport) -> None:
+        """Create an event if the decision scaled the workload; log a failure to create it."""
+        event = self._filter.select_event(report)
+        if event is None:
             return
-        at = datetime.fromtimestamp(report.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             if self._workload_uid is None:
                 self._workload_uid = self._api.fetch_snapshot().workload.uid
-            message = join_reasons(report.decision.reasons, failure)
-            self._api.create_event(self._workload_uid, reason, message, at, is_warning=bool(failure))
+            self._api.create_event(
+                self._workload_uid, event.reason, event.message, event.timestamp, is_warning=event.is_warning
+            )
         except (PeerError, ResourceConflictError) as error:
-            log.warning("event %s could not be created: %s", reason, error)
+            log.warning("event %s could not be created: %s", event.reason, error)

@@ -120,8 +120,20 @@ authorization: {{- toYaml . | nindent 2 }}
 {{- toYaml $own -}}
 {{- end -}}
 
+{{/* "true" if one sidecar manages more groups than the chart's own. */}}
+{{- define "trimtab.hasManyGroups" -}}
+{{- if or .Values.groups .Values.customResources.enabled }}true{{ end -}}
+{{- end -}}
+
 {{- define "trimtab.sidecarSettings" -}}
-{{- $own := dict "bootstrap" .Values.kafka.bootstrap "group" .Values.group "topics" .Values.topics "capacity" .Values.capacity "host" "0.0.0.0" "port" 8080 "target" (ternary "keda" "kubernetes" .Values.keda.enabled) "workload" (printf "deployment/%s-consumer" (include "trimtab.name" .)) -}}
+{{- $group := dict "group" .Values.group "topics" .Values.topics "capacity" .Values.capacity "target" (ternary "keda" "kubernetes" .Values.keda.enabled) "workload" (printf "deployment/%s-consumer" (include "trimtab.name" .)) -}}
+{{- $own := dict "bootstrap" .Values.kafka.bootstrap "host" "0.0.0.0" "port" 8080 -}}
+{{- if include "trimtab.hasManyGroups" . -}}
+{{- $_ := set $own "groups" (prepend .Values.groups $group) -}}
+{{- if .Values.customResources.enabled }}{{ $_ := set $own "custom-resources" true }}{{ end -}}
+{{- else -}}
+{{- $own = merge $own $group -}}
+{{- end -}}
 {{- if .Values.keda.enabled }}{{ $_ := set $own "grpc-host" "0.0.0.0" }}{{ end -}}
 {{- range $name, $value := .Values.sidecar.settings }}{{ if not (kindIs "invalid" $value) }}{{ $_ := set $own $name $value }}{{ end }}{{ end -}}
 {{- toYaml $own -}}
