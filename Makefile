@@ -3,7 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+<<<<<<< HEAD
 .PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+=======
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers wheels faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+>>>>>>> ae774a4 (Packages: make wheels builds, repairs and tries a wheel for each Python; the version is that of the tag; workflows for CI and release)
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -123,6 +127,10 @@ test-docs: .venv/.docs ## run the code blocks of README and tutorials, each page
 constraints: .venv/.dev ## write constraints.txt, with the hashes of all platforms; UPGRADE=--upgrade takes newer versions
 	@$(BIN)/uv pip compile -q --system-certs --universal --all-extras --generate-hashes --no-annotate $(UPGRADE) \
 		--python-version 3.11 --custom-compile-command 'make constraints' -o constraints.txt pyproject.toml
+
+PYTHONS ?= 3.11 3.12 3.13 3.14
+wheels: .venv/.dev ## write dist/: the source distribution, a wheel for each of PYTHONS at hand, the bill of materials; install and use each wheel without a compiler
+	@PYTHONPATH=tests $(BIN)/python -m wheels $(if $(STRICT),--strict) $(PYTHONS)
 
 jars: .venv/.dev ## write consumer_sdk/java/jars.sha256, the hashes of all JARs, from a download without a check
 	@PYTHONPATH=tests $(BIN)/python -m pinned_jars

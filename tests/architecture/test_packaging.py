@@ -1,5 +1,6 @@
-"""The wheel and `trimtab/` hold what the folders hold."""
+"""Source distribution, wheel and `trimtab/` hold what the folders hold; the version is that of the tag."""
 
+import email
 import os
 import re
 import shutil
@@ -11,9 +12,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("assignor", "broker_plugin", "cli", "common", "consumer_sdk", "sidecar", "testing")
+VERSION = "1.2.3"
 
 
 def repository_files() -> list[Path]:
@@ -25,22 +29,45 @@ def repository_files() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository without build output, which could get into the wheel, but Cython's C code."""
+    """A copy of the repository's files, without Git and without build output."""
     folder = tmp_path_factory.mktemp("copy")
-    generated = (file.relative_to(ROOT) for file in (ROOT / "build" / "cython").rglob("*.c"))
-    for file in (*repository_files(), *generated):
+    for file in repository_files():
         target = folder / file
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / file, target)  # with its time: C code newer than its source is not made again
     return folder
 
 
-def test_wheel_holds_every_module_and_nothing_else(copy: Path, tmp_path: Path) -> None:
-    """The wheel has each module under its installed name; Cython modules are compiled."""
-    build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+@pytest.fixture(scope="module")
+def sdist(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of version 1.2.3, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    build = [sys.executable, "setup.py", "-q", "sdist", "-d", str(folder)]
+    environment = {**os.environ, "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_TRIMTAB": VERSION}
+    subprocess.run(build, cwd=copy, check=True, capture_output=True, env=environment)
+    with tarfile.open(folder / f"trimtab-{VERSION}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / f"trimtab-{VERSION}"
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel built from the source distribution, which no Git tells its version."""
+    source, folder = tmp_path_factory.mktemp("source") / "trimtab", tmp_path_factory.mktemp("wheel")
+    shutil.copytree(sdist, source)
+    for file in (ROOT / "build" / "cython").rglob("*.c"):  # spares Cython's time
+        target = source / file.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
+    build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     quick = {**os.environ, "CFLAGS": "-O0 -g0"}  # the names in the wheel count here, not their speed
-    subprocess.run([sys.executable, *build, str(copy)], check=True, capture_output=True, env=quick)
-    (wheel,) = tmp_path.glob("*.whl")
+    subprocess.run([sys.executable, *build, str(source)], check=True, capture_output=True, env=quick)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_wheel_holds_every_module_and_nothing_else(copy: Path, wheel: Path) -> None:
+    """Built from the sdist, it has each module under its installed name; Cython modules are compiled."""
     inside = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     expected = {
@@ -54,16 +81,63 @@ def test_wheel_holds_every_module_and_nothing_else(copy: Path, tmp_path: Path) -
     assert inside == expected
 
 
-def test_source_distribution_holds_the_compiled_modules_sources(copy: Path, tmp_path: Path) -> None:
-    """A wheel can be built from it: it has each file of Cython, not only what Cython made of it."""
-    build = [sys.executable, "setup.py", "-q", "sdist", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=copy, check=True, capture_output=True)
-    (archive,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(archive) as opened:
-        inside = {name.partition("/")[2] for name in opened.getnames()}
-    sources = {str(f.relative_to(copy)) for part in PARTS for f in (copy / part).rglob("*.p[yx][xd]")}
-    assert sources | {"constraints.txt", "setup.py"} <= inside
-    assert {Path(name).suffix for name in sources} == {".pyx", ".pxd"}
+def test_source_distribution_is_complete(sdist: Path) -> None:
+    """It has every file of the repository but pictures, and links, which setup.py makes."""
+    inside = {file.relative_to(sdist) for file in sdist.rglob("*") if file.is_file()}
+    made = {Path("PKG-INFO"), Path("setup.cfg")}
+    kept = {
+        file
+        for file in repository_files()
+        if not (file.suffix == ".png" and file.parent == Path("docs")) and file.parts[0] != "trimtab"
+    }
+    assert {file for file in inside if file.parts[0] != "trimtab.egg-info"} == kept | made
+
+
+def test_an_installation_pulls_no_spark(wheel: Path) -> None:
+    """The wheel's metadata name Spark, Arrow and the clients of Kubernetes for extras only."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    required = [Requirement(text) for text in metadata.get_all("Requires-Dist")]
+    always = {r.name for r in required if r.marker is None or r.marker.evaluate({"extra": ""})}
+    extras = {r.name for r in required} - always
+    assert metadata["Version"] == VERSION
+    assert {"confluent-kafka", "numpy"} <= always
+    assert {"pyspark", "pyarrow", "kubernetes", "ortools", "pytest"} <= extras
+
+
+@pytest.mark.parametrize(
+    ("tag", "commits", "version"),
+    [
+        ("v1.2.3", 0, r"1\.2\.3"),
+        ("v1.2.3", 2, r"1\.2\.4\.dev2\+g[0-9a-f]+"),
+        (None, 2, r"0\.1\.0\.dev3\+g[0-9a-f]+"),
+    ],
+)
+def test_version_is_of_the_tag(tmp_path: Path, tag: str | None, commits: int, version: str) -> None:
+    """Commits after a tag are development versions of the next one; without tags they are of 0.1."""
+    shutil.copy2(ROOT / "pyproject.toml", tmp_path)
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
+    commit = [*git, "commit", "-q", "--allow-empty", "-m", "a change"]
+    steps = [["git", "init", "-q"], ["git", "add", "."], commit]
+    steps += [["git", "tag", tag]] if tag else []
+    for step in [*steps, *[commit] * commits]:
+        subprocess.run(step, cwd=tmp_path, check=True, capture_output=True)
+    assert re.fullmatch(version, read_version(tmp_path))
+
+
+def test_version_without_git_is_a_development_version(tmp_path: Path) -> None:
+    """An archive of the tree, or an image's build that was told none, is not taken for a release."""
+    shutil.copy2(ROOT / "pyproject.toml", tmp_path)
+    assert Version(read_version(tmp_path)).is_devrelease
+
+
+def read_version(folder: Path) -> str:
+    """Return the version that a build in this folder would have."""
+    command = [sys.executable, "-m", "setuptools_scm"]
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, env=environment)
+    return done.stdout.strip()
 
 
 def test_source_tree_shows_the_installed_names() -> None:

@@ -1,0 +1,1 @@
+"""Builds the packages of a release and tries them where no compiler is: `make wheels`."""
