@@ -3,11 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-<<<<<<< HEAD
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
-=======
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers wheels faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
->>>>>>> ae774a4 (Packages: make wheels builds, repairs and tries a wheel for each Python; the version is that of the tag; workflows for CI and release)
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
