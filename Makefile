@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -142,6 +142,9 @@ PARTITIONS ?= 200
 TICKS ?= 500
 tables: .venv/.dev ## make the docs' tables of the closed loop: all heuristics, six deltas, four initial write rates; about an hour of CPU
 	@$(BIN)/python benchmarks/bench_live.py --partitions $(PARTITIONS) --ticks $(TICKS) --initial random 0 50 100
+
+tables-sizes: .venv/.dev ## make the docs' tables of the closed loop at 40 to 300 partitions: walks, Zipf and constant rates; 2 minutes of CPU
+	@$(BIN)/python benchmarks/bench_live_sizes.py --partitions 40 80 160 300 --ticks 60
 
 bench-assign: .venv/.dev ## CPU time of an assignment compared with Kafka's, kafka-python's and aiokafka's assignors; also rack-aware
 	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png

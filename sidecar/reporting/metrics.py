@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from trimtab.sidecar.decision.decision import DecisionMetrics
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 # seconds; a handover usually takes 0.07 to 0.11 s, see docs/benchmarks.md
 HANDOVER_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -47,11 +48,24 @@ GROUP_GAUGES: Final[GaugeRows] = (  # of DecisionMetrics
     ),
 )
 PLAN_GAUGES: Final[GaugeRows] = (  # of the DecisionMetrics of the last plan with a placement
-    ("r_score", "trimtab_r_score", "R-score of the last plan"),
+    ("r_score", "trimtab_r_score", "R-score of the last plan, as decided"),
     (
         "planned_fill",
         "trimtab_planned_fullest_consumer_ratio",
         "Required rate / capacity of the fullest consumer once the last plan is carried out",
+    ),
+)
+OUTCOME_GAUGES: Final[GaugeRows] = (  # of the PlanOutcome of the last plan that was carried out
+    (
+        "r_score",
+        "trimtab_carried_out_r_score",
+        "R-score of the last plan, of the owners once it was carried out",
+    ),
+    ("moves", "trimtab_carried_out_moves", "Partitions that changed their owner to carry out the last plan"),
+    (
+        "max_fill",
+        "trimtab_carried_out_fullest_consumer_ratio",
+        "Required rate / capacity of the fullest consumer once the last plan was carried out",
     ),
 )
 CERTIFICATE_GAUGES: Final[GaugeRows] = (
@@ -75,6 +89,7 @@ class SidecarMetrics(Collector):
         self._lock = Lock()
         self._last_reports: dict[str, IterationReport] = {}
         self._last_planned: dict[str, DecisionMetrics] = {}
+        self._last_outcomes: dict[str, PlanOutcome] = {}
         self.registry = CollectorRegistry()  # not the global one: it would add Python's own metrics
         self.registry.register(self)
         self._moves = self._build_counter("trimtab_moves", "Partitions that changed their owner", "group")
@@ -102,13 +117,15 @@ class SidecarMetrics(Collector):
             self._last_reports[group] = report
         self._iteration_seconds.labels(group).observe(report.iteration_seconds)
         if not report.is_leader:
-            self._last_planned.pop(group, None)  # the leader may publish another plan
+            self._forget_plan(group)  # the leader may publish another plan
             return  # only the leader exports the group's metrics: sums over sidecars count nothing twice
         self._moves.labels(group).inc(len(report.observed_moves))
         if report.capacity:
             self._moved_consumers.labels(group).inc(report.moved_load / report.capacity)
         if report.decision.metrics.planned_fill is not None and not report.decision.failure:
             self._last_planned[group] = report.decision.metrics
+        if report.plan_outcome is not None and report.plan_outcome.is_settled:
+            self._last_outcomes[group] = report.plan_outcome
         self._decisions.labels(group, report.decision.action.value).inc()
         self._decision_seconds.labels(group).observe(report.decision_seconds)
         for seconds in report.handover_seconds:
@@ -118,11 +135,15 @@ class SidecarMetrics(Collector):
         """Forget a group."""
         with self._lock:
             self._last_reports.pop(group, None)
-        self._last_planned.pop(group, None)
+        self._forget_plan(group)
         one_label = (self._moves, self._moved_consumers, self._handover_seconds)
         for metric in (*one_label, self._decision_seconds, self._iteration_seconds):
             metric.remove_by_labels({"group": group})
         self._decisions.remove_by_labels({"group": group})
+
+    def _forget_plan(self, group: str) -> None:
+        self._last_planned.pop(group, None)
+        self._last_outcomes.pop(group, None)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges of the last reports."""
@@ -167,6 +188,9 @@ class SidecarMetrics(Collector):
         planned = self._last_planned.get(group)
         for attribute, name, text in PLAN_GAUGES:
             yield _build_gauge(group, name, text, getattr(planned, attribute, None))
+        done = self._last_outcomes.get(group)
+        for attribute, name, text in OUTCOME_GAUGES:
+            yield _build_gauge(group, name, text, getattr(done, attribute, None))
         off_plan = None if report.plan_outcome is None else report.plan_outcome.off_plan
         text = "Partitions that another consumer than the planned one owns"
         yield _build_gauge(group, "trimtab_partitions_off_plan", text, off_plan)

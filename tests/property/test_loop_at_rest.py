@@ -10,7 +10,9 @@ from named_rounds import JoinedMember, assign_by_name, assignments
 from policies import build_policy
 
 from trimtab.assignor.decisions import place_partitions, size_group
+from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
 from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition
+from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
@@ -32,6 +34,9 @@ INTERVAL_S: Final = 10.0
 STARTUP_S: Final = 20.0
 REST_ITERATIONS: Final = 40  # without a decision; longer than cooldown, windows and patience
 MAX_ITERATIONS: Final = 300
+PACKERS: Final = tuple(n for n in list_heuristics() if get_heuristic(n).packs_by_capacity)
+VARIANTS: Final = ("steady:tight", "steady:calm", "steady:rack_cost=0.5", *PACKERS)
+RACKS: Final = ("a", "b", "c")
 
 
 @dataclass
@@ -46,6 +51,12 @@ class Group:
     plan: GroupPlan | None = None
     memory: DecisionMemory = DecisionMemory()  # noqa: RUF009 - frozen
     capacities: dict[str, float] = field(default_factory=dict)  # that members state themselves
+    # other than all topics
+    subscriptions: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    racks: dict[str, str] = field(default_factory=dict[str, str])
+    replica_racks: dict[TopicPartition, tuple[str | None, ...]] = field(
+        default_factory=dict[TopicPartition, tuple[str | None, ...]]
+    )
     count: int = 0
     _cause: object = None
     _fingerprint: str = ""
@@ -59,13 +70,18 @@ class Group:
     def joined(self) -> list[str]:
         return [name for name, at in self.started.items() if at <= self.now - STARTUP_S]
 
+    def get_topics(self, name: str) -> frozenset[str]:
+        return self.subscriptions.get(name, frozenset(p.topic for p in self.rates))
+
     def observe(self) -> Observation:
         members = tuple(
             ObservedMember(
                 name,
                 name,
                 frozenset(p for p, owner in self.owners.items() if owner == name),
+                rack=self.racks.get(name),
                 capacity=self.capacities.get(name),
+                topics=self.get_topics(name),
             )
             for name in self.joined
         )
@@ -74,7 +90,8 @@ class Group:
         replicas = tuple(
             ReplicaInstance(name, alive=True, started_at=at) for name, at in self.started.items()
         )
-        return Observation(loads, ObservedGroup(state, members), replicas, self.plan)
+        group = ObservedGroup(state, members)
+        return Observation(loads, group, replicas, self.plan, replica_racks=self.replica_racks)
 
     def iterate(self) -> ScalingDecision:
         """Decide, carry the decision out, and let an interval pass."""
@@ -100,11 +117,18 @@ class Group:
         self._cause = cause
         held = {name: frozenset(p for p, owner in self.owners.items() if owner == name) for name in joined}
         data = {
-            name: MemberUserData(self.capacities.get(name), name, decision_fingerprint=self._fingerprint)
+            name: MemberUserData(
+                self.capacities.get(name),
+                name,
+                rack=self.racks.get(name),
+                decision_fingerprint=self._fingerprint,
+            )
             for name in joined
         }
-        members = [JoinedMember(name, frozenset({"t"}), data[name], held[name], 1) for name in joined]
-        view = LeaderView(Load(self.rates), plan)
+        members = [JoinedMember(name, self.get_topics(name), data[name], held[name], 1) for name in joined]
+        view = LeaderView(
+            Load(self.rates), plan, lambda index: ReplicaRacks.from_partitions(index, self.replica_racks)
+        )
         led = assign_by_name(members, tuple(self.rates), view, self.policy.placement)
         assert not led.fault
         self._fingerprint = led.decision_fingerprint
@@ -112,8 +136,11 @@ class Group:
         self.owners = {p: n for n, share in both_rounds.items() for p in share.assigned | share.promised}
 
     def build_group(self) -> ConsumerGroup:
-        members = tuple(Member(n, frozenset({"t"}), self.capacities.get(n)) for n in sorted(self.started))
-        return ConsumerGroup(members, tuple(self.rates), self.owners)
+        members = tuple(
+            Member(n, self.get_topics(n), self.capacities.get(n), rack=self.racks.get(n))
+            for n in sorted(self.started)
+        )
+        return ConsumerGroup(members, tuple(self.rates), self.owners, self.replica_racks)
 
     def run_until_rest(self) -> None:
         quiet = 0
@@ -133,7 +160,9 @@ class Group:
         """Return whether a placement within the headroom is found on these consumers, by any heuristic."""
         policy = self.policy.placement
         group, load = self.build_group(), Load(self.rates)
-        if not self.capacities and size_group(group, load, policy).consumers <= len(self.started):
+        if not (self.capacities or self.subscriptions) and size_group(group, load, policy).consumers <= len(
+            self.started
+        ):
             return True
         return place_partitions(group, load, policy).fill <= HEADROOM * (1 + 1e-6)
 
@@ -163,19 +192,63 @@ def draw_rates(partitions: int, seed: int) -> dict[TopicPartition, float]:
     return {TopicPartition("t", n): float(rate) for n, rate in enumerate(rates)}
 
 
+def change_rates(group: Group, seed: int) -> None:
+    drift = np.random.default_rng(seed + 100).uniform(0.7, 1.4, len(group.rates))
+    group.rates = {p: rate * by for (p, rate), by in zip(group.rates.items(), drift.tolist(), strict=True)}
+
+
+def check_rest(group: Group, seed: int) -> None:
+    """Let a group come to rest, change its loads, and let it come to rest again."""
+    group.run_until_rest()
+    group.assert_within_headroom()
+    change_rates(group, seed)
+    group.run_until_rest()
+    group.assert_within_headroom()
+    group.assert_on_plan()
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(("heuristic", "partitions"), [("steady", 40), ("steady", 12), ("mwf", 40)])
 def test_nobody_is_above_the_headroom_at_rest(heuristic: str, partitions: int, seed: int) -> None:
     """From an empty group, and after the loads changed, with windows, tolerance and cooldown."""
     group = build_group(heuristic, draw_rates(partitions, seed))
     group.start(1)
-    group.run_until_rest()
-    group.assert_within_headroom()
-    drift = np.random.default_rng(seed + 100).uniform(0.7, 1.4, partitions)
-    group.rates = {p: rate * by for (p, rate), by in zip(group.rates.items(), drift.tolist(), strict=True)}
-    group.run_until_rest()
-    group.assert_within_headroom()
-    group.assert_on_plan()
+    check_rest(group, seed)
+
+
+def build_mixed_group(heuristic: str, partitions: int, seed: int) -> Group:
+    """Return a group of two topics in three racks: small consumers, and some that read one topic only."""
+    rates = draw_rates(partitions, seed)
+    topics = {TopicPartition("tu"[n % 2], n // 2): rate for n, rate in enumerate(rates.values())}
+    group = build_group(heuristic, topics)
+    names = [f"w{number:02}" for number in range(1, 100)]
+    group.capacities = dict.fromkeys(names[1::3], CAPACITY / 2)
+    group.subscriptions = dict.fromkeys(names[2::4], frozenset({"t"}))
+    group.racks = {name: RACKS[n % len(RACKS)] for n, name in enumerate(names)}
+    group.replica_racks = {p: (RACKS[n % len(RACKS)],) for n, p in enumerate(topics)}
+    group.start(2)
+    return group
+
+
+@pytest.mark.parametrize("heuristic", VARIANTS)
+def test_every_heuristic_rests_within_the_headroom(heuristic: str) -> None:
+    """Few partitions, on equal consumers and on those of other capacity, subscription and rack."""
+    group = build_group(heuristic, draw_rates(12, 1))
+    group.start(1)
+    check_rest(group, 1)
+    check_rest(build_mixed_group(heuristic, 12, 1), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("heuristic", VARIANTS)
+def test_every_heuristic_rests_within_the_headroom_on_40_partitions(heuristic: str, seed: int) -> None:
+    """The long form."""
+    group = build_group(heuristic, draw_rates(40, seed))
+    group.start(1)
+    check_rest(group, seed)
+    check_rest(build_mixed_group(heuristic, 40, seed), seed)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -27,6 +27,25 @@ def test_a_decision_is_timed_beside_the_papers() -> None:
     assert all(row["cpu_ms"] > 0 for row in found.values())
 
 
+@pytest.mark.slow
+def test_a_decision_of_10000_partitions_on_100_consumers_takes_less_than_50_ms() -> None:
+    """In CPU time: sizing, the placement of a plan, an overloaded one; nearly so the first sizing."""
+    found = run_bench("bench_decide.py", "--sizes", 3)["10000x100"]["steady:balanced"]
+    decisions = ("cpu_ms", "placed_cpu_ms", "overloaded_cpu_ms")
+    assert {name: found[name] for name in decisions if found[name] >= 50} == {}
+    assert found["first_cpu_ms"] < 1.5 * 50  # others' work on the machine empties its caches
+
+
+def test_sizes_of_the_closed_loop_are_compared() -> None:
+    """Each stream at each number of partitions; the loads that fit are within the headroom."""
+    found = run_bench("bench_live_sizes.py", "--partitions", 6, 8, "--ticks", 10, "--heuristic", "mwf")
+    assert list(found) == ["6", "8"]
+    for streams in found.values():
+        assert [*streams] == [*(f"δ={d}" for d in (5, 10, 15, 20, 25)), "δ=15, ≤ C/2", "Zipf", "constant"]
+        assert all(row["mwf"]["over_headroom"] == 0 for row in streams.values())
+        assert streams["constant"]["mwf"]["decisions"] > 0
+
+
 def test_each_step_is_left_out_in_turn() -> None:
     """Search and closing, at every δ."""
     found = run_bench("bench_ablation.py", "--seeds", 1, "--ticks", 2)

@@ -102,6 +102,9 @@ def test_metrics_show_the_reports(served: Served) -> None:
         "trimtab_r_score": 0.25,
         "trimtab_plan_epoch": 7.0,
         "trimtab_planned_fullest_consumer_ratio": 0.88,
+        "trimtab_carried_out_r_score": 0.72,
+        "trimtab_carried_out_moves": 5.0,
+        "trimtab_carried_out_fullest_consumer_ratio": 0.87,
         "trimtab_partitions_off_plan": 2.0,
         "trimtab_moves_total": 4.0,
         "trimtab_moved_consumers_total": 2.0,
@@ -115,14 +118,19 @@ def test_metrics_show_the_reports(served: Served) -> None:
 
 
 def test_figures_of_the_last_plan_stay(served: Served) -> None:
-    """R-score and fill of the last plan outlast iterations without one; a standby forgets them."""
+    """Figures of the last plan, as decided and as carried out, stay; a standby forgets them.
+
+    A plan that is under way replaces only the figures of the decision.
+    """
     served.page(report())
     held = replace(report(), decision=ScalingDecision(ScalingAction.HOLD, (), DecisionMetrics()))
-    served.page(held)
-    assert served.samples()["trimtab_r_score"] == 0.25
-    served.page(replace(held, is_leader=False))
-    served.page(held)
-    assert "trimtab_r_score" not in served.samples()
+    under_way = replace(held, plan_outcome=replace(OUTCOME, epoch=8, r_score=0.1, is_settled=False))
+    served.page(under_way)
+    found = served.samples()
+    assert (found["trimtab_r_score"], found["trimtab_carried_out_r_score"]) == (0.25, 0.72)
+    served.page(replace(under_way, is_leader=False))
+    served.page(under_way)
+    assert not {"trimtab_r_score", "trimtab_carried_out_r_score"} & set(served.samples())
 
 
 def test_decisions_leave_the_target_out(served: Served) -> None:
