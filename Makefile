@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -208,6 +208,9 @@ bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structu
 
 bench-kit: .venv/.dev ## start of the testing kit's broker, and 100 simulated histories of a handler
 	@$(BIN)/python benchmarks/bench_kit.py
+
+bench-telemetry: .venv/.dev ## cost of a consume while telemetry is off, compared with the code without it, and while it is on
+	@$(BIN)/python benchmarks/bench_telemetry.py
 
 bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; then 1,000 reads during kills, handovers and compactions; 12 minutes
 	@$(BIN)/python benchmarks/bench_bridge.py

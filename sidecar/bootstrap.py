@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from trimtab.common.clock import Clock
 from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.telemetry.export import export_telemetry
 from trimtab.common.units import format_rate
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.errors import StartupError
@@ -22,6 +23,7 @@ from trimtab.sidecar.page.page_tools import PageTools, build_group_history
 from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.plan_carrier import PlanCarrier
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder
+from trimtab.sidecar.reporting.decision_spans import open_decision_spans
 from trimtab.sidecar.reporting.iteration_report import LogReporter, Reporter
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings
@@ -60,6 +62,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
         max_silence = LOOP_HANG_TIMEOUT_S + 3 * settings.interval
         web_server = SidecarWebServer(settings.group, clock, max_silence, history, tools)
         stack.callback(web_server.stop)
+        stack.enter_context(open_telemetry(settings, web_server))
         start_web_server(web_server, settings)
         log.info("capacity: %s per consumer", format_rate(settings.capacity))
         if settings.dry_run:
@@ -71,13 +74,19 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             monitor,
             control_topics,
             connected.target,
-            (web_server, LogReporter(), *connected.reporters, *recorders),
+            (web_server, LogReporter(), *connected.reporters, *recorders, *open_decision_spans(settings)),
             certifier,
             connected.read_target_status,
             leadership,
             build_plan_carrier(settings, monitor, clock, connected, stack),
         )
         yield ControlLoop(settings, collaborators, clock)
+
+
+def open_telemetry(settings: SidecarSettings, web_server: SidecarWebServer) -> AbstractContextManager[None]:
+    """Return a block that exports the process's metrics, logs and spans. Raises SettingError."""
+    registry = web_server.metrics_registry
+    return export_telemetry("trimtab-sidecar", registry, "telemetry", enabled=settings.telemetry)
 
 
 def start_web_server(web_server: SidecarWebServer, settings: SidecarSettings) -> None:

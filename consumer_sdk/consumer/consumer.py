@@ -64,6 +64,7 @@ from trimtab.consumer_sdk.membership.events import (
 )
 from trimtab.consumer_sdk.membership.group_data_plane import GroupDataPlane
 from trimtab.consumer_sdk.membership.membership import Membership
+from trimtab.consumer_sdk.telemetry.factory import open_consumer_spans
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
@@ -88,6 +89,10 @@ class Consumer(PartitionControl):
     ) -> None:
         self._clock = clock or SystemClock()
         self._settings = parse_consumer_settings({**(config or {}), **more_config})
+        settings = self._settings
+        self._spans = open_consumer_spans(
+            settings.group, settings.instance, self._clock, enabled=settings.telemetry
+        )
         self._access = FairLock()
         self._data_plane = self._create_data_plane()
         self._offset_resets = OffsetResetHandler(self._data_plane, self._settings.librdkafka_config)
@@ -145,11 +150,14 @@ class Consumer(PartitionControl):
         self._check_not_closed()
         if not 0 <= num_messages <= MAX_MESSAGES:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
-        deadline = self._clock.monotonic() + (inf if timeout < 0 else timeout)
+        begun_at = self._clock.monotonic()
+        deadline = begun_at + (inf if timeout < 0 else timeout)
         fetched: list[list[Message]] = []
         try:
             while (messages := self._take_turn(fetched, num_messages, deadline)) is None:
                 pass
+            if self._spans.is_on and messages:
+                self._spans.record_receive(messages, self._clock.monotonic() - begun_at)
             return messages  # noqa: TRY300 - inside: no signal can come between it and the caller (rule 6)
         except BaseException:
             self._put_back(fetched)
@@ -322,6 +330,7 @@ class Consumer(PartitionControl):
                 finally:  # as above
                     released.set()
             case CommitCompleted(positions, error):
+                self._spans.end_commit(positions, error)
                 self._on_committed(positions, error)
             case MembershipEnded(error):
                 self._failure = error

@@ -8,7 +8,7 @@ I/O thread, just before its request.
 
 import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -30,6 +30,7 @@ from trimtab.consumer_sdk.consumer.fetch_control import stop_fetching
 from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
 from trimtab.consumer_sdk.membership.events import CommitCompleted, CommitPosition
 from trimtab.consumer_sdk.membership.membership import Membership
+from trimtab.consumer_sdk.telemetry.consumer_spans import ConsumerSpans
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
@@ -43,6 +44,7 @@ class OffsetCommits(ClusterQueries):
     _access: FairLock  # to the data plane; taken before the partitions' lock, and never after it
     _clock: Clock
     _next_auto_commit_at: float
+    _spans: ConsumerSpans
 
     def commit(
         self,
@@ -90,6 +92,10 @@ class OffsetCommits(ClusterQueries):
             self._require_owned(requested)
             self._partitions.store_offsets(requested)
 
+    def trace_processing(self, messages: Message | Sequence[Message]) -> AbstractContextManager[None]:
+        """Return a block whose span processes these messages; it does nothing without `trimtab.telemetry`."""
+        return self._spans.trace_processing([messages] if isinstance(messages, Message) else messages)
+
     # -- inside -----------------------------------------------------------------------------------
 
     @contextmanager
@@ -108,6 +114,7 @@ class OffsetCommits(ClusterQueries):
         self, member: Membership, positions: dict[TopicPartition, CommitPosition], epoch: int
     ) -> None:
         if positions:
+            self._spans.begin_commit(positions)
             member.commit_async(positions, epoch)
         else:
             member.inbox.append(CommitCompleted({}, KafkaException(_NOTHING_TO_COMMIT)))
@@ -118,7 +125,8 @@ class OffsetCommits(ClusterQueries):
         if not positions:
             raise KafkaException(_NOTHING_TO_COMMIT)
         try:
-            member.commit(positions, epoch, COMMIT_TIMEOUT_S, still_owned=self._partitions.owns)
+            with self._spans.trace_commit(positions):
+                member.commit(positions, epoch, COMMIT_TIMEOUT_S, still_owned=self._partitions.owns)
         except list_client_errors() as error:
             raise KafkaException(to_confluent_error(error)) from error
         self._partitions.on_committed(positions)
@@ -159,7 +167,8 @@ class OffsetCommits(ClusterQueries):
             return
         last = build_final_commit(offsets, self._clock.wall())
         try:
-            self._member.commit(last, self._partitions.membership_epoch, timeout=5)
+            with self._spans.trace_commit(last):
+                self._member.commit(last, self._partitions.membership_epoch, timeout=5)
         except list_client_errors() as error:  # the next owner repeats records; none is lost
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 

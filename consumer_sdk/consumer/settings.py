@@ -133,6 +133,10 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
         default=None,
         default_text="the broker's first",
     )
+    trimtab_telemetry: bool = setting(
+        "Export [traces](telemetry.md) by OpenTelemetry; `trimtab ingest` exports its metrics and logs, too.",
+        default=False,
+    )
 
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
         """Yield contradictions between settings."""
@@ -186,6 +190,7 @@ class ConsumerSettings:
     auto_commit: bool
     auto_offset_store: bool
     auto_commit_interval: float
+    telemetry: bool
     assignors: tuple[str, ...]  # of the classic protocol, the preferred one first
     librdkafka_config: dict[str, Any]
     joining_config: dict[str, Any] | None  # of a librdkafka that joins the group (KIP-848)
@@ -255,6 +260,7 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
         auto_commit=options.enable_auto_commit,
         auto_offset_store=options.enable_auto_offset_store,
         auto_commit_interval=options.auto_commit_interval_ms / 1000,
+        telemetry=options.trimtab_telemetry,
         assignors=_parse_assignors(options.partition_assignment_strategy),
         librdkafka_config=librdkafka_config,
         joining_config=_build_joining_config(options, librdkafka_config),

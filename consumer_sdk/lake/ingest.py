@@ -21,6 +21,7 @@ from trimtab.common.settings_model import (
     validate_settings,
 )
 from trimtab.common.suggestions import suggest_name
+from trimtab.common.telemetry.export import TELEMETRY_SETTING, export_telemetry
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
@@ -137,6 +138,10 @@ def run_ingest(
     metrics = LakeMetrics()
     throttle = FetchThrottle(clock, config.lake.limits.batch_bytes / 8, config.throttle)
     with (
+        # ended last, so that it exports what the end of the others does
+        export_telemetry(
+            "trimtab-ingest", metrics.registry, TELEMETRY_SETTING, enabled=config.lake.telemetry
+        ),
         ExitStack() as stack,
         Consumer(config.consumer_config, clock=clock) as consumer,
         # Closed before the consumer, which keeps its partitions until the last flush is committed.

@@ -26,6 +26,7 @@ from trimtab.common.settings_model import (
 )
 from trimtab.common.shared_defaults import DEFAULT_BATCH_MAX_AGE_S
 from trimtab.common.suggestions import suggest_name
+from trimtab.common.telemetry.export import is_telemetry_on
 from trimtab.consumer_sdk.lake.changes import change_settings
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeSettings
 from trimtab.consumer_sdk.lake.decoding import schema_registry
@@ -275,6 +276,7 @@ class LakeConfig:
     decoder: str
     registry_settings: Mapping[str, Any]
     changes: ChangeSettings | None = None  # None: every record is a row
+    telemetry: bool = False
 
     def __repr__(self) -> str:
         # Without the session's settings, which contain secrets.
@@ -316,6 +318,7 @@ def parse_lake_config(config: Mapping[str, Any]) -> LakeConfig:
         decoder=options.lake_decoder,
         registry_settings=_parse_registry(options, config),
         changes=changes,
+        telemetry=is_telemetry_on(config),
     )
 
 

@@ -7,7 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.bootstrap import LOOP_HANG_TIMEOUT_S, connect_target, require_extra, start_web_server
+from trimtab.sidecar.bootstrap import (
+    LOOP_HANG_TIMEOUT_S,
+    connect_target,
+    open_telemetry,
+    require_extra,
+    start_web_server,
+)
 from trimtab.sidecar.groups.group_manager import GroupManager, GroupSource, ListedGroups
 from trimtab.sidecar.groups.managed_group import SharedParts
 from trimtab.sidecar.groups.pattern_source import PatternSource
@@ -69,6 +75,7 @@ def open_group_manager(listed: GroupListSettings, clock: Clock) -> Generator[Gro
         stack.callback(brokers.close)
         web_server = SidecarWebServer(None, clock, LOOP_HANG_TIMEOUT_S + 3 * process.interval)
         stack.callback(web_server.stop)
+        stack.enter_context(open_telemetry(process, web_server))
         start_web_server(web_server, process)
         parts = _open_shared_parts(process, brokers, web_server, clock, stack)
         sources: list[GroupSource] = [ListedGroups(listed.list_entries())]

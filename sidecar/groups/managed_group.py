@@ -22,6 +22,7 @@ from trimtab.sidecar.measurement.group_monitor import GroupMonitor, SharedConnec
 from trimtab.sidecar.page.history import GroupHistory
 from trimtab.sidecar.page.page_tools import PageTools, build_group_history
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder, RecorderThread
+from trimtab.sidecar.reporting.decision_spans import open_decision_spans
 from trimtab.sidecar.reporting.iteration_report import IterationReport, LogReporter, Reporter
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings
@@ -168,11 +169,12 @@ class ManagedGroup:
         parts.web_server.add_group(settings.group, history, tools, KEPT_DECISIONS)
         stack.callback(parts.web_server.remove_group, settings.group)
         leadership, recorders = self._build_leadership(connected, history, stack)
+        spans = open_decision_spans(settings)
         collaborators = LoopCollaborators(
             monitor,
             self._topics,
             connected.target,
-            (self._report, LogReporter(settings.group), *connected.reporters, *recorders, *reporters),
+            (self._report, LogReporter(settings.group), *connected.reporters, *recorders, *spans, *reporters),
             build_certifier(settings, parts.clock, stack),
             connected.read_target_status,
             leadership,

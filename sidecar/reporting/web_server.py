@@ -8,6 +8,7 @@ page's static files require it.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from trimtab.common import http_server
@@ -65,6 +66,11 @@ class SidecarWebServer:
                 "/doctor": lambda query: self._respond(query, lambda one: one.respond_doctor(query)),
             },
         )
+
+    @property
+    def metrics_registry(self) -> CollectorRegistry:
+        """The metrics of all groups."""
+        return self._metrics.registry
 
     def add_group(
         self,

@@ -29,7 +29,7 @@ PROCESS_SETTINGS: Final = frozenset(
     {
         *("bootstrap", "kafka", "timeout", "interval", "kubeconfig", "stop-workers"),
         *("plan-topic", "write-rate-topic", "decision-topic", "replication-factor"),
-        *("host", "port", "tls-certificate", "tls-key", "token-file"),
+        *("host", "port", "tls-certificate", "tls-key", "token-file", "telemetry"),
         *("grpc-host", "grpc-port", "grpc-tls-certificate", "grpc-tls-key", "grpc-client-ca"),
     }
 )

@@ -65,6 +65,7 @@ from trimtab.consumer_sdk.lake.writer.flush_threads import FlushThreads, InFligh
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions, format_partitions
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker, log_starts
 from trimtab.consumer_sdk.lake.writer.topic_projections import BatchProjection, TopicProjections
+from trimtab.consumer_sdk.telemetry.factory import open_flush_spans
 
 log = logging.getLogger("trimtab.lake")
 
@@ -89,6 +90,7 @@ class LakeWriter:
     ) -> None:
         self._consumer = consumer
         self._config = config if isinstance(config, LakeConfig) else parse_lake_config(config)
+        self._spans = open_flush_spans(self._config.group, enabled=self._config.telemetry)
         self._lake = open_lake(self._config.session, warm_up=True) if lake is None else lake
         self._owns_lake = lake is None
         self._projections = TopicProjections(self._config)
@@ -102,7 +104,7 @@ class LakeWriter:
         self._halted = HaltedPartitions(metrics)
         self._closed = False
         flusher = BatchFlusher(
-            self._lake,
+            self._spans.trace_lake(self._lake),
             self._config.group,
             self._create_projection,
             new_attempt_id,
@@ -111,7 +113,7 @@ class LakeWriter:
             self._config.evolves_schema,
             self._clock.monotonic,
         )
-        flush = with_flush_metrics(flusher.flush_batch, metrics, self._clock)
+        flush = with_flush_metrics(self._spans.trace_run(flusher.flush_batch), metrics, self._clock)
         rng = random.Random()  # noqa: S311 - jitter
         self._flushes = FlushThreads(flush, rng, self._config.flush_parallelism)
 
@@ -360,7 +362,8 @@ class LakeWriter:
         for write in outcome.table_writes:
             size = format_bytes(write.bytes)
             log.info("%s: %d rows, %s in %.2f s", write.table, write.rows, size, seconds)
-        self._commit_to_kafka(self._positions.confirm_committed(outcome.batch.spans), asynchronous=True)
+        with self._spans.continue_batch(outcome.batch.table):
+            self._commit_to_kafka(self._positions.confirm_committed(outcome.batch.spans), asynchronous=True)
 
     def _rewind_refused(self) -> None:
         """Continue refused partitions from the table's offsets (rules 4 and 7)."""

@@ -9,7 +9,10 @@ from typing import Final
 import pytest
 
 CLIENTS: Final = {"numpy", "kafka", "confluent_kafka", "aiokafka"}
-LIBRARIES: Final = {"pydantic", "pyarrow", "pyspark", "pandas", "rich", "typer", "yaml", "kubernetes", "grpc"}
+LIBRARIES: Final = {
+    *("pydantic", "pyarrow", "pyspark", "pandas", "rich", "typer", "yaml", "kubernetes", "grpc"),
+    "opentelemetry",  # only once telemetry is on
+}
 SOLVERS: Final = {"highspy", "ortools", "matplotlib", "trimtab.assignor.analysis.optimality"}
 SIMULATION: Final = {"trimtab.assignor.analysis.simulation"}
 LAZY_PACKAGES: Final = ("trimtab.assignor", "trimtab.consumer_sdk", "trimtab.consumer_sdk.lake")
