@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from otlp_receiver import OtlpReceiver, attributes_of, receive_otlp
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from recorded_spans import record_spans
 
 from trimtab.common.errors import SettingError
@@ -66,9 +68,17 @@ def test_a_context_keeps_its_state_unless_it_is_long() -> None:
     assert context is not None
     assert (context.trace_id, context.span_id, context.trace_flags, context.is_remote) == (5, 7, 1, True)
     assert dict(context.trace_state) == {"vendor": "1"}
-    long = spans.parse_context(SAMPLED % (5, 7), b"vendor=" + b"1" * 600)
+    members = b",".join(b"vendor%d=%s" % (n, b"1" * 100) for n in range(6))  # each is valid
+    long = spans.parse_context(SAMPLED % (5, 7), members)
     assert long is not None
     assert dict(long.trace_state) == {}
+
+
+class WholeNumbers(Collector):
+    """A gauge as the sidecar's: of whatever type the figure has."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield GaugeMetricFamily("replicas", "Replicas", value=2)
 
 
 def fill_registry() -> CollectorRegistry:
@@ -76,7 +86,7 @@ def fill_registry() -> CollectorRegistry:
     counter = Counter("rows", "Rows", ["table"], registry=registry)
     counter.labels("a").inc(3)
     counter.labels("b").inc(5)
-    Gauge("replicas", "Replicas", registry=registry).set_function(lambda: 2)
+    registry.register(WholeNumbers())
     histogram = Histogram("flush_seconds", "Flush", ["table"], buckets=(1, 2), registry=registry)
     for seconds in (0.5, 1.5, 1.6, 9):
         histogram.labels("a").observe(seconds)
@@ -157,6 +167,7 @@ def test_signals_are_switched_off_by_the_environment(
     with export_telemetry("trimtab-test", fill_registry(), "telemetry", enabled=True):
         pass
     assert (len(receiver.metrics), len(receiver.logs)) == (0, 1)
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     with export_telemetry("trimtab-test", fill_registry(), "telemetry", enabled=True):
         logging.getLogger("trimtab").warning("nobody hears it")
