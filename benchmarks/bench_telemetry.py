@@ -98,8 +98,8 @@ def measure_links(records: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=41, help="pairs of runs, off and without")
-    parser.add_argument("--calls", type=int, default=2000, help="calls of a run")
+    parser.add_argument("--pairs", type=int, default=31, help="pairs of runs, off and without")
+    parser.add_argument("--calls", type=int, default=1000, help="calls of a run")
     options = parser.parse_args()
     off, plain = open_consumer(Consumer, telemetry=False), open_consumer(remove_hook(), telemetry=False)
     result: dict[str, float] = {}
