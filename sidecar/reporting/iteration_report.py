@@ -76,7 +76,7 @@ class LogReporter:
         """Begin each line with the group, if there is one."""
         self._prefix = f"{group}: " if group else ""
         self._last_errors: tuple[str, ...] = ()
-        self._last_outcome = ""
+        self._last_outcome: tuple[int, str] | None = None
         self._last_carrier_text = ""
         self._was_steering = False
         self._last_standby_reason = ""
@@ -105,7 +105,9 @@ class LogReporter:
             self._last_carrier_text = carrier.text
 
     def _log_outcome(self, outcome: PlanOutcome | None) -> None:
-        line = outcome.format_line() if outcome is not None and outcome.is_settled else ""
-        if line and line != self._last_outcome:  # again if a partition goes elsewhere later
-            log.info("%s%s", self._prefix, line)
-        self._last_outcome = line or self._last_outcome
+        if outcome is None or not outcome.is_settled:
+            return
+        told = (outcome.revision, outcome.format_line())  # two targets of an epoch may have the same figures
+        if told != self._last_outcome:  # again if a partition goes elsewhere later
+            log.info("%s%s", self._prefix, told[1])
+        self._last_outcome = told

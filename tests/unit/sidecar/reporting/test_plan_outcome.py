@@ -284,17 +284,29 @@ def test_new_revision_is_another_plan() -> None:
 
 
 def test_log_says_once_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
-    """One line when a plan is settled, another when partitions go elsewhere; none before."""
+    """One line when a plan is settled, another when partitions go elsewhere; none before.
+
+    Another target of the epoch has a line of its own, also with the same figures.
+    """
     done = PlanOutcome(7, 1, 5, 0.72, 0.87, 0, is_settled=True)
     left = replace(done, off_plan=2, elsewhere=(PartitionElsewhere("t", 0, "w2", "w1", "w2 left"),))
     reporter = LogReporter()
     decision = ScalingDecision(ScalingAction.HOLD, ("3 is right",), DecisionMetrics())
     quiet = IterationReport(0, decision, {}, 7, is_group_known=True, decision_seconds=0, iteration_seconds=0)
     with caplog.at_level(logging.INFO, "trimtab.sidecar"):
-        for outcome in (None, replace(done, is_settled=False), done, done, None, left):
+        for outcome in (
+            None,
+            replace(done, is_settled=False),
+            done,
+            done,
+            None,
+            replace(done, revision=2),
+            left,
+        ):
             reporter(replace(quiet, plan_outcome=outcome))
     lines = [text for text in caplog.messages if text.startswith("plan")]
     assert lines == [
+        "plan 7 carried out: 5 moves, R 0.72, fullest 87%; as planned",
         "plan 7 carried out: 5 moves, R 0.72, fullest 87%; as planned",
         "plan 7 carried out: 5 moves, R 0.72, fullest 87%; 2 partitions elsewhere (w2 left)",
     ]
