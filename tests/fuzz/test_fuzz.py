@@ -28,6 +28,12 @@ def _no_logs() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+def test_the_docs_tell_the_number_of_targets() -> None:
+    """A new target is part of the docs' promise."""
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    assert f"to {len(load_all_targets())} targets: everything that decodes" in text
+
+
 @pytest.mark.parametrize("target", load_all_targets(), ids=lambda target: target.name)
 def test_nothing_but_the_named_error_comes_out(target: Target) -> None:
     """Seeds, inputs that once raised, and their mutations raise nothing that the decoder does not promise."""

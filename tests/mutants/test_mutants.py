@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,13 @@ def test_every_operator_makes_mutants() -> None:
         "choose: return max(a, b) → return None",
         "choose: return max(a, b) → return min(a, b)",
     ]
+
+
+def test_the_docs_list_each_module_that_is_changed() -> None:
+    """In a table with the figures of each."""
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    assert f"mutants of {len(GUARDED_MODULES)} modules" in text
+    assert re.findall(r"^\| `(\S+\.py)` \| \d+ \| .+ \|$", text, re.MULTILINE) == [*GUARDED_MODULES]
 
 
 def test_each_explanation_is_of_a_mutant() -> None:

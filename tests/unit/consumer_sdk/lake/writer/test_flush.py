@@ -64,6 +64,7 @@ class Table:
     staged: list[str] = field(default_factory=list[str])
     deleted: list[str] = field(default_factory=list[str])
     is_evolved: bool = False
+    refreshes: int = 0
     before_commit: Callable[[], None] = nothing
     after_commit: Callable[[], None] = nothing
 
@@ -71,7 +72,8 @@ class Table:
         """Set the offset of P, as another writer does."""
         self.offsets = CommittedOffsets({"g": {P: offset}})
 
-    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:
+        self.refreshes += refresh
         return VersionedOffsets(self.offsets, self.offsets.encode())
 
     def has_committed(self, attempt: str) -> bool:  # noqa: ARG002 - the history is cut
@@ -207,6 +209,14 @@ def test_a_batch_that_does_not_continue_its_table_is_refused_before_it_is_staged
     outcome = flusher_of(Lake(table)).flush_batch(BATCH, backoff())
     assert outcome == BatchRefused(BATCH, {P: 12}, (OffsetConflict(P, 10, 12),))
     assert (table.staged, table.attempts) == ([], [])
+
+
+def test_a_table_that_was_just_opened_is_not_refreshed_for_its_offsets() -> None:
+    """Only the commit must know the newest ones: a refresh costs an object store a request."""
+    refused, written = table_at(15), table_at(10)
+    for table in (refused, written):
+        flusher_of(Lake(table)).flush_batch(BATCH, backoff())
+    assert (refused.refreshes, written.refreshes) == (0, 1)
 
 
 def test_a_transform_without_rows_for_the_topic_table_advances_its_offsets() -> None:
