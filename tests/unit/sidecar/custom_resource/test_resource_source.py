@@ -62,10 +62,10 @@ def test_a_resource_has_the_common_settings_and_its_own() -> None:
 
 def test_the_oldest_resource_has_the_group() -> None:
     """The others are told whose it is; a group of the file belongs to the file."""
-    one, two, three = resource("b", 2), resource("a", 1), resource("c", 1, group="clicks")
+    one, two, three = resource("a", 2), resource("b", 1), resource("c", 1, group="clicks")
     made = source(one, two, three, settings=listed(groups=[{"group": "clicks", "capacity": "1 MB/s"}]))
-    assert problems(made) == {"a": "", "b": "GroupConflict", "c": "GroupConflict"}
-    assert [entry.origin for entry in entries_of(made)] == ["ConsumerGroupScaler shop/a"]
+    assert problems(made) == {"a": "GroupConflict", "b": "", "c": "GroupConflict"}
+    assert [entry.origin for entry in entries_of(made)] == ["ConsumerGroupScaler shop/b"]
 
 
 @pytest.mark.parametrize(

@@ -195,11 +195,15 @@ def test_a_report_of_earlier_settings_is_not_used() -> None:
 
 
 def test_an_outage_of_the_api_server_loses_no_event() -> None:
-    """A status that could not be written is written by the next try, and so is its event."""
+    """A status that could not be written is written by the next try, and so are the events since."""
     rig = Rig(resource())
-    rig.report("u", report(ScalingAction.SCALE_UP, "2 -> 3"))
+    settings = rig.entry("u").entry.settings
+    assert settings is not None
+    reporter = rig.writer.build_reporter(settings)
+    reporter(report(ScalingAction.SCALE_UP, "2 -> 3"))
     rig.api.fails = True
     rig.writer.write_all({})
+    reporter(report(ScalingAction.DRAIN, "3 -> 2"))
     rig.api.fails = False
     rig.writer.write_all({})
-    assert rig.api.events == [("u", "ScaledUp", False)]
+    assert rig.api.events == [("u", "ScaledUp", False), ("u", "Draining", False)]
