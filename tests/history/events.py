@@ -69,7 +69,7 @@ class History:
     polls: tuple[Poll, ...] = ()
     rows: tuple[Row, ...] = ()
     gaps: Mapping[str, Iterable[int]] = field(default_factory=dict[str, Iterable[int]])
-    rewritten: frozenset[tuple[str, int]] = frozenset()  # where the topic itself holds a write once more
     read_committed: bool = True  # isolation.level of the consumers
     tables: tuple[str, ...] = ()  # that are to hold every record
     settled: bool = True  # consumers had the time to read everything
+    rewritten: frozenset[tuple[str, int]] = frozenset()  # where the topic itself holds a write once more
