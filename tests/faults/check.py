@@ -3,7 +3,7 @@
 1. Partition and offset identify a record. Each record that the broker holds or has acknowledged must
    be in the table once: fewer is lost, more is duplicated; any other row is wrong.
 2. Key and value follow from the record's sequence number, which the producer's acknowledgements map
-   to offsets: other content is wrong.
+   to offsets, or else the topic: other content is wrong.
 3. A tenure is the time in which a process owns a partition, from the first record handed out to the
    last. Tenures of two processes must not overlap.
 """
@@ -71,10 +71,25 @@ def record(topic: str, partition: int, number: int) -> tuple[bytes, bytes]:
     return key, digest[:40] + digest[:1] * int(digest[:2], 16)
 
 
-def acknowledge(idempotent: Acknowledged, transactional: Iterable[Write]) -> Acknowledged:
-    """Return the acknowledgements of both producers; of transactions, the committed ones."""
-    found = defaultdict(dict, {partition: dict(offsets) for partition, offsets in idempotent.items()})
-    for write in transactional:
+def place_writes(writes: Iterable[Write], held: Mapping[tuple[int, int], int]) -> list[Write]:
+    """Return the writes; a committed one without an offset gets the first one that has its number.
+
+    librdkafka knows no offset of a record that a broker acknowledges as written before. A write that the
+    topic lacks gets one below 0, which no table can have: it is lost.
+    """
+    offsets = {(str(p), number): offset for (p, offset), number in sorted(held.items(), reverse=True)}
+    return [
+        write._replace(offset=offsets.get((write.partition, write.number), -1 - write.number))
+        if (write.outcome, write.offset) == (Outcome.COMMITTED, None)
+        else write
+        for write in writes
+    ]
+
+
+def acknowledge(writes: Iterable[Write]) -> Acknowledged:
+    """Return the acknowledgements; of transactions, those of the committed ones."""
+    found: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for write in writes:
         if write.outcome is Outcome.COMMITTED and write.offset is not None:
             found[int(write.partition)][write.offset] = write.number
     return found
@@ -90,16 +105,16 @@ def abort_withdrawn(transactional: Iterable[Write], withdrawn: Collection[tuple[
     ]
 
 
-def find_rewritten(held: Mapping[tuple[int, int], int]) -> frozenset[tuple[str, int]]:
-    """Return partition and offset of each record whose number the topic also holds at a lower offset.
+def find_rewritten(held: Mapping[tuple[int, int], int]) -> frozenset[tuple[str, int, int]]:
+    """Return partition, offset and number of each record that the topic also holds at a lower offset.
 
     librdkafka's idempotent producer may write a batch again, with a new epoch, after it has lost brokers.
     """
     first: set[tuple[int, int]] = set()
-    rewritten: set[tuple[str, int]] = set()
+    rewritten: set[tuple[str, int, int]] = set()
     for (partition, offset), number in sorted(held.items()):
         if (partition, number) in first:
-            rewritten.add((str(partition), offset))
+            rewritten.add((str(partition), offset, number))
         first.add((partition, number))
     return frozenset(rewritten)
 
@@ -107,7 +122,7 @@ def find_rewritten(held: Mapping[tuple[int, int], int]) -> frozenset[tuple[str, 
 def check(
     topic: str,
     acknowledged: Acknowledged,
-    held: Collection[tuple[int, int]],
+    held: Mapping[tuple[int, int], int],
     rows: Iterable[Row],
     handed: Iterable[Handed],
 ) -> Findings:
@@ -116,8 +131,10 @@ def check(
     wrong: list[str] = []
     for row in rows:
         counts[row.partition, row.offset] += 1
-        number = acknowledged.get(row.partition, {}).get(row.offset)
-        if (row.partition, row.offset) not in held or not _as_written(topic, row, number):
+        place = (row.partition, row.offset)
+        # the broker may die between append and acknowledgement: then only the topic has the number
+        number = acknowledged.get(row.partition, {}).get(row.offset, held.get(place, -1))
+        if place not in held or (row.key, row.value) != record(topic, row.partition, number):
             wrong.append(f"wrong: partition {row.partition} offset {row.offset}: {row.key!r}")
     due = {*held, *((p, offset) for p, offsets in acknowledged.items() for offset in offsets)}
     lost = [f"lost: partition {p} offset {o}" for p, o in sorted(due - counts.keys())]
@@ -136,14 +153,6 @@ def check(
             *owners[:MAX_DESCRIPTIONS],
         ),
     )
-
-
-def _as_written(topic: str, row: Row, number: int | None) -> bool:
-    """Return whether a row is the record that was written."""
-    # the broker may die between append and acknowledgement: then only the key has the number
-    if number is None:
-        number = record_number(row.key)
-    return (row.key, row.value) == record(topic, row.partition, number)
 
 
 def overlaps(handed: Iterable[Handed]) -> list[str]:

@@ -35,6 +35,7 @@ from faults.check import (
     acknowledge,
     check,
     find_rewritten,
+    place_writes,
     record_number,
 )
 from faults.handed_log import read_logs
@@ -110,7 +111,8 @@ class Tally:
     def good(self) -> bool:
         """Whether there is no violation, but at least one fault and one record."""
         bad = (self.lost, self.duplicated, self.wrong, self.double_owners, self.anomalies, self.stuck)
-        return not any(bad) and self.faults > 0 and self.records > 0
+        unexplained = self.rewritten and not self.kinds["brokers"]  # a producer that lost no brokers
+        return not any((*bad, unexplained)) and self.faults > 0 and self.records > 0
 
     def add(self, found: Findings) -> None:
         self.records += found.records
@@ -257,9 +259,10 @@ class Run:
         rows = [] if upserts else list(self._tables.rows(settings.table(topic)))
         starts, polls = read_logs(self.folder / "handed", topic)
         handed = [Handed(p.consumer, p.epoch, int(p.partition), p.time) for p in polls]
+        transactional = place_writes(transactional, held)
         withdrawn = self._find_withdrawn(topic, traffic, transactional, held)
-        transactional = abort_withdrawn(transactional, withdrawn)
-        acknowledged = acknowledge(traffic.acknowledged, transactional)
+        writes = [*place_writes(traffic.writes, held), *abort_withdrawn(transactional, withdrawn)]
+        acknowledged = acknowledge(writes)
         if upserts:
             changed = list(self._tables.changed_rows(settings.table(topic)))
             found = check_changes(topic, acknowledged, held, changed, handed)
@@ -269,7 +272,7 @@ class Run:
         else:
             found = check(topic, acknowledged, held, rows, handed)
         history = History(
-            (*traffic.writes, *transactional),
+            tuple(writes),
             tuple(starts),
             tuple(polls),
             tuple(events.Row("table", str(r.partition), r.offset, record_number(r.key)) for r in rows),
@@ -293,7 +296,7 @@ class Run:
         self, topic: str, traffic: Traffic, transactional: list[Write], held: Numbers
     ) -> set[tuple[int, int]]:
         """Return the records of committed transactions that the broker gives to no client."""
-        due = {(p, offset) for p, offsets in acknowledge({}, transactional).items() for offset in offsets}
+        due = {(p, offset) for p, offsets in acknowledge(transactional).items() for offset in offsets}
         if due <= held.keys():
             return set()
         # librdkafka may be wrong, and our consumers with it

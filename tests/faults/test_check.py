@@ -13,13 +13,14 @@ from faults.check import (
     check,
     find_rewritten,
     overlaps,
+    place_writes,
     record,
 )
 from history.events import Outcome, Write
 
 TOPIC = "t"
 ENDS = {0: 30, 1: 20}
-HELD = {(p, offset) for p, end in ENDS.items() for offset in range(end)}
+HELD = {(p, offset): offset for p, end in ENDS.items() for offset in range(end)}
 ACKNOWLEDGED = {p: {offset: offset for offset in range(end)} for p, end in ENDS.items()}
 
 
@@ -60,7 +61,7 @@ def test_missing_tail_is_found() -> None:
 
 def test_acknowledged_records_must_be_in_the_table() -> None:
     """Acknowledgements count, not only what the broker holds."""
-    found = check(TOPIC, ACKNOWLEDGED, {(0, 0)}, [], [])
+    found = check(TOPIC, ACKNOWLEDGED, {(0, 0): 0}, [], [])
     assert found.lost == 50
 
 
@@ -69,14 +70,34 @@ def test_withdrawn_records_must_not_be_in_the_table() -> None:
     writes = [Write("0", 30, 30), Write("0", 31, 31)]
     kept, gone = abort_withdrawn(writes, {(0, 31)})
     assert (kept, gone.outcome) == (writes[0], Outcome.ABORTED)
-    assert acknowledge({}, [kept, gone]) == {0: {30: 30}}
+    assert acknowledge([kept, gone]) == {0: {30: 30}}
     assert check_rows([*rows(), Row(0, 31, *record(TOPIC, 0, 31))]).wrong == 1
 
 
 def test_a_record_that_the_topic_holds_again_is_found_by_its_number() -> None:
     """In its own partition only; the first copy is the record."""
     held = {(0, 3): 7, (0, 9): 7, (0, 10): 7, (1, 9): 7, (0, 4): 8}
-    assert find_rewritten(held) == {("0", 9), ("0", 10)}
+    assert find_rewritten(held) == {("0", 9, 7), ("0", 10, 7)}
+
+
+def test_every_copy_that_the_topic_holds_must_be_in_the_table() -> None:
+    """A producer's duplicate is a record as any other; another record in its place is wrong."""
+    held = {**HELD, (0, 30): 29}
+    copy = Row(0, 30, *record(TOPIC, 0, 29))
+    assert check(TOPIC, ACKNOWLEDGED, held, [*rows(), copy], []).good
+    assert check(TOPIC, ACKNOWLEDGED, held, rows(), []).lost == 1
+    assert check(TOPIC, ACKNOWLEDGED, held, [*rows(), copy, copy], []).duplicated == 1
+    other = Row(0, 30, *record(TOPIC, 0, 3))
+    assert check(TOPIC, ACKNOWLEDGED, held, [*rows(), other], []).wrong == 1
+
+
+def test_an_acknowledgement_without_an_offset_is_found_in_the_topic_by_its_number() -> None:
+    """The first copy is the record; without any it is lost, several of them, too."""
+    writes = [Write("0", 7, None), Write("1", 7, 4), Write("0", 8, None, Outcome.INDETERMINATE)]
+    held = {(0, 3): 7, (0, 9): 7, (1, 4): 7}
+    assert acknowledge(place_writes(writes, held)) == {0: {3: 7}, 1: {4: 7}}
+    absent = acknowledge(place_writes([Write("0", 98, None), Write("0", 99, None)], HELD))
+    assert check(TOPIC, absent, HELD, rows(), []).lost == 2
 
 
 @pytest.mark.parametrize(

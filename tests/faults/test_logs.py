@@ -33,6 +33,12 @@ def test_the_last_step_of_a_transaction_decides_its_outcome(lines: list[str], ou
     assert {w.outcome for w in writes} == {outcome}
 
 
+def test_an_acknowledgement_may_lack_the_offset() -> None:
+    """librdkafka does not know that of a record that a broker acknowledges as written before."""
+    (write,) = parse_log(["record 0 7", "acked 0 7 None 2.5", "commit", "done"])
+    assert (write.offset, write.outcome) == (None, Outcome.COMMITTED)
+
+
 def test_a_transaction_ends_before_the_next() -> None:
     """Outcomes are each transaction's own."""
     lines = [*BEGUN, "commit", "done", "record 0 9", "abort", "done", "record 0 10", "commit", "done"]

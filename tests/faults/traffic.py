@@ -1,7 +1,7 @@
 """Producer of distinguishable records that stores each acknowledgement."""
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from threading import Event, Thread
 from time import monotonic
 from typing import Any, Final
@@ -22,7 +22,6 @@ class Traffic:
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, rng: random.Random, write: str = "append"
     ) -> None:
-        self.acknowledged: defaultdict[int, dict[int, int]] = defaultdict(dict)
         self.writes: list[Write] = []
         self.partitions = partitions  # may grow
         self.schema_version = 0  # of changes; may grow
@@ -82,7 +81,6 @@ class Traffic:
 
         def delivered(error: Any, message: Any) -> None:
             if error is None:
-                self.acknowledged[partition][message.offset()] = number
                 self.writes.append(Write(str(partition), number, message.offset(), time=monotonic()))
             elif error.code() != KafkaError._UNKNOWN_PARTITION:  # never sent: as below, but noticed later
                 self.faults.append(f"partition {partition} number {number}: {error}")

@@ -77,7 +77,8 @@ def parse_log(lines: Iterable[str]) -> Iterator[Write]:
         if word == "record":
             pending[fields[0], int(fields[1])] = (None, 0.0)
         elif word == "acked":
-            pending[fields[0], int(fields[1])] = (int(fields[2]), float(fields[3]))
+            offset = None if fields[2] == "None" else int(fields[2])  # librdkafka may not know it
+            pending[fields[0], int(fields[1])] = (offset, float(fields[3]))
         elif word == "commit":
             outcome = Outcome.INDETERMINATE
         elif word == "abort":

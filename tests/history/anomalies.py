@@ -126,11 +126,11 @@ def _committed(writes: Iterable[Write]) -> Iterator[Write]:
     return (w for w in writes if w.outcome is Outcome.COMMITTED and w.offset is not None)
 
 
-def _duplicates(readers: Readers, rewritten: frozenset[Place]) -> Iterator[Anomaly]:
+def _duplicates(readers: Readers, rewritten: frozenset[tuple[str, int, int]]) -> Iterator[Anomaly]:
     for reader, records in readers.items():
         first: dict[Place, int] = {}
         for partition, offset, number in sorted(set(records)):
-            if (partition, offset) in rewritten:
+            if (partition, offset, number) in rewritten:
                 continue
             if first.setdefault((partition, number), offset) != offset:
                 yield Anomaly(Kind.DUPLICATE, reader, partition, offset)

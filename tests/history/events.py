@@ -72,4 +72,5 @@ class History:
     read_committed: bool = True  # isolation.level of the consumers
     tables: tuple[str, ...] = ()  # that are to hold every record
     settled: bool = True  # consumers had the time to read everything
-    rewritten: frozenset[tuple[str, int]] = frozenset()  # where the topic itself holds a write once more
+    rewritten: frozenset[tuple[str, int, int]] = frozenset()
+    """Partition, offset and number of each record that the topic itself holds at a lower offset, too."""

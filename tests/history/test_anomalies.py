@@ -57,7 +57,24 @@ def without(offset: int, **changes: object) -> History:
     return replace(GOOD, polls=kept, **changes)
 
 
+REWRITTEN = frozenset({(P, 6, 5)})
+"""The topic holds record 5 once more at offset 6."""
+
 BAD = {
+    "a table has a record twice that the topic itself holds twice": (
+        replace(GOOD, rows=(*GOOD.rows, *(2 * (Row("lake.orders", P, 6, 5),))), rewritten=REWRITTEN),
+        Anomaly(Kind.DUPLICATE, "lake.orders", P, 6),
+    ),
+    "a table has one copy more than the topic": (
+        replace(
+            GOOD, rows=(*GOOD.rows, *(Row("lake.orders", P, at, 5) for at in (6, 7))), rewritten=REWRITTEN
+        ),
+        Anomaly(Kind.DUPLICATE, "lake.orders", P, 7),
+    ),
+    "a table has another record where the topic holds one again": (
+        replace(GOOD, rows=(*GOOD.rows, Row("lake.orders", P, 6, 3)), rewritten=REWRITTEN),
+        Anomaly(Kind.DUPLICATE, "lake.orders", P, 6),
+    ),
     "consumers never had a record, but later ones": (without(4), Anomaly(Kind.LOST_WRITE, "consumers", P, 4)),
     "a table lacks a record below its last one": (
         replace(GOOD, rows=rows(0, 1, 2, 4, 5)),
@@ -181,7 +198,7 @@ NEIGHBOURS = {
         GOOD,
         polls=(*GOOD.polls, Poll("b", 1, P, 6.0, ((6, 5),))),
         rows=(*GOOD.rows, Row("lake.orders", P, 6, 5)),
-        rewritten=frozenset({(P, 6)}),
+        rewritten=REWRITTEN,
     ),
     "the run ended before the last record was due": without(5, settled=False),
     "the log has holes": replace(
