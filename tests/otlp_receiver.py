@@ -2,7 +2,7 @@
 
 import gzip
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,29 +36,14 @@ class OtlpReceiver:
 
     def spans(self) -> list[Any]:
         """Return the spans, in the order of their export."""
-        return [
-            span
-            for request in self.traces
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
+        return _list_entries(self.traces, "spans", "spans")
 
     def newest_metrics(self) -> dict[str, Any]:
         """Return the metrics of the last export, by name."""
-        request = self.metrics[-1]
-        return {
-            m.name: m for r in request.resource_metrics for scope in r.scope_metrics for m in scope.metrics
-        }
+        return {metric.name: metric for metric in _list_entries(self.metrics[-1:], "metrics", "metrics")}
 
     def log_records(self) -> list[Any]:
-        return [
-            record
-            for request in self.logs
-            for resource in request.resource_logs
-            for scope in resource.scope_logs
-            for record in scope.log_records
-        ]
+        return _list_entries(self.logs, "logs", "log_records")
 
     def services(self) -> set[str]:
         """Return the names of the services that exported spans, metrics or logs."""
@@ -105,6 +90,17 @@ def receive_otlp() -> Iterator[OtlpReceiver]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def _list_entries(requests: Iterable[Any], signal: str, name: str) -> list[Any]:
+    """Return the entries of every scope of every resource, in the order of their export."""
+    return [
+        entry
+        for request in requests
+        for resource in getattr(request, f"resource_{signal}")
+        for scope in getattr(resource, f"scope_{signal}")
+        for entry in getattr(scope, name)
+    ]
 
 
 def attributes_of(one: Any) -> dict[str, Any]:
