@@ -157,25 +157,8 @@ class Broker:
         found = self._request(lambda: self.admin.list_offsets(specs))
         return {p.partition: int(result.offset) for p, result in found.items()}
 
-    def read(self, topic: str, partitions: int, isolation: str) -> dict[tuple[int, int], int]:
-        """Return the number of each record that a plain consumer gets, by partition and offset."""
-        config = {"bootstrap.servers": self.bootstrap, "group.id": "checker", "isolation.level": isolation}
-        more = {"enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
-        consumer = Consumer(config | more)
-        consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
-        found: dict[tuple[int, int], int] = {}
-        left = set(range(partitions))
-        while left:
-            for message in consumer.consume(5000, 1.0):
-                if message.error() is None:
-                    found[message.partition(), message.offset()] = record_number(message.key())
-                else:
-                    left.discard(message.partition())
-        consumer.close()
-        return found
-
     def read_with_kafka_python(self, topic: str, partitions: int, isolation: str) -> set[tuple[int, int]]:
-        """Return the records that `read` returns, found by a client that shares no code with librdkafka."""
+        """Return the records that a client gets that shares no code with librdkafka."""
         consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, isolation_level=isolation)
         assigned = [KafkaPythonPartition(topic, p) for p in range(partitions)]
         consumer.assign(assigned)
@@ -264,3 +247,21 @@ def _free_ports(count: int) -> list[int]:
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) != 0
+
+
+def read_numbers(bootstrap: str, topic: str, partitions: int, isolation: str) -> dict[tuple[int, int], int]:
+    """Return the number of each record that a plain consumer gets, by partition and offset."""
+    config = {"bootstrap.servers": bootstrap, "group.id": "checker", "isolation.level": isolation}
+    more = {"enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
+    consumer = Consumer(config | more)
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+    found: dict[tuple[int, int], int] = {}
+    left = set(range(partitions))
+    while left:
+        for message in consumer.consume(5000, 1.0):
+            if message.error() is None:
+                found[message.partition(), message.offset()] = record_number(message.key())
+            else:
+                left.discard(message.partition())
+    consumer.close()
+    return found

@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 from fake_registry import serve_registry
 
 from faults import settings, wall_clock
-from faults.broker import PARTITIONS, Broker
+from faults.broker import PARTITIONS, Broker, read_numbers
 from faults.changes import SCHEMAS, Numbers, check_changes, count_differences, replay
 from faults.check import (
     MAX_DESCRIPTIONS,
@@ -247,7 +247,7 @@ class Run:
             self._injector.load = None
             traffic.end()
             transactions.end()
-        held = self._broker.read(topic, traffic.partitions, self._options.isolation)
+        held = read_numbers(self._broker.bootstrap, topic, traffic.partitions, self._options.isolation)
         show_progress(self._tally.faults, f"round {number}: {len(held)} records, coming to rest")
         stuck = self._rest(topic, held)
         return self._check(topic, traffic, transactions.writes(), held, stuck)

@@ -16,15 +16,14 @@ from typing import Any, Final, Protocol
 
 import pytest
 import yaml
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from cluster.control_plane import ControlPlane
 from cluster.generations import generations
 from cluster.kubelet import Kubelet
 from cluster.workloads import POD_NAME, Cluster
 from faults import settings as fire
-from faults.check import check
+from faults.broker import read_numbers
+from faults.check import acknowledge, check, place_writes
 from faults.tables import Iceberg
 from faults.traffic import Traffic
 from trimtab.common.clock import SystemClock
@@ -222,14 +221,11 @@ def calm(result: dict[str, Any]) -> None:
 
 def finished(scene: Scene, eventually: Eventually) -> dict[str, Any]:
     """Wait until the table has as many records as the broker, and compare them one by one."""
-    admin = AdminClient({"bootstrap.servers": scene.bootstrap})
-    latest = {TopicPartition(scene.topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
-    answers = admin.list_offsets(latest)
-    ends = {p.partition: int(a.result(30).offset) for p, a in answers.items()}
+    held = read_numbers(scene.bootstrap, scene.topic, PARTITIONS, "read_uncommitted")
     tables, table = Iceberg(scene.folder / "lake"), fire.table(scene.topic)
-    eventually(lambda: tables.count(table) >= sum(ends.values()), PATIENCE)
-    held = {(partition, offset) for partition, end in ends.items() for offset in range(end)}
-    found = check(scene.topic, scene.traffic.acknowledged, held, tables.rows(table), ())
+    eventually(lambda: tables.count(table) >= len(held), PATIENCE)
+    acknowledged = acknowledge(place_writes(scene.traffic.writes, held))
+    found = check(scene.topic, acknowledged, held, tables.rows(table), ())
     near = [abs(pods - needed) <= 1 for _, pods, needed in scene.samples]
     return {
         "lost": found.lost,
