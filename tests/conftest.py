@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from file_scheduling import FileScheduling
 from hypothesis import settings as hypothesis_settings
 
 from trimtab.cli.demo.jvm_class_archive import find_archive, jvm_options
@@ -49,6 +50,12 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options(find_archive()))
 
 _RUN = secrets.token_hex(3)
 _NUMBERS = itertools.count(1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling | None:
+    """Distribute files so that the run ends when a worker crashes; other distributions are xdist's own."""
+    return FileScheduling(config, log) if config.option.dist == "loadfile" else None
 
 
 class Eventually(Protocol):
