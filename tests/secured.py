@@ -92,19 +92,25 @@ class Secured:
             deleted.result(30)
 
     def grant(self, rights: Iterable[Right]) -> None:
-        """Grant ACLs to the user."""
+        """Grant ACLs to the user; return once the broker applies them."""
+        rights = tuple(rights)
         for created in self.admin.create_acls([_binding(right) for right in rights]).values():
             created.result(30)
+        self._wait_until_applied(rights, granted=True)
 
     def revoke(self, right: Right) -> None:
-        """Revoke an ACL."""
-        binding = _binding(right)
-        same = AclBindingFilter(
-            binding.restype, binding.name, binding.resource_pattern_type, binding.principal,
-            binding.host, binding.operation, binding.permission_type,
-        )  # fmt: skip
-        for revoked in self.admin.delete_acls([same]).values():
+        """Revoke an ACL; return once the broker no longer applies it."""
+        for revoked in self.admin.delete_acls([_filter(right)]).values():
             revoked.result(30)
+        self._wait_until_applied([right], granted=False)
+
+    def _wait_until_applied(self, rights: Iterable[Right], *, granted: bool) -> None:
+        # the controller answers, and the broker's authorizer follows
+        deadline = time.monotonic() + 60
+        for right in rights:
+            while bool(self.admin.describe_acls(_filter(right)).result(30)) != granted:
+                assert time.monotonic() < deadline, f"the broker does not apply {right}"
+                time.sleep(0.01)
 
 
 @contextmanager
@@ -179,4 +185,12 @@ def _binding(right: Right) -> AclBinding:
     return AclBinding(
         KINDS[kind], name, ResourcePatternType.LITERAL, "User:limited", "*",
         AclOperation[operation.upper()], AclPermissionType.ALLOW,
+    )  # fmt: skip
+
+
+def _filter(right: Right) -> AclBindingFilter:
+    binding = _binding(right)
+    return AclBindingFilter(
+        binding.restype, binding.name, binding.resource_pattern_type, binding.principal,
+        binding.host, binding.operation, binding.permission_type,
     )  # fmt: skip

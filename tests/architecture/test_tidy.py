@@ -132,3 +132,13 @@ def test_every_test_states_its_promise() -> None:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
     ]
     assert silent == []
+
+
+def test_product_does_not_list_offsets_by_the_admin_client() -> None:
+    """AdminClient.list_consumer_group_offsets crashes while a coordinator moves (librdkafka's issue 5040)."""
+    calls = [
+        path.relative_to(ROOT)
+        for path in list_sources(*PARTS)
+        if ".list_consumer_group_offsets(" in path.read_text()
+    ]
+    assert calls == []

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, admin
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition, admin
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -34,6 +34,8 @@ from trimtab.consumer_sdk.queues.settings import QueueSettings
 from trimtab.consumer_sdk.queues.share.broker_features import DEAD_LETTER_SHARE_VERSION
 
 SHARE_ADMIN_TIMEOUT_S: Final = 30.0
+GROUP_ACCESS_POLL_S: Final = 0.5  # between two looks for a refusal
+MAX_GROUP_EVENTS: Final = 100
 LOCK_DURATION_CONFIG: Final = "share.record.lock.duration.ms"
 SHARE_OFFSET_RESET_CONFIG: Final = "share.auto.offset.reset"
 DELIVERY_LIMIT_CONFIG: Final = "share.delivery.count.limit"
@@ -91,19 +93,36 @@ def configure_share_group(
     return int(current[LOCK_DURATION_CONFIG]) / 1000
 
 
-def require_group_access(client: AdminClient, settings: QueueSettings) -> None:
+def require_group_access(settings: QueueSettings, clock: Clock) -> None:
     """Raise MissingAclError without the right to describe the group, which Read includes."""
-    # librdkafka's consumer reports a missing right as an unavailable coordinator, for ever.
-    groups = [ConsumerGroupTopicPartitions(settings.group)]
-    (answer,) = client.list_consumer_group_offsets(groups, request_timeout=SHARE_ADMIN_TIMEOUT_S).values()
+    # librdkafka's ShareConsumer reports a missing right as an unavailable coordinator, for ever, and its
+    # AdminClient.list_consumer_group_offsets crashes while the coordinator moves (its issue 5040),
+    # as for the first group of a new cluster.
+    consumer = Consumer({**settings.client_config, "group.id": settings.group, "enable.auto.commit": False})
     try:
-        answer.result(SHARE_ADMIN_TIMEOUT_S + 1)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            group = settings.group
+        deadline = clock.monotonic() + SHARE_ADMIN_TIMEOUT_S
+        while not _can_fetch_commit(consumer, settings) and clock.monotonic() < deadline:
+            _check_group_events(consumer, settings.group)
+    finally:
+        consumer.close()
+
+
+def _can_fetch_commit(consumer: Consumer, settings: QueueSettings) -> bool:
+    try:
+        consumer.committed([TopicPartition(settings.topic, 0)], GROUP_ACCESS_POLL_S)
+    except KafkaException:
+        return False
+    return True
+
+
+def _check_group_events(consumer: Consumer, group: str) -> None:
+    # the request itself only times out: the reason is an event
+    for event in consumer.consume(MAX_GROUP_EVENTS, timeout=0):
+        error = event.error()
+        if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise MissingAclError(
                 f"not authorized to join share group {group!r}: grant Read on group {group}"
-            ) from error
+            )
 
 
 def prefix_dead_letter_topic(given: bool, name: str, prefix: str) -> str:  # noqa: FBT001

@@ -70,7 +70,7 @@ class ShareQueue(MessageQueue):
         check_kind("share", self._settings, config)
         client = topics.create_admin_client(self._settings)
         topics.require_topic(client, self._settings)
-        require_group_access(client, self._settings)
+        require_group_access(self._settings, self._clock)
         version = require_share_groups(self._settings.client_config)
         self._lock_duration_s = configure_share_group(client, self._settings, config, version, self._clock)
         self._consumer: Any = None  # created by the first `receive`, which sets the batch size
