@@ -97,6 +97,7 @@ check: .venv/.dev ## check format, lint, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
+	$(BIN)/pyright -p tests
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 120 assignor/heuristics/steady consumer_sdk/queues
 	$(BIN)/lint-imports
 

@@ -87,7 +87,7 @@ class Kubelet:
                     self._look()
 
     def _look(self) -> None:
-        answer = self._core.list_pod_for_all_namespaces(_preload_content=False)
+        answer: Any = self._core.list_pod_for_all_namespaces(_preload_content=False)
         pods = json.loads(answer.data)["items"]
         metadata = [pod["metadata"] for pod in pods]
         self._alive = tuple(m["name"] for m in metadata if not m.get("deletionTimestamp"))

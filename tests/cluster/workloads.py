@@ -50,7 +50,7 @@ class Cluster:
 
     def pods(self, name: str, *, ending: bool = False) -> list[str]:
         """Return the names of a workload's pods; with `ending` also those being deleted."""
-        answer = self.core.list_namespaced_pod(
+        answer: Any = self.core.list_namespaced_pod(
             NAMESPACE, label_selector=f"app={name}", _preload_content=False
         )
         found = [pod["metadata"] for pod in json.loads(answer.data)["items"]]
@@ -58,7 +58,7 @@ class Cluster:
 
     def addresses(self, name: str, *, ending: bool = False) -> dict[str, str]:
         """Return the names of a workload's pods by IP address; with `ending` also those being deleted."""
-        answer = self.core.list_namespaced_pod(
+        answer: Any = self.core.list_namespaced_pod(
             NAMESPACE, label_selector=f"app={name}", _preload_content=False
         )
         found = [(pod["metadata"], pod["status"]) for pod in json.loads(answer.data)["items"]]
@@ -70,7 +70,7 @@ class Cluster:
 
     def ready(self, name: str) -> list[str]:
         """Return the names of a workload's ready pods."""
-        answer = self.core.list_namespaced_pod(
+        answer: Any = self.core.list_namespaced_pod(
             NAMESPACE, label_selector=f"app={name}", _preload_content=False
         )
         pods = json.loads(answer.data)["items"]

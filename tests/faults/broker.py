@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from kafka import KafkaConsumer
-from kafka import TopicPartition as KafkaPythonPartition
+from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from faults.check import record_number
 from faults.proxy import HOST, Network
