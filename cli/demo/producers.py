@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.cli.demo.scenario import RECORD_BYTES, WALK_TICK_S, DemoScenario
 from trimtab.common.clock import Clock
+from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
 
 PRODUCE_INTERVAL_S: Final = 0.05
 FLUSH_TIMEOUT_S: Final = 30.0
@@ -91,7 +92,7 @@ class DemoProducers:
 
     def _produce(self) -> None:
         # idempotent: a retry must neither duplicate nor reorder, or offset and sequence differ
-        settings = {**self.client, "enable.idempotence": True, "linger.ms": 20}
+        settings = {**self.client, **IDEMPOTENT_PRODUCER_SETTINGS, "linger.ms": 20}
         by_topic = {topic: Producer(settings) for topic in self.scenario.topics}
         pace = RecordPacer(self.scenario.write_rates(), self.clock.monotonic())
         rng = random.Random(self.scenario.seed)  # noqa: S311 - filler, no secret

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from trimtab.common.clock import Clock
+from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
 from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 
 log = logging.getLogger("trimtab.queues")
@@ -43,7 +44,7 @@ class DurableProducer:
 
     def __init__(self, client_config: Mapping[str, Any], clock: Clock) -> None:
         self._clock = clock
-        fixed = {"enable.idempotence": True, "linger.ms": 1, "log_level": QUIET_LOG_LEVEL}
+        fixed = {**IDEMPOTENT_PRODUCER_SETTINGS, "linger.ms": 1, "log_level": QUIET_LOG_LEVEL}
         self._refreshed_at: dict[str, float] = {}
         self._producer = Producer({**client_config, **fixed, "message.max.bytes": LARGEST_MESSAGE_LIMIT})
 

@@ -17,6 +17,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.record_parts import MAX_RECORD_BYTES, PartAssembler, split_value
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
+from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
 from trimtab.sidecar.errors import BrokerTimeoutError, NoBrokersAvailableError
 from trimtab.sidecar.kafka.cluster_client import (
     explain_unreachable_brokers,
@@ -158,7 +159,7 @@ class ControlTopicStore:
         return Producer(
             {
                 **self._settings.client_config,
-                "enable.idempotence": True,
+                **IDEMPOTENT_PRODUCER_SETTINGS,
                 "compression.type": "zstd",
                 "linger.ms": 5,
                 "message.timeout.ms": int(self._settings.timeout * 1000),

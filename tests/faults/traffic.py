@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from faults.changes import RECORDS, VERSION_NUMBERS
 from history.events import Write
+from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
 
 RATE_CHANGE_S: Final = 15.0  # seconds between two changes of the rate
 RATES: Final = (100.0, 200.0, 400.0)  # records/s
@@ -35,7 +36,7 @@ class Traffic:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,  # a retry after a broken connection must not duplicate
+                **IDEMPOTENT_PRODUCER_SETTINGS,  # a retry after a broken connection must not duplicate
                 "delivery.timeout.ms": 600_000,
                 "linger.ms": 20,
                 "topic.metadata.refresh.interval.ms": 1000,
