@@ -1,7 +1,7 @@
 """Results of one `trimtab simulate` call, for all output formats."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -53,6 +53,7 @@ class SimulationFindings:
     oversized: OversizedPartitions
     live: bool = False  # of the closed loop; else of the paper's replay
     settings: tuple[str, ...] = ()  # of the sidecar, that the run was given, as lines of its file
+    notes: tuple[str, ...] = ()  # how the streams were made
 
 
 def build_findings(
@@ -97,6 +98,23 @@ def build_findings(
         late_limit_percent=limit,
         oversized=_count_oversized_partitions(streams, setup.capacity),
     )
+
+
+def hold_out(findings: SimulationFindings, tuned: SettingRecommendation | None) -> SimulationFindings:
+    """Return the findings with a setting that was chosen on other streams, and its figures on these."""
+    if tuned is None:
+        reason = "no setting was chosen on the first half"
+        return replace(findings, recommendation=None, no_recommendation_reason=reason)
+    there = tuned.chosen
+    (here,) = (c for c in findings.candidates if (c.name, c.headroom) == (there.name, there.headroom))
+    limit = findings.late_limit_percent
+    late = here.summary.late_percent
+    reason = (
+        f"on the first half {tuned.reason}. On the second: {here.summary.consumer_hours:.1f} consumer-hours, "
+        f"{late:.2f} % late"
+    )
+    held = SettingRecommendation(here, within_limit=late <= limit, reason=reason)
+    return replace(findings, recommendation=held, no_recommendation_reason="")
 
 
 def _select_runs(

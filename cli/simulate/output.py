@@ -48,7 +48,7 @@ def print_findings(
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, PIPED_TABLE_WIDTH))
-    typer.echo(describe_model(findings))
+    typer.echo("\n".join((describe_model(findings), *findings.notes)))
     for shown in (PACKING_COLUMNS, operator_columns(findings), FILL_COLUMNS):
         console.print(_summary_table(findings, shown))
     if any(s.cbs_percent is None for s in findings.mean_summaries.values()):
@@ -154,6 +154,7 @@ def _build_result(findings: SimulationFindings) -> dict[str, Any]:
         "live": findings.live,
         "model": "live" if findings.live else "paper",
         "streams": len(findings.streams),
+        "notes": list(findings.notes),
         "heuristics": {name: _round_figures(s) for name, s in findings.mean_summaries.items()},
         "against": [
             {

@@ -104,8 +104,8 @@ def _describe_setup(findings: SimulationFindings, capacity: str | None) -> str:
         f"{several}{partitions} partitions and {ticks} ticks of {setup.tick:g} s; a consumer "
         f"sustains {format_capacity(findings, capacity)} and is filled to {setup.headroom:.0%}; a "
         f"moved partition pauses {setup.pause:g} s; a byte is late if the oldest unread one has "
-        f"waited {setup.late:g} s."
-    )
+        f"waited {setup.late:g} s. {' '.join(findings.notes)}"
+    ).rstrip()
 
 
 def _render_recommendation(findings: SimulationFindings, capacity: str | None) -> str:

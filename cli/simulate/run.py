@@ -1,15 +1,16 @@
 """`trimtab simulate`: replays streams of write rates through heuristics, with queues."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from trimtab.assignor.analysis.simulation import (
     CANDIDATE_HEADROOMS,
+    SettingRecommendation,
     SimulationRun,
     SimulationSetup,
     parse_contender,
@@ -17,10 +18,11 @@ from trimtab.assignor.analysis.simulation import (
 )
 from trimtab.assignor.analysis.streams.stream import WriteRateStream, format_stream
 from trimtab.cli.setting_pairs import format_pairs, parse_pairs, split_names
-from trimtab.cli.simulate.findings import SimulationFindings, build_findings
-from trimtab.cli.simulate.options import InitialRate, SimulateOptions
+from trimtab.cli.simulate.findings import SimulationFindings, build_findings, hold_out
+from trimtab.cli.simulate.options import InitialRate, SimulateOptions, TraceHalf
 from trimtab.cli.simulate.output import print_findings
 from trimtab.cli.simulate.stream_source import describe_source, load_streams, parse_capacity
+from trimtab.cli.simulate.trace_source import check_trace, describe_windows, is_keyed, load_trace
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.common.errors import SettingError
 from trimtab.common.units import parse_seconds
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from trimtab.sidecar.simulation.live_settings import LiveSettings
 
 GENERATOR_OPTIONS: Final = ("partitions", "ticks", "seed", "seeds", "unclamped", "shape", "initial")
+TRACE_OPTIONS: Final = ("speed", "half", "windows")
 LIVE_OPTIONS: Final = ("startup", "set")
 PAPER_HEADROOM: Final = 1.0
 LIVE_HEADROOM: Final = 0.9  # the sidecar's default
@@ -36,32 +39,98 @@ _DURATIONS: Final = {"tick": "tick", "pause": "pause", "late": "late", "threshol
 
 
 def simulate(options: SimulateOptions) -> None:
-    """Simulate, print the findings, write the report. Raises SettingError, InvalidStreamError."""
+    """Simulate, print the findings, write the report.
+
+    Raises SettingError, InvalidStreamError, MissingExtraError.
+    """
     _reject_useless_options(options)
     setup = _build_setup(options)
     against = split_names(options.against)
     names = _list_contenders(options, against)
-    streams = load_streams(options, setup.capacity)
-    live = _build_live_settings(options, setup, names, streams[0])
+    source = _load_source(options, setup)
+    live = _build_live_settings(options, setup, names, source.streams[0])
     write_report = _prepare_report(options.html, options.capacity)
-    _save_stream(options.save, streams[0])
-    runs = _run_with_progress(names, streams, setup, live, options)
+    _save_stream(options.save, source.streams[0])
     title = describe_source(options)
-    findings = build_findings(title, streams, setup, runs, against, options.late_limit)
-    findings = replace(findings, live=live is not None, settings=format_pairs(options.set))
+
+    def find(
+        streams: Sequence[WriteRateStream], headrooms: Mapping[str, Sequence[float]]
+    ) -> SimulationFindings:
+        runs = _run_with_progress(headrooms, streams, setup, live, options)
+        return build_findings(title, streams, setup, runs, against, options.late_limit)
+
+    if source.tuning is None:
+        findings = find(source.streams, _list_headrooms(names, setup, tried=options.recommend))
+    else:
+        tuned = find(source.tuning, _list_headrooms(names, setup, tried=True)).recommendation
+        findings = find(source.streams, _list_chosen(names, setup, tuned))
+        findings = hold_out(findings, tuned)
+    findings = replace(
+        findings, live=live is not None, settings=format_pairs(options.set), notes=source.notes
+    )
     write_report(findings)
     print_findings(findings, options.output, options.capacity, headrooms_tried=options.recommend)
 
 
+class _Source(NamedTuple):
+    """Streams to simulate, other streams on which the setting is chosen, and how they were made."""
+
+    streams: Sequence[WriteRateStream]
+    tuning: Sequence[WriteRateStream] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _load_source(options: SimulateOptions, setup: SimulationSetup) -> _Source:
+    if options.trace is None:
+        return _Source(load_streams(options, setup.capacity))
+    trace = load_trace(options, setup)
+    streams = trace.of_half(options.half)
+    held_out = options.recommend and options.half is TraceHalf.SECOND
+    notes = (*trace.notes, describe_windows(streams, options.half, tuned=held_out))
+    return _Source(streams, trace.first if held_out else None, notes)
+
+
+def _list_headrooms(names: Sequence[str], setup: SimulationSetup, *, tried: bool) -> dict[str, list[float]]:
+    """Return the headrooms to simulate by name."""
+    tunable = {name for name in names if tried and parse_contender(name).is_trimtab_setting}
+    return {
+        name: list(dict.fromkeys((setup.headroom, *(CANDIDATE_HEADROOMS if name in tunable else ()))))
+        for name in names
+    }
+
+
+def _list_chosen(
+    names: Sequence[str], setup: SimulationSetup, tuned: SettingRecommendation | None
+) -> dict[str, list[float]]:
+    """Return the setup's headroom for all, and that of the chosen setting."""
+    headrooms = _list_headrooms(names, setup, tried=False)
+    if tuned is not None:
+        chosen = tuned.chosen
+        headrooms[chosen.name] = list(dict.fromkeys((*headrooms[chosen.name], chosen.headroom)))
+    return headrooms
+
+
 def _reject_useless_options(options: SimulateOptions) -> None:
-    given = [f"--{name}" for name in GENERATOR_OPTIONS if name in options.given]
-    if given and options.stream is not None:
-        raise SettingError(f"only a generated stream has {', '.join(given)}; leave out --stream")
+    _reject_options_of_other_sources(options)
     if options.initial is not InitialRate.RANDOM and options.random_walk is None:
         raise SettingError("--initial: only a random walk has initial write rates; give --random-walk")
     given = [f"--{name}" for name in LIVE_OPTIONS if name in options.given]
     if given and not is_live(options):
         raise SettingError(f"only the closed loop has {', '.join(given)}; add --live")
+
+
+def _reject_options_of_other_sources(options: SimulateOptions) -> None:
+    generated = set(GENERATOR_OPTIONS)
+    if options.trace is not None:
+        check_trace(options.trace)
+        generated -= {"ticks"} | ({"partitions"} if is_keyed(options.trace) else set[str]())
+    given = [f"--{name}" for name in GENERATOR_OPTIONS if name in options.given and name in generated]
+    if given and (options.stream is not None or options.trace is not None):
+        measured = "--stream" if options.stream is not None else f"--trace {options.trace}"
+        raise SettingError(f"only a generated stream has {', '.join(given)}; leave out {measured}")
+    given = [f"--{name}" for name in TRACE_OPTIONS if name in options.given]
+    if given and options.trace is None:
+        raise SettingError(f"only a trace has {', '.join(given)}; add --trace NAME")
 
 
 def is_live(options: SimulateOptions) -> bool:
@@ -145,20 +214,16 @@ def _save_stream(file: Path | None, stream: WriteRateStream) -> None:
 
 
 def _run_with_progress(
-    names: Sequence[str],
+    headrooms: Mapping[str, Sequence[float]],
     streams: Sequence[WriteRateStream],
     setup: SimulationSetup,
     live: "LiveSettings | None",
     options: SimulateOptions,
 ) -> dict[SimulationJob, SimulationRun]:
-    def list_headrooms(name: str) -> list[float]:
-        tunable = options.recommend and parse_contender(name).is_trimtab_setting
-        return list(dict.fromkeys((setup.headroom, *(CANDIDATE_HEADROOMS if tunable else ()))))
-
     jobs = [
         SimulationJob(number, name, headroom)
-        for name in names
-        for headroom in list_headrooms(name)
+        for name, tried in headrooms.items()
+        for headroom in tried
         for number in range(len(streams))
     ]
     with open_progress() as progress:

@@ -19,6 +19,7 @@ from trimtab.assignor.analysis.streams.generators import (
 from trimtab.assignor.analysis.streams.stream import MAX_BYTES_PER_S, WriteRateStream, parse_stream
 from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.simulate.options import InitialRate, SimulateOptions
+from trimtab.cli.simulate.trace_source import is_packaged
 from trimtab.common.errors import InvalidStreamError, SettingError
 from trimtab.common.units import parse_rate
 
@@ -33,6 +34,8 @@ def describe_source(options: SimulateOptions) -> str:
     """Return the title of the streams."""
     if options.stream is not None:
         return f"stream {'from standard input' if options.stream == STDIN_PATH else options.stream.name}"
+    if options.trace is not None:
+        return f"trace {Path(options.trace).name}"
     if options.random_walk is not None:
         start = "" if options.initial is InitialRate.RANDOM else f" from {options.initial} %"
         return f"random walk, δ = {options.random_walk:g} %{start}"
@@ -45,6 +48,7 @@ def parse_capacity(options: SimulateOptions) -> float:
     """Return the capacity in bytes/s. Raises SettingError, also unless there is exactly one source."""
     sources = {
         "--stream": options.stream is not None,
+        "--trace": options.trace is not None,
         "--random-walk": options.random_walk is not None,
         "--zipf": options.zipf,
         "--flash-crowd": options.flash_crowd,
@@ -54,11 +58,11 @@ def parse_capacity(options: SimulateOptions) -> float:
     if len(given) != 1:
         problem = f"{' and '.join(given)} are given" if given else "no stream is given"
         raise SettingError(
-            f"{problem}; choose one source: --stream FILE, --random-walk δ, --zipf, --flash-crowd "
-            "or --oversize"
+            f"{problem}; choose one source: --stream FILE, --trace NAME, --random-walk δ, --zipf, "
+            "--flash-crowd or --oversize"
         )
-    if options.stream is not None and options.capacity is None:
-        raise SettingError('--stream needs the capacity of a consumer: --capacity "2.3 MB/s"')
+    if options.capacity is None and (flag := _measured_source(options)):
+        raise SettingError(f'{flag} needs the capacity of a consumer: --capacity "2.3 MB/s"')
     text = options.capacity or GENERATED_STREAM_CAPACITY
     rate = parse_rate(text, "--capacity")
     if rate <= 0:
@@ -68,6 +72,13 @@ def parse_capacity(options: SimulateOptions) -> float:
             f"--capacity {text!r} must be {MIN_CAPACITY_BYTES_PER_S:g} to {MAX_BYTES_PER_S:g} bytes/s"
         )
     return rate
+
+
+def _measured_source(options: SimulateOptions) -> str | None:
+    """Return the option that gives rates in bytes/s; None if they are percentages of a consumer."""
+    if options.stream is not None:
+        return "--stream"
+    return "--trace" if options.trace is not None and not is_packaged(options.trace) else None
 
 
 def load_streams(options: SimulateOptions, capacity: float) -> list[WriteRateStream]:
