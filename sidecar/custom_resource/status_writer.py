@@ -48,8 +48,9 @@ class GroupReports:
     settings: SidecarSettings
     last: IterationReport | None = None
     last_scaling: IterationReport | None = None
-    event_filter: ScalingEventFilter = field(default_factory=ScalingEventFilter)
-    events: deque[ScalingEvent] = field(default_factory=lambda: deque(maxlen=MAX_QUEUED_EVENTS))
+    _event_filter: ScalingEventFilter = field(default_factory=ScalingEventFilter)
+    _events: deque[ScalingEvent] = field(default_factory=lambda: deque(maxlen=MAX_QUEUED_EVENTS))
+    _lock: Lock = field(default_factory=Lock)
 
     def __call__(self, report: IterationReport) -> None:
         """Keep an iteration's report."""
@@ -57,10 +58,30 @@ class GroupReports:
         # advice repeats itself each iteration and scales nothing
         if not report.is_leader or report.decision.is_advice:
             return
-        event = self.event_filter.select_event(report)
+        event = self._event_filter.select_event(report)
         if event is not None:
             self.last_scaling = report
-            self.events.append(event)
+            with self._lock:
+                self._events.append(event)  # a full queue drops its oldest
+
+    def send_events(self, send: Callable[[ScalingEvent], None]) -> None:
+        """Send each event once, oldest first. One whose `send` raises is kept while there is room."""
+        while (event := self._take_event()) is not None:
+            try:
+                send(event)
+            except BaseException:
+                self._put_back(event)
+                raise
+
+    def _take_event(self) -> ScalingEvent | None:
+        # out of the queue before it is sent: while it is full, a new event would drop it meanwhile
+        with self._lock:
+            return self._events.popleft() if self._events else None
+
+    def _put_back(self, event: ScalingEvent) -> None:
+        with self._lock:
+            if len(self._events) < MAX_QUEUED_EVENTS:  # else newer ones came in its place
+                self._events.appendleft(event)
 
 
 class ResourceStatusWriter:
@@ -142,9 +163,8 @@ class ResourceStatusWriter:
             self._written_at[resource.uid] = self._clock.monotonic()
             if problem is not None:
                 self._create_refusal_event(resource, problem)
-        while reports is not None and reports.events:
-            self._writer.create_event(resource, reports.events[0])
-            reports.events.popleft()
+        if reports is not None:
+            reports.send_events(partial(self._writer.create_event, resource))
 
     def _find_reports(self, one: ResourceEntry) -> GroupReports | None:
         with self._lock:

@@ -3,12 +3,17 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from ticking import Ticking
 
 from trimtab.sidecar.custom_resource.resource_source import ResourceEntry, ResourceSource
 from trimtab.sidecar.custom_resource.resource_status import build_status, find_condition, is_write_due
 from trimtab.sidecar.custom_resource.scaler_resource import ResourceProblem, ScalerResource
-from trimtab.sidecar.custom_resource.status_writer import ResourceStatusWriter
+from trimtab.sidecar.custom_resource.status_writer import (
+    MAX_QUEUED_EVENTS,
+    GroupReports,
+    ResourceStatusWriter,
+)
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import KubernetesUnavailableError
 from trimtab.sidecar.reporting.iteration_report import IterationReport
@@ -207,3 +212,31 @@ def test_an_outage_of_the_api_server_loses_no_event() -> None:
     rig.api.fails = False
     rig.writer.write_all({})
     assert rig.api.events == [("u", "ScaledUp", False), ("u", "Draining", False)]
+
+
+def test_a_full_queue_loses_its_oldest_event_only() -> None:
+    """An event that arrives while another is sent neither removes one nor sends one twice."""
+    settings = Rig(resource()).entry("u").entry.settings
+    assert settings is not None
+    reports = GroupReports(settings)
+
+    def scale(number: int) -> None:
+        reports(report(ScalingAction.SCALE_UP, f"scaling {number}"))
+
+    sent: list[str] = []
+
+    def send(event: ScalingEvent) -> None:
+        if not sent:
+            scale(MAX_QUEUED_EVENTS + 1)
+        sent.append(event.message)
+
+    def refuse(event: ScalingEvent) -> None:
+        scale(MAX_QUEUED_EVENTS)
+        raise KubernetesUnavailableError(event.message)
+
+    for number in range(MAX_QUEUED_EVENTS):
+        scale(number)
+    with pytest.raises(KubernetesUnavailableError, match="scaling 0"):
+        reports.send_events(refuse)
+    reports.send_events(send)
+    assert sent == [f"scaling {number}" for number in range(1, MAX_QUEUED_EVENTS + 2)]
