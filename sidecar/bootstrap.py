@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from trimtab.common.clock import Clock
@@ -11,7 +10,7 @@ from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.telemetry.export import export_telemetry
 from trimtab.common.units import format_rate
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
-from trimtab.sidecar.errors import StartupError
+from trimtab.sidecar.extras import require_extra
 from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.share_groups.share_group import refuse_share_group
@@ -186,10 +185,3 @@ def connect_target(
     processes = ProcessTarget(settings.worker_argv, state_dir, clock, settings.worker_stop_timeout)
     stack.callback(processes.close)
     return ConnectedTarget(processes, processes.read_target_status)
-
-
-def require_extra(setting: str, extra: str, *modules: str) -> None:
-    """Raise StartupError if a setting's modules are not installed."""
-    # find_spec imports nothing: a missing module is reported as the extra that has it
-    if any(find_spec(name) is None for name in modules):
-        raise StartupError(f"{setting} needs an extra: pip install 'trimtab[{extra}]'")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from trimtab.cli.doctor.options import DoctorOptions
-from trimtab.cli.group_settings import load_group_settings
+from trimtab.cli.group_settings import SelectedGroup, select_group
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.common.clock import SystemClock
 from trimtab.common.config_file import load_config_file
@@ -34,9 +34,9 @@ CONSUMERS_CHECK: Final = "settings of the consumers"
 
 def doctor(options: DoctorOptions) -> None:
     """Run the checks and print their findings. Raises SettingError; exits with 1 on a failure."""
-    settings, _ = load_group_settings(options)
-    clock = SystemClock()
-    findings = run_all_checks(settings, clock)
+    selected = select_group(options)
+    settings = selected.settings
+    findings = [*run_all_checks(settings, SystemClock()), *_check_resource(selected)]
     if options.ingest is not None:
         findings += [*_check_consumer_file(options.ingest, settings), *_check_tables(options.ingest)]
     has_failed = has_failed_checks(findings)
@@ -50,6 +50,14 @@ def doctor(options: DoctorOptions) -> None:
         typer.echo(format_summary(findings))
     if has_failed:
         raise typer.Exit(1)
+
+
+def _check_resource(selected: SelectedGroup) -> Iterable[Finding]:
+    if selected.resource is None or selected.listed is None:
+        return ()
+    from trimtab.sidecar.diagnostics.doctor.resource_checks import run_resource_checks  # noqa: PLC0415 - an extra
+
+    return run_resource_checks(selected.listed, selected.resource.resource)
 
 
 def format_finding(finding: Finding) -> list[str]:

@@ -1,1 +1,1 @@
-"""The Kubernetes custom resource `ConsumerGroupScaler`: a consumer group's settings, state and events."""
+"""Groups that Kubernetes objects name: the resource `ConsumerGroupScaler`, and labelled workloads."""

@@ -1,4 +1,4 @@
-"""ConsumerGroupScaler resources as values, and which of them names a group."""
+"""ConsumerGroupScaler resources and labelled workloads as values, and which of them has a group."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from trimtab.sidecar.custom_resource.names import KIND
 
 @dataclass(frozen=True, slots=True)
 class ScalerResource:
-    """One resource as the API server last told it."""
+    """One resource, or labelled workload, as the API server last told it."""
 
     namespace: str
     name: str
@@ -18,6 +18,12 @@ class ScalerResource:
     created_at: str  # in the API's format, which sorts by time
     spec: Mapping[str, Any]
     status: Mapping[str, Any]
+    kind: str = KIND
+
+    @property
+    def is_workload(self) -> bool:
+        """Whether it is a workload: annotations are its spec, and it has no status of ours."""
+        return self.kind != KIND
 
     @property
     def group(self) -> str:
@@ -27,7 +33,7 @@ class ScalerResource:
     @property
     def origin(self) -> str:
         """Return what errors and `/groups` call it."""
-        return f"{KIND} {self.namespace}/{self.name}"
+        return f"{self.kind} {self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +61,20 @@ def parse_resource(body: Mapping[str, Any]) -> ScalerResource:
 def find_conflicts(
     resources: Iterable[ScalerResource], listed_groups: Collection[str]
 ) -> dict[str, ResourceProblem]:
-    """Return the problems, by uid, of resources whose group belongs to the file or to an older resource."""
+    """Return the problems, by uid, of resources whose group belongs to the file or to another one.
+
+    A group belongs to the oldest resource that names it, without one to the oldest workload.
+    """
     owners: dict[str, ScalerResource] = {}
     problems: dict[str, ResourceProblem] = {}
-    for one in sorted(resources, key=lambda r: (r.created_at, r.namespace, r.name)):
+    named = (one for one in resources if one.group)
+    for one in sorted(named, key=lambda r: (r.is_workload, r.created_at, r.namespace, r.kind, r.name)):
         if one.group in listed_groups:
-            text = f"group {one.group!r} is in the sidecar's file (groups); remove it there, or this resource"
+            here = "this label" if one.is_workload else "this resource"
+            text = f"group {one.group!r} is in the sidecar's file (groups); remove it there, or {here}"
             problems[one.uid] = ResourceProblem("GroupConflict", text)
         elif (owner := owners.setdefault(one.group, one)) is not one:
-            text = f"group {one.group!r} belongs to {owner.origin}, which is older; remove one of the two"
+            why = "which is older" if owner.kind == one.kind else "which comes first"
+            text = f"group {one.group!r} belongs to {owner.origin}, {why}; remove one of the two"
             problems[one.uid] = ResourceProblem("GroupConflict", text)
     return problems

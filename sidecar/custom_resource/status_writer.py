@@ -4,6 +4,8 @@
    resource is the same for all sidecars, and each writes it unless it is there already.
 2. A report belongs to the settings that it was made with: that of an earlier generation is not used.
 3. A refusal is an event once: when the condition `Ready` becomes False with another reason or text.
+4. A labelled workload has no status, and its scalings are events already (`KubernetesEventReporter`): only
+   refusals are written.
 """
 
 import logging
@@ -98,6 +100,7 @@ class ResourceStatusWriter:
         self._clock = clock
         self._reports: dict[str, GroupReports] = {}
         self._written_at: dict[str, float] = {}  # by uid, monotonic
+        self._refused: dict[str, ResourceProblem] = {}  # of workloads, by uid: what their last event told
         self._last_error = ""
         self._stopped = Event()
         self._lock = Lock()
@@ -138,6 +141,7 @@ class ResourceStatusWriter:
                 self._log_error(f"{one.resource.origin}: its status could not be written: {error}")
         known = {one.resource.uid for one in entries}
         self._written_at = {uid: at for uid, at in self._written_at.items() if uid in known}
+        self._refused = {uid: problem for uid, problem in self._refused.items() if uid in known}
 
     def _run(self, list_problems: Callable[[], Mapping[str, str]], interval: float) -> None:
         while not self._stopped.wait(interval):
@@ -151,6 +155,9 @@ class ResourceStatusWriter:
         problem = one.problem
         if problem is None and problem_text:
             problem = ResourceProblem("NotManaged", problem_text)
+        if resource.is_workload:
+            self._report_refused_workload(resource, problem)
+            return
         reports = self._find_reports(one) if problem is None else None
         last = None if reports is None else reports.last
         if last is not None and not last.is_leader:
@@ -171,6 +178,14 @@ class ResourceStatusWriter:
             reports = self._reports.get(one.resource.group)
         # rule 2
         return reports if reports is not None and reports.settings == one.entry.settings else None
+
+    def _report_refused_workload(self, workload: ScalerResource, problem: ResourceProblem | None) -> None:
+        # rule 4
+        if problem is None:
+            self._refused.pop(workload.uid, None)
+        elif self._refused.get(workload.uid) != problem:
+            self._create_refusal_event(workload, problem)
+            self._refused[workload.uid] = problem
 
     def _create_refusal_event(self, resource: ScalerResource, problem: ResourceProblem) -> None:
         before = find_condition(resource.status, "Ready")

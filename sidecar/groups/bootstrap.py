@@ -7,13 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.bootstrap import (
-    LOOP_HANG_TIMEOUT_S,
-    connect_target,
-    open_telemetry,
-    require_extra,
-    start_web_server,
-)
+from trimtab.sidecar.bootstrap import LOOP_HANG_TIMEOUT_S, connect_target, open_telemetry, start_web_server
+from trimtab.sidecar.extras import require_extra
 from trimtab.sidecar.groups.group_manager import GroupManager, GroupSource, ListedGroups
 from trimtab.sidecar.groups.managed_group import SharedParts
 from trimtab.sidecar.groups.pattern_source import PatternSource
@@ -55,8 +50,9 @@ class KedaScaler:
 
 
 def open_scaler_resources(listed: GroupListSettings, clock: Clock, stack: ExitStack) -> "ScalerResources":
-    """Return the custom resources' source and status writer. Raises SettingError, StartupError."""
-    require_extra("custom-resources", "kubernetes", "kubernetes")
+    """Return source and status writer of Kubernetes objects. Raises SettingError, StartupError."""
+    setting = "custom-resources" if listed.options.custom_resources else "workload-selector"
+    require_extra(setting, "kubernetes", "kubernetes")
     from trimtab.sidecar.custom_resource.factory import connect_scaler_resources  # noqa: PLC0415 - as above
 
     return connect_scaler_resources(listed, clock, stack)
@@ -79,8 +75,9 @@ def open_group_manager(listed: GroupListSettings, clock: Clock) -> Generator[Gro
         start_web_server(web_server, process)
         parts = _open_shared_parts(process, brokers, web_server, clock, stack)
         sources: list[GroupSource] = [ListedGroups(listed.list_entries())]
-        resources = open_scaler_resources(listed, clock, stack) if listed.options.custom_resources else None
-        if resources is not None:
+        resources = None
+        if listed.options.has_kubernetes_objects:
+            resources = open_scaler_resources(listed, clock, stack)
             sources.append(resources.source)
         if listed.options.group_pattern is not None:
             sources.append(PatternSource(listed, brokers.batches, clock))

@@ -100,6 +100,10 @@ class GroupManager:
         if last is not None:
             self._parts.brokers.sampler.sample_topics(last, until)
 
+    def list_groups(self) -> tuple[str, ...]:
+        """Return the groups that are open, sorted."""
+        return tuple(sorted(self._groups))
+
     def list_problems(self) -> Mapping[str, str]:
         """Return what is wrong with groups that are not open, or whose last iteration failed."""
         failing = {name: group.error for name, group in list(self._groups.items()) if group.error}

@@ -8,10 +8,10 @@
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from trimtab.common.errors import SettingError
@@ -57,8 +57,13 @@ class GroupListOptions(SettingsModel, owner="the sidecar"):
         "[custom resource](custom-resource.md).",
         default=False,
     )
+    workload_selector: str | None = setting(
+        "Label selector, like `trimtab.io/scale=true`: manage the groups that the annotations of matching "
+        "Deployments and StatefulSets name; see [labelled workloads](custom-resource.md#labelled-workloads).",
+        default=None,
+    )
     watch_namespace: str | None = setting(
-        "Namespace of these resources and their workloads.",
+        "Namespace of these resources and workloads.",
         default=None,
         default_text="the pod's, else the kubeconfig's",
     )
@@ -66,8 +71,18 @@ class GroupListOptions(SettingsModel, owner="the sidecar"):
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
         """Yield the contradictions between these settings."""
         del given
-        if self.watch_namespace is not None and not self.custom_resources:
-            yield "watch-namespace is given, but not custom-resources; write custom-resources: true, too"
+        if self.watch_namespace is not None and not self.has_kubernetes_objects:
+            yield (
+                "watch-namespace is given, but neither custom-resources nor workload-selector; "
+                "write custom-resources: true, too"
+            )
+        if self.workload_selector is not None and not self.workload_selector.strip():
+            yield "workload-selector is empty, which matches every workload; name a label"
+
+    @property
+    def has_kubernetes_objects(self) -> bool:
+        """Whether Kubernetes objects name groups, too."""
+        return self.custom_resources or self.workload_selector is not None
 
 
 GROUP_LIST_NAMES: Final = frozenset(one.name for one in list_settings(GroupListOptions))
@@ -145,12 +160,16 @@ class GroupListSettings:
         return {"leader-election": False}
 
 
+EntryFinder: TypeAlias = Callable[[GroupListSettings, str], GroupEntry | None]
+"""Returns what names a group outside of the file; None if nothing does."""
+
+
 def load_settings_of_groups(
-    file: Path | None, flags: Mapping[str, Any]
+    file: Path | None, flags: Mapping[str, Any], find_entry: EntryFinder | None = None
 ) -> SidecarSettings | GroupListSettings:
     """Return the settings of one group, or of many if the file lists them and no flag names one.
 
-    Raises SettingError.
+    Raises as `load_settings_of_one_group` does.
     """
     given = merge_flags(read_settings_file(file), flags)
     with mask_secrets_in_errors(given, os.environ):  # validation errors repeat the value
@@ -159,17 +178,22 @@ def load_settings_of_groups(
             return load_resolved_settings(resolved)
         options, common = _split_options(resolved)
         if isinstance(group := common.pop("group", None), str):
-            return _select_group(_build_list(options, common, given), group)
+            return _select_group(_build_list(options, common, given), group, find_entry)
         return _build_list(options, common, given)
 
 
-def load_settings_of_one_group(file: Path | None, flags: Mapping[str, Any]) -> SidecarSettings:
-    """Return the settings of one group, which `flags` name if the file lists many. Raises SettingError."""
-    settings = load_settings_of_groups(file, flags)
+def load_settings_of_one_group(
+    file: Path | None, flags: Mapping[str, Any], find_entry: EntryFinder | None = None
+) -> SidecarSettings:
+    """Return the settings of one group, which `flags` name if the file lists many.
+
+    `find_entry` looks for a group that Kubernetes objects name, if the file says that they do. Raises
+    SettingError, and what `find_entry` raises.
+    """
+    settings = load_settings_of_groups(file, flags, find_entry)
     if isinstance(settings, SidecarSettings):
         return settings
-    names = ", ".join(entry.group for entry in settings.list_entries())
-    raise SidecarSettingError(f"this file has many groups; name one: --group NAME ({names})")
+    raise SidecarSettingError(f"this file has many groups; name one: --group NAME ({_list_names(settings)})")
 
 
 def _split_options(given: Mapping[str, Any]) -> tuple[GroupListOptions, dict[str, Any]]:
@@ -193,17 +217,33 @@ def _build_list(
     process = load_resolved_settings({**of_process, **_UNUSED_SETTINGS})
     made = GroupListSettings(process, options, common, written)
     entries = made.list_entries()
-    has_other_groups = options.group_pattern is not None or options.custom_resources
+    has_other_groups = options.group_pattern is not None or options.has_kubernetes_objects
     if entries and all(entry.settings is None for entry in entries) and not has_other_groups:
         raise SidecarSettingError("; ".join(entry.error for entry in entries))
     return made
 
 
-def _select_group(listed: GroupListSettings, group: str) -> SidecarSettings:
-    entries = {entry.group: entry for entry in (*listed.list_entries(), *listed.match_groups((group,)))}
-    entry = entries.get(group)
+def _select_group(listed: GroupListSettings, group: str, find_entry: EntryFinder | None) -> SidecarSettings:
+    # in the order in which the sidecar of many groups asks its sources
+    entry = next((entry for entry in listed.list_entries() if entry.group == group), None)
+    if entry is None and find_entry is not None and listed.options.has_kubernetes_objects:
+        entry = find_entry(listed, group)
+    entry = entry or next(listed.match_groups((group,)), None)
     if entry is None:
-        raise SidecarSettingError(f"group {group!r} is none of the file's groups: {', '.join(entries)}")
+        text = f"group {group!r} is none of the file's groups: {_list_names(listed)}"
+        if listed.options.has_kubernetes_objects:
+            more = "no Kubernetes object names it" if find_entry else "those are managed without --group"
+            text = f"{text}; {more}"
+        raise SidecarSettingError(text)
     if entry.settings is None:
         raise SidecarSettingError(entry.error)
     return entry.settings
+
+
+def _list_names(listed: GroupListSettings) -> str:
+    names = [entry.group for entry in listed.list_entries()]
+    if listed.options.custom_resources:
+        names.append("those of ConsumerGroupScaler resources")
+    if listed.options.workload_selector is not None:
+        names.append(f"those of workloads with label {listed.options.workload_selector}")
+    return ", ".join(names)

@@ -87,8 +87,11 @@ class Cluster:
 
     def annotate(self, kind: str, name: str, annotations: dict[str, str | None]) -> None:
         """Set annotations of a workload."""
-        method = f"patch_namespaced_{_written(kind)}"
-        getattr(self.apps, method)(name, NAMESPACE, {"metadata": {"annotations": annotations}})
+        self._patch_metadata(kind, name, {"annotations": annotations})
+
+    def label(self, kind: str, name: str, labels: dict[str, str | None]) -> None:
+        """Set labels of a workload; None removes one."""
+        self._patch_metadata(kind, name, {"labels": labels})
 
     def events(self, name: str) -> list[tuple[str, str]]:
         """Return reason and message of the events on a workload."""
@@ -113,6 +116,9 @@ class Cluster:
         except ApiException as error:
             if error.status != 404:
                 raise
+
+    def _patch_metadata(self, kind: str, name: str, metadata: dict[str, Any]) -> None:
+        getattr(self.apps, f"patch_namespaced_{_written(kind)}")(name, NAMESPACE, {"metadata": metadata})
 
     def _scale(self, kind: str, verb: str) -> Any:
         return getattr(self.apps, f"{verb}_namespaced_{_written(kind)}_scale")

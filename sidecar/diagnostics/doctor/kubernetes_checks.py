@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import closing
-from typing import Final, TypeAlias
+from typing import Final
 
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.diagnostics.doctor.checks import (
@@ -14,11 +14,13 @@ from trimtab.sidecar.diagnostics.doctor.checks import (
     passed,
 )
 from trimtab.sidecar.settings.settings import SidecarSettings
-from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef, resolve_namespace
+from trimtab.sidecar.targets.kubernetes.api_client import (
+    AccessRight,
+    KubernetesApi,
+    ScaleTargetRef,
+    resolve_namespace,
+)
 from trimtab.sidecar.targets.kubernetes.workload import PAUSE_ANNOTATION, WorkloadKind
-
-AccessRight: TypeAlias = tuple[str, str, str, str]
-"""API group, resource, verb and object name; "" for any object."""
 
 COMMON_RIGHTS: Final[tuple[AccessRight, ...]] = (("", "pods", "list", ""), ("", "events", "create", ""))
 DEPLOYMENT_RIGHTS: Final[tuple[AccessRight, ...]] = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
@@ -37,6 +37,9 @@ HTTP_NOT_FOUND: Final = 404
 HTTP_TOO_MANY_REQUESTS: Final = 429
 HTTP_SERVER_ERROR: Final = 500
 MAX_EVENT_MESSAGE_CHARS: Final = 1000  # the API accepts 1,024 characters
+
+AccessRight: TypeAlias = tuple[str, str, str, str]
+"""API group, resource such as "pods" or "deployments/scale", verb, and object name; "" for any object."""
 
 
 class ResourceConflictError(Exception):
@@ -164,21 +167,8 @@ class KubernetesApi:
 
         A `name` restricts the check to that object.
         """
-        whole, _, part = resource.partition("/")
-        access = {"verb": verb, "group": group, "resource": whole, "subresource": part, "name": name}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",  # every account may create one
-            "spec": {"resourceAttributes": {**access, "namespace": self.scale_target.namespace}},
-        }
-        reviews = client.AuthorizationV1Api(self._client)
-
-        def create_review(*, namespace: str, **named: Any) -> Any:
-            del namespace  # the review itself is cluster-scoped
-            return reviews.create_self_subject_access_review(**named)
-
-        response = self._call_api("create", "selfsubjectaccessreviews", create_review, body=body)
-        return bool(response["status"].get("allowed"))
+        right = (group, resource, verb, name)
+        return is_access_allowed(self._client, self.scale_target.namespace, right, self._timeout)
 
     def _get_workload_method(self, verb: str, tail: str = "") -> Callable[..., Any]:
         noun = "deployment" if self.scale_target.kind is WorkloadKind.DEPLOYMENT else "stateful_set"
@@ -230,6 +220,22 @@ def call_api(method: Callable[..., Any], what: str, timeout: float) -> dict[str,
             f"the Kubernetes API server did not answer to {what}: {_shorten_error(error)}"
         ) from error
     return body
+
+
+def is_access_allowed(connection: Any, namespace: str, right: AccessRight, timeout: float) -> bool:
+    """Return whether the account of a connection has a right. Raises as `call_api` does."""
+    group, resource, verb, name = right
+    whole, _, part = resource.partition("/")
+    access = {"verb": verb, "group": group, "resource": whole, "subresource": part, "name": name}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",  # every account may create one
+        "spec": {"resourceAttributes": {**access, "namespace": namespace}},
+    }
+    reviews: Any = client.AuthorizationV1Api(connection)
+    request = partial(reviews.create_self_subject_access_review, body)
+    response = call_api(request, "create selfsubjectaccessreviews", timeout)
+    return bool(response["status"].get("allowed"))
 
 
 def build_event(

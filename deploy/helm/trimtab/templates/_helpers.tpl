@@ -122,7 +122,7 @@ authorization: {{- toYaml . | nindent 2 }}
 
 {{/* "true" if one sidecar manages more groups than the chart's own. */}}
 {{- define "trimtab.hasManyGroups" -}}
-{{- if or .Values.groups .Values.customResources.enabled }}true{{ end -}}
+{{- if or .Values.groups .Values.customResources.enabled .Values.workloadSelector }}true{{ end -}}
 {{- end -}}
 
 {{- define "trimtab.sidecarSettings" -}}
@@ -131,6 +131,7 @@ authorization: {{- toYaml . | nindent 2 }}
 {{- if include "trimtab.hasManyGroups" . -}}
 {{- $_ := set $own "groups" (prepend .Values.groups $group) -}}
 {{- if .Values.customResources.enabled }}{{ $_ := set $own "custom-resources" true }}{{ end -}}
+{{- with .Values.workloadSelector }}{{ $_ := set $own "workload-selector" . }}{{ end -}}
 {{- else -}}
 {{- $own = merge $own $group -}}
 {{- end -}}

@@ -214,6 +214,23 @@ def test_an_outage_of_the_api_server_loses_no_event() -> None:
     assert rig.api.events == [("u", "ScaledUp", False), ("u", "Draining", False)]
 
 
+def test_a_refused_workload_has_one_event_and_no_status() -> None:
+    """Each other problem is an event; a managed workload has those of its scalings already."""
+    good = replace(resource("good"), kind="Deployment")
+    bad = replace(resource("bad", group="clicks", min=9, max=3), kind="StatefulSet")
+    rig = Rig(good, bad)
+    rig.report("good", report(ScalingAction.SCALE_UP, "2 -> 3"))
+    for _ in range(2):
+        rig.writer.write_all({})
+    assert rig.api.events == [("bad", "InvalidSettings", True)]
+    rig.resources[1] = replace(bad, spec={**bad.spec, "min": 1})
+    for problems in ({"clicks": "deployment is away"}, {}, {"clicks": "deployment is away"}):
+        rig.writer.write_all(problems)
+        rig.writer.write_all(problems)
+    assert rig.api.events[1:] == [("bad", "NotManaged", True), ("bad", "NotManaged", True)]
+    assert not rig.api.status
+
+
 def test_a_full_queue_loses_its_oldest_event_only() -> None:
     """An event that arrives while another is sent neither removes one nor sends one twice."""
     settings = Rig(resource()).entry("u").entry.settings

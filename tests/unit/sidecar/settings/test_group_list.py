@@ -98,6 +98,39 @@ def test_a_command_names_one_of_the_groups(file: Path) -> None:
         load_settings_of_one_group(file, {})
 
 
+def test_a_command_finds_a_group_that_kubernetes_objects_name(file: Path) -> None:
+    """They are asked after the file's list and before its pattern, and only if the file says so."""
+    asked: list[str] = []
+
+    def find_entry(listed: GroupListSettings, group: str) -> GroupEntry | None:
+        asked.append(group)
+        return listed.build_entry(group, {"max": 5}, "a resource") if group == "etl-1" else None
+
+    body = {"groups": [{"group": "lake", "max": 3}], "group-pattern": "etl-.*", "custom-resources": True}
+    load(file, body)
+    found = {
+        name: load_settings_of_one_group(file, {"group": name}, find_entry).max
+        for name in ("lake", "etl-1", "etl-2")
+    }
+    assert (found, asked) == ({"lake": 3, "etl-1": 5, "etl-2": 7}, ["etl-1", "etl-2"])
+    with pytest.raises(SettingError, match="those of ConsumerGroupScaler resources; no Kubernetes object"):
+        load_settings_of_one_group(file, {"group": "other"}, find_entry)
+    with pytest.raises(SettingError, match="those are managed without --group"):
+        load_settings_of_one_group(file, {"group": "other"})
+    load(file, {**body, "custom-resources": False})
+    assert load_settings_of_one_group(file, {"group": "etl-1"}, find_entry).max == 7
+    assert asked[2:] == ["other"]
+
+
+def test_an_empty_selector_is_refused(file: Path) -> None:
+    """It would match every workload; a namespace to watch needs something to watch."""
+    with pytest.raises(SettingError, match="workload-selector is empty"):
+        load(file, {"workload-selector": " "})
+    with pytest.raises(SettingError, match="neither custom-resources nor workload-selector"):
+        load(file, {"groups": [{"group": "a"}], "watch-namespace": "shop"})
+    assert load(file, {"workload-selector": "a=b", "watch-namespace": "shop"}).options.has_kubernetes_objects
+
+
 def test_a_file_of_one_group_is_as_before(file: Path) -> None:
     """Without a list the settings are those of one group, leader election included."""
     file.write_text(yaml.safe_dump({**COMMON, "group": "lake"}))

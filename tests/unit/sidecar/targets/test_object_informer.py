@@ -11,7 +11,8 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import MaxRetryError
 
-from trimtab.sidecar.custom_resource.resource_api import ResourceInformer
+from trimtab.sidecar.custom_resource.resource_api import MISSING_DEFINITION
+from trimtab.sidecar.targets.kubernetes.object_informer import ObjectInformer, WatchedObjects
 
 Eventually = Callable[..., None]
 
@@ -71,11 +72,12 @@ class ScriptedServer:
 
 @pytest.fixture
 def started() -> Any:
-    opened: list[ResourceInformer] = []
+    opened: list[ObjectInformer] = []
+    watched = WatchedObjects("consumergroupscalers", "shop", MISSING_DEFINITION)
 
-    def start(server: ScriptedServer) -> ResourceInformer:
-        opened.append(ResourceInformer(server.request, "shop", server.wait))
-        server.note = opened[-1].list_resources
+    def start(server: ScriptedServer) -> ObjectInformer:
+        opened.append(ObjectInformer(server.request, watched, server.wait))
+        server.note = opened[-1].list_objects
         opened[-1].start()
         return opened[-1]
 
@@ -88,25 +90,25 @@ def test_resources_are_unknown_before_the_first_list(started: Any, eventually: E
     """None is not an empty list: groups known before are not closed."""
     server = ScriptedServer(ApiException(status=500))
     informer = started(server)
-    eventually(informer.list_resources)
+    eventually(informer.list_objects)
     assert server.noted == [None]  # during the pause after the first try
-    assert [one.origin for one in informer.list_resources() or ()] == ["ConsumerGroupScaler shop/a"]
+    assert informer.list_objects() == (BODY,)
 
 
 def test_a_watch_is_resumed_where_it_ended(started: Any, eventually: Eventually) -> None:
     """A change and a deletion arrive, and the next watch begins after them."""
     server = ScriptedServer()
     informer = started(server)
-    eventually(informer.list_resources)
+    eventually(informer.list_objects)
     changed = {
         "metadata": {**BODY["metadata"], "generation": 2, "resourceVersion": "9"},
         "spec": {"group": "x"},
     }
     server.events = [{"type": "MODIFIED", "object": changed}]
-    eventually(lambda: [one.group for one in informer.list_resources() or ()] == ["x"])
+    eventually(lambda: informer.list_objects() == (changed,))
     eventually(lambda: server.watches[-1] == "9")
     server.events = [{"type": "DELETED", "object": changed}]
-    eventually(lambda: informer.list_resources() == ())
+    eventually(lambda: informer.list_objects() == ())
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_an_outage_is_logged_once_and_tries_have_pauses(
     """The line says what to do, without a stack; pauses grow, and the resources are known in the end."""
     server = ScriptedServer()
     informer = started(server)
-    eventually(informer.list_resources)
+    eventually(informer.list_objects)
     with caplog.at_level(logging.WARNING):
         server.errors = [error, error, error]
         eventually(lambda: len(server.pauses) == 3)
@@ -134,14 +136,14 @@ def test_an_outage_is_logged_once_and_tries_have_pauses(
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1
     assert message in lines[0]
-    assert informer.list_resources()
+    assert informer.list_objects()
 
 
 def test_a_watch_that_is_too_old_lists_again(started: Any, eventually: Eventually) -> None:
     """410 Gone is no outage: no pause, and a new list."""
     server = ScriptedServer()
     informer = started(server)
-    eventually(informer.list_resources)
+    eventually(informer.list_objects)
     server.errors.append(ApiException(status=410))
     eventually(lambda: not server.errors)
     eventually(lambda: server.watches[-1] == "7")
