@@ -64,8 +64,9 @@ class ScalerResourceApi:
             return request()
 
         plural = self.describe_objects(kind).plural
-        items: list[dict[str, Any]] = self._call(send, f"list {plural}")["items"]
-        return items
+        # the API server writes null for an empty list of metadata
+        items: list[dict[str, Any]] | None = self._call(send, f"list {plural}")["items"]
+        return items or []
 
     def write_status(self, resource: ScalerResource, status: Mapping[str, Any]) -> None:
         """Replace the fields of the status; None removes one.

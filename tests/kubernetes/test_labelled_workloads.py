@@ -10,6 +10,7 @@ from cluster.control_plane import ControlPlane
 from cluster.manifests import chart, named
 from cluster.scaler_resources import PARTITIONS, ManyGroupsSidecar
 from cluster.workloads import Cluster
+from trimtab.sidecar.custom_resource.factory import find_resource_entry
 from trimtab.sidecar.custom_resource.labelled_workload import ANNOTATION_PREFIX
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]
@@ -60,10 +61,19 @@ def test_a_labelled_deployment_is_scaled_until_the_label_is_gone(
         cluster.annotate("deployment", name, {f"{ANNOTATION_PREFIX}max": "3"})
         eventually(lambda: is_scaled_to(3), 60)
         assert "ScaledUp" in dict(cluster.events(name))
+        check_found_by_commands(labelled, name)
         cluster.label("deployment", name, {LABEL: None})
         eventually(lambda: not manager.list_groups(), 60)
         assert cluster.replicas("deployment", name) == 3
         assert cluster.replicas("deployment", other) == 1
+
+
+def check_found_by_commands(labelled: ManyGroupsSidecar, name: str) -> None:
+    """Assert that commands find the group's workload with its settings."""
+    entry = find_resource_entry(labelled.settings, labelled.group)
+    assert entry is not None
+    assert entry.entry.settings is not None
+    assert (entry.entry.settings.workload, entry.entry.settings.max) == (f"deployment/{name}", 3)
 
 
 def test_wrong_annotations_are_an_event_of_their_workload(
