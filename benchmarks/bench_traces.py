@@ -5,7 +5,7 @@ is chosen on the first half of the trace's time: the cheapest that keeps late tr
 with the least late traffic. The figures are those of the second half, at that headroom. KEDA is not tuned.
 A cell has consumer-hours, mean R, moves an hour, and late traffic in percent.
 
-    python benchmarks/bench_traces.py    # a small part; make tables-traces: the table of docs/traces.md
+    python benchmarks/bench_traces.py    # a small part; make tables-traces: four days of each half
 """
 
 import argparse
