@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces bench-month bench-assign bench-autoscale bench-bounce bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -206,6 +206,9 @@ bench-groups: .venv/.dev ## cost of one sidecar with 500 groups of 20 partitions
 
 bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's and librdkafka's consumers, led or planned or not; three runs, 23 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_bounce.py --runs 3 --plot docs/bench-bounce.png
+
+bench-idle: .venv/.dev ## CPU time, wake-ups and memory of a consumer with nothing or little to do, compared with confluent-kafka's; one minute
+	@$(BIN)/python benchmarks/bench_idle.py --seconds 20
 
 bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; 17 minutes
 	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png

@@ -71,7 +71,9 @@ log = logging.getLogger("trimtab.consumer_sdk")
 RebalanceCallback: TypeAlias = Callable[["Consumer", list[RawPartition]], Any]
 
 MAX_MESSAGES: Final = 1_000_000  # of one consume(), as in confluent-kafka
-POLL_SLICE_S: Final = 0.02  # also the delay of a member's event while the application waits
+# Of a fetch that events and other threads' calls end; Ctrl-C waits for it, as in confluent-kafka (200 ms).
+FETCH_WAIT_S: Final = 0.19
+POLL_SLICE_S: Final = 0.02  # of waits that nothing ends, such as of a consumer without a lease
 ACCESS_WAIT_S: Final = 0.5  # for a commit of the new protocol, which waits while the coordinator is silent
 REBALANCE_POLL_SLICE_S: Final = 0.004  # shorter, since the end of a rebalance adds and removes partitions
 
@@ -94,7 +96,9 @@ class Consumer(PartitionControl):
             settings.group, settings.instance, self._clock, enabled=settings.telemetry
         )
         self._access = FairLock()
-        self._data_plane = self._create_data_plane()
+        plane = self._data_plane = self._create_data_plane()
+        self._is_wakeable = isinstance(plane, FairConsumer) and plane.is_wakeable  # not a stand-in
+        self._wake_fetch = plane.wake if isinstance(plane, FairConsumer) else lambda: None
         self._offset_resets = OffsetResetHandler(self._data_plane, self._settings.librdkafka_config)
         self._partitions = PartitionState()
         self._member: Membership | None = None
@@ -211,6 +215,7 @@ class Consumer(PartitionControl):
         while self._at_end_of_turn and not self._turn.is_mine:
             # The turn may wait for a lock that the handler's thread holds, as inside commit().
             is_awaited = self._partitions.is_locked_here or self._access.is_mine
+            self._wake_fetch()
             if not self._turn.acquire(0 if is_awaited else -1):
                 return
             try:
@@ -259,12 +264,10 @@ class Consumer(PartitionControl):
         while True:
             left = deadline - self._clock.monotonic()
             missing = max_messages - len(messages)
-            rebalancing = self._member is not None and self._member.is_rebalancing
-            wait = min(left, REBALANCE_POLL_SLICE_S if rebalancing else POLL_SLICE_S)
             if missing > 0 and self._apply_lease():
-                messages += self._fetch_messages(fetched, missing, max(0.0, wait))
+                messages += self._fetch_messages(fetched, missing, self._limit_wait(left, self._is_wakeable))
             else:
-                self._wait_without_records(max(0.0, wait))
+                self._wait_without_records(self._limit_wait(left))
             if left <= 0 or (max_messages and len(messages) >= max_messages) or self._closing:
                 return messages
             if not messages:
@@ -272,6 +275,12 @@ class Consumer(PartitionControl):
             # Callbacks run only without messages: they could release their partitions.
             if self._member is not None and self._member.inbox:
                 return messages
+
+    def _limit_wait(self, left: float, is_wakeable: bool = False) -> float:  # noqa: FBT001, FBT002 - hot
+        if is_wakeable and not (self._member is not None and self._member.inbox):
+            return max(0.0, min(left, FETCH_WAIT_S))
+        rebalancing = self._member is not None and self._member.is_rebalancing
+        return max(0.0, min(left, REBALANCE_POLL_SLICE_S if rebalancing else POLL_SLICE_S))
 
     def _fetch_messages(
         self, fetched: list[list[Message]], max_messages: int, timeout: float
@@ -410,7 +419,7 @@ class Consumer(PartitionControl):
         # kafka-python and numpy, half of the time of an import: only a consumer that joins needs them
         from trimtab.consumer_sdk.membership import member  # noqa: PLC0415
 
-        return member.GroupMember(self._settings, self._clock)
+        return member.GroupMember(self._settings, self._clock, self._wake_fetch)
 
     def _wait_without_records(self, seconds: float) -> None:
         if self._member is not None:

@@ -1,4 +1,4 @@
-"""librdkafka's consumer whose calls wait for each other in turn.
+"""librdkafka's consumer whose calls wait for each other in turn, and end each other's wait for records.
 
 confluent-kafka 2.16 serves one thread at a time, and a thread that waits sleeps and tries again: beside a
 loop of `consume` it may never come in.
@@ -12,6 +12,7 @@ from confluent_kafka import Consumer as DataConsumer
 
 from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.consumer.fair_lock import FairLock
+from trimtab.consumer_sdk.consumer.fetch_wakeup import FetchWakeup
 
 
 def _exclusive(method: Callable[..., ResultT]) -> Callable[..., ResultT]:
@@ -31,9 +32,25 @@ class FairConsumer(DataConsumer):
     def __init__(self, config: dict[str, Any], access: FairLock) -> None:
         self.access = access
         super().__init__(config)
+        self._wakeup = FetchWakeup(self)
+        access.on_wait = self.wake
+
+    @property
+    def is_wakeable(self) -> bool:
+        """Whether `wake`, and calls of other threads, end a running `consume`."""
+        return self._wakeup.is_possible
+
+    def wake(self) -> None:
+        """Let the running `consume`, else the next one, return without waiting any longer."""
+        self._wakeup.wake()
+
+    def close(self) -> None:
+        """Close, as librdkafka does; no call wakes a closing consumer."""
+        with self.access:
+            self._wakeup.end()
+            super().close()
 
     assignment = _exclusive(DataConsumer.assignment)
-    close = _exclusive(DataConsumer.close)
     cluster_id = _exclusive(DataConsumer.cluster_id)
     commit = _exclusive(DataConsumer.commit)  # type: ignore[assignment] # two overloads
     committed = _exclusive(DataConsumer.committed)

@@ -1,5 +1,6 @@
 """Lock of the consumer's turns: one thread at a time serves events and fetches."""
 
+from collections.abc import Callable
 from threading import RLock, get_ident
 from typing import Any, Final, Self
 
@@ -12,6 +13,7 @@ class FairLock:
     # Python's locks are not fair: a loop that releases one and takes it again keeps the others waiting.
 
     def __init__(self) -> None:
+        self.on_wait: Callable[[], object] = lambda: None  # called before a wait for another thread's release
         self._entrance = RLock()  # held while waiting, so the previous holder queues behind
         self._lock = RLock()
         self._holder = NO_THREAD
@@ -34,7 +36,10 @@ class FairLock:
             taken = self._lock.acquire()
         elif self._entrance.acquire(timeout=timeout):
             try:
-                taken = self._lock.acquire(timeout=timeout)
+                taken = self._lock.acquire(blocking=False)
+                if not taken:
+                    self.on_wait()
+                    taken = self._lock.acquire(timeout=timeout)
             finally:
                 self._entrance.release()
         else:

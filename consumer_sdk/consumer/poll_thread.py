@@ -35,7 +35,9 @@ from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 4_000_000.0
-POLL_TIMEOUT_S: Final = 0.02  # also the delay of an action while nothing arrives
+POLL_TIMEOUT_S: Final = 0.2  # also the delay until positions are stored; actions and events end it
+JOIN_POLL_TIMEOUT_S: Final = 0.02  # also the delay until a join is reported
+FULL_WAIT_S: Final = 0.02  # also the delay of events
 ERROR_DELAY_S: Final = 0.5  # between failed polls
 JOIN_SETTLE_S: Final = 0.5  # without an event after a rebalance there are no partitions
 LOOP_CHECK_INTERVAL_S: Final = 1.0  # whether the loop was closed meanwhile
@@ -82,12 +84,23 @@ class BackgroundConsumer(Consumer):
     """Consumer whose polls count only while the application reads (rule 4)."""
 
     has_reader: Callable[[], bool]
+    has_actions: Callable[[], bool]  # ends a wait for records
 
     @property
     def has_joined(self) -> bool:
         """Whether a rebalance has ended; without partitions there is no event of it."""
         member = self._member
         return member is not None and member.generation_id >= 0 and not member.is_rebalancing
+
+    def wake(self) -> None:
+        """End a wait for records if there are actions; from any thread."""
+        self._wake_fetch()
+
+    def _take_turn(
+        self, fetched: list[list[Message]], max_messages: int, deadline: float
+    ) -> list[Message] | None:
+        messages = super()._take_turn(fetched, max_messages, deadline)
+        return [] if messages is None and self.has_actions() else messages
 
     def _record_poll(self, member: Membership) -> None:
         if self.has_reader():
@@ -113,6 +126,7 @@ class PollThread:
         self._actions: deque[Action] = deque()
         self._calls: set[Future[Any]] = set()
         self._wake_up = Event()
+        self._consumer: BackgroundConsumer | None = None
         self._is_full = False
         self._stopping = False
         self._joined = False
@@ -134,12 +148,12 @@ class PollThread:
     def stop(self) -> None:
         """Start to close the consumer; `on_closed` follows."""
         self._stopping = True
-        self._wake_up.set()
+        self._wake()
 
     def submit(self, action: Action) -> None:
         """Carry out an action after the earlier ones; its error goes to `on_failed`."""
         self._actions.append(action)
-        self._wake_up.set()
+        self._wake()
 
     def call(self, function: Callable[[Consumer], ResultT]) -> "Future[ResultT]":
         """Carry out an action and return its result or error."""
@@ -201,12 +215,19 @@ class PollThread:
         """Return whether less than a batch is on its way to the application."""
         return self._delivered - self._records.removed < BATCH_RECORDS
 
+    def _wake(self) -> None:
+        self._wake_up.set()
+        if self._consumer is not None:
+            self._consumer.wake()
+
     # -- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             with BackgroundConsumer(self._config) as consumer:
                 consumer.has_reader = self._has_read
+                consumer.has_actions = self._has_actions
+                self._consumer = consumer
                 self._post(self._application.on_opened, consumer)
                 while not self._stopping and not self._loop.is_closed():
                     self._try_turn(consumer)
@@ -246,7 +267,7 @@ class PollThread:
         self._is_full = True
         consumer.consume(0, 0)
         if not self.has_room():  # else the application has not seen `_is_full`
-            self._wake_up.wait(POLL_TIMEOUT_S)
+            self._wake_up.wait(FULL_WAIT_S)
         self._wake_up.clear()
         self._is_full = False
 
@@ -266,8 +287,10 @@ class PollThread:
     def _fetch(self, consumer: Consumer) -> None:
         limit = self._throttle.limit_records(BATCH_RECORDS)
         self._fetched = consumer.consume(limit, 0)
-        if not self._fetched:  # of what is to come only one: a larger number would be waited for
-            self._fetched = consumer.consume(1, POLL_TIMEOUT_S)
+        # After the fetch, which may have used up the wake-up of an action.
+        if not self._fetched and not self._has_actions():
+            # Of what is to come only one: a larger number would be waited for.
+            self._fetched = consumer.consume(1, POLL_TIMEOUT_S if self._joined else JOIN_POLL_TIMEOUT_S)
             more = consumer.consume(limit, 0) if self._fetched else []
             self._fetched = [*self._fetched, *more]  # a callback has delivered those before it
 
@@ -278,6 +301,9 @@ class PollThread:
             self._throttle.record_fetch(sum(map(len, messages)), len(messages))
             self._delivered += len(messages)
             self._post(self._application.on_fetched, _group_messages(consumer, messages))
+
+    def _has_actions(self) -> bool:
+        return bool(self._actions) or self._stopping
 
     def _has_read(self) -> bool:
         last, self._last_reads = self._last_reads, self._records.reads

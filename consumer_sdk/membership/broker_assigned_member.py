@@ -52,6 +52,7 @@ from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicRea
 from trimtab.consumer_sdk.membership.events import (
     CommitCompleted,
     CommitPosition,
+    EventInbox,
     MembershipEnded,
     MembershipEvent,
     PartitionsAssigned,
@@ -77,7 +78,7 @@ class BrokerAssignedMember:
     """One membership in a consumer group of the new protocol; created and used by `Consumer`."""
 
     def __init__(self, settings: ConsumerSettings, clock: Clock, plane: GroupDataPlane) -> None:
-        self.inbox: deque[MembershipEvent] = deque()
+        self.inbox: deque[MembershipEvent] = EventInbox(plane.wake)
         self.membership_epoch = 0
         self._settings = settings
         self._clock = clock
@@ -151,6 +152,7 @@ class BrokerAssignedMember:
                 "session ends; let a sidecar's plan drain it (docs/any-client.md), or omit group.instance.id"
             )
         self._draining = True  # the next poll leaves: in its thread callbacks may run
+        self._plane.wake()
 
     def _leave_if_due(self) -> None:
         if (self._draining or self._leaving_since < inf) and not self._unsubscribed:

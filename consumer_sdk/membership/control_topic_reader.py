@@ -4,9 +4,9 @@ Every member reads them, since any member may become the leader.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Event, Thread
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 from confluent_kafka import Consumer as DataConsumer
@@ -32,8 +32,16 @@ APPLICATION_CALLBACK_SETTINGS: Final = {
     "stats_cb", "error_cb", "on_commit", "throttle_cb", "statistics.interval.ms",
 }  # fmt: skip
 
+READER_SETTINGS: Final[Mapping[str, Any]] = {
+    "logger": LIBRDKAFKA_LOGGER,
+    "enable.partition.eof": True,
+    # else librdkafka asks for a missing topic three times a second, for it might have just been created
+    "topic.metadata.propagation.max.ms": 0,
+}
+
 CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0  # of a missing control topic
-CONTROL_TOPIC_POLL_S: Final = 0.1  # also the delay of a new plan
+CONTROL_TOPIC_POLL_S: Final = 0.19  # a record ends it, a stop does not; confluent-kafka wakes after 0.2 s
+RETRY_DELAY_S: Final = 0.1
 # librdkafka's close (2.16) was seen to spin for ever after its broker had gone.
 CONTROL_CLIENT_CLOSE_TIMEOUT_S: Final = 5.0
 
@@ -41,7 +49,10 @@ CONTROL_CLIENT_CLOSE_TIMEOUT_S: Final = 5.0
 class ControlTopicReader:
     """Newest values of the control topics, updated by a thread."""
 
-    def __init__(self, settings: ConsumerSettings, clock: Clock) -> None:
+    def __init__(
+        self, settings: ConsumerSettings, clock: Clock, on_plan: Callable[[], object] = lambda: None
+    ) -> None:
+        self._on_plan = on_plan  # called on the reader's thread
         self.plan: GroupPlan | None = None
         self._write_rates: dict[str, _TopicMeasurement] = {}
         self._part_assemblers: dict[str | None, PartAssembler] = {}  # by control topic
@@ -52,6 +63,7 @@ class ControlTopicReader:
         self._next_lookup_at = clock.monotonic()
         self._group_lag = GroupLag(settings.group, settings.librdkafka_config)
         self._unread_partitions: set[tuple[str | None, int | None]] = set()
+        self._is_reading = False
         self._initial_read_done = Event()  # also set if there is nothing to read
         self._denied_topics: set[str] = set()
         self._consumer: DataConsumer | None = None  # of the thread
@@ -110,6 +122,7 @@ class ControlTopicReader:
             plan = GroupPlan.decode(value)
             if plan.group == self._settings.group:
                 self.plan = plan
+                self._on_plan()
         else:
             rates = TopicWriteRates.decode(value)
             if rates.group == self._settings.group:
@@ -119,8 +132,7 @@ class ControlTopicReader:
         config = self._settings.librdkafka_config
         own = {name: value for name, value in config.items() if name not in APPLICATION_CALLBACK_SETTINGS}
         # Quiet, since the consumer beside it reports brokers that it cannot reach.
-        fixed = {"logger": LIBRDKAFKA_LOGGER, "enable.partition.eof": True}
-        consumer = DataConsumer({"log_level": QUIET_LOG_LEVEL, **own, **fixed})
+        consumer = DataConsumer({"log_level": QUIET_LOG_LEVEL, **own, **READER_SETTINGS})
         self._consumer = consumer
         try:
             while not self._closing.is_set():
@@ -128,7 +140,7 @@ class ControlTopicReader:
                     self._run_iteration(consumer)
                 except Exception as error:  # noqa: BLE001 - a dead thread would leave an outdated plan
                     log.warning("control topics: %r; retrying", error)
-                    self._closing.wait(CONTROL_TOPIC_POLL_S)
+                    self._closing.wait(RETRY_DELAY_S)
         finally:  # may hang in librdkafka, which is why stop() waits for a limited time
             consumer.close()
 
@@ -136,10 +148,10 @@ class ControlTopicReader:
         # A missing topic may appear: a sidecar creates it when it starts.
         if self._missing_topics and self._clock.monotonic() >= self._next_lookup_at:
             self._look_up_topics(consumer)
-        if not consumer.assignment():
-            self._closing.wait(CONTROL_TOPIC_POLL_S)
+        if not self._is_reading:
+            self._closing.wait(max(0.0, self._next_lookup_at - self._clock.monotonic()))
             return
-        for message in consumer.consume(100, timeout=CONTROL_TOPIC_POLL_S):
+        for message in _read_records(consumer):
             error = message.error()
             if error is None:
                 self.apply_record(message)
@@ -158,6 +170,7 @@ class ControlTopicReader:
         self._log_denied_topics(denied)
         if found:
             consumer.incremental_assign(found)
+            self._is_reading = True
             self._missing_topics -= {p.topic for p in found}
             self._unread_partitions |= {(p.topic, p.partition) for p in found}
         elif not self._unread_partitions:
@@ -193,6 +206,11 @@ def _to_measurement(rates: TopicWriteRates) -> _TopicMeasurement:
         TopicMeasurements.from_values(lag),
         TopicMeasurements.from_values({n: s.stddev_bytes_per_s for n, s in partitions}),
     )
+
+
+def _read_records(consumer: DataConsumer) -> list[Message]:
+    first = consumer.poll(CONTROL_TOPIC_POLL_S)  # `consume` of many would wait for as many
+    return [] if first is None else [first, *consumer.consume(100, timeout=0)]
 
 
 def _list_control_partitions(consumer: DataConsumer, topics: set[str]) -> tuple[list[RawPartition], set[str]]:

@@ -96,7 +96,7 @@ class MembershipListener:
     on_stable_heartbeat: Callable[[float], None]  # a heartbeat, sent at this time, found no rebalance
     on_leaving: Callable[[], None]  # the member, or kafka-python itself, is about to leave the group
     on_lost: Callable[[], None]  # the membership ended; the rebalance listener is called later
-    on_rejoin_needed: Callable[[], None]  # a heartbeat failed, or found a rebalance
+    on_rejoin_needed: Callable[[], None]  # possibly: after a failed request, a loss, or new metadata
     on_fenced: Callable[[], None]  # another consumer took the group.instance.id; `on_rejoin_needed` follows
 
 
@@ -113,8 +113,8 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
     """kafka-python's coordinator, reporting to `listener`; `protocol` is our assignor's name."""
 
     def __init__(self, listener: MembershipListener, protocol: str, *positional: Any, **config: Any) -> None:
+        self._membership_listener = listener  # first: kafka-python's constructor handles metadata
         super().__init__(*positional, **config)
-        self._membership_listener = listener
         self._raw_protocol = protocol
         self._is_fenced = False
         self.heartbeat: Any = AdaptiveHeartbeat(self.heartbeat)
@@ -162,6 +162,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         # attempt, answered with UNKNOWN_MEMBER_ID, would carry the partitions of the old membership
         # into the new one: kept, or released by a commit that rewinds the new owner's offsets.
         self.rejoining = False
+        self._membership_listener.on_rejoin_needed()
 
     def _perform_assignment(self, leader_id: str, protocol: str, members: Any) -> Any:
         # kafka-python decodes each owned partition into an integer object, but needs the topics
@@ -182,6 +183,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
             super()._handle_metadata_update(cluster)  # pyright: ignore[reportAttributeAccessIssue]
         finally:
             cluster.unauthorized_topics = denied  # `find_missing_topics` reports this member's own
+            self._membership_listener.on_rejoin_needed()  # perhaps: of new topics and partitions
 
     async def _on_join_complete_async(
         self, generation: int, member_id: str, protocol: str, assignment: bytes
@@ -280,6 +282,11 @@ def is_joining(consumer: Any) -> bool:
 def must_join(consumer: Any) -> bool:
     """Return whether the next `poll_coordinator` will join."""
     return bool(consumer._coordinator.need_rejoin())
+
+
+def is_settled(consumer: Any) -> bool:
+    """Return whether the member is in the group and its last heartbeat did not fail."""
+    return generation_id(consumer) >= 0 and not consumer._coordinator.heartbeat.heartbeat_failed
 
 
 def request_rejoin(consumer: Any) -> None:
@@ -381,6 +388,10 @@ async def _send_commit(
         raise IllegalGenerationError("the partitions were lost before this commit")
     # Nothing else runs on this thread before the request is made, so that the request carries the
     # generation that `still_owned` checked.
-    await coordinator._send_offset_commit_request(
-        {KafkaPartition(*p): OffsetAndMetadata(at.offset, at.metadata, -1) for p, at in offsets.items()}
-    )
+    try:
+        await coordinator._send_offset_commit_request(
+            {KafkaPartition(*p): OffsetAndMetadata(at.offset, at.metadata, -1) for p, at in offsets.items()}
+        )
+    except KafkaError:
+        coordinator._membership_listener.on_rejoin_needed()  # which kafka-python may have requested
+        raise

@@ -1,5 +1,7 @@
 """Events from the member's thread to the application's thread, in order, through one queue."""
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeAlias
@@ -60,3 +62,16 @@ class CommitPosition:
 MembershipEvent: TypeAlias = (
     PartitionsAssigned | PartitionsRevoked | PartitionsLost | CommitCompleted | MembershipEnded
 )
+
+
+class EventInbox(deque[MembershipEvent]):
+    """Events in order; `append` is atomic, so that any thread may add one, and wakes the application's."""
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        super().__init__()
+        self._wake = wake
+
+    def append(self, event: MembershipEvent) -> None:
+        """Add an event, then wake."""
+        super().append(event)
+        self._wake()

@@ -39,7 +39,7 @@ from kafka.errors import (
 from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
-from trimtab.assignor.clients.leader_plugin import decode_assignment_data, log_round
+from trimtab.assignor.clients.leader_plugin import log_round
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.assignor.rebalance.plan_follower import PlanFollower
 from trimtab.assignor.topic_partition import TopicPartition
@@ -53,6 +53,7 @@ from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicRea
 from trimtab.consumer_sdk.membership.events import (
     CommitCompleted,
     CommitPosition,
+    EventInbox,
     MembershipEnded,
     MembershipEvent,
     PartitionsAssigned,
@@ -61,10 +62,12 @@ from trimtab.consumer_sdk.membership.events import (
 )
 from trimtab.consumer_sdk.membership.lease import Lease
 from trimtab.consumer_sdk.membership.sticky_assignor import OwnershipStickyAssignor
+from trimtab.consumer_sdk.membership.timed_assignor import TimedAssignor
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
-MEMBER_ITERATION_S: Final = 0.05  # also the delay of a new plan or of a stop
+IDLE_ITERATION_S: Final = 1.0  # while nothing is due: a plan, a heartbeat or a stop ends the wait
+MEMBER_ITERATION_S: Final = 0.05  # while the group, or its coordinator, is not as it should be
 JOIN_ITERATION_S: Final = 0.001  # while a join is due
 JOIN_STEP_TIMEOUT_S: Final = 1.0  # a join never ends in less than a metadata update takes
 CONTROL_TOPICS_READ_TIMEOUT_S: Final = 3.0  # delays the first join, which needs the load and plan in them
@@ -72,21 +75,22 @@ BOOTSTRAP_TIMEOUT_MS: Final = 10_000  # of the first connection
 RECONNECT_DELAY_S: Final = 0.5  # between attempts while no broker answers
 MISSING_TOPIC_LOOKUP_INTERVAL_S: Final = 1.0  # of subscribed topics that do not exist yet
 OVERSIZED_GROUP_HINT: Final = " (the group's metadata may exceed the brokers' message.max.bytes)"
+POLLS_PER_INTERVAL: Final = 10  # of max.poll.interval.ms, at least
 RELEASE_POLL_INTERVAL_S: Final = 0.002  # part of every handover
 
 
 class GroupMember:
     """One membership in a consumer group; created and used by `Consumer`."""
 
-    def __init__(self, settings: ConsumerSettings, clock: Clock) -> None:
-        # A deque, since append and popleft are atomic: the I/O thread appends without a lock.
-        self.inbox: deque[MembershipEvent] = deque()
+    def __init__(self, settings: ConsumerSettings, clock: Clock, wake: Callable[[], object]) -> None:
+        self.inbox: deque[MembershipEvent] = EventInbox(wake)  # `wake` ends the application's wait
         # Written on the client's I/O thread only, where commits compare it as well.
         self.membership_epoch = 0
         self._settings = settings
         self._clock = clock
-        self._control_topics = ControlTopicReader(settings, clock)
-        self._assignor = _TimedAssignor(
+        self._wake_up = Event()  # set after its cause, so that the next iteration sees the cause
+        self._control_topics = ControlTopicReader(settings, clock, on_plan=self._wake_up.set)
+        self._assignor = TimedAssignor(
             clock,
             settings.heuristic,
             settings.capacity,
@@ -97,7 +101,6 @@ class GroupMember:
             on_round=self._on_round,
         )
         self._fenced = Event()
-        self._wake_up = Event()  # set after its cause, so that the next iteration sees the cause
         listener = coordinator.MembershipListener(
             on_stable_heartbeat=self._on_stable_heartbeat,
             on_leaving=self._on_leaving,
@@ -137,7 +140,7 @@ class GroupMember:
         if not self._thread.is_alive():
             self._control_topics.start()
             self._thread.start()
-        self._rejoin_requested.set()
+        self.request_rejoin()
 
     def wait(self, seconds: float) -> None:
         """Wait; the member's thread goes on."""
@@ -147,6 +150,8 @@ class GroupMember:
     def record_poll(self) -> None:
         """Record that the application polled."""
         self._last_poll_at = self._clock.monotonic()
+        if self._poll_overdue:
+            self._wake_up.set()
 
     def leave_if_overdue(self) -> None:
         """Do nothing: the member's thread leaves (rule 3)."""
@@ -281,10 +286,18 @@ class GroupMember:
                 self._rejoin_requested.clear()
                 coordinator.request_rejoin(self.client)
             coordinator.poll_coordinator(self.client, JOIN_STEP_TIMEOUT_S)
-        # Joins take two rounds; between them the next step must not wait for a whole iteration.
-        due = not overdue and (self._rejoin_requested.is_set() or coordinator.must_join(self.client))
-        self._wake_up.wait(JOIN_ITERATION_S if due else MEMBER_ITERATION_S)
+        self._wake_up.wait(self._choose_iteration())
         self._wake_up.clear()
+
+    def _choose_iteration(self) -> float:
+        # Joins take two rounds; between them the next step must not wait for a whole iteration.
+        if not self._poll_overdue and (self._rejoin_requested.is_set() or coordinator.must_join(self.client)):
+            return JOIN_ITERATION_S
+        if self._poll_overdue or self.is_rebalancing or not coordinator.is_settled(self.client):
+            return MEMBER_ITERATION_S
+        limit = self._settings.max_poll_interval  # rule 3; kafka-python, too, leaves a group without polls
+        overdue_in = self._last_poll_at + limit - self._clock.monotonic()
+        return max(JOIN_ITERATION_S, min(IDLE_ITERATION_S, limit / POLLS_PER_INTERVAL, overdue_in))
 
     @property
     def plan(self) -> GroupPlan | None:
@@ -346,39 +359,6 @@ class GroupMember:
         except Exception as error:  # noqa: BLE001 - best effort; the session timeout does the rest
             log.warning("leaving group %s failed: %s", self._settings.group, error)
         self._control_topics.stop()
-
-
-class _TimedAssignor(TrimtabAssignor):
-    """TrimtabAssignor that records the times of joins and assignments."""
-
-    def __init__(self, clock: Clock, *settings: Any, **more: Any) -> None:
-        super().__init__(*settings, **more)
-        self._clock = clock
-        self._join_sent_at = clock.monotonic()
-        self.joined_at = self._join_sent_at  # send time of the last answered JoinGroup
-        self.assigned_at = -inf
-        self.assignment_count = 0
-        self.shorten_heartbeats: Callable[[], None] = lambda: None  # called if another round follows
-
-    def metadata(self, topics: Iterable[str]) -> Any:
-        """Record the time; called just before each JoinGroup is sent."""
-        self._join_sent_at = self._clock.monotonic()
-        return super().metadata(topics)
-
-    def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Record the times of the join and of the assignment; called when SyncGroup is answered."""
-        self.joined_at = self._join_sent_at
-        self.assigned_at = self._clock.monotonic()
-        self.assignment_count += 1
-        # Until the second round the moved partitions have no reader (KIP-429).
-        if decode_assignment_data(assignment.user_data).round_follows:
-            self.shorten_heartbeats()
-        super().on_assignment(assignment, generation)
-
-    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
-        """Lead a rebalance on the raw subscriptions."""
-        everyone: coordinator.RawSubscriptions = members[0]
-        return self.assign_decoded(cluster, everyone.subscriptions)
 
 
 class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python has no types

@@ -337,6 +337,9 @@ class Silent:
     def __exit__(self, *_: object) -> None:
         self.closed.append(True)
 
+    def wake(self) -> None:
+        """Do nothing: a wait ends by itself."""
+
     def consume(self, _number: int, timeout: float) -> list[Any]:
         poll_thread.SystemClock().sleep(timeout)
         return []

@@ -73,6 +73,9 @@ class Plane:
     def memberid(self) -> str:
         return "m"
 
+    def wake(self) -> None:
+        """Do nothing: nobody waits."""
+
 
 @pytest.fixture
 def clock() -> Ticking:
