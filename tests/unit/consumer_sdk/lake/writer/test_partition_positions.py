@@ -7,7 +7,7 @@ from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
-from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
+from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker, log_starts
 
 P = TopicPartition("orders", 0)
 
@@ -235,3 +235,10 @@ def test_unwritten_ranges_are_accepted_and_not_committed(positions: PositionTrac
     assert positions.unwritten_ranges() == {P: (100, 102), new: (40, 46)}
     positions.confirm_committed(spans)
     assert positions.unwritten_ranges() == {new: (40, 46)}
+
+
+def test_the_log_tells_where_assigned_partitions_start(caplog: pytest.LogCaptureFixture) -> None:
+    """At the table's offset, or, if the table has none, at the group's."""
+    with caplog.at_level("INFO", logger="trimtab.lake"):
+        log_starts({P: 40, TopicPartition("orders", 1): None}, resets_to_end=False)
+    assert caplog.messages == ["assigned orders-0 at 40, orders-1 at the offset of the group"]
