@@ -60,7 +60,8 @@ class PlanOutcome:
     off_plan: Count  # partitions elsewhere
     is_settled: bool
     elsewhere: tuple[PartitionElsewhere, ...] = ()  # the first `MAX_LISTED_ELSEWHERE`
-    consumer_by_place: Mapping[str, str] = field(default_factory=dict[str, str])  # {"+1": "worker-3"}
+    # those that took the places, there or gone since: {"+1": "worker-3"}
+    consumer_by_place: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def format_line(self) -> str:
         """Return the outcome as one log line."""
@@ -134,6 +135,7 @@ class _Comparison:
     group: IndexedGroup
     match: TargetMatch
     running: frozenset[str]  # replicas, joined or not
+    last_by_place: Mapping[str, str]  # gone consumers that had taken places: {"+1": "worker-3"}
 
     @property
     def elsewhere(self) -> IntArray:
@@ -163,21 +165,27 @@ class _Comparison:
         if member != UNASSIGNED:
             reads = topic in self.group.members[member].topics
             return "" if reads else f"{self.display_consumer(consumer)} does not subscribe to {topic}"
-        name = self.names[consumer]
+        name = self.display_consumer(consumer)
         if name in self.plan.draining:
             return f"{name} drains"
-        if consumer in self.awaited:
+        had_joined = name != self.names[consumer] or consumer < len(self.target.consumers)
+        is_awaited = name in self.running if had_joined else consumer in self.awaited
+        if is_awaited:
             return f"{name} has yet to join"
         # a place: its replica was stopped before it joined
-        return f"{name} left" if consumer < len(self.target.consumers) else f"{name} is no longer to join"
+        return f"{name} left" if had_joined else f"{name} is no longer to join"
 
     def display_consumer(self, consumer: int) -> str:
-        """Return the instance of the member that stands for a consumer, else the consumer's name."""
-        member = int(self.match.member[consumer])
-        return self.names[consumer] if member == UNASSIGNED else self.group.members[member].instance
+        """Return the instance of the member that stands for a consumer or last did, else its name."""
+        member, name = int(self.match.member[consumer]), self.names[consumer]
+        if member == UNASSIGNED:
+            return self.last_by_place.get(name, name)
+        return self.group.members[member].instance
 
 
-def _compare_target(seen: Observation, plan: GroupPlan, target: PlanTarget) -> _Comparison:
+def _compare_target(
+    seen: Observation, plan: GroupPlan, target: PlanTarget, last_by_place: Mapping[str, str]
+) -> _Comparison:
     topics = frozenset(p.topic for p in seen.write_rates)
     observed = seen.group.members
     names = name_members([m.id for m in observed], [m.instance for m in observed])
@@ -193,7 +201,8 @@ def _compare_target(seen: Observation, plan: GroupPlan, target: PlanTarget) -> _
     )
     owners = {p: m.id for m in observed for p in m.owned_partitions}
     group = index_group(ConsumerGroup(members, tuple(seen.write_rates), owners))
-    return _Comparison(plan, target, group, match_consumers(target, group), _list_running(seen))
+    match = match_consumers(target, group)
+    return _Comparison(plan, target, group, match, _list_running(seen), last_by_place)
 
 
 def _update_outcome(
@@ -201,7 +210,11 @@ def _update_outcome(
 ) -> PlanOutcome | None:
     if seen.plan is None or seen.plan.target is None:
         return None
-    new = _compute_outcome(basis, seen, _compare_target(seen, seen.plan, seen.plan.target))
+    present = {member.instance for member in seen.group.members}
+    before = {} if previous is None else previous.consumer_by_place
+    last_by_place = {place: name for place, name in before.items() if name not in present}
+    compared = _compare_target(seen, seen.plan, seen.plan.target, last_by_place)
+    new = _compute_outcome(basis, seen, compared)
     if previous is None or not previous.is_settled:
         return new
     # the figures of the moment in which the plan was settled
@@ -249,7 +262,8 @@ def _map_places(compared: _Comparison) -> dict[str, str]:
     first = len(compared.target.consumers)
     places = [c for c in np.flatnonzero(compared.match.member != UNASSIGNED).tolist() if c >= first]
     names = compared.names
-    return {names[place]: compared.display_consumer(place) for place in places}
+    now = {names[place]: compared.display_consumer(place) for place in places}
+    return {**compared.last_by_place, **now}
 
 
 def _sum_moves(basis: DecisionBasis, group: IndexedGroup, plan: GroupPlan) -> tuple[int, float]:

@@ -1,7 +1,9 @@
 """What the sidecar tells of a plan is what the group does, on a real broker."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +16,7 @@ from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.diagnostics.explanation import Explanation, build_explanation, explain_placement
 from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 pytestmark = pytest.mark.broker
 
@@ -89,23 +92,35 @@ def read_metric(bench: SidecarBench, name: str) -> float:
     return float(match[1])
 
 
-@pytest.mark.slow  # two minutes, and not yet certain beside others that compute
-def test_what_is_told_is_what_was_done(bench: SidecarBench, eventually: Eventually) -> None:
-    """Log, metrics, `explain` and `top` tell the moves, R-score and fill that the broker's owners show."""
-    bench.flow.rate = 0.6 * CAPACITY
-    bench.start()
+def start_with_one(bench: SidecarBench, eventually: Eventually) -> None:
+    """Start a group of one consumer that has the load of three, managed by a sidecar that may start three.
+
+    The sidecar scales up in one plan, and the group rests on it: no backlog adds to the load, which three
+    consumers can read and which is nowhere above the headroom, also where a busy machine writes unevenly.
+    """
+    bench.flow.rate = 2.0 * CAPACITY
+    flags = ("--set", "pause=scale-down", "--set", "backlog-grace=1 h")
+    bench.start("--max", "1", *flags)
     eventually(lambda: bench.state.exists() and len(bench.pids()) == 1, 60)
     eventually(bench.is_settled, 60)
+    bench.stop(signal.SIGKILL)
+    bench.start("--max", "3", *flags)
+
+
+@pytest.mark.slow  # about 20 s of CPU: two sidecars, four consumers and `top`
+def test_what_is_told_is_what_was_done(bench: SidecarBench, eventually: Eventually) -> None:
+    """Log, metrics, `explain` and `top` tell the moves, R-score and fill that the broker's owners show.
+
+    Then a consumer dies: the leader moves its partitions and no others, and that is told as well.
+    """
+    start_with_one(bench, eventually)
     watch = GroupWatch(bench)
-    eventually(lambda: watch.look() and len(watch.owners) == PARTITIONS)
-    bench.flow.rate = 2.0 * CAPACITY
-    eventually(lambda: watch.look() and bench.plan().replicas >= 3 and bench.is_settled(), 60)
     found: list[Explanation] = []
     eventually(lambda: found.extend(filter(None, [explain_settled(watch)])) or found, 60)
     check_told(watch, found[0])
-    # meanwhile another plan may be the last one
     eventually(lambda: read_metrics(bench) in list_settled(bench))
     eventually(lambda: read_top_figures(bench) in list_settled(bench))
+    check_repaired(watch, found[0], eventually)
 
 
 def check_told(watch: GroupWatch, explanation: Explanation) -> None:
@@ -143,3 +158,46 @@ def check_fill(max_fill: float, owners: Owners, required_rates: Sequence[float])
     """
     most = max(Counter(owners.values()).values()) / PARTITIONS / CAPACITY
     assert 0.8 * most * min(required_rates) <= max_fill <= 1.2 * most * max(required_rates)
+
+
+def check_repaired(watch: GroupWatch, explanation: Explanation, eventually: Eventually) -> None:
+    """A consumer dies while the sidecar is suspended: the leader repairs the plan, the sidecar tells it."""
+    bench, planned, settled = watch.bench, dict(watch.owners), explanation.plan_outcome
+    assert bench.process is not None
+    assert settled is not None
+    victim = Counter(planned.values()).most_common()[-1][0]
+    lost = {p for p, owner in planned.items() if owner == victim}
+    observed = read_metric(bench, "trimtab_moves_total")
+    bench.process.send_signal(signal.SIGSTOP)
+    os.kill(bench.pids()[victim], signal.SIGKILL)
+    eventually(
+        lambda: watch.look() and victim not in watch.owners.values() and len(watch.owners) == PARTITIONS, 60
+    )
+    repaired = dict(watch.owners)
+    assert {p for p in planned if repaired[p] != planned[p]} == lost
+    bench.process.send_signal(signal.SIGCONT)
+
+    found: list[Explanation] = []
+    eventually(lambda: found.extend(filter(None, [find_off_plan(bench, settled)])) or found, 60)
+    told = found[0].plan_outcome
+    assert told is not None
+    # the figures of the moment in which the plan was carried out
+    assert [getattr(told, name) for name in OUTCOME_FIGURES] == [getattr(settled, n) for n in OUTCOME_FIGURES]
+    assert (told.is_settled, told.off_plan) == (True, len(lost))
+    elsewhere = {TopicPartition(e.topic, e.partition): (e.planned, e.owner, e.reason) for e in told.elsewhere}
+    assert elsewhere == {p: (victim, repaired[p], f"{victim} left") for p in lost}
+    text = " ".join(explain_placement(found[0], found[0].decision.until))
+    assert all(f"is at {repaired[p]}, not {victim}: {victim} left" in text for p in lost)
+    eventually(lambda: f"elsewhere ({victim} left)" in bench.log.read_text())
+    eventually(lambda: read_metric(bench, "trimtab_moves_total") >= observed + len(lost))
+
+
+def find_off_plan(bench: SidecarBench, settled: PlanOutcome) -> Explanation | None:
+    """Return the first explanation that tells of partitions elsewhere than in a plan that was carried out."""
+    records = bench.store.read_decisions()
+    key = (settled.epoch, settled.revision)
+    outcomes = ((r, r.outcome) for r in records if r.outcome is not None)
+    # one that is not settled tells of the time before the plan was carried out
+    later = (r for r, o in outcomes if o.is_settled and o.off_plan and (o.epoch, o.revision) == key)
+    first = next(later, None)
+    return None if first is None else build_explanation(records, first.time, 0)

@@ -210,6 +210,18 @@ def test_lag_aware_breaks_ties_by_the_groups_counts_first() -> None:
     assert bins("lag-aware", given) == [0, 1, 2]
 
 
+def test_lag_aware_breaks_ties_by_the_groups_counts_before_its_lags() -> None:
+    """The member with one partition of a large lag is before the one with two of little lag."""
+    given = problem(
+        [1, 1, 100, 5],
+        capacity=[1.0, 1.0],
+        spare=None,
+        topics=[0, 0, 1, 2],
+        subscribed=[[True, False], [False, True], [True, True]],
+    )
+    assert bins("lag-aware", given) == [0, 0, 1, 1]
+
+
 def test_sticky_keeps_an_even_assignment() -> None:
     """An assignment whose counts differ by at most one stays."""
     given = problem([1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [1.0, 1.0], spare=None)

@@ -211,6 +211,30 @@ def test_departed_consumer_explains_the_difference() -> None:
     assert told_of(track(tracker, group)).describe_difference() == "as planned"
 
 
+def test_departed_consumer_of_a_place_is_told_by_its_name() -> None:
+    """Also while its successor starts, which takes the place; the plan's moves keep naming it until then."""
+    group = small()
+    tracker = track(PlanTracker(), group)
+    group.aim(places=1, w1={A}, w2={C, D}, new1={B})
+    group.plan = replace(group.plan, replicas=3)
+    group.reads["w3"] = set()
+    group.rebalance()
+    tracker = track(tracker, group)
+    del group.reads["w3"], group.data["w3"]
+    group.rebalance()
+    for _ in range(2):
+        tracker = track(tracker, group, group.seen(starting=("w4",)))
+        gone = told_of(tracker)
+        assert gone.elsewhere == (PartitionElsewhere("clicks", 1, "w3", group.owners[B], "w3 left"),)
+        assert gone.consumer_by_place == {"+1": "w3"}
+    again = told_of(track(tracker, group, group.seen(starting=("w3",))))  # as a pod of a StatefulSet
+    assert again.describe_difference() == "1 partition elsewhere (w3 has yet to join)"
+    group.reads["w4"] = set()
+    group.rebalance()
+    done = told_of(track(tracker, group))
+    assert (done.describe_difference(), done.consumer_by_place) == ("as planned", {"+1": "w4"})
+
+
 def test_plan_of_an_earlier_sidecar_has_no_moves() -> None:
     """A sidecar that did not see the owners before the plan claims neither moves nor an R-score."""
     group = small()
