@@ -500,6 +500,7 @@ def test_a_rebalance_needs_no_read(run: Run, topic: Callable[..., str]) -> None:
         first, second = make(), make(name)
         first.subscribe([name], listener=listener)
         await first.start()
+        await until(lambda: len(first.assignment()) == 4)
         await second.start()
         await until(lambda: len(first.assignment()) == len(second.assignment()) == 2)
         assert listener.all_of("revoked") >= second.assignment()

@@ -1,5 +1,6 @@
 """A group on a real broker goes on beside a member that sends odd bytes, and under an odd plan."""
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,12 @@ Eventually = Callable[..., None]
 COUNT = 6  # partitions
 STORED = {name: data for name, data in UNREADABLE_USER_DATA.items() if len(data) < 500_000}
 ODD_TOPICS = ("", ".", "a/b", "x" * 300, "\0", "no-such-topic")
+
+
+@pytest.fixture(autouse=True)
+def joins(caplog: pytest.LogCaptureFixture) -> None:
+    """The report of a failure has each join and heartbeat of kafka-python's consumers."""
+    caplog.set_level(logging.DEBUG, "kafka.coordinator")
 
 
 class HostileAssignor(TrimtabAssignor):

@@ -99,30 +99,31 @@ def require_group_access(settings: QueueSettings, clock: Clock) -> None:
     # AdminClient.list_consumer_group_offsets crashes while the coordinator moves (its issue 5040),
     # as for the first group of a new cluster.
     consumer = Consumer({**settings.client_config, "group.id": settings.group, "enable.auto.commit": False})
+    deadline = clock.monotonic() + SHARE_ADMIN_TIMEOUT_S
+    codes = {KafkaError._TIMED_OUT}  # noqa: SLF001 - the name it is documented by
     try:
-        deadline = clock.monotonic() + SHARE_ADMIN_TIMEOUT_S
-        while not _can_fetch_commit(consumer, settings) and clock.monotonic() < deadline:
-            _check_group_events(consumer, settings.group)
+        # any other answer than a refusal is left to the ShareConsumer, which tries again
+        while KafkaError._TIMED_OUT in codes and clock.monotonic() < deadline:  # noqa: SLF001
+            codes = _fetch_group_errors(consumer, settings.topic)
+            if KafkaError.GROUP_AUTHORIZATION_FAILED in codes:
+                group = settings.group
+                raise MissingAclError(
+                    f"not authorized to join share group {group!r}: grant Read on group {group}"
+                )
     finally:
         consumer.close()
 
 
-def _can_fetch_commit(consumer: Consumer, settings: QueueSettings) -> bool:
+def _fetch_group_errors(consumer: Consumer, topic: str) -> set[int]:
+    """Fetch a commit of the group; return the codes of the request's error and of the events since."""
+    codes: set[int] = set()
     try:
-        consumer.committed([TopicPartition(settings.topic, 0)], GROUP_ACCESS_POLL_S)
-    except KafkaException:
-        return False
-    return True
-
-
-def _check_group_events(consumer: Consumer, group: str) -> None:
-    # the request itself only times out: the reason is an event
-    for event in consumer.consume(MAX_GROUP_EVENTS, timeout=0):
-        error = event.error()
-        if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            raise MissingAclError(
-                f"not authorized to join share group {group!r}: grant Read on group {group}"
-            )
+        consumer.committed([TopicPartition(topic, 0)], GROUP_ACCESS_POLL_S)
+    except KafkaException as error:
+        codes.add(error.args[0].code())
+    # a refused request only times out: its reason is an event
+    events = (event.error() for event in consumer.consume(MAX_GROUP_EVENTS, timeout=0))
+    return codes | {error.code() for error in events if error is not None}
 
 
 def prefix_dead_letter_topic(given: bool, name: str, prefix: str) -> str:  # noqa: FBT001
