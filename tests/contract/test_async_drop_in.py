@@ -33,7 +33,6 @@ Make = Callable[..., Any]
 Scenario = Callable[[Make], Coroutine[Any, Any, None]]
 Run = Callable[[Scenario], None]
 
-
 CLASSIC = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 100}
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "theirs": (aiokafka.AIOKafkaConsumer, CLASSIC),
@@ -56,7 +55,6 @@ def kind(chosen: str) -> Any:
 @pytest.fixture
 def run(chosen: str, bootstrap: str, group: str) -> Run:
     """Run a scenario on a loop of its own; it makes consumers, which are stopped at the end."""
-
     kind, fast = KINDS[chosen]
 
     async def play(scenario: Scenario) -> None:
