@@ -21,7 +21,7 @@ from trimtab.sidecar.custom_resource.scaler_resource import ScalerResource, pars
 from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import list_needed_rights
 from trimtab.sidecar.diagnostics.doctor.resource_checks import list_resource_rights
 from trimtab.sidecar.errors import KubernetesRejectedError
-from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef
+from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ResourceConflictError, ScaleTargetRef
 from trimtab.sidecar.targets.kubernetes.scaling_events import ScalingEvent
 from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
@@ -95,6 +95,8 @@ class SidecarRequests:
                     raise
                 words = str(error).removeprefix("not allowed to ").split()
                 refused.add(f"{words[0]} {words[1]}")
+            except ResourceConflictError:
+                pass  # a controller has written the object meanwhile; rights are checked before versions
         for kind in (KIND, *WORKLOAD_KINDS):
             if _is_watch_refused(resources, kind):
                 refused.add(f"watch {resources.describe_objects(kind).plural}")
