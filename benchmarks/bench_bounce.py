@@ -19,17 +19,24 @@ heartbeat and session timeout and otherwise default settings.
   default heartbeat interval of 5 s; `..._500ms` with the group's interval set to 0.5 s.
 - `java_planned_500ms`, `librdkafka_planned_500ms`: the same under a sidecar, by the broker's plugin.
 
+- `trimtab_threads`, `eager_processes`, `java_cooperative_processes`: hosted the other way round, as
+  threads of one process, or as one JVM each.
+
 On all sides an instance's process (also the JVM) survives the restart: only the cost of the
 membership change is measured, not that of a process start.
+
+With `--busy RUNS` the sides `COMPARED` and those three run RUNS times more, alternately, while a process
+beside them computes on each core.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -38,6 +45,7 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import Any
 
+import bounce_host
 import bounce_plot
 import harness
 from bounce_figures import Figures, figures, read
@@ -48,7 +56,7 @@ from rich.table import Table
 from strangers.steering import LEAD, run_sidecar
 from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS
 
-HOST = Path(__file__).parent / "bounce_host.py"
+HOST = Path(bounce_host.__file__)
 PATIENCE = 90.0
 """Seconds to wait for an instance's reply."""
 FILL = 0.83
@@ -67,6 +75,7 @@ class ClientVariant:
     leave: str = "drain"  # of Trimtab's consumer; the others close
     static: bool = False
     flags: str = ""
+    processes: bool = True  # one for each instance, else one for all
 
 
 JAVA_ASSIGNORS = "org.apache.kafka.clients.consumer."
@@ -81,43 +90,51 @@ SIDES = {
     "trimtab": ClientVariant(250),
     "trimtab_close": ClientVariant(250, leave="close"),
     "trimtab_static": ClientVariant(250, leave="close", static=True),
-    "eager": ClientVariant(250, "java", EAGER),
-    "java_cooperative": ClientVariant(250, "java", COOPERATIVE["java"]),
-    "java_cooperative_3s": ClientVariant(3000, "java", COOPERATIVE["java"]),
+    "eager": ClientVariant(250, "java", EAGER, processes=False),
+    "java_cooperative": ClientVariant(250, "java", COOPERATIVE["java"], processes=False),
+    "java_cooperative_3s": ClientVariant(3000, "java", COOPERATIVE["java"], processes=False),
     "librdkafka_cooperative": ClientVariant(250, "librdkafka", COOPERATIVE["librdkafka"]),
-    "java_led": ClientVariant(250, "java", COOPERATIVE["java"], flags=LEAD),
+    "java_led": ClientVariant(250, "java", COOPERATIVE["java"], flags=LEAD, processes=False),
     "librdkafka_led": ClientVariant(250, "librdkafka", COOPERATIVE["librdkafka"], flags=LEAD),
-    "java_kip848": ClientVariant(5000, "java", KIP_848),
-    "java_kip848_500ms": ClientVariant(500, "java", KIP_848),
+    "java_kip848": ClientVariant(5000, "java", KIP_848, processes=False),
+    "java_kip848_500ms": ClientVariant(500, "java", KIP_848, processes=False),
     "librdkafka_kip848": ClientVariant(5000, "librdkafka", KIP_848),
     "librdkafka_kip848_500ms": ClientVariant(500, "librdkafka", KIP_848),
-    "java_planned_500ms": ClientVariant(500, "java", KIP_848, flags=PLANNED),
+    "java_planned_500ms": ClientVariant(500, "java", KIP_848, flags=PLANNED, processes=False),
     "librdkafka_planned_500ms": ClientVariant(500, "librdkafka", KIP_848, flags=PLANNED),
+    "trimtab_threads": ClientVariant(250, processes=False),
+    "eager_processes": ClientVariant(250, "java", EAGER),
+    "java_cooperative_processes": ClientVariant(250, "java", COOPERATIVE["java"]),
 }
 
 COMPARED = ("trimtab", "eager", "java_cooperative")
 """Sides that run `--runs` times; the others run once."""
+BUSY = (*COMPARED, "trimtab_threads", "eager_processes", "java_cooperative_processes")
+"""Sides that run on a busy machine, too."""
 
 
 def main() -> None:
     options = _arguments()
-    results: dict[str, list[Figures]] = {name: [] for name in options.sides}
+    turns = [[n for n in options.sides if turn == 0 or n in COMPARED] for turn in range(options.runs)]
     with harness.broker(options.bootstrap, PROPERTIES) as bootstrap:
-        for turn in range(options.runs):
-            for name in (n for n in options.sides if turn == 0 or n in COMPARED):
-                results[name].append(bounce(bootstrap, SIDES[name], options))
-                print(f"run {turn + 1}, {name}: {_format(results[name][-1])}", file=sys.stderr)
-    show(results)
+        results = bounce_in_turns(bootstrap, turns, options)
+        with busy_cores():
+            busy = bounce_in_turns(bootstrap, [BUSY] * options.busy, options)
+    show("rolling bounce, medians of the runs", results)
+    show("while a process computes on each core", busy)
     if options.plot:
         bounce_plot.draw(options.plot, results)
         print(f"plot: {options.plot}")
-    harness.result(_result(results, options))
+    harness.result(_result(results, busy, options))
 
 
 def _arguments() -> Namespace:
     arguments: ArgumentParser = harness.parser(__doc__ or "")
     arguments.add_argument("--runs", type=int, default=1, help=f"runs of {', '.join(COMPARED)}")
-    arguments.add_argument("--sides", nargs="+", choices=SIDES, default=tuple(SIDES))
+    arguments.add_argument("--sides", nargs="*", choices=SIDES, default=tuple(SIDES))
+    arguments.add_argument(
+        "--busy", type=int, default=0, help=f"runs of {', '.join(BUSY)} while a process computes on each core"
+    )
     arguments.add_argument("--instances", type=int, default=10)
     arguments.add_argument("--partitions", type=int, default=40)
     arguments.add_argument("--rate", type=float, default=100, help="records/s per partition")
@@ -130,6 +147,28 @@ def _arguments() -> Namespace:
     if options.quick:
         options.instances, options.partitions, options.apart, options.settle = 3, 6, 3.0, 2.0
     return options
+
+
+def bounce_in_turns(
+    bootstrap: str, turns: Iterable[Iterable[str]], options: Namespace
+) -> dict[str, list[Figures]]:
+    """Run the sides of each turn, one after the other; return the figures of each side's runs."""
+    results: dict[str, list[Figures]] = {}
+    for number, names in enumerate(turns, 1):
+        for name in names:
+            run = bounce(bootstrap, SIDES[name], options)
+            results.setdefault(name, []).append(run)
+            print(f"run {number}, {name}: {_format(run)}", file=sys.stderr)
+    return results
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """Keep each core busy with a process that computes."""
+    with ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            stack.callback(subprocess.Popen([sys.executable, "-c", "while True: pass"]).kill)
+        yield
 
 
 def bounce(bootstrap: str, variant: ClientVariant, options: Namespace) -> Figures:
@@ -241,25 +280,24 @@ def _settings(bootstrap: str, topic: str, variant: ClientVariant) -> dict[str, A
     if variant.settings == KIP_848:
         return {**common, **variant.settings}  # the broker has the timeouts
     timeouts = {"heartbeat.interval.ms": variant.heartbeat_ms, "session.timeout.ms": 10_000}
-    return {**common, **timeouts, **variant.settings}
+    own = {"trimtab.instance": bounce_host.NUMBER} if variant.client == "trimtab" else {}
+    named = {"group.instance.id": bounce_host.NUMBER} if variant.static else {}
+    return {**common, **timeouts, **variant.settings, **own, **named}
 
 
 def _commands(
     settings: Mapping[str, Any], topic: str, variant: ClientVariant, count: int, folder: Path
 ) -> Iterator[Sequence[str]]:
-    if variant.client == "java":
-        words = (f"{key}={value}" for key, value in settings.items())
-        yield (*harness.java("Bounce.java", "-Xmx512m"), topic, str(count), str(folder), *words)
-        return
-    for number in range(count):
-        own: dict[str, Any] = {**settings, "topic": topic}
-        if variant.client == "trimtab":
-            own["trimtab.instance"] = str(number)
-        if variant.static:
-            own["group.instance.id"] = str(number)
-        log = folder / f"instance-{number}"
-        leave = variant.leave if variant.client == "trimtab" else "plain"
-        yield (sys.executable, str(HOST), leave, str(number), str(log), json.dumps(own))
+    """Yield the command of each host; its last arguments are the numbers of its instances."""
+    every = [str(number) for number in range(count)]
+    for hosted in ([number] for number in every) if variant.processes else (every,):
+        if variant.client == "java":
+            words = [f"{key}={value}" for key, value in settings.items()]
+            heap = "-Xmx512m" if len(hosted) > 1 else "-Xmx128m"
+            yield (*harness.java("Bounce.java", heap), topic, str(folder), ",".join(hosted), *words)
+        else:
+            leave = variant.leave if variant.client == "trimtab" else "plain"
+            yield (sys.executable, str(HOST), leave, topic, str(folder), json.dumps(settings), *hosted)
 
 
 def _format(of: Figures) -> str:
@@ -270,9 +308,11 @@ def _format(of: Figures) -> str:
     )
 
 
-def show(results: Mapping[str, Sequence[Figures]]) -> None:
-    """Print a table with a row per side."""
-    table = Table(title="rolling bounce, medians of the runs")
+def show(title: str, results: Mapping[str, Sequence[Figures]]) -> None:
+    """Print a table with a row per side, if there is one."""
+    if not results:
+        return
+    table = Table(title=title)
     for column in ("", "heartbeat ms", "pause ms", "of each run", "longest ms", "still ms"):
         table.add_column(column, justify="right" if column else "left")
     for column in ("handovers", "median s", "p99 s", "lost", "doubled"):
@@ -300,7 +340,9 @@ def _handover(runs: Sequence[Figures], percent: int) -> float:
     return harness.percentile(every, percent) if len(every) > 1 else 0.0
 
 
-def _result(results: Mapping[str, Sequence[Figures]], options: Namespace) -> dict[str, Any]:
+def _result(
+    results: Mapping[str, Sequence[Figures]], busy: Mapping[str, Sequence[Figures]], options: Namespace
+) -> dict[str, Any]:
     return {
         "pause_ms": {n: round(median(r.pause_ms for r in runs)) for n, runs in results.items()},
         "longest_ms": {n: round(max(r.longest_ms for r in runs)) for n, runs in results.items()},
@@ -312,6 +354,25 @@ def _result(results: Mapping[str, Sequence[Figures]], options: Namespace) -> dic
         "runs": {n: len(runs) for n, runs in results.items()},
         "instances": options.instances,
         "partitions": options.partitions,
+        "busy": _busy_result(busy),
+    }
+
+
+def _busy_result(busy: Mapping[str, Sequence[Figures]]) -> dict[str, Any]:
+    return {
+        "pause_ms": {n: round(median(r.pause_ms for r in runs)) for n, runs in busy.items()},
+        "pause_ms_of_runs": {n: [round(r.pause_ms) for r in runs] for n, runs in busy.items()},
+        "still_ms": {n: round(median(r.still_ms for r in runs)) for n, runs in busy.items()},
+        "handovers": {
+            n: {
+                "count": sum(len(r.handovers) for r in runs),
+                "median_s": round(_handover(runs, 50), 3),
+                "p99_s": round(_handover(runs, 99), 3),
+            }
+            for n, runs in busy.items()
+        },
+        "lost": {n: sum(r.lost for r in runs) for n, runs in busy.items()},
+        "doubled": {n: sum(r.doubled for r in runs) for n, runs in busy.items()},
     }
 
 

@@ -1,20 +1,22 @@
-"""An instance of bench_bounce with Trimtab's or librdkafka's consumer; the process survives restarts.
+"""Instances of bench_bounce with Trimtab's or librdkafka's consumer, each on a thread of this process.
 
-bounce_host.py LEAVE NUMBER FILE CONFIG - LEAVE is how it stops: `drain` hands its partitions
-over first, `close` only closes, `plain` is confluent-kafka's consumer, which closes; CONFIG is the
-consumer's configuration in JSON, with the topic under "topic". Lines on standard input start and stop it,
-or `end` the process; it replies `reading NUMBER` at its first record after a start, and `stopped NUMBER`.
-Logs a line per record: partition, offset, monotonic seconds, NUMBER.
+bounce_host.py LEAVE TOPIC FOLDER CONFIG NUMBER... - LEAVE is how an instance stops: `drain` hands its
+partitions over first, `close` only closes, `plain` is confluent-kafka's consumer, which closes; CONFIG is
+the consumers' configuration in JSON, where an instance's number replaces the value "NUMBER". Lines on
+standard input start and stop an instance, `start NUMBER`, or `end` the process; an instance replies
+`reading NUMBER` at its first record after a start, and `stopped NUMBER`. Each logs a line per record into
+FOLDER: partition, offset, monotonic seconds, NUMBER.
 """
 
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Barrier, Thread
 from time import monotonic
 from typing import IO, Any
 
@@ -22,32 +24,64 @@ from confluent_kafka import Consumer as PlainConsumer
 
 from trimtab.consumer_sdk import Consumer
 
+NUMBER = "NUMBER"
+"""Value of a setting that stands for the instance's number."""
 DRAINING = 10.0
 """Seconds that an instance waits for the others to take over before it closes."""
 
 
-def main(leave: str, number: str, file: str, config: str) -> None:
-    commands: SimpleQueue[str] = SimpleQueue()
-    Thread(target=listen, args=(commands,), daemon=True).start()
-    settings = json.loads(config)
-    topic = settings.pop("topic")
+def main(leave: str, topic: str, folder: str, config: str, *numbers: str) -> None:
     opened: Any = PlainConsumer if leave == "plain" else Consumer
-    with Path(file).open("w") as log:
-        while commands.get() == "start":
-            with opened(settings) as consumer:
-                consumer.subscribe([topic])
-                if read_until_command(consumer, log, number, commands) == "end":
-                    log.flush()
-                    os._exit(0)  # no instance is left to take over
-                if leave == "drain":
-                    drain(consumer, log, number)
-            print("stopped", number, flush=True)
+    logged = Barrier(len(numbers) + 1)
+    commands: dict[str, SimpleQueue[str]] = {number: SimpleQueue() for number in numbers}
+    for number in numbers:
+        settings = {key: number if value == NUMBER else value for key, value in json.loads(config).items()}
+        run = Instance(opened, settings, topic, leave == "drain", number, commands[number])
+        Thread(target=run.restart_until_end, args=(Path(folder), logged), daemon=True).start()
+    forward_commands(commands)
+    logged.wait()
+    os._exit(0)  # no instance is left to take over
 
 
-def listen(commands: "SimpleQueue[str]") -> None:
+def forward_commands(commands: Mapping[str, "SimpleQueue[str]"]) -> None:
+    """Pass the lines of standard input to their instances; return when all of them have been told to end."""
     for line in sys.stdin:
-        commands.put(line.split()[0])
-    commands.put("end")
+        what, number = line.split()
+        if what == "end":
+            break
+        commands[number].put(what)
+    for queue in commands.values():
+        queue.put("end")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A consumer that is opened and closed as told."""
+
+    opened: Any
+    settings: dict[str, Any]
+    topic: str
+    drains: bool
+    number: str
+    commands: "SimpleQueue[str]"
+
+    def restart_until_end(self, folder: Path, logged: Barrier) -> None:
+        with (folder / f"instance-{self.number}").open("w") as log:
+            while self.commands.get() == "start":
+                self._run_once(log, logged)
+            log.flush()
+            logged.wait()
+
+    def _run_once(self, log: IO[str], logged: Barrier) -> None:
+        with self.opened(self.settings) as consumer:
+            consumer.subscribe([self.topic])
+            if read_until_command(consumer, log, self.number, self.commands) == "end":
+                log.flush()
+                logged.wait()
+                self.commands.get()  # the process ends meanwhile, without a close
+            if self.drains:
+                drain(consumer, log, self.number)
+        print(f"stopped {self.number}\n", end="", flush=True)
 
 
 def handle(consumer: Any, log: IO[str], number: str) -> Iterator[int]:
@@ -67,7 +101,7 @@ def read_until_command(consumer: Any, log: IO[str], number: str, commands: "Simp
     for count in handle(consumer, log, number):
         if count and not reading:
             reading = True
-            print("reading", number, flush=True)
+            print(f"reading {number}\n", end="", flush=True)
         with suppress(Empty):
             return commands.get_nowait()
     return "end"

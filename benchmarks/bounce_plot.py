@@ -27,6 +27,9 @@ COLOURS = {
     "librdkafka_kip848_500ms": "#c49c94",
     "java_planned_500ms": "#17becf",
     "librdkafka_planned_500ms": "#9edae5",
+    "trimtab_threads": "#08519c",
+    "eager_processes": "#fb6a4a",
+    "java_cooperative_processes": "#fdd0a2",
 }
 
 

@@ -5,7 +5,9 @@ import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -13,9 +15,9 @@ import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * The instances of bench_bounce that read with Java's consumer, each on a thread of this one JVM.
+ * The instances of bench_bounce that read with Java's consumer, each on a thread of this JVM.
  *
- * <p>Arguments: topic, number of instances, folder for the logs, then settings as name=value. Lines
+ * <p>Arguments: topic, folder for the logs, the instances' numbers (1,2,3), then settings as name=value. Lines
  * on standard input, "start N" and "stop N", open and close the consumer of an instance, "end N"
  * ends the JVM; it answers "reading N" at its first record after a start, and "stopped N". Logs a line a record: partition,
  * offset, seconds of the monotonic clock (the same as Python's), N.
@@ -30,9 +32,9 @@ public final class Bounce {
     private KafkaConsumer<byte[], byte[]> consumer;
     private boolean reading;
 
-    private Bounce(String topic, int number, Path folder, Properties settings) throws IOException {
+    private Bounce(String topic, String number, Path folder, Properties settings) throws IOException {
         this.topic = topic;
-        this.number = Integer.toString(number);
+        this.number = number;
         this.settings = settings;
         this.log = Files.newBufferedWriter(folder.resolve("instance-" + number));
     }
@@ -43,14 +45,14 @@ public final class Bounce {
             String[] pair = args[i].split("=", 2);
             settings.setProperty(pair[0], pair[1]);
         }
-        Bounce[] instances = new Bounce[Integer.parseInt(args[1])];
-        for (int i = 0; i < instances.length; i++) {
-            instances[i] = new Bounce(args[0], i, Path.of(args[2]), settings);
+        Map<String, Bounce> instances = new HashMap<>();
+        for (String number : args[2].split(",")) {
+            instances.put(number, new Bounce(args[0], number, Path.of(args[1]), settings));
         }
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split(" ");
-            Bounce instance = instances[Integer.parseInt(words[1])];
+            Bounce instance = instances.get(words[1]);
             if (words[0].equals("start")) {
                 instance.start();
             } else if (words[0].equals("stop")) {
@@ -59,7 +61,7 @@ public final class Bounce {
                 break;
             }
         }
-        for (Bounce instance : instances) {
+        for (Bounce instance : instances.values()) {
             instance.log.flush();
         }
         Runtime.getRuntime().halt(0); // nobody is left to hand over to
