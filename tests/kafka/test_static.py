@@ -1,4 +1,4 @@
-"""Static membership (KIP-345) on a real broker: restarts, draining and fencing."""
+"""Static membership (KIP-345) on a real broker: restarts, absence, draining and fencing."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.consumer_sdk import Consumer, GroupMembershipError
 
 pytestmark = pytest.mark.broker
@@ -31,6 +32,29 @@ def test_a_restart_within_the_session_moves_nothing(
     eventually(lambda: len(log.records) == 800)
     assert (two.owned, two.assigns) == (other_owned, 1)
     assert restarted.consumer.generation_id() == two.consumer.generation_id() == generation
+    assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
+
+
+def test_others_read_for_a_member_that_stays_away_until_it_returns(
+    topic: Any, start: Any, feed: Any, log: Any, control: Any, eventually: Eventually
+) -> None:
+    """After its session timeout others read its partitions; under the plan it gets back exactly those."""
+    name = topic(partitions=4)
+    target = PlanTarget(1, ("one", "two"), 0, {name: (1, 2, 1, 2)})
+    control.publish_rates(name, 100.0, 100.0, 100.0, 100.0)
+    control.plan(1, replicas=2, target=target)
+    one, two = (start(who, [name], group_instance_id=who, **control.topics) for who in ("one", "two"))
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    owned_by_one, owned_by_two = set(one.owned), set(two.owned)
+    assert {p.partition for p in owned_by_one} == {0, 2}
+    one.stop()
+    feed.write(name, 4, 400)
+    eventually(lambda: two.owned == owned_by_one | owned_by_two)
+    eventually(lambda: len(log.records) == 400)
+    returned = start("one", [name], **ONE, **control.topics)
+    eventually(lambda: (returned.owned, two.owned) == (owned_by_one, owned_by_two))
+    feed.write(name, 4, 400)
+    eventually(lambda: len(log.records) == 800)
     assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
 
 
