@@ -204,7 +204,7 @@ bench-racks: .venv/.dev ## cost of less cross-rack traffic, and the traffic betw
 bench-groups: .venv/.dev ## cost of one sidecar with 500 groups of 20 partitions: memory, and a round on one core; 4 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_groups.py
 
-bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's and librdkafka's consumers, led or planned or not; three runs, and five on busy cores; 55 minutes
+bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's and librdkafka's consumers, led or planned or not; three runs, and five on busy cores; 42 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_bounce.py --runs 3 --busy 5 --plot docs/bench-bounce.png
 
 bench-idle: .venv/.dev ## CPU time, wake-ups and memory of a consumer with nothing or little to do, compared with confluent-kafka's; one minute

@@ -25,8 +25,9 @@ heartbeat and session timeout and otherwise default settings.
 On all sides an instance's process (also the JVM) survives the restart: only the cost of the
 membership change is measured, not that of a process start.
 
-With `--busy RUNS` the sides `COMPARED` and those three run RUNS times more, alternately, while a process
-beside them computes on each core.
+With `--busy RUNS` the sides of COMPARED run RUNS times more, alternately, and those three once, while a
+process beside them computes on each core. Broker and producer, which would run elsewhere, take precedence
+over the instances and what computes beside them.
 """
 
 import json
@@ -57,6 +58,8 @@ from strangers.steering import LEAD, run_sidecar
 from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS
 
 HOST = Path(bounce_host.__file__)
+NICE = ("nice", "-n", "10")
+"""Command that gives way to broker and producer."""
 PATIENCE = 90.0
 """Seconds to wait for an instance's reply."""
 FILL = 0.83
@@ -115,11 +118,10 @@ BUSY = (*COMPARED, "trimtab_threads", "eager_processes", "java_cooperative_proce
 
 def main() -> None:
     options = _arguments()
-    turns = [[n for n in options.sides if turn == 0 or n in COMPARED] for turn in range(options.runs)]
     with harness.broker(options.bootstrap, PROPERTIES) as bootstrap:
-        results = bounce_in_turns(bootstrap, turns, options)
+        results = bounce_in_turns(bootstrap, options.sides, options.runs, options)
         with busy_cores():
-            busy = bounce_in_turns(bootstrap, [BUSY] * options.busy, options)
+            busy = bounce_in_turns(bootstrap, BUSY, options.busy, options)
     show("rolling bounce, medians of the runs", results)
     show("while a process computes on each core", busy)
     if options.plot:
@@ -133,7 +135,10 @@ def _arguments() -> Namespace:
     arguments.add_argument("--runs", type=int, default=1, help=f"runs of {', '.join(COMPARED)}")
     arguments.add_argument("--sides", nargs="*", choices=SIDES, default=tuple(SIDES))
     arguments.add_argument(
-        "--busy", type=int, default=0, help=f"runs of {', '.join(BUSY)} while a process computes on each core"
+        "--busy",
+        type=int,
+        default=0,
+        help=f"runs of {', '.join(COMPARED)} while a process computes on each core",
     )
     arguments.add_argument("--instances", type=int, default=10)
     arguments.add_argument("--partitions", type=int, default=40)
@@ -150,15 +155,15 @@ def _arguments() -> Namespace:
 
 
 def bounce_in_turns(
-    bootstrap: str, turns: Iterable[Iterable[str]], options: Namespace
+    bootstrap: str, sides: Iterable[str], turns: int, options: Namespace
 ) -> dict[str, list[Figures]]:
-    """Run the sides of each turn, one after the other; return the figures of each side's runs."""
+    """Run the sides one after the other, in each turn those of COMPARED; return the figures of each run."""
     results: dict[str, list[Figures]] = {}
-    for number, names in enumerate(turns, 1):
-        for name in names:
+    for turn in range(turns):
+        for name in (n for n in sides if turn == 0 or n in COMPARED):
             run = bounce(bootstrap, SIDES[name], options)
             results.setdefault(name, []).append(run)
-            print(f"run {number}, {name}: {_format(run)}", file=sys.stderr)
+            print(f"run {turn + 1}, {name}: {_format(run)}", file=sys.stderr)
     return results
 
 
@@ -167,7 +172,7 @@ def busy_cores() -> Iterator[None]:
     """Keep each core busy with a process that computes."""
     with ExitStack() as stack:
         for _ in range(os.cpu_count() or 1):
-            stack.callback(subprocess.Popen([sys.executable, "-c", "while True: pass"]).kill)
+            stack.callback(subprocess.Popen([*NICE, sys.executable, "-c", "while True: pass"]).kill)
         yield
 
 
@@ -254,7 +259,10 @@ def instances(
 ) -> Iterator[Instances]:
     """Yield the stopped instances; after the context all have written their logs."""
     commands = list(_commands(_settings(bootstrap, topic, variant), topic, variant, count, folder))
-    hosts = [subprocess.Popen(c, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for c in commands]
+    hosts = [
+        subprocess.Popen([*NICE, *c], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for c in commands
+    ]
     group = Instances(hosts * (count // len(hosts)), SimpleQueue())
     for host in hosts:
         Thread(target=_listen, args=(host.stdout, group.answers), daemon=True).start()

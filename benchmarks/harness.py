@@ -64,15 +64,20 @@ def fill(bootstrap: str, topic: str, partitions: int, count: int, bodies: int | 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "acks": 1})
     turn = [b"x" * bodies] if isinstance(bodies, int) else bodies
     for number in range(count):
-        body = turn[number % len(turn)]
-        while True:
-            try:
-                producer.produce(topic, body, partition=number % partitions)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        _write(producer, topic, turn[number % len(turn)], number % partitions)
         producer.poll(0)
     producer.flush()
+
+
+def _write(producer: Producer, topic: str, body: bytes, partition: int) -> None:
+    """Write a record, once the producer has room for it."""
+    while True:
+        try:
+            producer.produce(topic, body, partition=partition)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
 
 
 @contextmanager
@@ -94,7 +99,7 @@ def _produce(bootstrap: str, topic: str, partitions: int, rate: float, stop: Eve
     while not stop.is_set():
         for partition in range(partitions):
             for _ in range(burst):
-                producer.produce(topic, b"x" * RECORD_BYTES, partition=partition)
+                _write(producer, topic, b"x" * RECORD_BYTES, partition)
         producer.poll(0)
         turn += burst / rate
         stop.wait(max(0.0, turn - monotonic()))
