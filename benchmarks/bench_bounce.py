@@ -12,9 +12,11 @@ heartbeat and session timeout and otherwise default settings.
   session timeout, so no partition moves, and its partitions wait.
 - `eager`, `java_cooperative`: Java's consumer with the range and the cooperative-sticky assignor;
   it has no `drain()`. The instances are threads of one JVM, warm from the first bounce on.
+- `java_cooperative_commits`: the same with a listener that commits the revoked partitions. By default
+  that consumer commits when a rebalance begins, and reads on: the next owner reads those records again.
 - `java_cooperative_3s`: with the default heartbeat interval of 3 s.
 - `librdkafka_cooperative`: confluent-kafka's consumer, one process each.
-- `java_led`, `librdkafka_led`: the same cooperative groups, led by `trimtab sidecar --lead`.
+- `java_led`, `java_led_commits`, `librdkafka_led`: these cooperative groups, led by `trimtab sidecar --lead`.
 - `java_kip848`, `librdkafka_kip848`: `group.protocol=consumer` with the broker's `uniform` assignor and its
   default heartbeat interval of 5 s; `..._500ms` with the group's interval set to 0.5 s.
 - `java_planned_500ms`, `librdkafka_planned_500ms`: the same under a sidecar, by the broker's plugin.
@@ -87,6 +89,7 @@ COOPERATIVE = {
     "java": {"partition.assignment.strategy": f"{JAVA_ASSIGNORS}CooperativeStickyAssignor"},
     "librdkafka": {"partition.assignment.strategy": "cooperative-sticky"},
 }
+COMMITS = {**COOPERATIVE["java"], "bench.commit.revoked": "true"}
 KIP_848 = {"group.protocol": "consumer"}
 PLANNED = "--protocol consumer"
 SIDES = {
@@ -95,9 +98,11 @@ SIDES = {
     "trimtab_static": ClientVariant(250, leave="close", static=True),
     "eager": ClientVariant(250, "java", EAGER, processes=False),
     "java_cooperative": ClientVariant(250, "java", COOPERATIVE["java"], processes=False),
+    "java_cooperative_commits": ClientVariant(250, "java", COMMITS, processes=False),
     "java_cooperative_3s": ClientVariant(3000, "java", COOPERATIVE["java"], processes=False),
     "librdkafka_cooperative": ClientVariant(250, "librdkafka", COOPERATIVE["librdkafka"]),
     "java_led": ClientVariant(250, "java", COOPERATIVE["java"], flags=LEAD, processes=False),
+    "java_led_commits": ClientVariant(250, "java", COMMITS, flags=LEAD, processes=False),
     "librdkafka_led": ClientVariant(250, "librdkafka", COOPERATIVE["librdkafka"], flags=LEAD),
     "java_kip848": ClientVariant(5000, "java", KIP_848, processes=False),
     "java_kip848_500ms": ClientVariant(500, "java", KIP_848, processes=False),

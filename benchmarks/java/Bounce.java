@@ -5,12 +5,16 @@ import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
@@ -21,8 +25,11 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * on standard input, "start N" and "stop N", open and close the consumer of an instance, "end N"
  * ends the JVM; it answers "reading N" at its first record after a start, and "stopped N". Logs a line a record: partition,
  * offset, seconds of the monotonic clock (the same as Python's), N.
+ *
+ * <p>The setting bench.commit.revoked=true makes a consumer commit what it gives up. By default it commits
+ * when a rebalance begins, and reads on until it ends if the assignor is cooperative.
  */
-public final class Bounce {
+public final class Bounce implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(50);
 
     private final String topic;
@@ -70,9 +77,27 @@ public final class Bounce {
     private void start() {
         consumer = new KafkaConsumer<>(
             settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
-        consumer.subscribe(List.of(topic));
+        if (Boolean.parseBoolean(settings.getProperty("bench.commit.revoked"))) {
+            consumer.subscribe(List.of(topic), this);
+        } else {
+            consumer.subscribe(List.of(topic));
+        }
         reading = false;
         new Thread(this::run, "instance-" + number).start();
+    }
+
+    @Override
+    public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        for (TopicPartition partition : partitions) {
+            offsets.put(partition, new OffsetAndMetadata(consumer.position(partition)));
+        }
+        consumer.commitSync(offsets);
+    }
+
+    @Override
+    public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+        // read on from the committed offsets
     }
 
     private void run() {
