@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -149,6 +149,9 @@ tables-sizes: .venv/.dev ## make the docs' tables of the closed loop at 40 to 30
 
 tables-traces: .venv/.dev ## make the docs' tables of real traffic: tune on the first half of its time, judge on the second; 5 minutes of CPU
 	@$(BIN)/python benchmarks/bench_traces.py --windows 4 --ticks 120
+
+tables-hindsight: .venv/.dev ## make the docs' tables of the cost beyond the least possible in hindsight; 3 minutes of CPU
+	@$(BIN)/python benchmarks/bench_hindsight.py --partitions 200 --ticks 120 --delta 5 10 15 20 25 --windows 4
 
 bench-assign: .venv/.dev ## CPU time of an assignment compared with Kafka's, kafka-python's and aiokafka's assignors; also rack-aware
 	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png

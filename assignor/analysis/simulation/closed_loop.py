@@ -37,9 +37,8 @@ class SimulationRun:
     fullest: FloatArray  # load ÷ capacity of the fullest consumer once the decision is carried out
     decided: BoolArray  # a placement was decided and carried out within the tick
     feasible: BoolArray  # a placement within the headroom was found, on these consumers
-    # A consumer with several partitions is above the headroom, and a placement was found in which only
-    # single partitions are.
-    avoidable: BoolArray
+    overfull: BoolArray  # a consumer with several partitions is above the headroom
+    avoidable: BoolArray  # so it is, and a placement was found in which only single partitions are
     # Of the time up to the tick: effects of the decision before.
     arrived: FloatArray  # bytes
     late: FloatArray  # bytes
@@ -59,6 +58,7 @@ class _DecisionEffects(NamedTuple):
     fullest: float
     decided: bool
     feasible: bool
+    overfull: bool
     avoidable: bool
 
 
@@ -119,6 +119,7 @@ def _measure_decision(
     count = int(after.members.max(initial=UNASSIGNED)) + 1
     load = sum_loads(after.owner, rate, count)
     several = sum_loads(after.owner, np.ones_like(rate), count) > 1
+    overfull = bool((load[several] > usable).any())
     return _DecisionEffects(
         consumers=len(after.members),
         r_score=sum(float(rate[m].sum()) for m in moved) / setup.capacity,
@@ -129,7 +130,8 @@ def _measure_decision(
         fullest=float(load.max(initial=0.0)) / setup.capacity,
         decided=rebalanced if after.decided is None else after.decided,
         feasible=fits and bool(rate.max(initial=0.0) <= usable),
-        avoidable=fits and bool((load[several] > usable).any()),
+        overfull=overfull,
+        avoidable=fits and overfull,
     )
 
 
