@@ -195,7 +195,7 @@ class ControlLoop:
             by_topic.setdefault(topic, {})[number] = load
         try:
             self._collaborators.control_topics.publish(
-                TopicWriteRates(s.group, topic, now, s.window, s.source, loads)
+                TopicWriteRates(s.group, topic, now, s.window, s.load_source, loads)
                 for topic, loads in sorted(by_topic.items())
             )
         except PeerError as error:

@@ -56,7 +56,7 @@ class SidecarBench:
         self.state = folder / "state"
         self.log = folder / "sidecar.log"
         self.config = folder / "sidecar.yaml"
-        body: dict[str, Any] = {
+        self.settings: dict[str, Any] = {
             "bootstrap": bootstrap,
             "group": group,
             "topics": topic,
@@ -76,7 +76,7 @@ class SidecarBench:
             "offset-reset": "earliest",
             "kafka": {"client.rack": SECRET},  # no output may show the kafka settings
         }  # fmt: skip
-        self.config.write_text(yaml.safe_dump(body))
+        self.config.write_text(yaml.safe_dump(self.settings))
         settings = load_settings(self.config, {})
         self.monitor = GroupMonitor(settings, SystemClock())
         self.store = ControlTopicStore(settings, AdminClient({"bootstrap.servers": bootstrap}))

@@ -23,18 +23,11 @@ from threading import Lock, Thread
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import (
-    HTTPDefaultErrorHandler,
-    HTTPErrorProcessor,
-    HTTPHandler,
-    HTTPSHandler,
-    OpenerDirector,
-    ProxyHandler,
-    Request,
-)
+from urllib.request import OpenerDirector, Request
 
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SettingError, TokenEndpointError, TokenEndpointUnavailableError
+from trimtab.common.http_client import build_http_opener, read_bounded
 from trimtab.common.kafka_security import tls
 
 log = logging.getLogger("trimtab.oidc")
@@ -232,17 +225,12 @@ def _start_thread(fetch: Callable[[], IssuedToken]) -> Future[IssuedToken]:
 
 
 def _build_opener(settings: OidcSettings) -> OpenerDirector:
-    # urllib's default also follows redirects, which would pass the secret on, and opens files
     trust = {"ssl.ca.location": settings.ca_location, "ssl.ca.pem": settings.ca_pem}
     try:
         context = tls.create_client_context({name: value for name, value in trust.items() if value})
     except SettingError as error:
         raise SettingError(str(error).replace("ssl.ca.", "https.ca.")) from None
-    opener = OpenerDirector()
-    handlers = HTTPHandler(), HTTPSHandler(context=context), HTTPDefaultErrorHandler(), HTTPErrorProcessor()
-    for handler in (ProxyHandler(), *handlers):  # proxies of the environment, as libcurl
-        opener.add_handler(handler)
-    return opener
+    return build_http_opener(context)
 
 
 def _fetch_token(opener: OpenerDirector, settings: OidcSettings, clock: Clock) -> IssuedToken:
@@ -250,21 +238,13 @@ def _fetch_token(opener: OpenerDirector, settings: OidcSettings, clock: Clock) -
     issued = clock.monotonic()  # before the request, so that the end is never too late
     try:
         with opener.open(_build_request(settings), timeout=REQUEST_TIMEOUT_S) as response:
-            body = _read_bounded(response)
+            body = read_bounded(response, MAX_ANSWER_BYTES)
     except HTTPError as error:
         with error:
             raise _to_endpoint_error(place, error) from None
     except Exception as error:  # noqa: BLE001 - urllib's errors have no base class
         raise _to_connection_error(place, error) from None
     return _parse_answer(place, body, issued)
-
-
-def _read_bounded(response: Any) -> bytearray:
-    body = bytearray()
-    # read1, as read() takes a chunk of size "-1" for everything that follows
-    while len(body) <= MAX_ANSWER_BYTES and (part := response.read1(MAX_ANSWER_BYTES)):
-        body += part
-    return body
 
 
 def _build_request(settings: OidcSettings) -> Request:
@@ -284,7 +264,7 @@ def _to_endpoint_error(place: str, error: HTTPError) -> TokenEndpointError:
         )
     answer: Any = None
     with suppress(OSError, HTTPException, ValueError, RecursionError):
-        answer = json.loads(_read_bounded(error))
+        answer = json.loads(read_bounded(error, MAX_ANSWER_BYTES))
     code = answer.get("error") if isinstance(answer, dict) else None
     shown = f", {code}" if isinstance(code, str) and code in _ERROR_CODES else ""
     return TokenEndpointError(

@@ -23,6 +23,7 @@ from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.load_estimator import LoadEstimator
 from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
+from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.settings.settings import SidecarSettings
@@ -156,6 +157,7 @@ class GroupMonitor:
         if not by_size:
             self._sampler = RecordSampler(settings.client_config) if shared is None else shared.sampler
         self._log_dirs = LogDirsClient(settings.client_config, settings.timeout) if by_size else None
+        self._weight_query = PrometheusQuery.of_settings(settings, clock)
         self._last_read: dict[str, float] = {}  # topic -> time of the last owner
         self._leaders: Mapping[TopicPartition, int] = {}
         self._weighs_racks = get_heuristic(settings.effective_heuristic).weighs_racks
@@ -199,7 +201,8 @@ class GroupMonitor:
         # Between commits and end offsets: every message is seen in one of the two.
         kmq_progress = self._fetch_in_flight(layout)
         at, readings, errors = self._collect_readings(commits, kmq_progress, hidden)
-        load = self._load_estimator.estimate_load(at, readings, group)
+        weights, weight_errors = self._fetch_weights(readings.partitions)
+        load = self._load_estimator.estimate_load(at, readings, group, weights)
         racks, rack_errors = self._lookup_replica_racks(group, self._leaders)
         kmq_errors = () if kmq_progress is None else kmq_progress.errors
         kind = self._settings.queue
@@ -207,7 +210,10 @@ class GroupMonitor:
             write_rates=load.write_rates,
             group=group,
             commit_metadata=commits.metadata,
-            errors=(*group_errors, *commits.errors, *missing, *errors, *kmq_errors, *rack_errors),
+            errors=(
+                *(*group_errors, *commits.errors, *missing, *errors),
+                *(*kmq_errors, *rack_errors, *weight_errors),
+            ),
             consumption_rates=load.consumption_rates,
             stuck_partitions=load.stuck_partitions,
             replica_racks=racks,
@@ -285,6 +291,14 @@ class GroupMonitor:
             readings = replace(readings, log_sizes=log_sizes.values)
             errors += log_sizes.errors
         return at, readings, errors
+
+    def _fetch_weights(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[Mapping[TopicPartition, float] | None, tuple[str, ...]]:
+        """Return the weights from outside (None: there are none), and errors."""
+        if self._weight_query is None:
+            return None, ()
+        return self._weight_query.fetch_weights(partitions)
 
     def _time_request(self, request: Callable[[], ResultT]) -> tuple[float, ResultT]:
         begun = self._clock.monotonic()

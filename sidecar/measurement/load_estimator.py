@@ -14,6 +14,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.sidecar.measurement.observation import ObservedGroup
+from trimtab.sidecar.measurement.partition_weights import weigh_loads, weigh_rates
 from trimtab.sidecar.measurement.write_rate import (
     OffsetReadings,
     SlidingWindow,
@@ -56,19 +57,31 @@ class LoadEstimator:
         """Add sampled record sizes, in bytes."""
         self._meter = replace(self._meter, record_sizes=self._meter.record_sizes.update_means(sizes))
 
-    def estimate_load(self, now: float, readings: OffsetReadings, group: ObservedGroup) -> LoadEstimate:
-        """Add readings and estimate the load; `now` is monotonic, in seconds."""
+    def estimate_load(
+        self,
+        now: float,
+        readings: OffsetReadings,
+        group: ObservedGroup,
+        weights: Mapping[TopicPartition, float] | None = None,
+    ) -> LoadEstimate:
+        """Add readings and estimate the load; `now` is monotonic, in seconds.
+
+        With `weights` from outside, in the unit of the capacity, all figures are in that unit.
+        """
         self._meter = self._meter.add_readings(now, readings)
         measured = self._meter.measure_partitions(readings)
-        self._rate_variance = self._rate_variance.add_write_rates(now, measured)
         consumption = self._meter.compute_consumption_rates(readings)
+        weighed = measured if weights is None else weigh_loads(measured, weights)
+        self._rate_variance = self._rate_variance.add_write_rates(now, weighed)
         write_rates = add_required_rates(
-            self._rate_variance.add_deviations(measured), self._catch_up_policy, self._usable_capacity
+            self._rate_variance.add_deviations(weighed), self._catch_up_policy, self._usable_capacity
         )
         # A message in flight for long is not stuck: look at the backlog without those.
         if readings.in_flight is not None:
             measured = self._meter.measure_partitions(replace(readings, in_flight=None))
         stuck = self._find_stuck(now, group, measured, consumption)
+        if weights is not None:
+            consumption = weigh_rates(consumption, measured, weights)
         return LoadEstimate(write_rates, consumption, stuck)
 
     def record_outage(self, now: float, readings: OffsetReadings) -> Mapping[TopicPartition, PartitionLoad]:

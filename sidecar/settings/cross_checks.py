@@ -6,6 +6,7 @@ names every setting involved.
 
 from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trimtab.common.shared_defaults import QueueKind
@@ -38,6 +39,7 @@ def cross_check_options(
         not 0 <= options.port <= MAX_TCP_PORT,
         f"port={options.port} must be 0 (a free one) to {MAX_TCP_PORT}",
     )
+    yield from _check_weights(options)
     yield from _check_move_cost(options)
     yield from _check_queue(options)
     yield from _check_lead(options, given)
@@ -48,6 +50,28 @@ def cross_check_options(
     yield from _check_process_target(options)
     yield from _check_kubernetes_target(options)
     yield from _check_keda_target(options, given)
+
+
+def _check_weights(options: SidecarOptions) -> CheckResults:
+    queried = options.weight_source == "prometheus"
+    yield queried and not options.weight_query, "weight-source=prometheus needs weight-query"
+    yield queried and not options.prometheus_url, "weight-source=prometheus needs prometheus-url"
+    unused = (
+        f"weight-query is given, but weight-source={options.weight_source}; write weight-source=prometheus"
+    )
+    yield not queried and options.weight_query is not None, unused
+    shape = "prometheus-url is no URL like https://HOST[:PORT][/PATH]"  # its value may hold a password
+    yield options.prometheus_url is not None and not _is_plain_url(options.prometheus_url), shape
+
+
+def _is_plain_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_place = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port
+        return False
+    unexpected = parts.username or parts.query or parts.fragment
+    return parts.scheme in ("http", "https") and has_place and not unexpected and url.isprintable()
 
 
 def _check_move_cost(options: SidecarOptions) -> CheckResults:

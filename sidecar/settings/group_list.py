@@ -30,6 +30,7 @@ PROCESS_SETTINGS: Final = frozenset(
         *("bootstrap", "kafka", "timeout", "interval", "kubeconfig", "stop-workers"),
         *("plan-topic", "write-rate-topic", "decision-topic", "replication-factor"),
         *("host", "port", "tls-certificate", "tls-key", "token-file", "telemetry"),
+        *("prometheus-url", "prometheus-token-file"),
         *("grpc-host", "grpc-port", "grpc-tls-certificate", "grpc-tls-key", "grpc-client-ca"),
     }
 )

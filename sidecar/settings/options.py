@@ -83,6 +83,18 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     source: Literal["offsets", "log-dirs"] = setting(
         "Source of write rates: end offsets, or log sizes on the brokers' disks.", default="offsets"
     )
+    weight_source: Literal["write-rate", "prometheus"] = setting(
+        "What a partition weighs: its write rate, or what `weight-query` tells; see "
+        "[weights from Prometheus](sidecar.md#weights-from-prometheus).",
+        default="write-rate",
+    )
+    weight_query: str | None = setting(
+        "PromQL query with one sample per partition, with the labels `topic` and `partition`, in the unit of "
+        "`capacity`.",
+        default=None,
+    )
+    prometheus_url: str | None = setting("Address of Prometheus, like http://prometheus:9090.", default=None)
+    prometheus_token_file: Path | None = setting("File of the token that Prometheus requires.", default=None)
     window: Duration = setting("Window over which write rates are measured.", default=30.0)
     interval: Duration = setting("Time between decisions.", default=10.0)
     offset_reset: Literal["earliest", "latest"] | None = setting(

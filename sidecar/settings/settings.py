@@ -64,6 +64,11 @@ class SidecarSettings(SidecarOptions):
         return resolve_params(spec.preset if spec.base == "steady" else "").move_cost
 
     @property
+    def load_source(self) -> str:
+        """Return where the published load comes from."""
+        return self.source if self.weight_source == "write-rate" else self.weight_source
+
+    @property
     def catch_up(self) -> CatchUpPolicy:
         """Return how fast backlog is consumed, by `freshness_slo` if that is set."""
         if self.freshness_slo is None:
@@ -195,6 +200,9 @@ def _check_files(settings: SidecarSettings) -> None:
         raise SidecarSettingError(f"kubeconfig {kubeconfig} is no file; correct the path, or leave it out")
     if worker_config is not None and not worker_config.is_file():
         raise SidecarSettingError(f"worker-config {worker_config} is no file; correct the path")
+    token_file = settings.prometheus_token_file
+    if token_file is not None and not token_file.is_file():
+        raise SidecarSettingError(f"prometheus-token-file {token_file} is no file; correct the path")
     if worker_config is None or settings.freshness_slo is None:
         return
     written = read_settings_file(worker_config).get(_INGEST_BATCH_AGE, DEFAULT_BATCH_MAX_AGE_S)

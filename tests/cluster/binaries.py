@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -84,7 +85,7 @@ def _version(name: str) -> str:
 def _etcd(kept: Path) -> Path:
     if shutil.which("apt-get") is not None:
         try:
-            return _kept(kept, _debian)
+            return _kept(kept, partial(_unpack_package, "etcd-server", "etcd"))
         except (OSError, subprocess.CalledProcessError) as error:
             print(f"no Debian package of etcd ({error})", flush=True)  # noqa: T201
     return _kept(kept, lambda draft: build.plain("etcd", draft))
@@ -111,16 +112,25 @@ def _unpack(packed: Path, draft: Path) -> None:
         shutil.copyfileobj(source, target, 1 << 20)
 
 
-def _debian(draft: Path) -> None:
-    """Unpack Debian's etcd-server; update the list of packages first if it is outdated."""
+def find_prometheus() -> Path:
+    """Return Debian's Prometheus, installed or unpacked. Raises OSError, CalledProcessError."""
+    installed = shutil.which("prometheus")
+    kept = cache() / "prometheus"
+    if installed is not None or kept.is_file():
+        return kept if installed is None else Path(installed)
+    return _kept(kept, partial(_unpack_package, "prometheus", "prometheus"))
+
+
+def _unpack_package(package: str, program: str, draft: Path) -> None:
+    """Unpack a program of a Debian package; update the list of packages first if it is outdated."""
     folder = draft.parent
-    fetch = ["apt-get", "download", "-q", "etcd-server"]
+    fetch = ["apt-get", "download", "-q", package]
     if subprocess.run(fetch, cwd=folder, check=False, capture_output=True).returncode:
         subprocess.run(["apt-get", "update", "-q"], check=True, capture_output=True)
         subprocess.run(fetch, cwd=folder, check=True, capture_output=True)
-    (package,) = folder.glob("etcd-server_*.deb")
-    subprocess.run(["dpkg", "-x", str(package), str(folder / "x")], check=True)
-    shutil.move(folder / "x" / "usr" / "bin" / "etcd", draft)
+    (archive,) = folder.glob(f"{package}_*.deb")
+    subprocess.run(["dpkg", "-x", str(archive), str(folder / "x")], check=True)
+    shutil.move(folder / "x" / "usr" / "bin" / program, draft)
 
 
 if __name__ == "__main__":

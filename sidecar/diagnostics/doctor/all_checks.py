@@ -1,4 +1,4 @@
-"""All checks of `trimtab doctor` but those of the consumers' files: brokers, group, Kubernetes, pauses."""
+"""All checks of `trimtab doctor` but those of the consumers' files: brokers, weights, Kubernetes, pauses."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -7,7 +7,8 @@ from typing import Final
 from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
-from trimtab.sidecar.diagnostics.doctor.checks import Finding, check_pause, failed
+from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, check_pause, failed
+from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 REMEDY: Final = "correct what the message names"
@@ -17,6 +18,7 @@ def run_all_checks(settings: SidecarSettings, clock: Clock) -> list[Finding]:
     """Run the checks; they change nothing. Raises SaslAuthenticationError, TlsHandshakeError."""
     return [
         *run_broker_checks(settings, clock),
+        *check_weight_query(settings, clock),
         *_check_kubernetes(settings),
         *check_paused_scaling(settings, clock.wall()),
     ]
@@ -34,6 +36,19 @@ def _check_kubernetes(settings: SidecarSettings) -> Iterable[Finding]:
         return tuple(kubernetes_checks.run_kubernetes_checks(settings))
     except TrimtabError as error:
         return (failed("Kubernetes", str(error), REMEDY),)
+
+
+def check_weight_query(settings: SidecarSettings, clock: Clock) -> Iterable[Finding]:
+    """Return whether Prometheus answers with weights, if they come from there."""
+    query = PrometheusQuery.of_settings(settings, clock)
+    if query is None:
+        return
+    _, errors = query.fetch_weights(())
+    if not errors:
+        yield Finding("weights", FindingLevel.OK, f"weight-query is answered at {query.url}")
+    for error in errors:
+        message, _, remedy = error.removeprefix("weights: ").rpartition("; ")
+        yield failed("weights", message, remedy)
 
 
 def check_paused_scaling(settings: SidecarSettings, now: float) -> Iterable[Finding]:
