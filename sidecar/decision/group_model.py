@@ -7,6 +7,7 @@
 3. A partition without an owner, as in a rebalance, counts for its last owner.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -378,7 +379,8 @@ def build_group_model(
 
 def sum_rates(partitions: Iterable[TopicPartition], load: Load) -> float:
     """Return the known rate of these partitions, in bytes/s."""
-    return sum(load.write_rates.get(p) or 0.0 for p in partitions)
+    # exact, so that the order of a set, which differs by process, decides no tie
+    return math.fsum(load.write_rates.get(p) or 0.0 for p in partitions)
 
 
 def exceeds(fill: float, limit: float) -> bool:
