@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -47,6 +47,14 @@ test-slow: .venv/.dev ## run the tests that take much CPU: the closed loop at 40
 
 test-strangers: .venv/.dev ## run the tests with consumers of Java, Go, librdkafka, kafka-python and aiokafka, those named like ONLY; needs a JDK and Go
 	@$(BIN)/python -m pytest -m strangers -k "$(ONLY)" -n $(WORKERS) --durations 10
+
+LED_BROKERS ?= 3.1.2 3.3.2 3.9.1
+NEW_BROKERS ?= 4.0.1 4.1.1 4.2.0 4.3.0
+test-older-brokers: .venv/.dev ## run the tests of led groups on Kafka LED_BROKERS, those of consumers of the new protocol on NEW_BROKERS
+	@for version in $(LED_BROKERS); do echo "Kafka $$version"; \
+		PYTHONPATH=tests $(BIN)/python -m older_broker $$version tests/kafka/test_group_lead.py || exit 1; done
+	@for version in $(NEW_BROKERS); do echo "Kafka $$version"; PYTHONPATH=tests $(BIN)/python -m older_broker $$version \
+		tests/kafka/test_broker_assigned.py tests/kafka/test_consumer.py tests/kafka/test_migration.py || exit 1; done
 
 object-store: .venv/.dev ## build versitygw, an S3 server, from source once, and fetch Iceberg's REST catalog; needs Go
 	@PYTHONPATH=tests $(BIN)/python -m object_store

@@ -102,9 +102,9 @@ class Figures:
 
     def _part_of(self, at: float) -> str:
         rates, *restarts = self.changes
-        if rates <= at < rates + CHANGE_LASTS:
-            return "new_rates"
-        return "restarts" if restarts[0] <= at < restarts[-1] + CHANGE_LASTS else "at_rest"
+        if restarts[0] <= at < restarts[-1] + CHANGE_LASTS:  # first: in a short run the other 10 s cover both
+            return "restarts"
+        return "new_rates" if rates <= at < rates + CHANGE_LASTS else "at_rest"
 
     @property
     def pause_p99_s(self) -> float:

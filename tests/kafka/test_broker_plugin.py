@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 from confluent_kafka import Consumer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
+from older_broker import fetch_version
 
 from trimtab.cli.broker import embedded_broker
 from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.consumer_sdk.java.jars import fetch_jars
 from trimtab.sidecar.pilot.plan_format import encode_plan
 
 Eventually: TypeAlias = Callable[[Callable[[], object]], None]
@@ -147,10 +148,5 @@ def test_the_plugin_works_in_older_brokers(
     version: str, tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The interface is the same since 4.0."""
-
-    def fetch_version(name: str, coordinates: Sequence[str], **options: Any) -> tuple[Path, ...]:
-        older = [one.replace(":4.4.0", f":{version}") for one in coordinates]
-        return fetch_jars(name, older, **options, is_pinned=False)
-
-    monkeypatch.setattr(embedded_broker, "fetch_jars", fetch_version)
+    monkeypatch.setattr(embedded_broker, "fetch_jars", partial(fetch_version, version))
     test_a_plan_steers_unmodified_consumers(tmp_path, eventually)

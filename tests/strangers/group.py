@@ -99,10 +99,19 @@ class StrangerGroup:
         with self._lines(member).open("ab") as lines:
             lines.write(f"\n{time():.6f} killed\n".encode())
 
-    def restart(self, name: str, kind: str | None = None) -> None:
-        """Restart a member, with another client if `kind` is given."""
+    def suspend(self, name: str) -> None:
+        """Let a member do nothing until it is resumed."""
+        self._signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self._signal(name, signal.SIGCONT)
+
+    def restart(self, name: str, kind: str | None = None, **options: str) -> None:
+        """Restart a member, with another client if `kind` is given, and with changed options."""
         self.stop(name)
-        self.members[name].kind = kind or self.members[name].kind
+        member = self.members[name]
+        member.kind = kind or member.kind
+        member.options = {**member.options, **options}
         self.start(name)
 
     def events(self) -> list[Event]:
@@ -125,6 +134,11 @@ class StrangerGroup:
     def log(self, name: str) -> Path:
         """Return the file with a member's standard error."""
         return self.folder / f"{name}.log"
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        process = self.members[name].process
+        assert process is not None
+        process.send_signal(number)
 
     def _lines(self, member: Member) -> Path:
         return self.folder / "lines" / f"{member.name}.{member.runs}"

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Final
@@ -37,6 +38,7 @@ RECORD_BYTES: Final = 200
 PATIENCE: Final = 120.0
 BALANCED: Final = 1.10
 COOPERATIVE: Final = ("go", "java", "kafka_python", "librdkafka")
+BOTH_PROTOCOLS: Final = ("go", "java", "librdkafka")
 NEW_PROTOCOL: Final = ("go", "go", "java", "librdkafka")
 RATES: Final = zipf_rates(PARTITIONS, TOTAL, exponent=0.7, seed=3)
 PLUGIN: Final = {
@@ -69,6 +71,12 @@ class Trial:
         """Wait until no member carries more than a tenth above the mean."""
         steered = wait_until(lambda: self._all_own() and self.balance() <= BALANCED, PATIENCE)
         assert steered, (self.balance(), self.group.owners())
+
+    def change_protocol(self, protocol: str) -> None:
+        """Restart each member with the other protocol, one after the other."""
+        for member in self.group.members:
+            self.group.restart(member, protocol=protocol)
+            self.await_owners()
 
     def finish(self) -> None:
         """End the stream; every record has been read, and none twice by the group's fault."""
@@ -183,6 +191,48 @@ def test_a_led_group_survives_its_broker(tmp_path: Path) -> None:
                     trial.group.restart("go-0")
                     trial.await_balance()
                     trial.finish()
+
+
+@pytest.mark.parametrize(("assignors", "kinds"), [("range", KINDS), ("cooperative-sticky", COOPERATIVE)])
+def test_a_member_that_is_slow_to_rejoin_is_waited_for(
+    bootstrap: str, topic: Callable[..., str], tmp_path: Path, assignors: str, kinds: tuple[str, ...]
+) -> None:
+    """A member does nothing while another one restarts: it keeps its place; none lost, none doubled."""
+    name = topic(partitions=PARTITIONS)
+    with steered(bootstrap, name, tmp_path, len(kinds), LEAD) as sidecar:
+        sidecar.wait_ready(PATIENCE)
+        options = {"assignors": assignors, "session": "30000"}
+        with under_load(bootstrap, name, tmp_path, kinds, **options) as trial:
+            trial.await_balance()
+            slow, other = [*trial.group.members][:2]
+            trial.group.suspend(slow)
+            trial.group.restart(other)
+            assert not wait_until(lambda: other in trial.group.owners().values(), 5.0)
+            trial.group.resume(slow)
+            trial.await_balance()
+            trial.finish()
+
+
+def test_a_led_group_changes_to_the_new_protocol_and_back(tmp_path: Path) -> None:
+    """One member at a time, under load; before and after each change the sidecar balances the group."""
+    name = "strangers"
+    with EmbeddedBroker(properties=PLUGIN) as broker, ExitStack() as stack:
+        create_topic(broker.bootstrap, name)
+        steer = partial(steered, broker.bootstrap, name, tmp_path, len(BOTH_PROTOCOLS))
+        with steer(LEAD) as sidecar:
+            sidecar.wait_ready(PATIENCE)
+            load = under_load(
+                broker.bootstrap, name, tmp_path, BOTH_PROTOCOLS, assignors="cooperative-sticky"
+            )
+            trial = stack.enter_context(load)
+            trial.await_balance()
+            trial.change_protocol("consumer")
+        with steer("--protocol auto"):
+            trial.await_balance()
+        trial.change_protocol("classic")
+        with steer(f"{LEAD} --take-lead"):
+            trial.await_balance()
+            trial.finish()
 
 
 def test_a_group_of_the_new_protocol_is_balanced_across_restarts(tmp_path: Path) -> None:
