@@ -13,6 +13,7 @@ from object_store.servers import Postgres
 
 pytestmark = [pytest.mark.object_store, pytest.mark.broker]
 
+NO_BUCKET = "the bucket does not exist: create it"
 POSTGRES_DRIVER = "org.postgresql:postgresql:42.7.7"
 ALL = [(partition, offset) for partition in range(PARTITIONS) for offset in range(COUNT // PARTITIONS)]
 
@@ -69,3 +70,25 @@ def test_delta_with_two_writers_is_exactly_once(
     for _ in range(2):
         ingest.start(settings | object_store.settings("delta"))
     check_complete(eventually, ingest, lambda: read_delta(object_store, f"delta.{ingest.table}"))
+
+
+@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
+def test_a_missing_bucket_is_named_and_loses_nothing(
+    table_format: str, ingest: Ingest, eventually: Any, tmp_path: Path
+) -> None:
+    """Once it has been created, the same process goes on, and each record is there once."""
+    with ObjectStoreRig(tmp_path, with_catalog=table_format == "iceberg") as rig:
+        rig.gateway.bucket.rmdir()
+        settings = {"lake.format": table_format, **ingest.to_namespace("late")}
+        ingest.start(settings | rig.settings(table_format))
+        eventually(lambda: NO_BUCKET in ingest.read_log() or not _all_alive(ingest), timeout=90)
+        assert NO_BUCKET in ingest.read_log(), ingest.read_log()
+        rig.gateway.bucket.mkdir()
+        check_complete(eventually, ingest, lambda: read_rows(rig, table_format, f"late.{ingest.table}"))
+
+
+def read_rows(rig: ObjectStoreRig, table_format: str, name: str) -> list[Place]:
+    """Return the rows of a table of either format, sorted."""
+    if table_format == "delta":
+        return read_delta(rig, name)
+    return read_iceberg(rig, rest_location(rig, name.rpartition(".")[2]))
