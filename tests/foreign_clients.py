@@ -24,8 +24,11 @@ def create_librdkafka_client(strategy: str = "cooperative-sticky", **more: Any) 
 class KafkaPythonClient:
     """kafka-python's consumer behind the methods of confluent-kafka's that the workers use."""
 
+    assignor_name = "cooperative-sticky"
+
     def __init__(self, config: dict[str, Any]) -> None:
         assignor: Any = CooperativeStickyAssignor()  # as the stubs of v2 do not allow
+        assignor.name = self.assignor_name
         self._consumer = KafkaConsumer(
             bootstrap_servers=config["bootstrap.servers"],
             group_id=config["group.id"],
@@ -45,6 +48,12 @@ class KafkaPythonClient:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class StreamsClient(KafkaPythonClient):
+    """A member with the protocol name of Kafka Streams."""
+
+    assignor_name = "stream"
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python has no types

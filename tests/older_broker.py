@@ -9,12 +9,19 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 from trimtab.cli.broker import embedded_broker
 from trimtab.cli.broker.broker_config import KAFKA_VERSION
 from trimtab.consumer_sdk.java.jars import fetch_jars
+
+_VERSION_NAME: Final = "TRIMTAB_TEST_KAFKA"
+
+
+def read_version() -> tuple[int, ...]:
+    """Return the version of the tests' broker."""
+    return tuple(map(int, os.environ.get(_VERSION_NAME, KAFKA_VERSION).split(".")))
 
 
 def fetch_version(version: str, name: str, coordinates: Sequence[str], **options: Any) -> tuple[Path, ...]:
@@ -29,7 +36,7 @@ def main(version: str, *tests: str) -> int:
         patch.object(embedded_broker, "fetch_jars", partial(fetch_version, version)),
         embedded_broker.EmbeddedBroker() as broker,
     ):
-        env = {**os.environ, "TRIMTAB_TEST_BOOTSTRAP": broker.bootstrap}
+        env = {**os.environ, "TRIMTAB_TEST_BOOTSTRAP": broker.bootstrap, _VERSION_NAME: version}
         command = [sys.executable, "-m", "pytest", "-n0", *tests]
         return subprocess.run(command, env=env, check=False).returncode
 

@@ -145,7 +145,10 @@ def explain_failure(error: Exception, settings: SidecarSettings) -> str:
         return f"cannot lead group {group}: grant Read on group {group}"
     if isinstance(error, InconsistentGroupProtocolError):
         offered = ", ".join(settings.lead_assignors)
-        return f"cannot lead group {group}: its members use none of {offered}; add theirs to lead-assignors"
+        return (
+            f"cannot lead group {group}: its members use none of {offered}; add theirs to lead-assignors, "
+            "unless they are Kafka Streams' or Kafka Connect's"
+        )
     if isinstance(error, FencedInstanceIdError):
         return f"another sidecar has taken the lead of group {group}"
     return f"cannot lead group {group}: {str(error) or type(error).__name__}"
