@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 
+from trimtab.assignor.model import TopicPartition
 from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
@@ -119,3 +120,42 @@ def test_a_pilot_follows_its_group_to_another_coordinator(group: str, eventually
         os.kill(cluster.brokers[killed].pid, signal.SIGKILL)
         eventually(lambda: is_owned(2, (1, 1, 2, 2), a=[0, 1], b=[2, 3]), 120)
         assert cluster.find_coordinator(name) != killed
+
+
+@pytest.fixture
+def config(config: dict[str, Any]) -> dict[str, Any]:
+    """Settings of both protocols: the broker has the heartbeat interval of the new one."""
+    return {name: value for name, value in config.items() if name != "heartbeat.interval.ms"}
+
+
+@pytest.mark.slow
+def test_trimtabs_consumers_follow_their_group_to_another_coordinator(
+    group: str, start: Any, log: Any, eventually: Any
+) -> None:
+    """The coordinator is killed: each record is read once, before and after."""
+    with ExitStack() as stack:
+        cluster = Cluster(stack)
+        eventually(lambda: len(cluster.admin.list_topics(timeout=10).brokers) == 3)
+        cluster.admin.create_topics([NewTopic("t", PARTITIONS, 3)])["t"].result(30)
+        name = cluster.choose_group(group)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+        own = {"bootstrap_servers": cluster.bootstrap, "group_id": name, "group_protocol": "consumer"}
+        workers = [start(client, ["t"], **own) for client in "ab"]
+        eventually(lambda: sum(len(w.owned) for w in workers) == PARTITIONS and all(w.owned for w in workers))
+
+        def write_and_read(total: int) -> None:
+            for _ in range(100):
+                for number in range(PARTITIONS):
+                    producer.produce("t", b"x", partition=number)
+            assert producer.flush(120) == 0
+            eventually(lambda: sum(map(len, log.offsets().values())) >= total * PARTITIONS, 60)
+
+        write_and_read(100)
+        killed = cluster.find_coordinator(name)
+        os.kill(cluster.brokers[killed].pid, signal.SIGKILL)
+        write_and_read(200)
+        expected = {TopicPartition("t", number): list(range(200)) for number in range(PARTITIONS)}
+        assert {p: sorted(offsets) for p, offsets in log.offsets().items()} == expected
+        assert cluster.find_coordinator(name) != killed
+        for worker in workers:
+            worker.stop()
