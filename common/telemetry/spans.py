@@ -37,6 +37,7 @@ MESSAGE_COUNT: Final = "messaging.batch.message_count"
 ERROR_TYPE: Final = "error.type"
 PRODUCER_CONTEXTS: Final = "trimtab.producer_contexts"
 OFFSETS: Final = "trimtab.offsets"
+DELIVERY: Final = "trimtab.queue.delivery"
 
 _FLAGS_END: Final = 55  # of "00-", 32 hexadecimal digits, "-", 16, "-", two digits of flags
 _SAMPLED_DIGITS: Final = b"13579bdf"

@@ -64,8 +64,8 @@ class AsyncConsumer(AsyncQueries):
     """
 
     def __init__(self, *topics: str, **settings: Any) -> None:
-        super().__init__()
         self._settings = parse_async_settings(settings)
+        super().__init__(self._settings.config)
         decoders = self._settings.key_deserializer, self._settings.value_deserializer
         self._records = RecordBuffer(
             partial(to_record, key_deserializer=decoders[0], value_deserializer=decoders[1])

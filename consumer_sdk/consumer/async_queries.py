@@ -1,12 +1,15 @@
-"""Queries of an AsyncConsumer to its cluster and group, with aiokafka's results."""
+"""Queries of an AsyncConsumer to its cluster and group, with aiokafka's results; and spans of its records."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from contextvars import copy_context
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.common.telemetry.export import is_telemetry_on
 from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.consumer.async_errors import (
     consumer_stopped,
@@ -16,6 +19,9 @@ from trimtab.consumer_sdk.consumer.async_errors import (
 )
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.poll_thread import PollThread
+from trimtab.consumer_sdk.consumer.record_buffer import ConsumerRecord
+from trimtab.consumer_sdk.telemetry.consumer_spans import NOTHING
+from trimtab.consumer_sdk.telemetry.record_messages import to_messages
 
 QUERY_TIMEOUT_S: Final = 10.0  # of a query, during which nothing is fetched
 
@@ -30,8 +36,9 @@ class OffsetAndTimestamp(NamedTuple):
 class AsyncQueries:
     """Methods of `AsyncConsumer` that wait for answers of brokers."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         self._closed = False
+        self._is_traced = is_telemetry_on(config)
         self._consumer: Consumer | None = None
         self._thread: PollThread | None = None
         self._partition_ids: dict[str, set[int]] = {}
@@ -77,6 +84,15 @@ class AsyncQueries:
             for p in found
         }
 
+    def trace_processing(
+        self, records: ConsumerRecord | Iterable[ConsumerRecord] | Mapping[Any, list[ConsumerRecord]]
+    ) -> AbstractContextManager[None]:
+        """Return a block whose span processes these records; it does nothing without `trimtab.telemetry`.
+
+        They may be the record of `getone`, a list, or all that `getmany` returned.
+        """
+        return self._opened().trace_processing(to_messages(records)) if self._is_traced else NOTHING
+
     # -- inside -----------------------------------------------------------------------------------
 
     def assignment(self) -> set[TopicPartition]:
@@ -90,7 +106,8 @@ class AsyncQueries:
 
     async def _call(self, method: Callable[..., ResultT], *arguments: Any) -> ResultT:
         """Call a method of the consumer on its thread; raise aiokafka's errors."""
-        call = self._get_thread().call(lambda consumer: method(consumer, *arguments))
+        context = copy_context()  # of the span in which the application calls
+        call = self._get_thread().call(lambda consumer: context.run(method, consumer, *arguments))
         try:
             return await asyncio.wrap_future(call)
         except Exception as error:

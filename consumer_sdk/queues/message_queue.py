@@ -8,10 +8,12 @@ consumer has left the group.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, Self
 
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.settlement import SettlementRequest
+from trimtab.consumer_sdk.telemetry.consumer_spans import NOTHING
 
 
 class MessageSettler(Protocol):
@@ -46,6 +48,11 @@ class MessageQueue(Protocol):
         Also keeps the group membership alive: call it often, with `max=0` to take no message.
         """
         ...
+
+    def trace_processing(self, message: QueueMessage) -> AbstractContextManager[None]:
+        """Return a block whose span processes a message, for a loop of your own; `@queue_worker` has it."""
+        del message
+        return NOTHING
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until the broker has stored all settlements; return False if it has not."""

@@ -89,6 +89,8 @@ class QueueSettings:
     dead_letter_topic: str
     at_most_once: bool
     broker_assigned: bool  # group.protocol=consumer
+    instance: str  # client.id, or a name made up for this process
+    telemetry: bool
     consumer_config: Mapping[str, Any]
     client_config: Mapping[str, Any]  # of producers and admin clients
 
@@ -135,6 +137,8 @@ def parse_queue_settings(topic: str, config: Mapping[str, Any]) -> QueueSettings
         dead_letter_topic=dead_letter,
         at_most_once=options.guarantee == "at-most-once",
         broker_assigned=checked.joining_config is not None,
+        instance=checked.instance,
+        telemetry=checked.telemetry,
         consumer_config=consumer,
         client_config=client_config.extract_connection_settings(checked.librdkafka_config),
     )

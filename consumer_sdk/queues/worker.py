@@ -109,7 +109,7 @@ class QueueWorker:
                     await asyncio.wait(running, timeout=BUSY_WAIT_S, return_when=FIRST_COMPLETED)
                 receive = partial(_receive, limit=free, wait=_receive_wait_s(free, len(running)))
                 for message in await calls.run_on_queue(receive):
-                    running.add(asyncio.create_task(self._handle_async(message, slots, expired)))
+                    running.add(asyncio.create_task(self._handle_async(queue, message, slots, expired)))
                 running = {task for task in running if not task.done()}
             deadline = self._clock.monotonic() + stop_timeout
             while running and self._clock.monotonic() < deadline:
@@ -127,7 +127,7 @@ class QueueWorker:
         if not free:
             running = wait(running, BUSY_WAIT_S, FIRST_COMPLETED).not_done
         for message in _receive(queue, free, _receive_wait_s(free, len(running))):
-            running.add(pool.submit(self._handle, message))
+            running.add(pool.submit(self._handle, queue, message))
         return {future for future in running if not future.done()}
 
     def _count_free_slots(self, running: int) -> int:
@@ -135,20 +135,24 @@ class QueueWorker:
         # 0 until half of the slots are free: a `receive` costs the same for one message as for many.
         return free if free * 2 >= self._max_in_flight else 0
 
-    def _handle(self, message: QueueMessage) -> None:
+    def _handle(self, queue: MessageQueue, message: QueueMessage) -> None:
         try:
-            self._handler(message)
+            with queue.trace_processing(message):
+                self._handler(message)
         except BaseException as error:  # noqa: BLE001 - the message must be settled
             self._settle_failed(message, error)
         else:
             _ack_unsettled(message)
 
-    async def _handle_async(self, message: QueueMessage, slots: asyncio.Semaphore, expired: Event) -> None:
+    async def _handle_async(
+        self, queue: MessageQueue, message: QueueMessage, slots: asyncio.Semaphore, expired: Event
+    ) -> None:
         async with slots:
             try:
-                returned: Awaitable[None] | None = self._handler(message)
-                assert returned is not None
-                await returned
+                with queue.trace_processing(message):
+                    returned: Awaitable[None] | None = self._handler(message)
+                    assert returned is not None
+                    await returned
             except asyncio.CancelledError as error:
                 if expired.is_set():  # rule 3: the drain's timeout settles nothing
                     raise

@@ -25,6 +25,16 @@ class ConsumerSpans:
         del messages
         return NOTHING
 
+    def trace_delivery(self, message: Message, delivery: int) -> AbstractContextManager[None]:
+        """Return a block that processes a message of a queue; `delivery` is 1 for the first time."""
+        del message, delivery
+        return NOTHING
+
+    def trace_settlement(self, topic: str) -> AbstractContextManager[None]:
+        """Return a block that settles messages of a share group."""
+        del topic
+        return NOTHING
+
     def trace_commit(
         self, positions: Mapping[TopicPartition, CommitPosition]
     ) -> AbstractContextManager[None]:

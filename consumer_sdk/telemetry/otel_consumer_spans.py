@@ -9,6 +9,7 @@
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
 from confluent_kafka import Message
@@ -66,8 +67,14 @@ class OtelConsumerSpans(ConsumerSpans):
         """Return a block that processes these messages."""
         return self._trace_processing([message for message in messages if message.error() is None])
 
+    def trace_delivery(self, message: Message, delivery: int) -> AbstractContextManager[None]:
+        """Return a block that processes a message of a queue; `delivery` is 1 for the first time."""
+        return self._trace_processing([message], {spans.DELIVERY: delivery})
+
     @contextmanager
-    def _trace_processing(self, records: Sequence[Message]) -> Generator[None]:
+    def _trace_processing(
+        self, records: Sequence[Message], more: Mapping[str, int] = MappingProxyType({})
+    ) -> Generator[None]:
         place = spans.describe_place({partition_of(message) for message in records})
         links = link_producers(records)
         parent = _continue_trace(links[0].context) if len(records) == 1 and links else None
@@ -77,7 +84,12 @@ class OtelConsumerSpans(ConsumerSpans):
                 context=parent,
                 kind=SpanKind.CONSUMER,
                 links=() if parent is not None else links,
-                attributes={**self._describe("process", "process"), **place, **_describe_records(records)},
+                attributes={
+                    **self._describe("process", "process"),
+                    **place,
+                    **_describe_records(records),
+                    **more,
+                },
                 record_exception=False,  # its text may quote a record
                 set_status_on_exception=False,
             ) as span,
@@ -85,14 +97,23 @@ class OtelConsumerSpans(ConsumerSpans):
         ):
             yield
 
-    @contextmanager
-    def trace_commit(self, positions: Positions) -> Generator[None]:
+    def trace_commit(self, positions: Positions) -> AbstractContextManager[None]:
         """Return a block that commits these positions."""
+        name = spans.name_span("commit", spans.describe_place(positions))
+        return self._trace_request(name, self._describe_commit(positions))
+
+    def trace_settlement(self, topic: str) -> AbstractContextManager[None]:
+        """Return a block that settles messages of a share group."""
+        attributes = {**self._describe("acknowledge", "settle"), spans.DESTINATION: topic}
+        return self._trace_request(f"acknowledge {topic}", attributes)
+
+    @contextmanager
+    def _trace_request(self, name: str, attributes: dict[str, Any]) -> Generator[None]:
         with (
             self._tracer.start_as_current_span(
-                spans.name_span("commit", spans.describe_place(positions)),
+                name,
                 kind=SpanKind.CLIENT,
-                attributes=self._describe_commit(positions),
+                attributes=attributes,
                 record_exception=False,
                 set_status_on_exception=False,
             ) as span,

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Barrier, Event, Lock, Thread
 from typing import Any, Self
 
@@ -45,6 +45,10 @@ class InMemoryQueue:
         if request.seconds and not self._delays:
             raise UnsupportedQueueOperationError("no delays")
         self.settlements[message.offset] = request
+
+    def trace_processing(self, message: QueueMessage) -> AbstractContextManager[None]:
+        del message
+        return nullcontext()
 
     def flush(self, timeout: float = 30.0) -> bool:
         del timeout

@@ -8,40 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from otlp_receiver import OtlpReceiver, attributes_of, receive_otlp
+from traced_readers import ASYNC_READER, PRIVATE, QUEUE_READER, READER, SPAN, TRACE, produce, run_reader
 
 pytestmark = pytest.mark.broker
-
-TRACE, SPAN = 0xABC1, 0xDEF2
-PRIVATE = "private-text-of-a-record"
-READER = """
-import sys
-from trimtab.consumer_sdk import Consumer
-
-bootstrap, group, topic = sys.argv[1:]
-config = {
-    "bootstrap.servers": bootstrap,
-    "group.id": group,
-    "client.id": "reader",
-    "auto.offset.reset": "earliest",
-    "enable.auto.commit": False,
-    "trimtab.telemetry": True,
-}
-with Consumer(config) as consumer:
-    consumer.subscribe([topic])
-    while (message := consumer.poll(1.0)) is None:
-        pass
-    with consumer.trace_processing(message):
-        consumer.commit(message, asynchronous=False)
-    messages = consumer.consume(10, 5.0)
-    try:
-        with consumer.trace_processing(messages):
-            raise ValueError(messages[0].value())
-    except ValueError:
-        pass
-    consumer.commit(messages[-1])
-"""
 
 
 @pytest.fixture
@@ -50,24 +20,13 @@ def receiver() -> Iterator[OtlpReceiver]:
         yield receiver
 
 
-def produce(bootstrap: str, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for number in range(count):
-        parent = f"00-{TRACE + number:032x}-{SPAN + number:016x}-01"
-        headers = {"traceparent": parent.encode(), "authorization": PRIVATE.encode()}
-        producer.produce(topic, PRIVATE.encode(), PRIVATE.encode(), 0, headers=headers)
-    producer.flush(30)
-
-
 def test_a_records_way_is_one_trace(
     bootstrap: str, group: str, topic: Callable[..., str], receiver: OtlpReceiver
 ) -> None:
     """A record is received, processed in its producer's trace, and committed in it; no secret is exported."""
     name = topic(partitions=1)
     produce(bootstrap, name, 4)
-    environment = {**os.environ, **receiver.environment}
-    command = [sys.executable, "-c", READER, bootstrap, group, name]
-    subprocess.run(command, env=environment, check=True, timeout=120)
+    run_reader(READER, receiver.environment, bootstrap, group, name)
     spans = receiver.spans()
     by_name: dict[str, list[Any]] = {}
     for span in sorted(spans, key=lambda span: span.start_time_unix_nano):
@@ -107,6 +66,55 @@ def test_a_records_way_is_one_trace(
     assert attributes_of(in_background)["messaging.kafka.offset"] == 4
     assert receiver.services() == {"trimtab-consumer"}
     assert not any(PRIVATE.encode() in body for body in receiver.raw)
+
+
+@pytest.mark.parametrize("kind", ["kmq", "ordered", "share"])
+def test_a_queues_messages_are_processed_in_their_producers_traces(
+    kind: str, bootstrap: str, group: str, topic: Callable[..., str], receiver: OtlpReceiver
+) -> None:
+    """Each message is a span of its producer's trace; one that is retried has an error; polls are spans."""
+    name = topic(partitions=1)
+    produce(bootstrap, name, 3)
+    run_reader(QUEUE_READER, receiver.environment, kind, bootstrap, group, name)
+    spans = receiver.spans()
+    processed = [span for span in spans if span.name == f"process {name}"]
+    for span in processed:
+        attributes = attributes_of(span)
+        assert int.from_bytes(span.trace_id) == TRACE + attributes["messaging.kafka.offset"]
+        assert attributes["messaging.client.id"] == "worker"
+    first = [span for span in processed if attributes_of(span)["trimtab.queue.delivery"] == 1]
+    assert sorted(attributes_of(span)["messaging.kafka.offset"] for span in first) == [0, 1, 2]
+    failed = [span for span in processed if "error.type" in attributes_of(span)]
+    assert [attributes_of(span)["error.type"] for span in failed] == ["Retry"]
+    operations = {attributes_of(span)["messaging.operation.type"] for span in spans}
+    assert operations == {"receive", "process", "settle"}
+    assert not any(PRIVATE.encode() in body for body in receiver.raw)
+
+
+def test_an_event_loops_records_are_traced(
+    bootstrap: str, group: str, topic: Callable[..., str], receiver: OtlpReceiver
+) -> None:
+    """AsyncConsumer: a record is processed in its producer's trace, and committed in it by another thread."""
+    name = topic(partitions=1)
+    produce(bootstrap, name, 4)
+    run_reader(ASYNC_READER, receiver.environment, bootstrap, group, name)
+    spans = sorted(receiver.spans(), key=lambda span: span.start_time_unix_nano)
+    first, batch = [span for span in spans if span.name == f"process {name}"]
+    assert (int.from_bytes(first.trace_id), int.from_bytes(first.parent_span_id)) == (TRACE, SPAN)
+    assert {int.from_bytes(link.trace_id) for link in batch.links} == {TRACE + n for n in (1, 2, 3)}
+    committed = next(span for span in spans if span.name == f"commit {name}")
+    assert committed.parent_span_id == first.span_id
+    assert any(span.name == f"poll {name}" for span in spans)
+
+
+def test_a_disabled_sdk_traces_nothing(
+    bootstrap: str, group: str, topic: Callable[..., str], receiver: OtlpReceiver
+) -> None:
+    """OTEL_SDK_DISABLED=true: the consumer works as with telemetry off."""
+    name = topic(partitions=1)
+    produce(bootstrap, name, 4)
+    run_reader(READER, {**receiver.environment, "OTEL_SDK_DISABLED": "true"}, bootstrap, group, name)
+    assert receiver.raw == []
 
 
 def test_a_sidecar_exports_its_decisions(

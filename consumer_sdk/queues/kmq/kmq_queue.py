@@ -17,6 +17,7 @@ The rules of a worker:
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import compress
 from typing import Any, Final
 
@@ -52,6 +53,7 @@ from trimtab.consumer_sdk.queues.message_headers import (
     read_redelivery_headers,
 )
 from trimtab.consumer_sdk.queues.message_queue import MessageQueue
+from trimtab.consumer_sdk.queues.queue_spans import open_queue_spans
 from trimtab.consumer_sdk.queues.settings import check_kind, parse_queue_settings
 
 log = logging.getLogger("trimtab.queues")
@@ -70,6 +72,7 @@ class KmqQueue(MessageQueue):
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
         check_kind("kmq", self._settings, config)
+        self._spans = open_queue_spans(self._settings, self._clock)
         client = topics.create_admin_client(self._settings)
         self._marked_partitions = topics.prepare_queue_topics(
             client, self._settings, self._clock, with_markers=True
@@ -93,6 +96,10 @@ class KmqQueue(MessageQueue):
             self._release_held()
             raws = self._hold_unmarked(fetch_messages(self._consumer, max, wait))
             return self._deliver_messages(raws) if raws else []
+
+    def trace_processing(self, message: QueueMessage) -> AbstractContextManager[None]:
+        """Return a block whose span processes a message; it does nothing without `trimtab.telemetry`."""
+        return self._spans.trace_delivery(message.raw, message.delivery)
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until the broker has stored all settlements; return False if it has not."""

@@ -15,6 +15,7 @@
 import logging
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final
@@ -50,6 +51,7 @@ from trimtab.consumer_sdk.queues.message_headers import (
 )
 from trimtab.consumer_sdk.queues.message_queue import MessageQueue, QueuedSettlement
 from trimtab.consumer_sdk.queues.ordered.key_ordering import KeyOrdering
+from trimtab.consumer_sdk.queues.queue_spans import open_queue_spans
 from trimtab.consumer_sdk.queues.settings import check_kind, parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import ACK_REQUEST, SettlementAction, SettlementRequest
 
@@ -74,6 +76,7 @@ class OrderedQueue(MessageQueue):
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
         check_kind("ordered", self._settings, config)
+        self._spans = open_queue_spans(self._settings, self._clock)
         client = topics.create_admin_client(self._settings)
         self._partition_count = topics.prepare_queue_topics(
             client, self._settings, self._clock, with_markers=False
@@ -112,6 +115,10 @@ class OrderedQueue(MessageQueue):
         """Record a settlement; an extension has no effect, since there is no deadline."""
         if request.action is not SettlementAction.EXTEND:
             self._settlements.append(QueuedSettlement(message, request))
+
+    def trace_processing(self, message: QueueMessage) -> AbstractContextManager[None]:
+        """Return a block whose span processes a message; it does nothing without `trimtab.telemetry`."""
+        return self._spans.trace_delivery(message.raw, message.delivery)
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Commit finished messages and wait; return False while dead letters are not stored.

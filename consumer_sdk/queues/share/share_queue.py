@@ -25,6 +25,7 @@ The rules:
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import confluent_kafka
@@ -37,6 +38,7 @@ from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.queues.message_fetch import close_on_error, convert_transient_errors, repair_headers
 from trimtab.consumer_sdk.queues.message_queue import MessageQueue, QueuedSettlement
+from trimtab.consumer_sdk.queues.queue_spans import open_queue_spans
 from trimtab.consumer_sdk.queues.settings import QueueSettings, check_kind, parse_queue_settings
 from trimtab.consumer_sdk.queues.settlement import SettlementAction, SettlementRequest
 from trimtab.consumer_sdk.queues.share.broker_features import require_share_groups
@@ -68,6 +70,7 @@ class ShareQueue(MessageQueue):
         self._clock = clock or SystemClock()
         self._settings = parse_queue_settings(topic, config)
         check_kind("share", self._settings, config)
+        self._spans = open_queue_spans(self._settings, self._clock)
         client = topics.create_admin_client(self._settings)
         topics.require_topic(client, self._settings)
         require_group_access(self._settings, self._clock)
@@ -113,6 +116,10 @@ class ShareQueue(MessageQueue):
         if late:
             log.warning("%r was settled after its lock expired; raise %s", message, LOCK_DURATION_CONFIG)
         self._settlements.append(QueuedSettlement(message, request))
+
+    def trace_processing(self, message: QueueMessage) -> AbstractContextManager[None]:
+        """Return a block whose span processes a message; it does nothing without `trimtab.telemetry`."""
+        return self._spans.trace_delivery(message.raw, message.delivery)
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until the broker has stored all settlements; return False if it refused any.
@@ -167,10 +174,11 @@ class ShareQueue(MessageQueue):
             self._commit_acknowledgements(SHARE_COMMIT_TIMEOUT_S)
 
     def _commit_acknowledgements(self, timeout: float) -> bool:
-        answers = self._consumer.commit_sync(timeout)  # one at a time (rule 4)
-        refused = {partition: error for partition, error in answers.items() if error is not None}
-        for partition, error in refused.items():
-            log.warning("%s-%s: not settled: %s", partition.topic, partition.partition, error)
+        with self._spans.trace_settlement(self._settings.topic):
+            answers = self._consumer.commit_sync(timeout)  # one at a time (rule 4)
+            refused = {partition: error for partition, error in answers.items() if error is not None}
+            for partition, error in refused.items():
+                log.warning("%s-%s: not settled: %s", partition.topic, partition.partition, error)
         return not refused
 
     def _release_expired(self) -> bool:
@@ -209,7 +217,11 @@ class ShareQueue(MessageQueue):
             log.warning("%s-%s@%s: %s", raw.topic(), raw.partition(), raw.offset(), error)
 
     def _fetch_batch(self, wait: float) -> None:
-        for raw in self._poll_until(self._clock.monotonic() + wait):
+        begun_at = self._clock.monotonic()
+        polled = self._poll_until(begun_at + wait)
+        if self._spans.is_on and polled:
+            self._spans.record_receive(polled, self._clock.monotonic() - begun_at)
+        for raw in polled:
             error = raw.error()
             if error is None:
                 self._undelivered.append(raw)
