@@ -323,6 +323,15 @@ class GroupModel:
         gain = self.fullest - after
         return placed if gain >= MIN_FILL_GAIN or not exceeds(after, self.fill_limit) else None
 
+    @cached_property
+    def relieving_placement(self) -> PlacementPlan | None:
+        """A placement on the active replicas that fills none above its capacity, if one is above it now."""
+        joined = [name for name in self.active if name in self.members]
+        if not joined or not exceeds(self.fullest, 1.0):
+            return None
+        placed = self.place_on(joined)
+        return None if exceeds(self.compute_fullest(placed.assignment), 1.0) else placed
+
     def find_last_owners(self) -> dict[TopicPartition, str]:
         """Return the last known owner of each partition among the live instances."""
         return self._list_owners(self.running)

@@ -13,7 +13,7 @@ from trimtab.sidecar.decision.decision_context import (
     start_epoch,
 )
 from trimtab.sidecar.decision.hpa_behavior import Direction, SelectPolicy, limit_scale_down, limit_scale_up
-from trimtab.sidecar.decision.recommendation import is_overfull_for_long
+from trimtab.sidecar.decision.recommendation import find_due_placement, is_overfull_for_long
 from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 
@@ -119,7 +119,7 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
     recent = context.memory.seconds_since_change(context.now) < context.policy.drain_retry
     if recent and model.capture_placement() == context.memory.last_placement:
         return hold(what, f"plan {context.plan.epoch} has moved nothing so far")
-    better = model.better_placement
+    better = find_due_placement(model, context.memory, context.now)
     if better is None:
         return hold(what, "no better placement found", *context.recommendation.hold_reasons)
     reason = f"{what}, {model.compute_fullest(better.assignment):.0%} in a better placement"

@@ -7,7 +7,8 @@ The rules are those of the HPA, the count is the assignor's:
    group, which delivers every partition to every worker, it is load / usable capacity of a worker.
 2. Tolerance: scale up only if the load exceeds the current count filled to headroom x
    (1 + tolerance), or if a new placement is due: the recommended count then costs fewer moves than the
-   current one, filled up; scale down only as far as the load fits at headroom x (1 - tolerance).
+   current one, filled up; or if a consumer stays above its capacity that no placement on the current
+   count relieves; scale down only as far as the load fits at headroom x (1 - tolerance).
 3. Unknown data counts against a change: unknown partitions weigh nothing for scale-up and prevent
    scale-down. With nothing known, the current count is recommended.
 4. Scale-up follows the lowest recommendation in its stabilization window, scale-down the highest.
@@ -186,16 +187,34 @@ def is_overfull_for_long(model: GroupModel, memory: DecisionMemory, now: float) 
     if exceeds(fullest, 1.0):
         return True
     # Write rates vary around the headroom of a consumer filled up to it: each peak would move partitions.
-    is_small = fullest - model.fill_limit < MIN_FILL_GAIN
-    patience = SMALL_EXCESS_PATIENCE_S if is_small else model.policy.cooldown
-    lasts = since is not None and now - since >= patience
-    return lasts and (not is_small or memory.seconds_since_change(now) >= patience)
+    if fullest - model.fill_limit < MIN_FILL_GAIN:
+        return _is_unchanged_excess(memory, now)
+    return since is not None and now - since >= model.policy.cooldown
 
 
 def _is_placement_due(model: GroupModel, memory: DecisionMemory, now: float) -> bool:
     if model.is_share_group or model.unknown_partitions or not is_overfull_for_long(model, memory, now):
         return False
-    return model.better_placement is not None
+    return find_due_placement(model, memory, now) is not None or _needs_growth(model, memory, now)
+
+
+def find_due_placement(model: GroupModel, memory: DecisionMemory, now: float) -> PlacementPlan | None:
+    """Return a better placement on the active replicas, or one that at least ends a long overload."""
+    lasts = _is_unchanged_excess(memory, now)
+    return model.better_placement or (model.relieving_placement if lasts else None)
+
+
+def _needs_growth(model: GroupModel, memory: DecisionMemory, now: float) -> bool:
+    """Return whether a consumer stays above its capacity that only a larger group relieves."""
+    if model.sized is None or not exceeds(model.fullest, 1.0) or not _is_unchanged_excess(memory, now):
+        return False
+    return not exceeds(model.compute_fullest(model.sized.assignment), 1.0)
+
+
+def _is_unchanged_excess(memory: DecisionMemory, now: float) -> bool:
+    """Return whether a consumer has been too full for long, and nothing was changed meanwhile."""
+    since, patience = memory.overfull_since, SMALL_EXCESS_PATIENCE_S
+    return since is not None and min(now - since, memory.seconds_since_change(now)) >= patience
 
 
 def _apply_fallback(

@@ -132,3 +132,14 @@ def test_the_simulations_own_settings_are_refused() -> None:
         LiveSettings(sidecar={"headroom": 0.5})
     with pytest.raises(SettingError, match="cooldwn"):
         run_live(parse_contender("mwf"), WALK, HEADROOM, LiveSettings(sidecar={"cooldwn": 5}))
+
+
+def test_no_consumer_rests_above_its_capacity() -> None:
+    """A load that grows at once and then stays: within the tolerance they are full, and none is too full."""
+    rng = np.random.default_rng(1)
+    before = rng.uniform(0, 18, 600)
+    after = before * 1.15 * rng.uniform(0.9, 1.1, 600)
+    names = tuple(TopicPartition("t", number) for number in range(600))
+    stream = WriteRateStream(names, np.array([before] * 3 + [after] * 25))
+    run = run_live(parse_contender("steady"), stream, SimulationSetup(headroom=0.9), LiveSettings())
+    assert run.fullest[-12:].max() <= 1.0
