@@ -18,6 +18,7 @@ from time import time
 from typing import Final
 
 import pytest
+from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from strangers.checker import check_group
@@ -77,6 +78,12 @@ class Trial:
         for member in self.group.members:
             self.group.restart(member, protocol=protocol)
             self.await_owners()
+
+    def is_rebalancing(self) -> bool:
+        """Return whether the coordinator waits for members to join."""
+        admin, name = AdminClient({"bootstrap.servers": self.group.bootstrap}), self.group.group
+        described = admin.describe_consumer_groups([name])[name].result(30)
+        return described.state == ConsumerGroupState.PREPARING_REBALANCING
 
     def finish(self) -> None:
         """End the stream; every record has been read, and none twice by the group's fault."""
@@ -207,7 +214,8 @@ def test_a_member_that_is_slow_to_rejoin_is_waited_for(
             slow, other = [*trial.group.members][:2]
             trial.group.suspend(slow)
             trial.group.restart(other)
-            assert not wait_until(lambda: other in trial.group.owners().values(), 5.0)
+            assert wait_until(trial.is_rebalancing, PATIENCE)
+            assert not wait_until(lambda: not trial.is_rebalancing(), 5.0)
             trial.group.resume(slow)
             trial.await_balance()
             trial.finish()
