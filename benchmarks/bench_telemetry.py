@@ -13,6 +13,7 @@ import json
 import statistics
 import textwrap
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,9 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.consumer import consumer as consumer_module
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.queues.kmq.kmq_queue import KmqQueue
+from trimtab.consumer_sdk.queues.message import QueueMessage
+from trimtab.consumer_sdk.telemetry.consumer_spans import ConsumerSpans
 from trimtab.consumer_sdk.telemetry.otel_flush_spans import link_producers
 
 BATCH = 500
@@ -96,6 +100,17 @@ def measure_links(records: int) -> float:
     return statistics.median(runs)
 
 
+def measure_queue_block(messages: int) -> float:
+    """Return the CPU seconds that the block around a queue's handler takes for a message while off."""
+    queue: Any = SimpleNamespace(_spans=ConsumerSpans())
+    message = QueueMessage(Message(topic="orders", partition=0, offset=1, value=b"v"), 1, None, queue)
+    started = time.process_time()
+    for _ in range(messages):
+        with KmqQueue.trace_processing(queue, message):
+            pass
+    return (time.process_time() - started) / messages
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--pairs", type=int, default=31, help="pairs of runs, off and without")
@@ -112,6 +127,8 @@ def main() -> None:
             costs.append(seconds[off])
         result[f"off_ratio_{count}"] = round(statistics.median(ratios), 4)
         result[f"off_us_{count}"] = round(statistics.median(costs) * 1e6, 2)
+    blocks = [measure_queue_block(100_000) for _ in range(5)]
+    result["queue_off_us"] = round(statistics.median(blocks) * 1e6, 2)
     trace.set_tracer_provider(TracerProvider(shutdown_on_exit=False))
     on = open_consumer(Consumer, telemetry=True)
     for count in (1, BATCH):
