@@ -83,7 +83,7 @@ class Trial:
         """Return whether the coordinator waits for members to join."""
         admin, name = AdminClient({"bootstrap.servers": self.group.bootstrap}), self.group.group
         described = admin.describe_consumer_groups([name])[name].result(30)
-        return described.state == ConsumerGroupState.PREPARING_REBALANCING
+        return bool(described.state == ConsumerGroupState.PREPARING_REBALANCING)
 
     def finish(self) -> None:
         """End the stream; every record has been read, and none twice by the group's fault."""
