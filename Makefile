@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -81,6 +81,9 @@ test-page: .venv/.dev build/page/axe.min.js ## run the tests of the operator's p
 page-pictures: test-page ## renew the docs' pictures of the operator's page
 	@cd build/page && cp page-consumers-light.png page-time-dark.png ../../docs/
 	@cd build/page && for part in decision what-if; do cp page-$$part-consumers-light.png ../../docs/page-$$part.png; done
+
+test-collector: .venv/.dev ## send telemetry through OpenTelemetry's collector, built from source once; needs Go
+	@$(BIN)/python -m pytest -m collector --durations 5
 
 test-debezium: .venv/.dev ## compare tables of PostgreSQL, under load and read by Debezium, with those in the lake; needs PostgreSQL and a JDK
 	@$(BIN)/python -m pytest -m debezium

@@ -29,20 +29,23 @@ class BuildFailedError(Exception):
     """A stranger's program cannot be built."""
 
     def __init__(self, compiler: str, needs: str, output: str) -> None:
-        super().__init__(
-            f"{compiler} cannot build a consumer of tests/strangers; it needs {needs}:\n{output}"
-        )
+        super().__init__(f"{compiler} cannot build a program of the tests; it needs {needs}:\n{output}")
 
 
 def find_command(kind: str) -> list[str]:
     """Return the command of a client's program; build it if needed. Raises BuildFailedError."""
     if kind in {"java", OLDER_JAVA}:
         jars = _kafka_jars() if kind == "java" else _older_client_jars()
-        path = ":".join(map(str, (_built("java", _compile), *jars)))
+        path = ":".join(map(str, (_built(CLIENTS / "java", _compile), *jars)))
         return [str(require_java()), *JVM_OPTIONS, "-cp", path, "Stranger"]
     if kind == "go":
-        return [str(_built("go", _link) / "stranger")]
+        return [str(build_go_program(CLIENTS / "go"))]
     return [sys.executable, "-m", f"strangers.clients.{kind}"]
+
+
+def build_go_program(sources: Path) -> Path:
+    """Return the program of a folder with go.mod and go.sum; build it if needed. Raises BuildFailedError."""
+    return _built(sources, _link) / "program"
 
 
 def _kafka_jars() -> tuple[Path, ...]:
@@ -53,12 +56,11 @@ def _older_client_jars() -> tuple[Path, ...]:
     return fetch_jars("kafka-clients", (OLDER_JAVA_CLIENT,), is_pinned=False)
 
 
-def _built(kind: str, build: Callable[[Path, Path], None]) -> Path:
+def _built(sources: Path, build: Callable[[Path, Path], None]) -> Path:
     """Return the folder with the program that was built from the present sources."""
-    sources = CLIENTS / kind
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(sources.iterdir())))
     digest.update(broker_config.KAFKA_VERSION.encode())
-    folder = cache_folder() / "strangers" / f"{kind}-{digest.hexdigest()[:12]}"
+    folder = cache_folder() / "strangers" / f"{sources.name}-{digest.hexdigest()[:12]}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
@@ -83,7 +85,7 @@ def _link(sources: Path, target: Path) -> None:
         "-mod=readonly",
         "-trimpath",
         "-o",
-        f"{target}/stranger",
+        f"{target}/program",
         ".",
     ]
     _run(command, "Go, 1.26 or newer")

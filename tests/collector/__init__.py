@@ -1,0 +1,1 @@
+"""OpenTelemetry's collector, built from its modules, between Trimtab and the tests' receiver."""
