@@ -148,6 +148,10 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
         _live_option("--live", help="Run the closed loop: the sidecar decides, the leader carries it out."),
     ] = False
     startup: Annotated[str, _live_option(help="Time from a consumer's start to its join.")] = "20 s"
+    season: Annotated[
+        str | None,
+        _live_option(help="Length of a season by which write rates are forecast, while that proves better."),
+    ] = None
     set: Annotated[
         list[str] | None,
         _live_option(metavar="name=value", help="Setting of the sidecar, as tolerance=0.2; repeat it."),

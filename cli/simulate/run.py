@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 GENERATOR_OPTIONS: Final = ("partitions", "ticks", "seed", "seeds", "unclamped", "shape", "initial")
 TRACE_OPTIONS: Final = ("speed", "half", "windows")
-LIVE_OPTIONS: Final = ("startup", "set")
+LIVE_OPTIONS: Final = ("startup", "season", "set")
 PAPER_HEADROOM: Final = 1.0
 LIVE_HEADROOM: Final = 0.9  # the sidecar's default
 _DURATIONS: Final = {"tick": "tick", "pause": "pause", "late": "late", "threshold": "lag_threshold"}
@@ -151,7 +151,11 @@ def _build_live_settings(
         LiveSettings,
     )
 
-    live = LiveSettings(parse_seconds(options.startup, "--startup"), parse_pairs("--set", options.set))
+    season = None if options.season is None else parse_seconds(options.season, "--season")
+    if season is not None and season < setup.tick:
+        raise SettingError(f"--season {options.season!r} must be at least a tick")
+    startup = parse_seconds(options.startup, "--startup")
+    live = LiveSettings(startup, season, parse_pairs("--set", options.set))
     managed = [name for name in names if not parse_contender(name).autoscaled]
     if options.set and not managed:
         raise SettingError(

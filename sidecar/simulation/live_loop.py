@@ -1,7 +1,8 @@
 """The closed loop as it runs: each tick the sidecar decides, and the group carries it out.
 
 1. The sidecar sees the tick's write rates and the backlog at its end, and decides by `make_decision`:
-   with tolerance, windows, policies, cooldown and one drain at a time.
+   with tolerance, windows, policies, cooldown and one drain at a time. With a season it sees the rates that
+   are forecast for when consumers that start now have joined.
 2. Its plan is carried out by the leader's functions, when the leader's plan follower asks for it: at once,
    or when missing consumers join, `startup` seconds after their start, or are overdue.
 3. Replicas stop at once, consumers never die, a rebalance takes no time but the pause of what moves.
@@ -84,7 +85,7 @@ class LiveContender:
             yield from iter_autoscaled_decisions(heuristic, stream, setup, lags, self.live.startup)
             return
         policy = self.live.build_policy(self.name, setup, len(stream.partitions))
-        yield from iter_sidecar_decisions(policy, stream, setup, lags, self.live.startup)
+        yield from iter_sidecar_decisions(policy, stream, setup, lags, self.live)
 
 
 def run_live(
@@ -99,12 +100,12 @@ def iter_sidecar_decisions(
     stream: WriteRateStream,
     setup: SimulationSetup,
     lags: BacklogReader,
-    startup: float,
+    live: LiveSettings,
     *,
     begin: float = EPOCH_S,
 ) -> Iterator[SimulatedDecision]:
     """Yield what a sidecar with this policy does at every tick; `begin` is the wall clock at the first."""
-    loop = _LiveLoop(policy, stream, setup, startup, begin)
+    loop = _LiveLoop(policy, stream, setup, live, begin)
     for tick in range(len(stream.rates)):
         yield loop.run_tick(tick, lags())
 
@@ -117,17 +118,17 @@ class _LiveLoop:
         policy: AutoscalingPolicy,
         stream: WriteRateStream,
         setup: SimulationSetup,
-        startup: float,
+        live: LiveSettings,
         begin: float,
     ) -> None:
         self._policy = policy
         self._begin = begin
         self._stream = stream
         self._tick = setup.tick
-        self._measurement = LiveMeasurement(stream, setup.tick, policy)
+        self._measurement = LiveMeasurement(stream, setup.tick, policy, live.build_forecaster(setup.tick))
         self._memory = DecisionMemory()
         owner = _place_first(stream, policy)
-        self._group = LiveGroup(stream.partitions, owner, startup)
+        self._group = LiveGroup(stream.partitions, owner, live.startup)
         self._plan = _announce_plan(policy, len(self._group.members), begin)
         self._follower = PlanFollower()
         self._follower.record_rebalance(self._plan, len(self._group.members))

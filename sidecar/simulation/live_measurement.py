@@ -1,6 +1,8 @@
-"""What the sidecar measures of simulated write rates and backlogs."""
+"""What the sidecar measures, and forecasts, of simulated write rates and backlogs."""
 
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,6 +10,7 @@ from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.measurement.seasonal_forecast import SeasonalForecaster
 from trimtab.sidecar.measurement.write_rate import add_required_rates
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 
@@ -15,10 +18,17 @@ from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 class LiveMeasurement:
     """Loads and consumption rates of each tick; a tick's write rates are known exactly."""
 
-    def __init__(self, stream: WriteRateStream, tick: float, policy: AutoscalingPolicy) -> None:
+    def __init__(
+        self,
+        stream: WriteRateStream,
+        tick: float,
+        policy: AutoscalingPolicy,
+        forecaster: SeasonalForecaster | None = None,
+    ) -> None:
         self._stream = stream
         self._tick = tick
         self._policy = policy
+        self._forecaster = forecaster
         self._variance = WriteRateVariance(tick)
         self._written: FloatArray = np.zeros(len(stream.partitions))
         window = round(policy.scale_up_evaluation_window / tick)
@@ -37,7 +47,16 @@ class LiveMeasurement:
         }
         self._variance = self._variance.add_write_rates(number * self._tick, measured)
         known = self._variance.add_deviations(measured)
-        return add_required_rates(known, self._policy.catch_up, self._policy.usable_capacity)
+        required = add_required_rates(known, self._policy.catch_up, self._policy.usable_capacity)
+        return required if self._forecaster is None else self._add_forecast(self._forecaster, required, rates)
+
+    def _add_forecast(
+        self, forecaster: SeasonalForecaster, loads: Mapping[TopicPartition, PartitionLoad], rates: FloatArray
+    ) -> dict[TopicPartition, PartitionLoad]:
+        """Return the loads that require what is forecast, instead of what is written now."""
+        change = forecaster.add_rates(rates).rates - rates
+        changes = dict(zip(self._stream.partitions, change.tolist(), strict=True))
+        return {p: replace(s, required_bytes_per_s=(s.weight or 0.0) + changes[p]) for p, s in loads.items()}
 
     def measure_consumption(self) -> dict[TopicPartition, float]:
         """Return the bytes/s read in the window, as far as the simulation has lasted; {} at its beginning."""

@@ -1,5 +1,6 @@
 """Settings of a live simulation: the sidecar's, and the start-up time of its consumers."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from trimtab.common.errors import SettingError
 from trimtab.common.settings_model import list_settings
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.errors import SidecarSettingError
+from trimtab.sidecar.measurement.seasonal_forecast import SeasonalForecaster
 from trimtab.sidecar.settings.options import SidecarOptions
 from trimtab.sidecar.settings.settings import load_settings
 
@@ -35,6 +37,8 @@ class LiveSettings:
     """Settings of the simulated sidecar."""
 
     startup: float = 20.0  # seconds from a consumer's start to its join
+    # Length in seconds of the season by which write rates are forecast; None: they stay as they are.
+    season: float | None = None
     sidecar: Mapping[str, Any] = field(default_factory=dict[str, Any])  # by name; others have their defaults
 
     def __post_init__(self) -> None:
@@ -49,6 +53,13 @@ class LiveSettings:
                 raise SidecarSettingError(
                     f"{name}: not simulated; leave it out. The closed loop has {others}"
                 )
+
+    def build_forecaster(self, tick: float) -> SeasonalForecaster | None:
+        """Return a forecaster for when a consumer that starts now has joined; None without a season."""
+        if self.season is None:
+            return None
+        horizon = max(1, math.ceil(self.startup / tick))
+        return SeasonalForecaster(max(1, round(self.season / tick)), horizon)
 
     def check(self, heuristic: str, setup: SimulationSetup, stream: WriteRateStream) -> None:
         """Raise SettingError unless a sidecar with this heuristic can run on the stream."""

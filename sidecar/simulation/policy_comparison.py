@@ -17,6 +17,7 @@ from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.heuristics.registry import get_installed_heuristic
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.simulation.live_loop import iter_sidecar_decisions
+from trimtab.sidecar.simulation.live_settings import LiveSettings
 
 MAX_PAUSE_TICKS: Final = 1  # of a moved partition, as the simulation has it
 
@@ -72,7 +73,7 @@ class _PolicySource:
     ) -> Iterator[SimulatedDecision]:
         given = self.given
         for decision in iter_sidecar_decisions(
-            self.policy, stream, setup, lags, given.startup, begin=given.begin
+            self.policy, stream, setup, lags, LiveSettings(given.startup), begin=given.begin
         ):
             self.report_tick()
             yield decision

@@ -164,6 +164,25 @@ def test_costs_are_compared_with_the_least_in_hindsight(model: tuple[str, ...]) 
     assert json.loads(dearer.splitlines()[-1].removeprefix("RESULT "))["hindsight"]["mwf"]["move_cost"] == 2
 
 
+def test_a_season_is_at_least_a_tick() -> None:
+    """--season is one of the closed loop's options, and changes nothing without a season of record."""
+    walk = (
+        "simulate",
+        "--random-walk",
+        "15",
+        "--partitions",
+        "6",
+        "--ticks",
+        "8",
+        "--heuristic",
+        "mwf",
+        "--live",
+    )
+    assert call(*walk, "--season", "4 min").output == call(*walk, "--season", "1 d").output
+    assert isinstance(call(*walk, "--season", "29 s").exception, SettingError)
+    assert isinstance(call(*walk[:-1], "--season", "90 s").exception, SettingError)
+
+
 def test_the_recommendation_is_of_the_closed_loop() -> None:
     """--recommend names the cheapest of the live runs of --live."""
     words = ("simulate", "--random-walk", "15", *SMALL, "--heuristic", "mwf,mbfp", "--late-limit", "100")

@@ -1,0 +1,110 @@
+"""Forecasts write rates from those of earlier seasons, as long as that proves better than "as now".
+
+1. The change of a partition from now on is the mean of its changes from the same time of up to seven earlier
+   seasons. That of the group is the factor by which its sum changed then, which noise of partitions hardly
+   touches.
+2. Every forecast is scored once its time has come, beside the rate that was there when it was made: "as now".
+   A record covers the last season, and counts when it is that long.
+3. A partition's forecast is used while the squared errors of its record are below `GATE` of those of "as
+   now"; else the group's, by its own record; else the rate as it is now.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from trimtab.assignor.model import BoolArray, FloatArray
+
+SEASONS: Final = 7  # a week of days
+GATE: Final = 0.7  # squared error ÷ that of "as now"; on a random walk it is above 1, but for chance
+
+History: TypeAlias = FloatArray  # (N, P) bytes/s tick by tick, NaN for an absent partition
+
+
+class ForecastErrors(NamedTuple):
+    """Squared errors of a record, of P partitions or of the group, which is the last."""
+
+    forecast: FloatArray  # (P + 1,)
+    as_now: FloatArray  # (P + 1,)
+
+    def find_better(self) -> BoolArray:
+        """Return where the forecast has proved better, (P + 1,)."""
+        better: BoolArray = self.forecast < GATE * self.as_now
+        return better
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeasonalForecast:
+    """Forecast of P partitions, and which of them have proved better than "as now"."""
+
+    rates: FloatArray  # (P,) bytes/s
+    partitions_open: BoolArray  # (P,)
+    group_open: bool
+
+
+class SeasonalForecaster:
+    """Rates and errors of the last seasons.
+
+    A season has `period` ticks; a forecast is for `horizon` ticks later.
+    """
+
+    def __init__(self, period: int, horizon: int) -> None:
+        self._period = period
+        self._horizon = horizon
+        self._rates: list[FloatArray] = []
+        self._made: list[FloatArray] = []  # (P + 1,) forecasts before the gate, and of the sum
+        self._errors: list[ForecastErrors] = []
+
+    def add_rates(self, rates: FloatArray) -> SeasonalForecast:
+        """Add the write rates (P,) of a tick, NaN if absent; return the forecast."""
+        self._rates = [*self._rates[-(SEASONS * self._period + self._horizon) :], rates]
+        self._score(rates)
+        seasonal = _forecast_partitions(self._rates, self._period, self._horizon)
+        factor = _forecast_factor(self._rates, self._period, self._horizon)
+        self._made = [*self._made[-self._horizon :], np.append(seasonal, np.nansum(rates) * factor)]
+        better = self._find_better(len(rates))
+        by_group = rates * factor if better[-1] else rates
+        return SeasonalForecast(np.where(better[:-1], seasonal, by_group), better[:-1], bool(better[-1]))
+
+    def _score(self, rates: FloatArray) -> None:
+        if len(self._made) < self._horizon or len(self._rates) <= self._period + self._horizon:
+            return  # without an earlier season the forecast was "as now"
+        before = self._rates[-1 - self._horizon]
+        now, then = (np.append(each, np.nansum(each)) for each in (rates, before))
+        error = ForecastErrors((self._made[-self._horizon] - now) ** 2, (then - now) ** 2)
+        self._errors = [*self._errors[1 - self._period :], error]
+
+    def _find_better(self, partitions: int) -> BoolArray:
+        if len(self._errors) < self._period:
+            return np.zeros(partitions + 1, dtype=np.bool_)
+        return ForecastErrors(
+            *(np.nansum(each, axis=0) for each in zip(*self._errors, strict=True))
+        ).find_better()
+
+
+def _list_seasons(
+    history: Sequence[FloatArray], period: int, horizon: int
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Return the rates at this time of earlier seasons, and those `horizon` ticks later."""
+    begins = [len(history) - 1 - n * period for n in range(1, SEASONS + 1)]
+    return [(history[b], history[b + horizon]) for b in begins if b >= 0]
+
+
+def _forecast_partitions(history: Sequence[FloatArray], period: int, horizon: int) -> FloatArray:
+    """Return the rates (P,) `horizon` ticks from now by each partition's own changes."""
+    changes = np.array([after - before for before, after in _list_seasons(history, period, horizon)])
+    if not len(changes):
+        return history[-1]
+    known = (~np.isnan(changes)).sum(axis=0)
+    mean: FloatArray = np.nan_to_num(changes, nan=0.0).sum(axis=0) / np.maximum(known, 1)
+    return np.maximum(history[-1] + mean, 0.0)
+
+
+def _forecast_factor(history: Sequence[FloatArray], period: int, horizon: int) -> float:
+    """Return the factor by which the group's sum changes."""
+    seasons = _list_seasons(history, period, horizon)
+    before = sum(float(np.nansum(one)) for one, _ in seasons)
+    after = sum(float(np.nansum(np.where(np.isnan(one), np.nan, two))) for one, two in seasons)
+    return after / before if before > 0 else 1.0
