@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, repeat
 from typing import Final
 
@@ -42,7 +43,7 @@ class OwnedPartitions:
         return self.number[of_topic]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)  # without slots, for the cached names
 class PartitionIndex:
     """P partitions of T topics; partition `index` is `number[index]` of `topics[topic[index]]`."""
 
@@ -82,10 +83,14 @@ class PartitionIndex:
         topic = np.array([self.topics.index(partition.topic)], dtype=np.int32)
         return int(self.find_indexes(topic, np.array([partition.partition], dtype=np.int32))[0])
 
-    def list_partitions(self) -> list[TopicPartition]:
-        """Return all partitions by name; slow for many partitions."""
-        pairs = zip(self.topic.tolist(), self.number.tolist(), strict=True)
-        return [TopicPartition(self.topics[topic], number) for topic, number in pairs]
+    def list_partitions(self) -> tuple[TopicPartition, ...]:
+        """Return all partitions by name; slow for many partitions, once."""
+        return self._names
+
+    @cached_property
+    def _names(self) -> tuple[TopicPartition, ...]:
+        topics = map(self.topics.__getitem__, self.topic.tolist())
+        return tuple(map(TopicPartition._make, zip(topics, self.number.tolist(), strict=True)))
 
     def find_indexes(self, topic: IntArray, number: IntArray) -> IntArray:
         """Return the index of each partition, NOT_INDEXED if absent; a topic may be NOT_INDEXED."""

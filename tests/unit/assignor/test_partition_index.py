@@ -29,8 +29,8 @@ def test_owned_partitions_are_located(
     partition_index = PartitionIndex.from_partitions(there)
     assert (
         partition_index.list_partitions()
-        == sorted(there)
-        == [partition_index.partition_at(i) for i in range(len(partition_index))]
+        == tuple(sorted(there))
+        == tuple(partition_index.partition_at(i) for i in range(len(partition_index)))
     )
     member, index = partition_index.locate_owned(
         [OwnedPartitions.from_grouped(group_by_topic(names)) for names in held]
@@ -46,7 +46,7 @@ def test_numbers_may_come_in_any_order_and_twice() -> None:
     partition_index = PartitionIndex.from_numbers(
         {"t": np.array([2, 0, 2], dtype=np.int32), "u": np.empty(0, np.int32)}
     )
-    assert partition_index.list_partitions() == [TopicPartition("t", 0), TopicPartition("t", 2)]
+    assert partition_index.list_partitions() == (TopicPartition("t", 0), TopicPartition("t", 2))
     numbers = np.array([-1, 0, 1, 2, 2**31 - 1], dtype=np.int32)
     found = partition_index.find_indexes(np.zeros(5, dtype=np.int32), numbers)
     assert found.tolist() == [NOT_INDEXED, 0, NOT_INDEXED, 1, NOT_INDEXED]

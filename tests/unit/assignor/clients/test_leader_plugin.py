@@ -72,7 +72,7 @@ def test_a_topic_missing_in_the_metadata_stays_with_its_owners() -> None:
     members = {"a": MemberSubscription(("new", "old"), owned=owned), "b": MemberSubscription(("new",))}
     known = {"new": None, "old": None}
     partition_index = index_partitions(members, known, {"old"})
-    assert partition_index.list_partitions() == [TopicPartition("new", 2), TopicPartition("new", 4)]
+    assert partition_index.list_partitions() == (TopicPartition("new", 2), TopicPartition("new", 4))
     assert np.array_equal(partition_index.topic, [0, 0])
 
 
@@ -113,7 +113,7 @@ def test_a_topic_missing_in_the_metadata_has_no_negative_partitions() -> None:
     """Claims are a member's words."""
     owned = OwnedPartitions.from_grouped([("new", [4, -1, -(2**31)])])
     index = index_partitions({"a": MemberSubscription(("new",), owned=owned)}, {"new": None}, ())
-    assert index.list_partitions() == [TopicPartition("new", 4)]
+    assert index.list_partitions() == (TopicPartition("new", 4),)
 
 
 def raise_error(*_: object) -> Any:
