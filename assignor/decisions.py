@@ -96,20 +96,18 @@ def decide_placement(
     problem = close_problem(tasks.problem, np.arange(len(indexed.eligible), dtype=np.int32), added)
     # Consolidating by unknown write rates would fill members by count and overload them.
     consolidate = policy.consolidate and bool(indexed.measured.any())
-    bins, is_spread = _place_closed(entry, problem, 1 / policy.headroom, consolidate=consolidate)
+    bins, is_spread = _place_closed(entry, problem, consolidate=consolidate)
     return evaluate_placement(indexed, policy, tasks.expand(bins), is_spread=is_spread, added=added)
 
 
-def _place_closed(
-    entry: Heuristic, problem: PackingProblem, whole: float, *, consolidate: bool
-) -> tuple[IntArray, bool]:
+def _place_closed(entry: Heuristic, problem: PackingProblem, *, consolidate: bool) -> tuple[IntArray, bool]:
     """Return the member of each partition (P,), and whether the load is spread."""
     if not entry.packs_by_capacity:
         bins = run_heuristic(entry, problem)
         if (bins != UNASSIGNED).all():
             return bins, False
     elif consolidate:
-        return pack_exactly(entry, problem, whole)
+        return pack_exactly(entry, problem)
     return spread_load(entry, problem), True
 
 
