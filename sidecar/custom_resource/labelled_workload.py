@@ -19,6 +19,7 @@ from trimtab.sidecar.custom_resource.scaler_resource import ScalerResource
 
 ANNOTATION_PREFIX: Final = "scaler.trimtab.io/"
 WORKLOAD_KINDS: Final = ("Deployment", "StatefulSet")
+MAX_OPENINGS: Final = 1000  # of lists and mappings in an annotation
 _YAML_BEGINNINGS: Final = ("[", "{", "- ")
 
 
@@ -50,7 +51,13 @@ def parse_labelled_workload(kind: str, body: Mapping[str, Any]) -> ScalerResourc
 def _parse_value(text: str) -> Any:
     if not text.lstrip().startswith(_YAML_BEGINNINGS):
         return text  # not 1e3 or "on" as YAML reads them
+    if text.count("[") + text.count("{") > MAX_OPENINGS:
+        return text  # the time to read them grows with their square
     try:
+        # an alias may refer to its own list, or double it again and again
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            return text
         return yaml.safe_load(text)
-    except yaml.YAMLError:
+    # of a date or number that does not exist, and of lists too deep
+    except (yaml.YAMLError, ValueError, RecursionError):
         return text  # the check of the settings tells of it

@@ -14,7 +14,14 @@ from cluster.binaries import KUBERNETES, find
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 CHART: Final = DEPLOY / "helm" / "trimtab"
 STORAGE_OVERLAYS: Final = ("aws", "gcs", "azure", "s3-compatible")
-OVERLAYS: Final = ("local-lake", "two-sidecars", "keda", "custom-resources", *STORAGE_OVERLAYS)
+OVERLAYS: Final = (
+    "local-lake",
+    "two-sidecars",
+    "keda",
+    "custom-resources",
+    "labelled-workloads",
+    *STORAGE_OVERLAYS,
+)
 NAMESPACE: Final = "trimtab"
 LOCAL_LAKE: Final = {  # the chart's values for the overlay of that name
     r"consumer.settings.lake\.warehouse": "/lake",
@@ -29,6 +36,7 @@ VALUES: Final[Mapping[str, Mapping[str, str] | Path]] = {
     "two-sidecars": TWO_SIDECARS,
     "keda": {"keda.enabled": "true", "sidecar.settings.min": "0"},
     "custom-resources": {"customResources.enabled": "true"},
+    "labelled-workloads": {"workloadSelector": "trimtab.io/scale=true"},
     **{name: CHART / "examples" / f"{name}.yaml" for name in STORAGE_OVERLAYS},
 }
 """Values, or a file of them, with which the chart equals an overlay."""

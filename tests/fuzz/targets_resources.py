@@ -1,11 +1,12 @@
-"""ConsumerGroupScaler resources, as an API server with an older definition may hold them."""
+"""ConsumerGroupScaler resources, as an API server with an older definition may hold them, and annotations."""
 
 import json
 from functools import cache
 from typing import Any, Final
 
-from trimtab.sidecar.custom_resource.resource_source import ResourceSource
-from trimtab.sidecar.custom_resource.scaler_resource import parse_resource
+from trimtab.sidecar.custom_resource.labelled_workload import ANNOTATION_PREFIX, parse_labelled_workload
+from trimtab.sidecar.custom_resource.resource_source import ResourceEntry, ResourceSource
+from trimtab.sidecar.custom_resource.scaler_resource import ScalerResource, parse_resource
 from trimtab.sidecar.settings.group_list import GroupListSettings, load_settings_of_groups
 
 SPEC: Final = {
@@ -19,12 +20,25 @@ SPEC: Final = {
     "scaleUpPolicies": {"policies": [{"type": "pods", "value": 4, "period": "60 s"}]},
     "schedule": [{"start": "0 8 * * *", "end": "0 18 * * *", "timezone": "Europe/Paris", "replicas": 3}],
 }
+ANNOTATIONS: Final = {
+    "group": "lake",
+    "capacity": "2 MB/s",
+    "topics": "[orders, clicks]",
+    "max": "8",
+    "tolerance": "{scale-up: 0.1, scale-down: 0.2}",
+    "schedule": '- {start: "0 8 * * *", end: "0 18 * * *", timezone: Europe/Paris, replicas: 3}',
+}
 SEEDS: Final = {
     "read_spec": [
         json.dumps(SPEC).encode(),
         json.dumps({**SPEC, "target": "process", "workerCommand": ["x"]}).encode(),
         json.dumps({"group": 7, "capacity": None, "topics": {"a": "b"}}).encode(),
-    ]
+    ],
+    "read_annotations": [
+        json.dumps(ANNOTATIONS).encode(),
+        json.dumps({"group": " ", "workload": "deployment/other", "target": "none"}).encode(),
+        json.dumps({**ANNOTATIONS, "tolerance": "{scale-up: *a", "topics": "- [&a [*a]]"}).encode(),
+    ],
 }
 
 
@@ -36,10 +50,32 @@ def read_spec(data: bytes) -> None:
         return
     if not isinstance(spec, dict):  # of which the API server makes sure
         return
-    resource = parse_resource({"metadata": {"namespace": "n", "name": "a", "uid": "u"}, "spec": spec})
+    _check_entry(parse_resource({"metadata": {"namespace": "n", "name": "a", "uid": "u"}, "spec": spec}))
+
+
+def read_annotations(data: bytes) -> None:
+    """A workload's annotations give its group's settings, or a problem that an event tells."""
+    try:
+        texts = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    # the API server has texts only
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        return
+    annotations = {f"{ANNOTATION_PREFIX}{name}": text for name, text in texts.items()}
+    metadata = {"namespace": "n", "name": "a", "uid": "u", "annotations": annotations}
+    resource = parse_labelled_workload("Deployment", {"metadata": metadata})
+    entry = _check_entry(resource)
+    settings = entry.entry.settings
+    assert settings is None or settings.workload in (None, "deployment/a")
+    assert settings is None or settings.bootstrap == "b:1"
+
+
+def _check_entry(resource: ScalerResource) -> ResourceEntry:
     (entry,) = ResourceSource(_listed(), lambda: (resource,)).list_resource_entries() or ()
     assert (entry.problem is None) == (entry.entry.settings is not None)
     assert entry.problem is None or entry.problem.message
+    return entry
 
 
 @cache

@@ -116,3 +116,27 @@ def test_a_resource_comes_before_a_workload_and_the_older_workload_first() -> No
     assert problems["Deployment shop/a"].startswith("group 'lake' belongs to ConsumerGroupScaler shop/r")
     assert "belongs to StatefulSet shop/b" in problems["Deployment shop/b"]
     assert len({one.entry.group for one in made if one.entry.settings is None}) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[&a [*a]]",
+        "{scale-up: *a",
+        "[&a [1], *a, *a]",
+        "[2001-13-45]",
+        f"[{'9' * 5000}]",
+        "[" * 50_000,
+        "[" * 900,
+        "- " * 5000,
+    ],
+    ids=["own alias", "half a mapping", "alias", "date", "number", "depth", "recursion", "block"],
+)
+def test_yaml_that_does_harm_is_a_problem_of_its_workload(text: str) -> None:
+    """Aliases, dates that do not exist and endless lists are told of; the next workload is managed."""
+    bad, good = entries(
+        workload("bad", group="lake", capacity="2 MB/s", topics=text, created=1),
+        workload("good", group="shop", capacity="2 MB/s", created=2),
+    )
+    assert bad.problem is None or bad.problem.message
+    assert good.entry.settings is not None
