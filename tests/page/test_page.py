@@ -64,8 +64,9 @@ class ShownGroup:
 
     def add_group(self, name: str, source: ReportSource, iterations: int) -> Callable[[], None]:
         """Serve another group, too; return what adds an iteration to it."""
-        history = build_group_history(replace(self.settings, group=name))
-        self.server.add_group(name, history)
+        settings = replace(self.settings, group=name)
+        history = build_group_history(settings)
+        self.server.add_group(name, history, PageTools(settings, SystemClock(), history))
 
         def iterate() -> None:
             self.server.record_iteration(name, source.next_report())
