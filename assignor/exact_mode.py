@@ -8,13 +8,10 @@ Without one the group is overloaded. If the load is more than all capacities, th
 4. The capacities are scaled until the fullest member is at most 5 % above the least possible, or as
    near as bisection comes, between that and what a placement by size alone reaches. The present owners
    are kept if they fill none 5 % more than that.
-5. The capacities here are those within the headroom. Where the least possible is within the whole ones,
-   so is what rule 4 looks for and keeps.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import inf
 from typing import Final
 
 import numpy as np
@@ -37,16 +34,15 @@ SEARCH_EFFORT: Final = 100_000  # of rule 3, in members looked at: about 40 ms
 SCALED_SEARCH_EFFORT: Final = 10_000  # of each step of rule 4
 
 
-def pack_exactly(entry: Heuristic, problem: PackingProblem, whole: float = inf) -> tuple[IntArray, bool]:
+def pack_exactly(entry: Heuristic, problem: PackingProblem) -> tuple[IntArray, bool]:
     """Return the member of each partition (P,) of a closed problem, and whether it is overloaded.
 
-    Every topic needs a reader. `whole` is a member's whole capacity ÷ the problem's (rule 5).
-    Raises BrokenHeuristicError as `run_heuristic` does.
+    Every topic needs a reader. Raises BrokenHeuristicError as `run_heuristic` does.
     """
     entries = (entry,) if entry is STEADY else (entry, STEADY)
     fits = not exceeds_all_capacities(problem)
     bins = _pack_within(problem, entries, SEARCH_EFFORT) if fits else None
-    return (_share_overload(problem, whole), True) if bins is None else (bins, False)
+    return (_share_overload(problem), True) if bins is None else (bins, False)
 
 
 def _pack_within(problem: PackingProblem, entries: Iterable[Heuristic], effort: int) -> IntArray | None:
@@ -60,19 +56,17 @@ def _pack_within(problem: PackingProblem, entries: Iterable[Heuristic], effort: 
     return None if found is None else reduce_moves(problem, found)
 
 
-def _share_overload(problem: PackingProblem, whole: float) -> IntArray:
-    """Return the placement with the least full fullest member that is found (rules 4 and 5)."""
+def _share_overload(problem: PackingProblem) -> IntArray:
+    """Return the placement with the least full fullest member that is found (rule 4)."""
     kept = keep_owners(problem)
-    highest, bound = measure_fullest(problem, kept), _bound_fullest(problem)
-    enough = min(bound * MAX_KEPT_FILL_RATIO, max(bound, whole))
+    highest = measure_fullest(problem, kept)
+    enough = _bound_fullest(problem) * MAX_KEPT_FILL_RATIO
     if highest <= enough:
         return kept
     bins = _pack_scaled(problem, enough)  # mostly found: many partitions divide finely
     if bins is None:
         bins = _bisect_factor(problem, enough)
-    reached = measure_fullest(problem, bins)
-    is_worth_moves = reached * MAX_KEPT_FILL_RATIO <= highest or reached <= whole < highest
-    return bins if is_worth_moves else kept
+    return bins if measure_fullest(problem, bins) * MAX_KEPT_FILL_RATIO <= highest else kept
 
 
 def _bisect_factor(problem: PackingProblem, low: float) -> IntArray:

@@ -57,16 +57,6 @@ def test_an_overload_keeps_owners_that_share_it() -> None:
     assert bins.tolist() == given.owner.tolist()
 
 
-def test_an_overload_of_the_headroom_alone_fills_none_above_its_capacity() -> None:
-    """The owners fill one to 112 of a whole capacity of 111: no 5 % above the least, but too much."""
-    weights = [50, 50, 6, 6, 50, 50, 2]
-    given = problem(weights, [100, 100], [0, 0, 0, 0, 1, 1, 1])
-    assert pack_exactly(get_heuristic("mbf"), given)[0].tolist() == given.owner.tolist()
-    bins, is_overloaded = pack_exactly(get_heuristic("mbf"), given, whole=1.11)
-    assert is_overloaded
-    assert np.bincount(bins, weights).max() <= 111
-
-
 def test_a_load_above_all_capacities_takes_no_try() -> None:
     """The heuristic is not asked; an oversized partition needs a member of its own."""
 
