@@ -36,7 +36,7 @@ def find_command(kind: str) -> list[str]:
     """Return the command of a client's program; build it if needed. Raises BuildFailedError."""
     if kind in {"java", OLDER_JAVA}:
         jars = _kafka_jars() if kind == "java" else _older_client_jars()
-        path = ":".join(map(str, (_built(CLIENTS / "java", _compile), *jars)))
+        path = ":".join(map(str, (_built(CLIENTS / "java", "Stranger.class", _compile).parent, *jars)))
         return [str(require_java()), *JVM_OPTIONS, "-cp", path, "Stranger"]
     if kind == "go":
         return [str(build_go_program(CLIENTS / "go"))]
@@ -45,7 +45,7 @@ def find_command(kind: str) -> list[str]:
 
 def build_go_program(sources: Path) -> Path:
     """Return the program of a folder with go.mod and go.sum; build it if needed. Raises BuildFailedError."""
-    return _built(sources, _link) / "program"
+    return _built(sources, "program", _link)
 
 
 def _kafka_jars() -> tuple[Path, ...]:
@@ -56,10 +56,10 @@ def _older_client_jars() -> tuple[Path, ...]:
     return fetch_jars("kafka-clients", (OLDER_JAVA_CLIENT,), is_pinned=False)
 
 
-def _built(sources: Path, build: Callable[[Path, Path], None]) -> Path:
-    """Return the folder with the program that was built from the present sources."""
+def _built(sources: Path, output: str, build: Callable[[Path, Path], None]) -> Path:
+    """Return the output that was built from the present sources; a cached one of another name is not taken for it."""
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(sources.iterdir())))
-    digest.update(broker_config.KAFKA_VERSION.encode())
+    digest.update(f"{broker_config.KAFKA_VERSION} {output}".encode())
     folder = cache_folder() / "strangers" / f"{sources.name}-{digest.hexdigest()[:12]}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def _built(sources: Path, build: Callable[[Path, Path], None]) -> Path:
             build(sources, Path(draft) / "built")
             if not folder.is_dir():  # another process may have been faster
                 (Path(draft) / "built").rename(folder)
-    return folder
+    return folder / output
 
 
 def _compile(sources: Path, target: Path) -> None:
