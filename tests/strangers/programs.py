@@ -57,9 +57,9 @@ def _older_client_jars() -> tuple[Path, ...]:
 
 
 def _built(sources: Path, output: str, build: Callable[[Path, Path], None]) -> Path:
-    """Return the output that was built from the present sources; a cached one of another name is not taken for it."""
+    """Return the output that was built from the present sources."""
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(sources.iterdir())))
-    digest.update(f"{broker_config.KAFKA_VERSION} {output}".encode())
+    digest.update(f"{broker_config.KAFKA_VERSION} {output}".encode())  # an output of another name is another
     folder = cache_folder() / "strangers" / f"{sources.name}-{digest.hexdigest()[:12]}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
