@@ -32,6 +32,7 @@ from trimtab.sidecar.reporting.decision_record import DecisionRecord
 
 ASSIGNOR_NAME: Final = "trimtab"  # the assignor's name in the group protocol
 PLAN_FOLLOWED_CHECK: Final = "consumers follow the plan"
+REBALANCING: Final = "the group is rebalancing; run the doctor again"
 PLAN_PROPAGATION_S: Final = 30.0  # consumers read the plan topic and rebalance within this time
 MAX_CLOCK_SKEW_S: Final = 5.0  # below it the age of a decision is still right to an interval
 
@@ -221,15 +222,17 @@ def _check_prerequisites(
     check = PLAN_FOLLOWED_CHECK
     if not members:
         return noted(check, "the group has no members")
+    if not protocol:  # brokers tell it of stable groups only
+        return noted(check, REBALANCING)
     if protocol != ASSIGNOR_NAME:
         level = FindingLevel.FAILED if plan else FindingLevel.NOTE
         remedy = (
             "use trimtab.consumer_sdk.Consumer or the assignor plugin in every consumer; without it "
             "the sidecar measures the group, but cannot place partitions or drain consumers"
         )
-        return Finding(check, level, f"the members use the assignor {protocol or '?'!r}", remedy)
+        return Finding(check, level, f"the members use the assignor {protocol!r}", remedy)
     if not all(member.assignment for member in members.values()):
-        return noted(check, "the group is rebalancing; run the doctor again")
+        return noted(check, REBALANCING)
     return None
 
 

@@ -5,7 +5,14 @@ from typing import Final
 
 from trimtab.assignor.rebalance.consumer_protocol import decode_assignment
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.sidecar.diagnostics.doctor.checks import ASSIGNOR_NAME, Finding, MemberMetadata, noted, passed
+from trimtab.sidecar.diagnostics.doctor.checks import (
+    ASSIGNOR_NAME,
+    REBALANCING,
+    Finding,
+    MemberMetadata,
+    noted,
+    passed,
+)
 
 MIGRATION_CHECK: Final = "change to group.protocol=consumer"
 POLICY_CONFIG: Final = "group.consumer.migration.policy"
@@ -20,9 +27,13 @@ def check_migration(
 ) -> Iterable[Finding]:
     """Check whether the coordinator would convert the group when a member of the new protocol joins.
 
-    `assignor` is the group's; `policy` is the broker's, None if it is not readable.
+    `assignor` is the group's, empty during a rebalance, when brokers tell no assignments either;
+    `policy` is the broker's, None if it is not readable.
     """
     if not members:
+        return
+    if not assignor:
+        yield noted(MIGRATION_CHECK, REBALANCING)
         return
     blocking = sorted(name for name, member in members.items() if _has_user_data(member.assignment))
     if not blocking:

@@ -27,6 +27,7 @@ from trimtab.sidecar.diagnostics.doctor.checks import (
     ASSIGNOR_NAME,
     MAX_CLOCK_SKEW_S,
     PLAN_PROPAGATION_S,
+    REBALANCING,
     Finding,
     FindingLevel,
     MemberMetadata,
@@ -173,6 +174,13 @@ def test_assignment_of_another_plan_fails() -> None:
         check_plan_followed(new, ASSIGNOR_NAME, member_metadata(None), PARTITIONS, NOW).level
         is FindingLevel.NOTE
     )
+
+
+def test_a_group_that_rebalances_is_not_blamed() -> None:
+    """The brokers tell neither its assignor nor its assignments meanwhile."""
+    hidden = dict.fromkeys(("a", "b"), MemberMetadata(b"", b""))
+    finding = check_plan_followed(PLAN, "", hidden, PARTITIONS, NOW)
+    assert (finding.level, finding.message) == (FindingLevel.NOTE, REBALANCING)
 
 
 def test_a_failed_decision_of_the_leader_is_reported() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel, MemberMetadata
+from trimtab.sidecar.diagnostics.doctor.checks import REBALANCING, FindingLevel, MemberMetadata
 from trimtab.sidecar.diagnostics.doctor.migration_checks import check_migration
 
 
@@ -57,6 +57,12 @@ def test_an_unreadable_assignment_blocks_the_change() -> None:
     """What cannot be decoded here cannot be converted by the broker."""
     (finding,) = check_migration({"a": MemberMetadata(b"", b"\0")}, "trimtab", "bidirectional")
     assert finding.level is FindingLevel.NOTE
+
+
+def test_a_group_that_rebalances_may_not_be_judged() -> None:
+    """The brokers hide its assignments meanwhile, so user data in them would be missed."""
+    (finding,) = check_migration({"a": MemberMetadata(b"", b"")}, "", "bidirectional")
+    assert (finding.level, finding.message) == (FindingLevel.NOTE, REBALANCING)
 
 
 def test_an_empty_group_needs_no_finding() -> None:
