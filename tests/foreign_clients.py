@@ -6,6 +6,8 @@ from typing import Any
 from confluent_kafka import Consumer as ConfluentConsumer
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 Callback = Callable[[Any, list[Any]], None]
 
@@ -24,10 +26,11 @@ def create_librdkafka_client(strategy: str = "cooperative-sticky", **more: Any) 
 class KafkaPythonClient:
     """kafka-python's consumer behind the methods of confluent-kafka's that the workers use."""
 
+    assignor_type: Callable[[], Any] = CooperativeStickyAssignor
     assignor_name = "cooperative-sticky"
 
     def __init__(self, config: dict[str, Any]) -> None:
-        assignor: Any = CooperativeStickyAssignor()  # as the stubs of v2 do not allow
+        assignor = self.assignor_type()
         assignor.name = self.assignor_name
         self._consumer = KafkaConsumer(
             bootstrap_servers=config["bootstrap.servers"],
@@ -48,6 +51,20 @@ class KafkaPythonClient:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class StickyClient(KafkaPythonClient):
+    """A member with the eager assignor of KIP-54."""
+
+    assignor_type = StickyPartitionAssignor
+    assignor_name = "sticky"
+
+
+class KafkaJsClient(KafkaPythonClient):
+    """A member with the protocol name of kafkajs."""
+
+    assignor_type = RoundRobinPartitionAssignor
+    assignor_name = "RoundRobinAssigner"
 
 
 class StreamsClient(KafkaPythonClient):
