@@ -177,6 +177,16 @@ def test_a_plan_in_pieces_counts_when_all_are_there(assign: Assign) -> None:
     assert all(f"m{slots[n] - 1}" == name for name in names for n in placed[name][A])
 
 
+@pytest.mark.parametrize(("partitions", "owner"), [(500_000, "y"), (600_000, "x")])
+def test_a_plan_that_inflates_to_more_than_a_mebibyte_is_ignored(
+    assign: Assign, partitions: int, owner: str
+) -> None:
+    """One rack id can inflate to 25 times as much, whoever sent it: nothing moves."""
+    plan = pilot(PlanTarget(1, ("x", "y"), 0, {"a": (2,) * partitions}))
+    group = {"x": member(A, owned={A: [0]}), "y": member(A, B, owned={B: [0]}), "p": plan}
+    assert assign(group, {A: topic(1), B: topic(1)})[owner][A] == [0]
+
+
 NAMES = ("k", "l", "m", "n", "o")
 
 
