@@ -36,6 +36,13 @@ def test_a_decision_of_10000_partitions_on_100_consumers_takes_less_than_50_ms()
     assert found["first_cpu_ms"] < 1.5 * 50  # others' work on the machine empties its caches
 
 
+def test_a_led_round_is_timed() -> None:
+    """With a plan and without, and the round after the owners have revoked."""
+    found = run_bench("bench_lead.py", "--partitions", 200, "--members", 10, "--runs", 1)["cpu_ms"]
+    assert found.keys() == {f"{view}{of}" for view in ("own", "plan") for of in ("", "_second", "_moves")}
+    assert found["plan_moves"] == found["own_moves"] > 0
+
+
 def test_sizes_of_the_closed_loop_are_compared() -> None:
     """Each stream at each number of partitions; the loads that fit are within the headroom."""
     found = run_bench("bench_live_sizes.py", "--partitions", 6, 8, "--ticks", 10, "--heuristic", "mwf")
