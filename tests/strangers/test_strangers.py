@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import time
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import ConsumerGroupState
@@ -29,6 +29,7 @@ from strangers.steering import LEAD, Sidecar, run_sidecar
 from strangers.stream import ZipfStream, zipf_rates
 from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
 
 pytestmark = [pytest.mark.broker, pytest.mark.strangers]
 
@@ -81,9 +82,15 @@ class Trial:
 
     def is_rebalancing(self) -> bool:
         """Return whether the coordinator waits for members to join."""
-        admin, name = AdminClient({"bootstrap.servers": self.group.bootstrap}), self.group.group
-        described = admin.describe_consumer_groups([name])[name].result(30)
-        return bool(described.state == ConsumerGroupState.PREPARING_REBALANCING)
+        return bool(self._describe().state == ConsumerGroupState.PREPARING_REBALANCING)
+
+    def await_pilots_end(self) -> None:
+        """Wait until the pilot of a sidecar that has ended is no member any more."""
+
+        def is_gone() -> bool:
+            return not CARRIER_CLIENT_IDS & {member.client_id for member in self._describe().members}
+
+        assert wait_until(is_gone, PATIENCE)
 
     def finish(self) -> None:
         """End the stream; every record has been read, and none twice by the group's fault."""
@@ -93,6 +100,10 @@ class Trial:
         verdict = check_group(self.group.events(), self.stream.written)
         assert (verdict.lost, verdict.doubled) == (0, 0), verdict.faults
         assert verdict.read == sum(map(len, self.stream.written.values())) > 0
+
+    def _describe(self) -> Any:
+        admin, name = AdminClient({"bootstrap.servers": self.group.bootstrap}), self.group.group
+        return admin.describe_consumer_groups([name])[name].result(30)
 
     def _all_own(self) -> bool:
         owners = self.group.owners()
@@ -237,6 +248,7 @@ def test_a_led_group_changes_to_the_new_protocol_and_back(tmp_path: Path) -> Non
             trial.change_protocol("consumer")
         with steer("--protocol auto"):
             trial.await_balance()
+        trial.await_pilots_end()  # docs/any-client.md says why
         trial.change_protocol("classic")
         with steer(f"{LEAD} --take-lead"):
             trial.await_balance()
