@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -214,6 +214,9 @@ model: .venv/.dev ## explore all orders of DEPTH events and two faults in a mode
 bench-racks: .venv/.dev ## cost of less cross-rack traffic, and the traffic between three brokers in three racks
 	@$(BIN)/python benchmarks/bench_racks.py --plot docs/rack-awareness.png
 	@$(BIN)/python benchmarks/bench_fetch_racks.py
+
+bench-history: .venv/.dev ## memory of an hour of the page's history, 10,000 partitions of 500 consumers; 5 minutes
+	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_history.py
 
 bench-groups: .venv/.dev ## cost of one sidecar with 500 groups of 20 partitions: memory, and a round on one core; 4 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_groups.py

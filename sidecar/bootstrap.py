@@ -118,7 +118,7 @@ def _build_leadership(
     leadership = PeerAwareLeadership(author, feed, clock, connected.leadership, take_over=settings.take_over)
     # the recorder's thread has a store of its own: a slow decision topic delays no iteration
     archive = ControlTopicStore(settings, monitor.brokers.admin)
-    recorder = DecisionRecorder(settings, archive, leadership.get_author, clock, history.restore_decisions)
+    recorder = DecisionRecorder(settings, archive, leadership.get_author, clock, history)
     stack.callback(recorder.close)
     return leadership, (recorder,)
 

@@ -14,6 +14,7 @@ CAPACITY = 1e6
 HEADROOM = 0.8
 START = 1.7e9
 SCALED_EVERY = 20  # iterations
+WEIGHT = 1.02  # of a load, by its rate: it also catches up
 
 
 class ReportSource:
@@ -37,6 +38,7 @@ class ReportSource:
         is_scaled = self._number % SCALED_EVERY == 0
         moves = self._scale_up() if is_scaled else ()
         self._loads = [max(1.0, load * self._random.uniform(0.95, 1.06)) for load in self._loads]
+        self._fit_loads()
         loads = {p: self._measure(load) for p, load in zip(self._partitions, self._loads, strict=True)}
         expected = tuple(
             Move(m.partition, m.source, m.target, loads[m.partition].weight or 0.0, reason)
@@ -71,6 +73,13 @@ class ReportSource:
             capacity=CAPACITY,
         )
 
+    def _fit_loads(self) -> None:
+        """Scale the loads to the report's replicas: from the 13th iteration on one more is needed."""
+        phase = self._number % SCALED_EVERY / SCALED_EVERY
+        required = HEADROOM * CAPACITY * (self._consumers - 0.5 + 0.8 * phase)
+        factor = required / (sum(self._loads) * self._scale * WEIGHT)
+        self._loads = [load * factor for load in self._loads]
+
     def _build_plan(self) -> GroupPlan:
         epoch = self._number // SCALED_EVERY
         return GroupPlan(
@@ -79,7 +88,7 @@ class ReportSource:
 
     def _measure(self, load: float) -> PartitionLoad:
         rate = load * self._scale
-        return PartitionLoad(rate, rate / 100, rate * 3, int(rate / 30), rate * 1.02)
+        return PartitionLoad(rate, rate / 100, rate * 3, int(rate / 30), rate * WEIGHT)
 
     def _scale_up(self) -> tuple[PartitionMove, ...]:
         new = self._consumers

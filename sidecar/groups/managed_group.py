@@ -34,6 +34,7 @@ STOP_TIMEOUT_S: Final = 5.0  # of a group's thread, which may wait for a target
 KEPT_DECISIONS: Final = 10  # of each group in /decisions; the decision topic has older ones
 HISTORY_BYTES: Final = 64_000_000  # of all groups together
 MIN_HISTORY_BYTES: Final = 60_000
+RECORDED_INTERVAL_S: Final = 300.0  # of loads and owners: all groups share the decision topic
 
 
 class GroupThread:
@@ -163,7 +164,7 @@ class ManagedGroup:
         sampler = GroupSamplerView(parts.brokers.sampler)
         monitor = GroupMonitor(settings, parts.clock, SharedConnections(self._view, sampler))
         stack.callback(monitor.close)
-        history = build_group_history(settings, parts.history_bytes)
+        history = build_group_history(settings, parts.history_bytes, RECORDED_INTERVAL_S)
         tools = PageTools(settings, parts.clock, history)
         stack.callback(tools.close)
         parts.web_server.add_group(settings.group, history, tools, KEPT_DECISIONS)
@@ -193,12 +194,7 @@ class ManagedGroup:
         if settings.dry_run:
             return leadership, ()  # it publishes nothing, so peers need not know of it
         recorder = DecisionRecorder(
-            settings,
-            self._topics,
-            leadership.get_author,
-            clock,
-            history.restore_decisions,
-            self._parts.recorder_thread,
+            settings, self._topics, leadership.get_author, clock, history, self._parts.recorder_thread
         )
         stack.callback(recorder.close)
         return leadership, (recorder,)

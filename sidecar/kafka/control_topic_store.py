@@ -26,11 +26,12 @@ from trimtab.sidecar.kafka.cluster_client import (
     is_authorization_error,
 )
 from trimtab.sidecar.reporting.decision_record import RECORD_SLOTS, DecisionRecord
+from trimtab.sidecar.reporting.sample_record import SampleRecord, is_sample_key
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
-ControlValueT = TypeVar("ControlValueT", GroupPlan, TopicWriteRates, DecisionRecord)
+ControlValueT = TypeVar("ControlValueT", GroupPlan, TopicWriteRates, DecisionRecord, SampleRecord)
 
 COMPACTED_TOPIC_CONFIG: Final = {
     "cleanup.policy": "compact",
@@ -92,10 +93,17 @@ class ControlTopicStore:
 
     def read_decisions(self) -> tuple[DecisionRecord, ...]:
         """Return the group's stored decisions, the newest last. Raises BrokerTimeoutError."""
-        messages = self._read_messages(self._settings.decision_topic, {})
+        found = self._read_messages(self._settings.decision_topic, {})
+        messages = [m for m in found if not is_sample_key(m.key())]
         # until the topic is compacted it has several records of a slot: the last one is in force
         newest = {r.number % RECORD_SLOTS: r for r in self._decode_own(DecisionRecord.decode, messages)}
         return tuple(sorted(newest.values(), key=lambda r: r.number))
+
+    def read_samples(self) -> tuple[SampleRecord, ...]:
+        """Return the group's stored samples. Raises BrokerTimeoutError."""
+        found = self._read_messages(self._settings.decision_topic, {})
+        messages = [m for m in found if is_sample_key(m.key())]
+        return tuple({r.slot: r for r in self._decode_own(SampleRecord.decode, messages)}.values())
 
     def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
         """Return the group's decisions since the last call, in order. Raises BrokerTimeoutError."""
@@ -106,7 +114,8 @@ class ControlTopicStore:
         try:
             for message in self._read_messages(self._settings.decision_topic, offsets):
                 offsets[message.partition() or 0] = (message.offset() or 0) + 1
-                messages.append(message)
+                if not is_sample_key(message.key()):
+                    messages.append(message)
             # last: after a timeout the next call reads the same records again
             self._next_decision_offsets = offsets
         except BrokerTimeoutError as error:
@@ -131,6 +140,13 @@ class ControlTopicStore:
 
     def write_decision(self, record: DecisionRecord) -> None:
         """Write a decision and wait for the acknowledgement. Raises BrokerTimeoutError."""
+        self._write_record(record)
+
+    def write_sample(self, record: SampleRecord) -> None:
+        """Write a sample and wait for the acknowledgement. Raises BrokerTimeoutError."""
+        self._write_record(record)
+
+    def _write_record(self, record: DecisionRecord | SampleRecord) -> None:
         self._create_missing_topics(self._settings.decision_topic)
         records = split_value(record.group, record.key, record.encode())
         self._produce((self._settings.decision_topic, *r) for r in records)

@@ -5,9 +5,9 @@
 2. `refresh_decisions` reads the decision topic from where the last call ended up to its end. Records of
    other groups than the managed ones are skipped by their key.
 3. The newest records of each group are kept until its recorder has asked for them, then the last one.
+   Samples are kept as bytes until then, and not at all afterwards.
 """
 
-import json
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -26,11 +26,13 @@ from trimtab.sidecar.kafka.cluster_client import is_authorization_error
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.control_topic_tail import ControlTopicTail
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.reporting.sample_record import SampleRecord, read_record_key
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
 RESTORED_RECORDS: Final = 24  # of each group, for its page after a restart
+RESTORED_SAMPLES: Final = 12
 
 
 class SharedControlTopics(ControlTopicStore):
@@ -49,6 +51,7 @@ class SharedControlTopics(ControlTopicStore):
         self._unread: set[str] = set()  # groups of which nothing was read yet
         self._new: dict[str, list[DecisionRecord]] = {}  # of all others, since they asked last
         self._kept: dict[str, deque[DecisionRecord]] = {}
+        self._kept_samples: dict[str, deque[bytes]] = {}
 
     def add_group(self, group: str) -> None:
         """Keep the decisions of this group from now on."""
@@ -56,6 +59,7 @@ class SharedControlTopics(ControlTopicStore):
             if group not in self._new:
                 self._unread.add(group)
                 self._kept[group] = deque(maxlen=RESTORED_RECORDS)
+                self._kept_samples[group] = deque(maxlen=RESTORED_SAMPLES)
 
     def remove_group(self, group: str) -> None:
         """Forget this group."""
@@ -63,6 +67,7 @@ class SharedControlTopics(ControlTopicStore):
             self._unread.discard(group)
             self._new.pop(group, None)
             self._kept.pop(group, None)
+            self._kept_samples.pop(group, None)
 
     def begin_round(self) -> None:
         """Forget the plans read in the last round, and read new decisions."""
@@ -114,6 +119,12 @@ class SharedControlTopics(ControlTopicStore):
                 self._kept[group] = deque(records[-1:], maxlen=1)
             return records
 
+    def take_kept_samples(self, group: str) -> tuple[SampleRecord, ...]:
+        """Return the group's newest samples; none if it asked before."""
+        with self._reading:
+            kept = self._kept_samples.pop(group, deque())
+        return tuple(sample for value in kept if (sample := _decode_sample(value, group)) is not None)
+
     def close(self) -> None:
         """Close the connection of the reader."""
         with self._reading:
@@ -150,10 +161,14 @@ class SharedControlTopics(ControlTopicStore):
         return plans
 
     def _take_decision(self, message: Message, groups: Collection[str]) -> None:
-        if _get_group(message.key()) not in groups:
+        key = read_record_key(message.key())
+        if key is None or key.group not in groups or (key.is_sample and key.group not in self._kept_samples):
             return
         try:
             value = self._parts.add_record(message.value() or b"")
+            if key.is_sample:
+                self._kept_samples[key.group].extend([value] if value else [])
+                return
             record = DecisionRecord.decode(value) if value else None
         except InvalidPayloadError as error:
             self._log_skipped(message, error)
@@ -199,21 +214,23 @@ class GroupControlTopics:
         """Write a record and wait for the acknowledgement. Raises BrokerTimeoutError."""
         self._shared.write_decision(record)
 
+    def read_samples(self) -> tuple[SampleRecord, ...]:
+        """Return the group's newest samples, once."""
+        return self._shared.take_kept_samples(self._group)
+
+    def write_sample(self, record: SampleRecord) -> None:
+        """Write a sample and wait for the acknowledgement. Raises BrokerTimeoutError."""
+        self._shared.write_sample(record)
+
     def close(self) -> None:
         """Forget the group."""
         self._shared.remove_group(self._group)
 
 
-def _get_group(key: str | bytes | None) -> str | None:
-    """Return the group in the key of a decision, or of a part of one; None for any other key."""
-    for _ in range(2):  # a part's key holds that of its value
-        try:
-            named = json.loads(key or b"")
-        except (ValueError, TypeError):
-            return None
-        if not isinstance(named, list) or not named or not isinstance(named[0], str):
-            return None
-        if not named[0].startswith("["):
-            return named[0]
-        key = named[0]
-    return None
+def _decode_sample(value: bytes, group: str) -> SampleRecord | None:
+    try:
+        sample = SampleRecord.decode(value)
+    except InvalidPayloadError as error:
+        log.warning("a recorded sample of group %s is skipped: %s", group, error)
+        return None
+    return sample if sample.group == group else None

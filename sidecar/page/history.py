@@ -1,7 +1,7 @@
 """History of a group in memory, for the page, and the events that keep the page current.
 
 1. It has the iterations of the last `HISTORY_S` seconds, in at most `MAX_HISTORY_BYTES`.
-2. Recorded decisions of before the start come first; they have neither loads nor owners.
+2. What was recorded before the start comes first (`recorded_history`).
 3. A reader gets a snapshot, then each new sample. One that missed a sample, and each of them after
    older decisions or other names came in, gets a snapshot again.
 4. Names of partitions and consumers are only added. Once twice as many as the group has are known, the
@@ -15,11 +15,14 @@ from itertools import pairwise
 from threading import Condition
 from typing import Final
 
+from trimtab.sidecar.decision.decision import DecisionMetrics
 from trimtab.sidecar.page.decision_alternatives import AlternativesThread
+from trimtab.sidecar.page.recorded_history import build_sample_record, restore_samples
 from trimtab.sidecar.page.recorded_stream import RecordedStream, build_recorded_stream, encode_rates
 from trimtab.sidecar.page.sample import (
     HistorySample,
     NameTable,
+    add_freshness,
     build_decision_fields,
     build_iteration_fields,
     build_new_names,
@@ -27,10 +30,12 @@ from trimtab.sidecar.page.sample import (
     list_owners,
     quantize_loads,
 )
+from trimtab.sidecar.page.topic_freshness import TopicFreshness
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordTerms, build_decision_record
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.sample_record import RECORDED_SPAN_S, SAMPLE_INTERVAL_S, SampleRecord
 
-HISTORY_S: Final = 3600.0
+HISTORY_S: Final = RECORDED_SPAN_S
 MAX_HISTORY_BYTES: Final = 16_000_000
 KEEPALIVE_INTERVAL_S: Final = 15.0  # proxies close silent connections
 SPARE_NAMES: Final = 1000  # beyond twice the group, before the past is dropped (rule 4)
@@ -44,8 +49,15 @@ class GroupHistory:
         terms: RecordTerms,
         alternatives: AlternativesThread | None = None,
         max_bytes: int = MAX_HISTORY_BYTES,
+        sample_interval: float = SAMPLE_INTERVAL_S,
+        freshness: TopicFreshness | None = None,
     ) -> None:
+        """Keep up to `max_bytes`; a sample is recorded each `sample_interval` seconds."""
         self._terms = terms
+        self._sample_interval = sample_interval
+        self._freshness = freshness
+        self._recorded_at = float("-inf")  # the newest sample that was recorded
+        self._metrics = DecisionMetrics()  # of the newest sample
         self._alternatives = alternatives
         self._max_bytes = max_bytes
         self._readers = 0  # windows that follow
@@ -62,6 +74,8 @@ class GroupHistory:
         capacity = report.capacity or self._terms.capacity
         record = build_decision_record(report, self._terms)
         fields = {**build_decision_fields(record), **build_iteration_fields(report, capacity)}
+        if self._freshness is not None:
+            add_freshness(fields["topics"], self._freshness, report)
         if self._alternatives is not None:
             fields["alternatives"] = self._alternatives.take_rows()
             self._alternatives.offer_report(report, is_watched=bool(self._readers))
@@ -69,6 +83,7 @@ class GroupHistory:
         partitions = owned.union(report.write_rates)
         consumers = [member.instance for member in report.members]
         with self._changed:
+            self._metrics = record.metrics
             self._renew_names(len(partitions) + len(consumers))
             known = len(self._names.partitions), len(self._names.consumers)
             self._names.add_names(partitions, consumers)
@@ -85,20 +100,26 @@ class GroupHistory:
             )
             self._changed.notify_all()
 
-    def restore_decisions(self, records: Sequence[DecisionRecord]) -> None:
-        """Put recorded decisions of before the first sample in front of it."""
+    def restore(self, decisions: Sequence[DecisionRecord], recorded: Sequence[SampleRecord]) -> None:
+        """Put what was recorded before the first sample in front of it."""
         with self._changed:
             first = self._samples[0].time if self._samples else float("inf")
-            earlier = (
-                [r for r in records if first - HISTORY_S <= r.time < first] if self._samples else records
-            )
-            for record in reversed(earlier):
-                text = dump_json(build_decision_fields(replace(record, until=min(record.until, first))))
-                sample = HistorySample(0, record.time, text)
-                self._samples.appendleft(sample)
-                self._bytes += measure_sample(sample)
+            newest = max((r.until for r in decisions), default=first) if first == float("inf") else first
+            span = (newest - HISTORY_S, first)
+            restored = restore_samples(self._names, decisions, recorded, span, self._terms.capacity)
+            self._samples.extendleft(reversed(restored))
+            self._bytes += sum(map(measure_sample, restored))
             self._edition += 1
             self._changed.notify_all()
+
+    def take_sample_record(self) -> SampleRecord | None:
+        """Return the newest sample to record; None until the next one is due."""
+        with self._changed:
+            newest = self._samples[-1] if self._samples else None
+            if newest is None or not newest.rates or newest.time < self._recorded_at + self._sample_interval:
+                return None
+            self._recorded_at = newest.time
+            return build_sample_record(self._terms, self._names, newest, self._metrics, self._sample_interval)
 
     def close(self) -> None:
         """End all streams."""

@@ -6,8 +6,10 @@ from trimtab.common.http_server import HttpResponse, Query
 from trimtab.sidecar.page.decision_alternatives import AlternativesThread
 from trimtab.sidecar.page.doctor_runs import DoctorRuns
 from trimtab.sidecar.page.history import MAX_HISTORY_BYTES, GroupHistory
+from trimtab.sidecar.page.topic_freshness import TopicFreshness
 from trimtab.sidecar.page.what_if_runner import WhatIfRunner
 from trimtab.sidecar.reporting.decision_log import build_record_terms
+from trimtab.sidecar.reporting.sample_record import SAMPLE_INTERVAL_S
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 GROUP_PARAMETER = "group"  # chooses the group, and is no part of a question
@@ -34,7 +36,10 @@ class PageTools:
         self._what_if.close()
 
 
-def build_group_history(settings: SidecarSettings, max_bytes: int = MAX_HISTORY_BYTES) -> GroupHistory:
+def build_group_history(
+    settings: SidecarSettings, max_bytes: int = MAX_HISTORY_BYTES, sample_interval: float = SAMPLE_INTERVAL_S
+) -> GroupHistory:
     """Return an empty history of a group with these settings."""
     alternatives = AlternativesThread(settings.autoscaling_policy, settings.move_cost_weight)
-    return GroupHistory(build_record_terms(settings), alternatives, max_bytes)
+    freshness = TopicFreshness(settings.consumption_window)
+    return GroupHistory(build_record_terms(settings), alternatives, max_bytes, sample_interval, freshness)

@@ -26,6 +26,7 @@ from trimtab.sidecar.page.sample import (
 
 ABSENT: Final = UNKNOWN_LOAD - 1
 UNKNOWN_RATE: Final = -1.0  # decoded
+MAX_TICKS: Final = 36_000  # an hour in steps of 0.1 s; times of recorded samples may be any
 MIN_TICKS: Final = 3  # a stream has a first decision, and ticks in which it has effects
 
 
@@ -75,7 +76,7 @@ def build_recorded_stream(
         return None
     times = np.array([sample.time for sample in recorded])
     tick = float(np.median(np.diff(times)))
-    if tick <= 0:
+    if tick <= 0 or times[-1] - times[0] > MAX_TICKS * tick:
         return None
     chosen = _select_samples(times, tick)
     rates = _fill_unknown(_stack_rates([recorded[n] for n in chosen], len(partitions)))
@@ -84,8 +85,9 @@ def build_recorded_stream(
         return None
     order = [n for n in sorted(range(len(partitions)), key=partitions.__getitem__) if known[n]]
     stream = WriteRateStream(tuple(partitions[n] for n in order), rates[:, order] * capacity)
-    facts: list[dict[str, Any]] = [json.loads(sample.text) for sample in recorded]
-    metrics = [facts[n]["metrics"] for n in chosen]
+    metrics = [json.loads(recorded[n].text)["metrics"] for n in chosen]
+    # restored decisions have moves, and no rates
+    facts: list[dict[str, Any]] = [json.loads(one.text) for one in samples if one.time >= times[0]]
     pauses = [seconds for one in facts for *_, seconds in one.get("handovers", ())]
     return RecordedStream(
         begin=float(times[0]),

@@ -17,6 +17,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.observation import ObservedMember
 from trimtab.sidecar.page.catch_up import estimate_catch_up
+from trimtab.sidecar.page.topic_freshness import TopicFreshness
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
@@ -177,6 +178,14 @@ def build_topic_rows(
         rows.append([topic, len(partitions), rate, backlog, max(ages, default=None), until])
     rows.sort(key=lambda row: (-(row[4] or 0.0), row[0]))
     return rows[:MAX_LISTED_TOPICS]
+
+
+def add_freshness(rows: Iterable[list[Any]], freshness: TopicFreshness, report: IterationReport) -> None:
+    """Add to each topic's row its p99 from produced to committed, null where it is unknown."""
+    listed = list(rows)
+    known = freshness.estimate(report.time, [row[0] for row in listed], report.write_rates)
+    for row in listed:
+        row.append(known.get(row[0]))
 
 
 def build_new_names(table: NameTable, partitions: int, consumers: int) -> dict[str, Sequence[Any]]:

@@ -4,12 +4,14 @@
    logged once.
 2. Only the leader writes decisions. A new leader reads the topic and continues with the next number.
 3. A leader that shuts down marks its last record as final.
+4. The page's history gets what a new leader reads, and its own samples are written now and then.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Event, Thread
 from typing import Final, Protocol
 
@@ -25,6 +27,7 @@ from trimtab.sidecar.reporting.decision_record import (
     merge_decision_record,
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.reporting.sample_record import SampleRecord
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
@@ -42,6 +45,26 @@ class DecisionStore(Protocol):
 
     def write_decision(self, record: DecisionRecord) -> None:
         """Write a record and wait for the acknowledgement. Raises BrokerTimeoutError."""
+        ...
+
+    def read_samples(self) -> tuple[SampleRecord, ...]:
+        """Return the stored samples. Raises BrokerTimeoutError."""
+        ...
+
+    def write_sample(self, record: SampleRecord) -> None:
+        """Write a sample and wait for the acknowledgement. Raises BrokerTimeoutError."""
+        ...
+
+
+class RecordedHistory(Protocol):
+    """History that outlives its process."""
+
+    def restore(self, decisions: Sequence[DecisionRecord], recorded: Sequence[SampleRecord]) -> None:
+        """Show what was recorded."""
+        ...
+
+    def take_sample_record(self) -> SampleRecord | None:
+        """Return a sample to record; None until the next one is due."""
         ...
 
 
@@ -94,14 +117,14 @@ class DecisionRecorder:
         store: DecisionStore,
         get_author: Callable[[], SidecarIdentity | None],
         clock: Clock,
-        show_earlier: Callable[[Sequence[DecisionRecord]], None] = lambda _: None,
+        history: RecordedHistory | None = None,
         thread: RecorderThread | None = None,
     ) -> None:
         """Write from `thread`, else from one of its own."""
         self._clock = clock
         self._get_author = get_author
         self._terms = build_record_terms(settings)
-        self._show_earlier = show_earlier  # gets the records that the topic has, once they are read
+        self._history = history
         self._store = store
         self._queue: deque[DecisionRecord | None] = deque(maxlen=MAX_QUEUED_RECORDS)  # None: standby
         self._last_record: DecisionRecord | None = None
@@ -145,19 +168,30 @@ class DecisionRecorder:
         if not self._last_is_known:
             try:
                 earlier = self._store.read_decisions()
+                samples = () if self._history is None else self._store.read_samples()
             except (PeerError, KafkaException) as error:
                 self._log_failure(error)
                 return
             self._last_record = next(reversed(earlier), None)
-            self._show_earlier(earlier)
+            if self._history is not None:
+                self._history.restore(earlier, samples)
             self._last_is_known = True
         record = merge_decision_record(self._last_record, record)
         if self._write(record):
             self._last_record, self._last_warning = record, ""
+            self._write_sample()
 
     def _write(self, record: DecisionRecord) -> bool:
+        return self._try_to_write(partial(self._store.write_decision, record))
+
+    def _write_sample(self) -> None:
+        sample = None if self._history is None else self._history.take_sample_record()
+        if sample is not None:
+            self._try_to_write(partial(self._store.write_sample, sample))
+
+    def _try_to_write(self, write: Callable[[], None]) -> bool:
         try:
-            self._store.write_decision(record)
+            write()
         except (PeerError, KafkaException) as error:
             self._log_failure(error)
             return False

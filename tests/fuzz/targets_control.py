@@ -27,6 +27,7 @@ from trimtab.sidecar.diagnostics.explanation import (
     format_decision_line,
 )
 from trimtab.sidecar.leadership.group_ownership import GroupOwnership
+from trimtab.sidecar.page.history import GroupHistory
 from trimtab.sidecar.reporting.decision_record import (
     DecisionRecord,
     RecordTerms,
@@ -36,6 +37,7 @@ from trimtab.sidecar.reporting.decision_record import (
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
+from trimtab.sidecar.reporting.sample_record import SampleRecord
 
 MOVE: Final = Move(TopicPartition("t", 0), "a", "b", 40.0, "a is too full")
 AUTHOR: Final = SidecarIdentity("id", "host", 7, 1.7e9, 3)
@@ -81,9 +83,13 @@ def encode_part(key: str, value: bytes) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
+SAMPLE: Final = SampleRecord(
+    "g", 3, 150.0, 100.0, METRICS, {"t": (0, 1), "u": (7,)}, ("a", "b"), "yMj/", "AAABAP//", "yMj+"
+)
 SEEDS: Final = {
     "apply_plan": [PLAN.encode(), PLANNED.encode(), encode_part(PLAN.key, PLAN.encode())],
     "apply_write_rates": [RATES.encode(), encode_part(RATES.key, RATES.encode())],
+    "read_sample": [SAMPLE.encode(), replace(SAMPLE, loads="", topics={"t": (0, 0)}).encode()],
     "read_decision": [RECORD.encode(), replace(RECORD, author=None, is_final=True).encode()],
     "read_commit_metadata": [OpenMessages(7, 1, 2).encode().encode()],
 }
@@ -146,3 +152,17 @@ def _apply(topic: str, data: bytes) -> None:
     reader.apply_record(cast("Message", _Record(topic, data)))
     view = reader.build_leader_view()
     assert all(rate is None or rate >= 0 for rate in view.load.write_rates.values())
+
+
+def read_sample(data: bytes) -> None:
+    """A page shows what a sample records, or leaves it out; the hour can be simulated, or is too short."""
+    try:
+        record = SampleRecord.decode(data)
+    except InvalidPayloadError:
+        return
+    assert record.encode() == SampleRecord.decode(record.encode()).encode()
+    history = GroupHistory(RecordTerms("g", 10.0, 100.0, 0.9))
+    history.restore([RECORD], [replace(record, time=record.time + n) for n in range(4)])
+    samples = json.loads(history.encode_snapshot())["samples"]
+    assert len(samples) <= 5
+    history.build_recorded_stream()

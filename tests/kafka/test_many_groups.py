@@ -1,7 +1,6 @@
 """One sidecar with several groups, on a real broker: what one group does touches no other."""
 
 import json
-import re
 import signal
 import socket
 import subprocess
@@ -10,50 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
+from many_groups import ManyGroupsSidecar
 
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.broker
-
-
-class ManyGroupsSidecar:
-    """A sidecar process with the groups of its file."""
-
-    def __init__(self, folder: Path, body: dict[str, Any], *flags: str) -> None:
-        folder.mkdir()
-        self.config, self.state = folder / "sidecar.yaml", folder / "state"
-        self.config.write_text(yaml.safe_dump({**body, "state-dir": str(self.state)}))
-        self.log = folder / "log"
-        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(self.config), *flags]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def get(self, path: str) -> str:
-        """Return what the web server answers; empty before it has started."""
-        file = self.state / "web"
-        if not file.exists() or not file.read_text().strip():
-            return ""
-        with urlopen(f"{file.read_text().strip()}{path}", timeout=10) as response:  # noqa: S310 - its own page
-            return str(response.read().decode())
-
-    def groups(self) -> dict[str, dict[str, Any]]:
-        """Return `/groups` by name."""
-        text = self.get("/groups")
-        return {one["group"]: one for one in json.loads(text)["groups"]} if text else {}
-
-    def states(self) -> dict[str, str]:
-        """Return the groups' states by name."""
-        return {name: one["state"] for name, one in self.groups().items()}
-
-    def stop(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-        self.process.wait(60)
 
 
 Start = Callable[..., ManyGroupsSidecar]
@@ -83,8 +48,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield start
     for sidecar in running:
-        if sidecar.process.poll() is None:
-            sidecar.stop(signal.SIGKILL)
+        sidecar.close()
 
 
 def test_each_group_has_its_own_decisions_and_a_bad_entry_touches_no_other(
@@ -172,14 +136,9 @@ def test_a_target_that_fails_or_hangs_touches_no_other_group(
         eventually(lambda: "did not answer" in sidecar.groups()[hanging].get("reasons", ""), 20)
 
         # while the other waits 3 s for its target in each iteration, this one has one every 0.5 s
-        def count_iterations(name: str) -> float:
-            pattern = rf'trimtab_iteration_seconds_count\{{group="{name}"\}} (\S+)'
-            found = re.search(pattern, sidecar.get("/metrics"))
-            return float(found[1]) if found else 0.0
-
-        begin = count_iterations(one), count_iterations(hanging)
-        eventually(lambda: count_iterations(one) - begin[0] >= 12, 20)
-        assert count_iterations(hanging) - begin[1] <= 5
+        begin = sidecar.count_iterations(one), sidecar.count_iterations(hanging)
+        eventually(lambda: sidecar.count_iterations(one) - begin[0] >= 12, 20)
+        assert sidecar.count_iterations(hanging) - begin[1] <= 5
 
 
 def _build_kubeconfig(port: int) -> dict[str, Any]:

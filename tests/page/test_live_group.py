@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.page, pytest.mark.broker]
 OUT = Path(__file__).parents[2] / "build" / "page"
 HOSTILE = "<img src=x onerror=window.stolen=1>"
 SAMPLES = "window.trimtab.history.samples"
+DIED = "s.reasons.join().includes('exited unexpectedly')"
 PATIENCE_MS = 180_000  # on a busy machine
 
 
@@ -83,7 +84,7 @@ def test_faults_are_seen(live: LiveGroup, eventually: Eventually) -> None:
     bench = live.bench
     bench.flow.rate = 2.4 * CAPACITY
     port = find_free_port()
-    bench.start("--port", str(port))
+    bench.start("--port", str(port), "--certify")
     eventually(lambda: (bench.state / "web").exists() and len(bench.pids()) >= 3, 180)
     eventually(bench.is_settled, 120)
     program = shutil.which("chromium")
@@ -101,15 +102,19 @@ def follow_faults(browser: Browser, live: LiveGroup, port: int) -> None:
     wait_until(page, "window.trimtab?.index >= 0 && document.querySelectorAll('#hot tbody tr').length > 0")
     assert "consumers run" in page.inner_text("#now")
     assert "handover" in page.inner_text("#handovers")
+    assert "This sidecar" in page.inner_text("#who")
+    assert f"(pid {bench.process.pid if bench.process else 0}" in page.inner_text("#who")
+    wait_until(page, f"{SAMPLES}.some((s) => s.certificate)")
+    page.evaluate("window.trimtab.choose(window.trimtab.index)")
+    assert "no decision costs less than" in page.inner_text("#decision-body")
     assert_tools_answer(page)
     seen = page.evaluate(f"{SAMPLES}.length")
     _, pid = next(iter(bench.pids().items()))
     os.kill(pid, signal.SIGKILL)
-    replaced = f"((s, i) => i >= {seen} && s.action === 'replace')"
-    wait_until(page, f"{SAMPLES}.some{replaced}")
-    page.evaluate(f"window.trimtab.choose({SAMPLES}.findIndex{replaced})")
-    assert "replace at" in page.inner_text("#decision-body")
-    assert "started" in page.inner_text("#decision-body")
+    died = f"((s, i) => i >= {seen} && {DIED})"
+    wait_until(page, f"{SAMPLES}.some{died}")
+    page.evaluate(f"window.trimtab.choose({SAMPLES}.findIndex{died})")
+    assert "exited unexpectedly" in page.inner_text("#now")  # whether it is replaced, or 3 of 4 suffice
     page.screenshot(path=OUT / "page-fault.png", full_page=True)
     page.click("#live")
     assert_hostile_member_is_text(page, live)
@@ -146,7 +151,12 @@ def assert_restart_is_seen(page: Page, bench: SidecarBench, port: int) -> None:
     bench.stop(signal.SIGKILL)
     wait_until(page, "document.getElementById('status').textContent.includes('does not answer')")
     bench.start("--port", str(port))
-    restored = f"{SAMPLES}.some((s) => s.action === 'replace') && window.trimtab.history.last.n > 0"
+    restored = f"{SAMPLES}.some((s) => s.n === 0 && {DIED}) && window.trimtab.history.last.n > 0"
     wait_until(page, f"{restored} && !document.getElementById('status').classList.contains('bad')")
     assert decisions > 0
     assert page.evaluate("window.trimtab.history.samples.filter((s) => s.author).length") > 0
+    # loads and owners of before come back, too
+    page.click("input[value=time]")
+    page.evaluate(f"window.trimtab.choose({SAMPLES}.findIndex((s) => s.n === 0 && s.loads.length))")
+    assert "From before the sidecar's start" in page.inner_text("#map-help")
+    assert page.locator("#hot tbody tr").count() > 0

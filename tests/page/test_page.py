@@ -6,8 +6,9 @@
 import json
 import os
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +21,7 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.http_server import NO_AUTH, AccessPolicy
 from trimtab.sidecar.page.page_tools import PageTools, build_group_history
 from trimtab.sidecar.page.static_files import load_static_routes
+from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import load_settings
 
@@ -44,6 +46,7 @@ class ShownGroup:
             "max": 30,
         }
         settings = load_settings(None, {**given, "headroom": HEADROOM})
+        self.settings = settings
         history = build_group_history(settings)
         self._history = history
         self.tools = PageTools(settings, SystemClock(), history)
@@ -58,6 +61,19 @@ class ShownGroup:
         alternatives = self._history._alternatives  # pyright: ignore[reportPrivateUsage]
         assert alternatives is not None
         alternatives.wait(60)
+
+    def add_group(self, name: str, source: ReportSource, iterations: int) -> Callable[[], None]:
+        """Serve another group, too; return what adds an iteration to it."""
+        settings = replace(self.settings, group=name)
+        history = build_group_history(settings)
+        self.server.add_group(name, history, PageTools(settings, SystemClock(), history))
+
+        def iterate() -> None:
+            self.server.record_iteration(name, source.next_report())
+
+        for _ in range(iterations):
+            iterate()
+        return iterate
 
     def stop(self) -> None:
         """End the server and what it computes."""
@@ -176,6 +192,77 @@ def test_moves_have_reasons_by_pointer_and_keyboard(page: Page) -> None:
         page.focus("#heatmap")
         page.keyboard.press("ArrowDown")
         assert "% of a consumer's capacity" in page.inner_text("#cell")
+
+
+def test_one_of_several_groups_is_chosen(page: Page) -> None:
+    """With two groups a list chooses the one that everything on the page is about, as its address does."""
+    group = ShownGroup(ReportSource(30, 5), 5)
+    second = group.add_group(HOSTILE, ReportSource(8, 3, topic="clicks", client="reader"), 2)
+    with showing(group, page):
+        assert page.locator("#groups option").all_inner_texts() == [HOSTILE, "lake"]
+        assert page.inner_text("#group") == HOSTILE  # the first by name
+        assert page.inner_text("#now").startswith("3 consumers run")
+        second()
+        wait_until(page, "window.trimtab.history.samples.length === 3")
+        with page.expect_navigation():
+            page.select_option("#groups", "lake")
+        wait_until(page, "window.trimtab?.history?.group === 'lake'")
+        assert page.inner_text("#now").startswith("5 consumers run")
+        assert "orders" in page.inner_text("#topics")
+        group.iterate()
+        wait_until(page, "window.trimtab.history.samples.length === 6")
+        wait_until(page, "document.getElementById('lambda').value !== ''")
+        page.go_back()  # waits for the page
+        wait_until(page, "window.trimtab?.history?.group !== 'lake'")
+        assert page.input_value("#groups") == HOSTILE
+        assert page.evaluate("window.stolen") is None
+
+
+def test_a_group_that_is_not_managed_tells_why(page: Page) -> None:
+    """A group with wrong settings is in the list, and its page shows what is wrong, until it is managed."""
+    group = ShownGroup(ReportSource(30, 5), 5)
+    group.server.describe_groups_by(lambda: {"wrong": "min=9 is above max=3"}, dict)
+    try:
+        page.goto(f"{group.address}?group=wrong")
+        wait_until(page, "document.getElementById('status').textContent.includes('min=9 is above max=3')")
+        assert page.input_value("#groups") == "wrong"
+        group.server.describe_groups_by(dict, dict)
+        group.add_group("wrong", ReportSource(8, 3), 2)
+        wait_until(page, "window.trimtab.index === 1")
+        assert page.inner_text("#now").startswith("3 consumers run")
+    finally:
+        group.stop()
+
+
+def test_queue_carrier_and_another_leader_are_told(page: Page) -> None:
+    """A queue's messages, what carries plans out for any client, and a standby with its leader's name."""
+    group = ShownGroup(ReportSource(6, 2), 3)
+    report = group.source.next_report()
+    queue = replace(
+        report.decision.metrics,
+        queue_kind="kmq", queue_waiting=420, queue_in_flight=7, queue_awaiting_redelivery=3,
+    )  # fmt: skip
+    lead = CarrierStatus(is_steering=True, text="leads the group", since=report.time)
+    group.server(replace(report, decision=replace(report.decision, metrics=queue), carrier=lead))
+    with showing(group, page):
+        assert "420 messages waiting, 7 in flight, 3 to redeliver" in page.inner_text("#topics")
+        assert "Plan carrier: leads the group" in page.inner_text("#who")
+        assert "Plan carrier: leads the group" in page.inner_text("#state")
+        standby = replace(group.source.next_report(), is_leader=False, leader="host-2 (pid 9)")
+        group.server(standby)
+        wait_until(page, "document.getElementById('who').textContent.includes('Another sidecar')")
+        assert "host-2 (pid 9)" in page.inner_text("#who")
+        assert "standby" in page.inner_text("#state")
+
+
+def test_freshness_is_told_by_topic(page: Page) -> None:
+    """Each topic has the freshness of its table, once three iterations are known."""
+    with showing(ShownGroup(ReportSource(6, 2), 5), page):
+        headings = page.locator("#topics th").all_inner_texts()
+        (row,) = page.locator("#topics tbody tr").all()
+        cells = dict(zip(headings, row.locator("td").all_inner_texts(), strict=True))
+        assert cells["topic"] == "orders"
+        assert cells["fresh within"].endswith(" s")
 
 
 def test_hostile_names_are_text(page: Page) -> None:

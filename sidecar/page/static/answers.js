@@ -58,12 +58,13 @@ function showLastRebalance(history, index) {
   const last = history.lastRebalance(index);
   if (!last) return replaceContent("last", big("0", "moves"), note("No partition has moved in this history."));
   const pauses = history.pauses(last.from, last.to);
+  const why = history.decisionAt(last.to);
   const pause = pauses.length
     ? `Each paused for ${formatDuration(pauses[Math.floor(pauses.length / 2)])} (median), at most ${formatDuration(pauses[pauses.length - 1])}.`
     : "Its pauses are not reported: only Trimtab's consumers report them.";
   return replaceContent("last", big(String(last.count), last.count === 1 ? "partition moved" : "partitions moved"),
     line(`At ${formatTime(last.t)}: ${formatRate(last.rate)} of load, ${(last.rate / last.capacity).toFixed(2)} consumers' worth (R).`),
-    line(pause));
+    line(pause), why ? line(`Why: ${why.action}: ${why.reasons.join("; ")}`, { class: "note" }) : null);
 }
 
 export function isLate(sample) {
@@ -77,10 +78,12 @@ function showLate(sample) {
   document.getElementById("late").closest("section").classList.toggle("alert", late);
   const freshness = m.p99_freshness_s === undefined ? null
     : line(`Records are committed within ${formatDuration(m.p99_freshness_s)} (p99${m.freshness_slo_s ? `, objective ${formatDuration(m.freshness_slo_s)}` : ""}).`);
-  const waiting = line(`${formatBytes(m.backlog_bytes)} wait to be committed.`);
-  if (!late) return replaceContent("late", big("Nothing is late", "", "good"), waiting, freshness);
+  const worth = m.write_rate > 0 && m.backlog_bytes > 0 ? `, what is written in ${formatDuration(m.backlog_bytes / m.write_rate)}` : "";
+  const waiting = line(`${formatBytes(m.backlog_bytes)} wait to be committed${worth}.`);
+  const meaning = note(`Late: waiting for longer than ${m.freshness_slo_s ? "freshness-slo" : "backlog-grace"} allows.`);
+  if (!late) return replaceContent("late", big("Nothing is late", "", "good"), waiting, freshness, meaning);
   return replaceContent("late", big(`${formatBytes(m.overdue_backlog_bytes)} late`, "", "hot"),
-    line(describeEnd(sample), { class: "hot" }), waiting, freshness);
+    line(describeEnd(sample), { class: "hot" }), waiting, freshness, meaning);
 }
 
 function describeEnd(sample) {

@@ -1,6 +1,7 @@
 // Server-sent events over fetch: EventSource cannot send the token.
 
 const RETRY_MS = 2000;
+const LOST = "the sidecar does not answer; trying again";
 
 export class Unauthorized extends Error {}
 
@@ -15,12 +16,14 @@ export function parseEvent(block) {
 
 export const authorize = (token) => (token ? { Authorization: `Bearer ${token}` } : {});
 
+// Returns whether there was an event.
 async function readStream(response, handle) {
+  let seen = false;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let parts = [];
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return;
+    if (done) return seen;
     if (!value.includes("\n") && parts.length) {
       parts.push(value); // of a long snapshot: joined once
       continue;
@@ -29,23 +32,29 @@ async function readStream(response, handle) {
     parts = [blocks.pop()];
     for (const block of blocks) {
       const event = parseEvent(block);
-      if (event.data) handle(event.name, JSON.parse(event.data));
+      if (!event.data) continue;
+      seen = true;
+      handle(event.name, JSON.parse(event.data));
     }
   }
 }
 
-// Calls `handle(name, data)` for each event, for ever; `report(text)` tells whether it is connected.
-export async function follow(path, token, handle, report) {
+// Calls `handle(name, data)` for each event, for ever; `report(text)` tells whether it is connected, and
+// `explain()` why the sidecar has no events.
+export async function follow(path, token, handle, report, explain) {
   for (;;) {
     try {
       const response = await fetch(path, { headers: authorize(token), cache: "no-store" });
       if (response.status === 401) throw new Unauthorized();
-      report("");
-      await readStream(response, handle);
+      const seen = response.ok && await readStream(response, (name, data) => {
+        report("");
+        handle(name, data);
+      });
+      report(seen ? LOST : await explain());
     } catch (error) {
       if (error instanceof Unauthorized) throw error;
+      report(LOST);
     }
-    report("the sidecar does not answer; trying again");
     await new Promise((resume) => setTimeout(resume, RETRY_MS));
   }
 }

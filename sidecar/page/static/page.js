@@ -16,6 +16,7 @@ const HELP = {
   consumers: "A column is a consumer, a cell one of its partitions, the largest on top. Outlined: it came at this time.",
   time: "A row is a partition, ordered by its owner at the chosen time; a column is a time. Outlined: it changed its owner.",
 };
+const RESTORED = " From before the sidecar's start, as recorded then, every minute or five.";
 
 class Page {
   constructor() {
@@ -81,7 +82,7 @@ class Page {
     slider.setAttribute("aria-valuenow", String(this.index));
     slider.setAttribute("aria-valuetext", `${formatTime(sample.t)}, ${sample.metrics.running_replicas ?? "?"} replicas, ${sample.action}`);
     byId("scale-text").textContent = `0 to ${Math.round(this.heatMap.hottest * 100)} %`;
-    byId("map-help").textContent = sample.loads.length ? HELP[this.view]
+    byId("map-help").textContent = sample.loads.length ? `${HELP[this.view]}${sample.n ? "" : RESTORED}`
       : "This decision is from before the sidecar's start: its partitions are not recorded.";
   }
 
@@ -200,6 +201,13 @@ async function openChooser() {
   if (names.length > 1 && !location.search) history.replaceState(null, "", `?${new URLSearchParams({ [GROUP_PARAMETER]: chosen })}`);
 }
 
+// Why there are no events: the group's settings are wrong, say.
+async function explainAbsence() {
+  const { groups = [] } = await ask("/groups", {});
+  const error = groups.find((one) => one.group === byId("groups").value)?.error;
+  return error ? `this group is not managed: ${error}` : "the sidecar does not manage this group";
+}
+
 async function start() {
   drawLegends();
   const page = new Page();
@@ -214,7 +222,7 @@ async function start() {
     await openChooser();
     await page.whatIf.open();
     page.doctor.run(false).catch(() => {}); // the stream tells that the sidecar is away
-    await follow(addressOf("/events"), token(), (name, data) => page.handle(name, data), (text) => page.report(text));
+    await follow(addressOf("/events"), token(), (name, data) => page.handle(name, data), (text) => page.report(text), explainAbsence);
   } catch (error) {
     if (!(error instanceof Unauthorized)) throw error;
     login.hidden = false;

@@ -115,16 +115,18 @@ export function showTopics(history, index) {
   const sample = history.samples[index];
   const m = sample.metrics;
   if (!sample.topics) return replaceContent("topics", note("Not recorded for this time."));
-  const rows = sample.topics.map(([topic, partitions, rate, backlog, age, until]) => [
+  const rows = sample.topics.map(([topic, partitions, rate, backlog, age, until, fresh]) => [
     topic, String(partitions), formatRate(rate), formatBytes(backlog), age === null ? "unknown" : formatDuration(age), formatDuration(until),
+    typeof fresh === "number" ? formatDuration(fresh) : "unknown",
   ]);
   const freshness = m.p99_freshness_s === undefined ? null
-    : line(`Freshness of the tables: committed within ${formatDuration(m.p99_freshness_s)} (estimated p99`
+    : line(`Freshness of all tables: committed within ${formatDuration(m.p99_freshness_s)} (estimated p99`
       + `${m.freshness_slo_s ? `, objective ${formatDuration(m.freshness_slo_s)}` : ""}).`);
   const queue = m.queue_kind === undefined ? null
     : line(`Queue (${m.queue_kind}): ${m.queue_waiting ?? "?"} messages waiting, ${m.queue_in_flight ?? "?"} in flight, ${m.queue_awaiting_redelivery ?? "?"} to redeliver.`);
   return replaceContent("topics", freshness, queue,
-    table("Topics, the latest first", ["topic", "#partitions", "#written", "#backlog", "#oldest uncommitted", "#read in"], rows));
+    table("Topics, the latest first", ["topic", "#partitions", "#written", "#backlog", "#oldest uncommitted", "#read in", "#fresh within"], rows),
+    note("Fresh within: 99 % of a topic's records are committed, and in the table that they are written to, within this time (estimate)."));
 }
 
 export function showState(history, index) {

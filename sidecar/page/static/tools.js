@@ -94,7 +94,7 @@ export class WhatIf {
       return;
     }
     const names = FIELDS.filter((name) => name in question).map((name) => `${name === "lambda" ? "λ" : name} = ${question[name]}`);
-    byId("what-if-status").textContent = summarize(names.join(", ") || "No change", answer.present, answer.changed);
+    byId("what-if-status").textContent = summarize(names.join(", ") || "No change", answer);
     const canvas = element("canvas", { id: "what-if-chart", role: "img", "aria-label": "consumers over the recorded time" });
     replaceContent("what-if-result",
       element("div", {}, costTable(answer), describeAssumptions(answer), ...settingsBlock(answer.settings)),
@@ -110,11 +110,12 @@ export class WhatIf {
 
 const signed = (difference, digits, unit = "") => `${difference > 0 ? "+" : ""}${difference.toFixed(digits)}${unit}`;
 
-export function summarize(change, present, changed) {
-  const hours = changed.consumer_hours - present.consumer_hours;
-  const part = present.consumer_hours ? ` (${signed((100 * hours) / present.consumer_hours, 0, " %")})` : "";
-  return `${change} would have meant ${signed(hours, 2)} consumer-hours${part}, ${signed(changed.moves - present.moves, 0)} moves, `
-    + `and ${signed(changed.late_percent - present.late_percent, 2)} points of late traffic.`;
+export function summarize(change, { recorded, present, changed }) {
+  const hours = (one) => one.consumer_hours.toFixed(2);
+  const part = present.consumer_hours ? ` (${signed(100 * (changed.consumer_hours / present.consumer_hours - 1), 0, " %")})` : "";
+  return `${change} would have meant ${hours(changed)} consumer-hours instead of ${hours(present)}${part}, ${changed.moves} moves instead of ${present.moves}, `
+    + `and ${changed.late_percent.toFixed(2)} % of the traffic late instead of ${present.late_percent.toFixed(2)} %; `
+    + `both simulated over the recorded ${formatDuration(recorded.seconds)}.`;
 }
 
 function costTable({ recorded, present, changed }) {

@@ -82,11 +82,11 @@ def test_a_restart_brings_the_recorded_decisions_back() -> None:
     events = history.stream_events()
     next(events)
     times = [START - 4000, START - 600, START - 300, START + 10]  # the last is that of the iteration
-    history.restore_decisions([record_at(time) for time in times])
+    history.restore([record_at(time) for time in times], [])
     name, snapshot = read_event(next(events))
     assert name == "history"
     assert [one["t"] for one in snapshot["samples"]] == [START - 600, START - 300, START + 10]
-    history.restore_decisions([record_at(time) for time in times[1:]])
+    history.restore([record_at(time) for time in times[1:]], [])
     assert len(read_snapshot(history)["samples"]) == 3
 
 

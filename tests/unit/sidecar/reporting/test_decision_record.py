@@ -1,7 +1,7 @@
 """Decision records: a ring of keys, and one record for equal decisions."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import Event
 from typing import Any
@@ -34,6 +34,7 @@ from trimtab.sidecar.reporting.decision_record import (
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
+from trimtab.sidecar.reporting.sample_record import SampleRecord
 from trimtab.sidecar.settings.settings import load_settings
 
 ME = SidecarIdentity("id", "host", 7, 1.7e9, 3)
@@ -202,6 +203,7 @@ class Archive:
 
     def __init__(self) -> None:
         self.kept: list[DecisionRecord] = []
+        self.samples: list[SampleRecord] = []
         self.reads = 0
         self.broken = False
         self.free = Event()
@@ -216,6 +218,12 @@ class Archive:
         if self.broken:
             raise BrokerTimeoutError("not allowed")
         self.kept.append(record)
+
+    def read_samples(self) -> tuple[SampleRecord, ...]:
+        return tuple(self.samples)
+
+    def write_sample(self, record: SampleRecord) -> None:
+        self.samples.append(record)
 
 
 @pytest.fixture
@@ -242,19 +250,37 @@ def test_every_iteration_is_recorded(recorder: DecisionRecorder, archive: Archiv
     assert archive.reads == 1
 
 
-def test_the_decisions_of_before_the_start_are_shown(archive: Archive, eventually: Any) -> None:
+class ShownHistory:
+    """Notes what it is to show, and has a sample at each time."""
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[list[int], list[int]]] = []
+        self.samples = iter([build_sample(2), build_sample(3)])
+
+    def restore(self, decisions: Sequence[DecisionRecord], recorded: Sequence[SampleRecord]) -> None:
+        self.shown.append(([r.number for r in decisions], [r.slot for r in recorded]))
+
+    def take_sample_record(self) -> SampleRecord | None:
+        return next(self.samples, None)
+
+
+def build_sample(slot: int) -> SampleRecord:
+    return SampleRecord("g", slot, 1.0, 100.0, DecisionMetrics(), {}, (), "", "", "")
+
+
+def test_the_history_of_before_the_start_is_shown(archive: Archive, eventually: Any) -> None:
     """What the topic has goes to the page's history, once, before the first record is written."""
     archive.kept.append(replace(record(1.0, "of an earlier sidecar"), number=41))
+    archive.samples.append(build_sample(1))
     settings = load_settings(None, {"bootstrap": "nowhere:1", "group": "g", "capacity": 100})
-    shown: list[list[int]] = []
-    made = DecisionRecorder(
-        settings, archive, lambda: ME, Ticking(), lambda earlier: shown.append([r.number for r in earlier])
-    )
+    history = ShownHistory()
+    made = DecisionRecorder(settings, archive, lambda: ME, Ticking(), history)
     made(report(100.0))
     made(scaled_out())
     eventually(lambda: len(archive.kept) == 3)
     made.close()
-    assert shown == [[41]]
+    assert history.shown == [([41], [1])]
+    assert [sample.slot for sample in archive.samples] == [1, 2, 3]
 
 
 def test_iteration_never_waits(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:

@@ -1,0 +1,100 @@
+"""The page while the group's only broker is away: it stays, says what is wrong, and goes on afterwards."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from playwright.sync_api import Page, sync_playwright
+from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
+
+from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+
+pytestmark = [pytest.mark.page, pytest.mark.broker]
+
+OUT = Path(__file__).parents[2] / "build" / "page"
+PATIENCE_MS = 180_000  # on a busy machine
+SEEN = "document.getElementById('%s').textContent.includes('%s')"
+
+
+class Eventually(Protocol):
+    def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
+
+
+@dataclass
+class OneBroker:
+    """A broker of its own, which a test may kill and start again."""
+
+    broker: EmbeddedBroker
+    folder: Path
+
+    def kill(self) -> None:
+        os.kill(self.broker.pid, signal.SIGKILL)
+
+    def restart(self) -> None:
+        port = self.broker.port
+        self.broker.stop()
+        self.broker = EmbeddedBroker(port, data=self.folder)
+        self.broker.start()
+
+
+@pytest.fixture
+def one_broker(tmp_path: Path) -> Iterator[OneBroker]:
+    own = OneBroker(EmbeddedBroker(data=tmp_path / "broker"), tmp_path / "broker")
+    own.broker.start()
+    yield own
+    own.broker.stop()
+
+
+@pytest.fixture
+def bench(one_broker: OneBroker, tmp_path: Path, eventually: Eventually) -> Iterator[SidecarBench]:
+    bootstrap = one_broker.broker.bootstrap
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("orders", PARTITIONS, 1)])["orders"].result(60)
+    bench = SidecarBench(bootstrap, "lake", "orders", tmp_path)
+    bench.flow.rate = 1.4 * CAPACITY
+    bench.start()
+    eventually(lambda: (bench.state / "web").exists() and len(bench.pids()) >= 2, 180)
+    eventually(bench.is_settled, 120)
+    yield bench
+    bench.close()
+
+
+def wait_until(page: Page, condition: str) -> None:
+    """Wait for a condition in the page; its policy forbids Playwright's own wait."""
+    for _ in range(PATIENCE_MS // 200):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(200)
+    raise AssertionError(f"{condition}: {page.inner_text('main')[:3000]}")
+
+
+def test_a_broker_that_is_away_is_told(bench: SidecarBench, one_broker: OneBroker) -> None:
+    """Without its broker the page follows on, names the broker, and keeps what it knew; then it recovers."""
+    program = shutil.which("chromium")
+    assert program, "no Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1400, "height": 1000})
+        page.goto((bench.state / "web").read_text().strip())
+        wait_until(page, "document.querySelectorAll('#hot tbody tr').length > 0")
+        one_broker.kill()
+        wait_until(page, SEEN % ("who", "error"))
+        assert "127.0.0.1" in page.inner_text("#who")  # which broker
+        assert "127.0.0.1" in page.inner_text("#state")
+        number = page.evaluate("window.trimtab.history.last.n")
+        wait_until(page, f"window.trimtab.history.last.n > {number}")  # it is alive
+        assert "does not answer" not in page.inner_text("#status")
+        OUT.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=OUT / "page-broker-fault.png", full_page=True)
+        one_broker.restart()
+        wait_until(page, SEEN % ("who", "No errors"))
+        wait_until(page, SEEN % ("state", "STABLE") + " || " + SEEN % ("state", "stable"))
+        assert page.evaluate("window.trimtab.history.samples.some((s) => s.errors.length)")
+        browser.close()
