@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -48,7 +49,7 @@ class ThreeBrokers:
     def bootstrap(self) -> str:
         return self.brokers[1].bootstrap
 
-    @property
+    @cached_property  # one that is dropped cancels its requests
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
