@@ -1,7 +1,8 @@
 """Writes each resource's status and events, in a thread: a slow API server delays no iteration.
 
 1. Only the sidecar that manages a group writes figures and decisions. What is wrong with a
-   resource is the same for all sidecars, and each writes it unless it is there already.
+   resource is the same for all sidecars, and each writes it unless it is there already. Of sidecars
+   that divide the groups each writes for its own ones.
 2. A report belongs to the settings that it was made with: that of an earlier generation is not used.
 3. A refusal is an event once: when the condition `Ready` becomes False with another reason or text.
 4. A labelled workload has no status, and its scalings are events already (`KubernetesEventReporter`): only
@@ -97,6 +98,7 @@ class ResourceStatusWriter:
     ) -> None:
         self._writer = writer
         self._list_resource_entries = list_resource_entries
+        self._is_responsible_for: Callable[[str], bool] = lambda _: True
         self._clock = clock
         self._reports: dict[str, GroupReports] = {}
         self._written_at: dict[str, float] = {}  # by uid, monotonic
@@ -113,8 +115,14 @@ class ResourceStatusWriter:
             self._reports[settings.group] = reports
         return reports
 
-    def start(self, list_problems: Callable[[], Mapping[str, str]], interval: float) -> None:
+    def start(
+        self,
+        list_problems: Callable[[], Mapping[str, str]],
+        is_responsible_for: Callable[[str], bool],
+        interval: float,
+    ) -> None:
         """Write in a thread from now on; `list_problems` tells of groups that fail."""
+        self._is_responsible_for = is_responsible_for
         run = partial(self._run, list_problems, interval)
         # a daemon: an API server that hangs does not delay the exit
         self._thread = Thread(target=run, name="trimtab-resource-status", daemon=True)
@@ -128,7 +136,8 @@ class ResourceStatusWriter:
 
     def write_all(self, problems: Mapping[str, str]) -> None:
         """Write what is due; `problems` are those of groups that do not run, by group."""
-        entries = self._list_resource_entries() or ()
+        listed = self._list_resource_entries() or ()
+        entries = [one for one in listed if self._is_responsible_for(one.resource.group)]
         for one in entries:
             if self._stopped.is_set():
                 return

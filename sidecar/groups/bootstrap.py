@@ -13,7 +13,9 @@ from trimtab.sidecar.groups.group_manager import GroupManager, GroupSource, List
 from trimtab.sidecar.groups.managed_group import SharedParts
 from trimtab.sidecar.groups.pattern_source import PatternSource
 from trimtab.sidecar.groups.shared_brokers import SharedBrokers
+from trimtab.sidecar.kafka.shard_membership import ShardMembership
 from trimtab.sidecar.kafka.shared_control_topics import SharedControlTopics
+from trimtab.sidecar.leadership.group_shards import ShardSource, SoleSidecar
 from trimtab.sidecar.reporting.decision_log import RecorderThread
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.group_list import GroupListSettings
@@ -82,11 +84,27 @@ def open_group_manager(listed: GroupListSettings, clock: Clock) -> Generator[Gro
         if listed.options.group_pattern is not None:
             sources.append(PatternSource(listed, brokers.batches, clock))
         reporters = () if resources is None else (resources.status_writer.build_reporter,)
-        manager = GroupManager(process.interval, sources, parts, reporters)
+        shards = _join_other_sidecars(listed, brokers, clock, stack)
+        manager = GroupManager(process.interval, sources, parts, reporters, shards)
         stack.callback(manager.close)
         if resources is not None:
-            resources.status_writer.start(manager.list_problems, process.interval)
+            resources.status_writer.start(manager.list_problems, manager.is_responsible_for, process.interval)
         yield manager
+
+
+def _join_other_sidecars(
+    listed: GroupListSettings, brokers: SharedBrokers, clock: Clock, stack: ExitStack
+) -> ShardSource:
+    """Return the source of shards; `stack` leaves the others after the manager has closed its groups."""
+    process, topic = listed.process, listed.options.shard_topic
+    # a dry run would take groups from those that act, and not act
+    if topic is None or process.dry_run:
+        return SoleSidecar()
+    hang_timeout = LOOP_HANG_TIMEOUT_S + 3 * process.interval
+    membership = ShardMembership(process, brokers.cluster.admin, topic, clock, hang_timeout)
+    membership.start()
+    stack.callback(membership.close)
+    return membership
 
 
 def _open_shared_parts(

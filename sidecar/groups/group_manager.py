@@ -5,6 +5,7 @@
 2. Each group's iteration runs in its own thread as soon as its readings are there.
 3. Sources are asked before each round. A group that cannot be opened is tried again every
    `REOPEN_INTERVAL_S`, or once its settings change; a group that no source names any more is closed.
+4. Only groups in shards of this sidecar are opened; those of a shard that goes to another one are closed.
 """
 
 import logging
@@ -15,6 +16,7 @@ from typing import Any, Final, Protocol
 from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.groups.managed_group import HISTORY_BYTES, MIN_HISTORY_BYTES, ManagedGroup, SharedParts
 from trimtab.sidecar.groups.round_readings import RoundReadings
+from trimtab.sidecar.leadership.group_shards import OwnedShards, ShardSource, SoleSidecar
 from trimtab.sidecar.page.history import MAX_HISTORY_BYTES
 from trimtab.sidecar.reporting.iteration_report import Reporter
 from trimtab.sidecar.settings.group_list import GroupEntry
@@ -53,12 +55,16 @@ class GroupManager:
         sources: Sequence[GroupSource],
         parts: SharedParts,
         reporter_builders: Sequence[Callable[[SidecarSettings], Reporter]] = (),
+        shards: ShardSource | None = None,
     ) -> None:
         """Report each group also to what `reporter_builders` return when it opens."""
         self._interval = interval
         self._sources = sources
         self._parts = parts
         self._reporter_builders = reporter_builders
+        self._shards = shards or SoleSidecar()
+        self._owned = OwnedShards()  # of this round
+        self._elsewhere: tuple[str, ...] = ()  # groups of other sidecars
         self._groups: dict[str, ManagedGroup] = {}
         self._entries: dict[int, Collection[GroupEntry]] = {}  # by source, as last known
         self._problems: dict[str, tuple[GroupEntry, str, float]] = {}  # with the time of the last try
@@ -84,6 +90,7 @@ class GroupManager:
     def run_round(self) -> None:
         """Update the groups, and read those that are not being read."""
         self._parts.web_server.record_progress()
+        self._owned = self._shards.begin_round()
         self._update_groups()
         self._parts.control_topics.begin_round()
         with self._lock:
@@ -103,6 +110,10 @@ class GroupManager:
     def list_groups(self) -> tuple[str, ...]:
         """Return the groups that are open, sorted."""
         return tuple(sorted(self._groups))
+
+    def is_responsible_for(self, group: str) -> bool:
+        """Return whether a group is in a shard of this sidecar."""
+        return self._owned.owns_group(group)
 
     def list_problems(self) -> Mapping[str, str]:
         """Return what is wrong with groups that are not open, or whose last iteration failed."""
@@ -137,7 +148,7 @@ class GroupManager:
     def _update_groups(self) -> None:
         entries = self._list_entries()
         for name in [n for n in self._groups if n not in entries]:
-            log.info("group %s is no longer to be managed", name)
+            log.info("group %s is no longer to be managed by this sidecar", name)
             self._close_group(name)
         self._problems = {name: p for name, p in self._problems.items() if name in entries}
         size = HISTORY_BYTES // max(1, len(entries))
@@ -146,7 +157,7 @@ class GroupManager:
             self._update_group(entry)
 
     def _list_entries(self) -> dict[str, GroupEntry]:
-        """Return each group's entry; the first source that names it wins."""
+        """Return the entry of each group of our shards; the first source that names it wins."""
         entries: dict[str, GroupEntry] = {}
         for number, source in enumerate(self._sources):
             listed = source.list_entries()
@@ -154,7 +165,9 @@ class GroupManager:
                 self._entries[number] = listed
             for entry in self._entries.get(number, ()):
                 entries.setdefault(entry.group, entry)
-        return entries
+        ours = {name: entry for name, entry in entries.items() if self._owned.owns_group(name)}
+        self._elsewhere = tuple(sorted(entries.keys() - ours.keys()))
+        return ours
 
     def _update_group(self, entry: GroupEntry) -> None:
         open_group = self._groups.get(entry.group)
@@ -202,5 +215,11 @@ class GroupManager:
                 "ended": self.ended_round,
                 "groups": len(self._groups),
                 "seconds": None if seconds is None else round(seconds, 3),
-            }
+            },
+            "shards": {
+                "owned": len(self._owned.numbers),
+                "count": self._owned.count,
+                "error": self._shards.get_error(),
+            },
+            "elsewhere": self._elsewhere,
         }

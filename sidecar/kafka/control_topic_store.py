@@ -196,7 +196,7 @@ class ControlTopicStore:
                 future.result(timeout=s.timeout + FLUSH_GRACE_S)
                 log.info("created the control topic %s", name)
             except (KafkaException, TimeoutError) as error:
-                if not _is_topic_exists_error(error):
+                if not is_topic_exists_error(error):
                     raise BrokerTimeoutError(
                         f"control topic {name} could not be created: {_explain_create_failure(error, name)}"
                     ) from error
@@ -294,7 +294,8 @@ def is_partition_end(message: Message) -> bool:
     return True
 
 
-def _is_topic_exists_error(error: Any) -> bool:
+def is_topic_exists_error(error: Any) -> bool:
+    """Return whether a topic was there already."""
     inner: Any = error.args[0] if error.args else None
     return bool(hasattr(inner, "code") and inner.code() == KafkaError.TOPIC_ALREADY_EXISTS)
 

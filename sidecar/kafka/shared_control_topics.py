@@ -48,6 +48,7 @@ class SharedControlTopics(ControlTopicStore):
         self._parts = PartAssembler(None)
         self._is_denied = False
         self._outage: BrokerTimeoutError | None = None  # of the last refresh
+        self._is_first_read = True
         self._unread: set[str] = set()  # groups of which nothing was read yet
         self._new: dict[str, list[DecisionRecord]] = {}  # of all others, since they asked last
         self._kept: dict[str, deque[DecisionRecord]] = {}
@@ -132,7 +133,8 @@ class SharedControlTopics(ControlTopicStore):
 
     def _read_decisions(self) -> None:
         """Raise BrokerTimeoutError."""
-        if not self._new:  # the first time the tail reads from the beginning itself
+        if self._is_first_read:  # the tail reads from the beginning itself
+            self._is_first_read = False
             self._new, self._unread = {group: [] for group in self._unread}, set()
         for message in self._tail.read_new():
             self._take_decision(message, self._new.keys())

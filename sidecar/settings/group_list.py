@@ -34,11 +34,20 @@ PROCESS_SETTINGS: Final = frozenset(
         *("grpc-host", "grpc-port", "grpc-tls-certificate", "grpc-tls-key", "grpc-client-ca"),
     }
 )
-_READ_BY_PROCESS: Final = PROCESS_SETTINGS | {"state-dir"}  # the web server's address is written there
+# the web server's address is in the state folder, and a dry run takes no shards
+_READ_BY_PROCESS: Final = PROCESS_SETTINGS | {"state-dir", "dry-run"}
 GROUP_FOLDER: Final = "groups"  # in the common state folder; a group's own is below it
 _GRPC_PREFIX: Final = "grpc-"  # only groups of target keda have these settings
 # of the process, which has no consumers and measures nothing
 _UNUSED_SETTINGS: Final[Mapping[str, str]] = {"group": "-", "capacity": "1 MB/s", "window": "1 d"}
+
+# the target of a group that goes from one sidecar to another (`shard-topic`) must not be a part of either
+UNMOVABLE_TARGETS: Final[Mapping[str, str]] = {
+    "process": "target=process starts consumers beside the sidecar, and with shard-topic another sidecar "
+    "would start them again; give the group a sidecar of its own",
+    "keda": "target=keda: KEDA asks one sidecar, and with shard-topic another one may have the group; give "
+    "the groups of KEDA a sidecar without shard-topic",
+}
 
 
 class GroupListOptions(SettingsModel, owner="the sidecar"):
@@ -68,6 +77,12 @@ class GroupListOptions(SettingsModel, owner="the sidecar"):
         default=None,
         default_text="the pod's, else the kubeconfig's",
     )
+    shard_topic: str | None = setting(
+        "Topic whose partitions are shards: sidecars with the same one divide the groups among them; see "
+        "[several sidecars](sidecar.md#several-sidecars).",
+        default=None,
+        default_text="this sidecar has all groups",
+    )
 
     def find_problems(self, given: Collection[str]) -> Iterable[str]:
         """Yield the contradictions between these settings."""
@@ -77,6 +92,8 @@ class GroupListOptions(SettingsModel, owner="the sidecar"):
                 "watch-namespace is given, but neither custom-resources nor workload-selector; "
                 "write custom-resources: true, too"
             )
+        if self.shard_topic is not None and not self.shard_topic.strip():
+            yield "shard-topic is empty; name a topic"
         if self.workload_selector is not None and not self.workload_selector.strip():
             yield "workload-selector is empty, which matches every workload; name a label"
 
@@ -126,6 +143,8 @@ class GroupListSettings:
         folder = self.common.get("state-dir")
         if folder is not None and "state-dir" not in own:
             given["state-dir"] = str(Path(folder) / GROUP_FOLDER / quote(group, safe=""))
+        if self.options.shard_topic is not None and given.get("target") in UNMOVABLE_TARGETS:
+            raise SidecarSettingError(UNMOVABLE_TARGETS[given["target"]])
         if given.get("target") == "keda":
             return given
         return {name: value for name, value in given.items() if not name.startswith(_GRPC_PREFIX)}
@@ -153,6 +172,8 @@ class GroupListSettings:
         named = {own.get("group") for own in self.options.groups}
         for group in existing:
             pattern = self.options.group_pattern
+            if group == self.options.shard_topic:
+                continue  # the sidecars' own
             if pattern and group not in named and re.fullmatch(pattern, group):
                 yield self.build_entry(group, {}, "group-pattern")
 

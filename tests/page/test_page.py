@@ -226,6 +226,8 @@ def test_a_group_that_is_not_managed_tells_why(page: Page) -> None:
         page.goto(f"{group.address}?group=wrong")
         wait_until(page, "document.getElementById('status').textContent.includes('min=9 is above max=3')")
         assert page.input_value("#groups") == "wrong"
+        group.server.describe_groups_by(dict, lambda: {"elsewhere": ["wrong"]})
+        wait_until(page, "document.getElementById('status').textContent.includes('another sidecar manages')")
         group.server.describe_groups_by(dict, dict)
         group.add_group("wrong", ReportSource(8, 3), 2)
         wait_until(page, "window.trimtab.index === 1")

@@ -203,8 +203,10 @@ async function openChooser() {
 
 // Why there are no events: the group's settings are wrong, say.
 async function explainAbsence() {
-  const { groups = [] } = await ask("/groups", {});
-  const error = groups.find((one) => one.group === byId("groups").value)?.error;
+  const { groups = [], elsewhere = [] } = await ask("/groups", {});
+  const chosen = byId("groups").value || new URLSearchParams(location.search).get(GROUP_PARAMETER);
+  const error = groups.find((one) => one.group === chosen)?.error;
+  if (elsewhere.includes(chosen)) return "another sidecar manages this group; ask its page";
   return error ? `this group is not managed: ${error}` : "the sidecar does not manage this group";
 }
 

@@ -85,6 +85,24 @@ def test_a_pattern_matches_whole_names_that_groups_do_not_have(file: Path) -> No
     assert [(entry.group, entry.origin) for entry in matched] == [("lake-2", "group-pattern")]
 
 
+@pytest.mark.parametrize("target", ["keda", "process"])
+def test_a_group_that_cannot_move_is_refused_with_a_shard_topic(file: Path, target: str) -> None:
+    """Its target is a part of one sidecar; the other entry goes from sidecar to sidecar."""
+    groups = [{"group": "lake"}, {"group": "bad", "target": target, "worker": "sleep 9"}]
+    lake, bad = load(file, {"groups": groups, "shard-topic": "trimtab.shards"}).list_entries()
+    assert lake.settings is not None
+    assert bad.error.startswith(f"groups, entry 2: target={target}")
+    assert "shard-topic" in bad.error
+
+
+def test_the_sidecars_own_group_is_not_managed(file: Path) -> None:
+    """A pattern that matches everything does not match the group in which sidecars share the shards."""
+    listed = load(file, {"group-pattern": ".*", "shard-topic": "trimtab.shards"})
+    assert [entry.group for entry in listed.match_groups(("lake", "trimtab.shards"))] == ["lake"]
+    with pytest.raises(SettingError, match="shard-topic is empty"):
+        load(file, {"group-pattern": ".*", "shard-topic": " "})
+
+
 def test_a_command_names_one_of_the_groups(file: Path) -> None:
     """`--group` selects an entry, or what the pattern matches; without it the groups are told."""
     load(file, {"groups": [{"group": "lake", "max": 3}], "group-pattern": "etl-.*"})
