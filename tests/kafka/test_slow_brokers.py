@@ -122,7 +122,7 @@ def test_slow_brokers_of_one_group_touch_no_other(
         eventually(lambda: all(sidecar.count_iterations(g) >= 4 for g in (*groups.values(), mixed)), 60)
         os.kill(three.brokers[3].pid, signal.SIGSTOP)
         try:
-            assert_only_its_groups_wait(sidecar, groups, mixed, eventually)
+            assert_only_its_groups_fail(sidecar, groups, mixed, eventually)
         finally:
             os.kill(three.brokers[3].pid, signal.SIGCONT)
         for group in (groups[3], mixed):  # and all is well again
@@ -133,16 +133,15 @@ def test_slow_brokers_of_one_group_touch_no_other(
         sidecar.close()
 
 
-def assert_only_its_groups_wait(
+def assert_only_its_groups_fail(
     sidecar: ManyGroupsSidecar, groups: dict[int, str], mixed: str, eventually: Eventually
 ) -> None:
     healthy, slow = (groups[1], groups[2]), (groups[3], mixed)
     # the first such round finds it out
     eventually(lambda: any(sidecar.groups()[group].get("errors") for group in slow), 60)
-    begin = {group: sidecar.count_iterations(group) for group in (*healthy, *slow)}
+    begin = {group: sidecar.count_iterations(group) for group in healthy}
     eventually(lambda: all(sidecar.count_iterations(g) - begin[g] >= 20 for g in healthy), 60)
     for group in healthy:
         assert not sidecar.groups()[group].get("errors"), group
     for group in slow:
-        # each of its iterations waits for the broker
-        assert sidecar.count_iterations(group) - begin[group] <= 20 * INTERVAL / TIMEOUT * 2 + 2, group
+        assert sidecar.groups()[group].get("errors"), group

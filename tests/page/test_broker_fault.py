@@ -84,6 +84,7 @@ def test_a_broker_that_is_away_is_told(bench: SidecarBench, one_broker: OneBroke
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         page.goto((bench.state / "web").read_text().strip())
         wait_until(page, "document.querySelectorAll('#hot tbody tr').length > 0")
+        bench.flow.rate = 0.0  # its producer would be full before the broker is back
         one_broker.kill()
         wait_until(page, SEEN % ("who", "127.0.0.1"))  # which broker
         assert "No errors" not in page.inner_text("#who")
