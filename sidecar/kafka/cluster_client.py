@@ -137,6 +137,7 @@ class ClusterClient:
         self._leaders: Mapping[TopicPartition, int] = {}
         self._interned: dict[TopicPartition, TopicPartition] = {}
         self._replica_brokers: Mapping[TopicPartition, tuple[int, ...]] = {}
+        self._bootstrap = str(client.get("bootstrap.servers", ""))
         self._timeout = timeout
         self._clock = clock or SystemClock()
 
@@ -150,7 +151,8 @@ class ClusterClient:
         try:
             topics = self._admin.list_topics(timeout=self._timeout).topics
         except KafkaException as error:
-            return ClusterMetadata({}, (f"cluster metadata: {format_kafka_error(error)}",))
+            text = explain_unreachable_brokers(error, self._bootstrap) or format_kafka_error(error)
+            return ClusterMetadata({}, (f"cluster metadata: {text}",))
         leaders = {
             self.intern(name, number): partition.leader
             for name, topic in topics.items()

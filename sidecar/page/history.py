@@ -20,6 +20,7 @@ from trimtab.sidecar.page.decision_alternatives import AlternativesThread
 from trimtab.sidecar.page.recorded_history import build_sample_record, restore_samples
 from trimtab.sidecar.page.recorded_stream import RecordedStream, build_recorded_stream, encode_rates
 from trimtab.sidecar.page.sample import (
+    UNKNOWN_LOAD,
     HistorySample,
     NameTable,
     add_freshness,
@@ -117,6 +118,8 @@ class GroupHistory:
         with self._changed:
             newest = self._samples[-1] if self._samples else None
             if newest is None or not newest.rates or newest.time < self._recorded_at + self._sample_interval:
+                return None
+            if set(newest.loads) <= {UNKNOWN_LOAD}:  # the first iterations: a later one tells more
                 return None
             self._recorded_at = newest.time
             return build_sample_record(self._terms, self._names, newest, self._metrics, self._sample_interval)
