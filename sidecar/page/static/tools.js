@@ -128,7 +128,7 @@ function costTable({ recorded, present, changed }) {
     ["moved load, in consumers (R)", recorded.moved_consumers.toFixed(2), present.moved_consumers.toFixed(2), changed.moved_consumers.toFixed(2),
       signed(changed.moved_consumers - present.moved_consumers, 2)],
     ["rebalances", "–", present.rebalances, changed.rebalances, signed(changed.rebalances - present.rebalances, 0)],
-    ["longest lag", "–", formatDuration(present.worst_lag_s), formatDuration(changed.worst_lag_s), signed(changed.worst_lag_s - present.worst_lag_s, 0, " s")],
+    ["longest lag", "–", formatDuration(present.worst_lag_s), formatDuration(changed.worst_lag_s), signed(changed.worst_lag_s - present.worst_lag_s, 2, " s")],
   ];
   return table("Cost of the recorded time", ["", "#recorded", "#present, simulated", "#yours, simulated", "#difference"],
     rows.map((row) => row.map(String)));
