@@ -34,11 +34,17 @@ from trimtab.assignor.task_groups import merge_tasks
 
 
 def place_partitions(
-    group: ConsumerGroup, load: Load, policy: PlacementPolicy, added: int = 0
+    group: ConsumerGroup,
+    load: Load,
+    policy: PlacementPolicy,
+    added: int = 0,
+    *,
+    partition_index: PartitionIndex | None = None,
 ) -> PlacementPlan:
     """Assign every subscribed partition to one of the members (closed mode).
 
     The `added` members "+1", "+2" and so on have the policy's capacity and subscribe to all topics.
+    A caller that decides several times on the same partitions gives their index.
 
     With `policy.consolidate` the members are packed within the headroom if such a placement is found
     (`trimtab.assignor.exact_mode`). Without it, or if no write rate is known, the load is spread
@@ -46,22 +52,29 @@ def place_partitions(
 
     Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
     """
-    return _build_plan(decide_placement(index_group(group), load, policy, added=added))
+    return _build_plan(decide_placement(index_group(group, partition_index), load, policy, added=added))
 
 
-def size_group(group: ConsumerGroup, load: Load, policy: PlacementPolicy) -> PlacementPlan:
+def size_group(
+    group: ConsumerGroup,
+    load: Load,
+    policy: PlacementPolicy,
+    *,
+    partition_index: PartitionIndex | None = None,
+) -> PlacementPlan:
     """Return a plan with as many consumers as the load needs: `plan.consumers` (open mode).
 
     Empty members may stop. Added members have the policy's capacity and subscribe to all topics. No
     member gets a partition beyond its capacity that another one can hold. A heuristic that does not pack
     by capacity gets the fewest members whose capacities add up to the load, at least one
-    (`trimtab.assignor.open_mode`). `policy.consolidate` has no effect.
+    (`trimtab.assignor.open_mode`). `policy.consolidate` has no effect. A caller that decides several times on
+    the same partitions gives their index.
 
     Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
     """
     entry = get_heuristic(policy.heuristic)
-    group_ = index_group(group)
-    indexed = build_problem(group_, load, policy, open_mode=True, weigh_racks=entry.weighs_racks)
+    indexed_group = index_group(group, partition_index)
+    indexed = build_problem(indexed_group, load, policy, open_mode=True, weigh_racks=entry.weighs_racks)
     tasks = merge_tasks(indexed, policy.co_partitioned)
     problem = confine_partitions(tasks.problem) if entry.packs_by_capacity else tasks.problem
     bins = tasks.expand(pack_open_mode(entry, problem))
@@ -119,7 +132,7 @@ def _build_plan(decision: PlacementDecision) -> PlacementPlan:
         held[decision.names[number]].append(partition)
     return PlacementPlan(
         assignment={name: tuple(held[name]) for name in sorted(held)},
-        moves=tuple(DecidedMoves(decision)),
+        moves=DecidedMoves(decision),
         r_score=decision.r_score,
         consumers=int(np.count_nonzero(decision.after.count)),
         fill=float(decision.after.fill.max(initial=0.0)),

@@ -107,10 +107,13 @@ def _align(values: Mapping[TopicPartition, float | None], partition_index: Parti
         return values.align_to_index(partition_index)
     if not values:
         return np.full(len(partition_index), np.nan)
-    given = map(values.get, partition_index.list_partitions())
+    given = list(map(values.get, partition_index.list_partitions()))
+    aligned = np.array(given, dtype=np.float64)  # None becomes NaN
     # None is unknown by name; NaN is a fault of the caller, which -inf brings to `_check_range`.
-    numbers = (math.nan if v is None else -math.inf if math.isnan(v) else v for v in given)
-    return np.fromiter(numbers, dtype=np.float64, count=len(partition_index))
+    for item in np.flatnonzero(np.isnan(aligned)).tolist():
+        if given[item] is not None:
+            aligned[item] = -math.inf
+    return aligned
 
 
 def _check_range(

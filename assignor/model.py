@@ -4,7 +4,8 @@
 Plans are sorted, so equal input gives equal bytes.
 """
 
-from collections.abc import Collection, Mapping
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -140,12 +141,20 @@ class Move:
     reason: str
 
 
+class PlannedMoves(Sequence[Move]):
+    """The moves of a plan, sorted by partition; each is described when it is read."""
+
+    @abstractmethod
+    def select_largest(self, count: int) -> "PlannedMoves":
+        """Return the `count` moves of the most load, largest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
     """A placement of partitions on members; in open mode added members are called "+1", "+2" and so on."""
 
     assignment: Mapping[str, tuple[TopicPartition, ...]]  # every member, sorted
-    moves: tuple[Move, ...]
+    moves: PlannedMoves
     r_score: float
     consumers: int  # members with a partition
     fill: float  # load ÷ capacity of the fullest member; above 1 the group is overloaded

@@ -6,7 +6,7 @@ from typing import Final, overload
 import numpy as np
 
 from trimtab.assignor.fill_levels import PlacementDecision
-from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Move, TopicPartition
+from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Move, PlannedMoves, TopicPartition
 from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
 from trimtab.assignor.task_groups import list_task_mates, list_task_warnings
@@ -15,7 +15,7 @@ from trimtab.common.units import format_name_list, format_rate
 MAX_NAMES_IN_NOTE: Final = 3  # a note is one line of a log
 
 
-class DecidedMoves(Sequence[Move]):
+class DecidedMoves(PlannedMoves):
     """The changes of owner in a decision, sorted by partition."""
 
     # Described on access: a leader logs 20 of up to 100,000 moves.
@@ -38,6 +38,11 @@ class DecidedMoves(Sequence[Move]):
         if isinstance(index, slice):
             return DecidedMoves(self._decision, self._items[index])
         return _describe_move(self._decision, int(self._items[index]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
 
     def select_largest(self, count: int) -> "DecidedMoves":
         """Return the `count` moves of the most load, largest first."""

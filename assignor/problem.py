@@ -77,17 +77,17 @@ class IndexedProblem:
         return tuple(self.group.members[m] for m in self.eligible.tolist())
 
 
-def index_group(group: ConsumerGroup) -> IndexedGroup:
-    """Convert a group into arrays."""
+def index_group(group: ConsumerGroup, partition_index: PartitionIndex | None = None) -> IndexedGroup:
+    """Convert a group into arrays; `partition_index` is that of its partitions, if the caller has it."""
     members = tuple(sorted(group.members, key=lambda m: m.id))
-    index = PartitionIndex.from_partitions(set(group.partitions))
+    index = partition_index or PartitionIndex.from_partitions(set(group.partitions))
     number = {m.id: i for i, m in enumerate(members)}
     departed = tuple(sorted(set(group.owners.values()) - set(number)))
     number |= {name: len(members) + i for i, name in enumerate(departed)}
     owner = np.full(len(index), UNASSIGNED, dtype=np.int32)
-    for item, name in enumerate(index.list_partitions() if group.owners else ()):
-        if name in group.owners:
-            owner[item] = number[group.owners[name]]
+    if group.owners:  # otherwise the names, which take time, are not needed
+        names = map(group.owners.get, index.list_partitions())
+        owner[:] = [UNASSIGNED if name is None else number[name] for name in names]
     racks = ReplicaRacks.from_partitions(index, group.replica_racks) if group.replica_racks else None
     return IndexedGroup(members, index, owner, departed, racks)
 

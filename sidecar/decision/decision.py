@@ -173,8 +173,7 @@ def join_reasons(reasons: tuple[str, ...], failure: str) -> str:
 
 def select_largest_moves(plan: PlacementPlan | None) -> tuple[Move, ...]:
     """Return the `MAX_LISTED_MOVES` largest moves of a placement, by bytes/s."""
-    moves = () if plan is None else plan.moves
-    return tuple(sorted(moves, key=lambda m: (-m.write_rate, m.partition))[:MAX_LISTED_MOVES])
+    return () if plan is None else tuple(plan.moves.select_largest(MAX_LISTED_MOVES))
 
 
 def compute_totals(observation: Observation) -> DecisionMetrics:

@@ -16,6 +16,7 @@ from typing import Final
 from trimtab.assignor.decisions import place_partitions, size_group
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPlan, TopicPartition
+from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
@@ -166,8 +167,9 @@ class GroupModel:
         """Return the ordinal of each live instance; the target removes the highest first."""
         return {i.name: i.ordinal for i in self.observation.replicas or () if i.alive}
 
-    def compute_loads(self) -> dict[str, float]:
-        """Return the known required rate of each live instance, in bytes/s."""
+    @cached_property
+    def loads(self) -> dict[str, float]:
+        """Known required rate of each live instance, in bytes/s."""
         return {n: sum_rates(self.owned_partitions(n), self.build_load()) for n in self.running}
 
     def compute_max_fill(self) -> float | None:
@@ -175,7 +177,7 @@ class GroupModel:
         if self.is_share_group:
             room = sum(map(self.capacity_of, self.active))  # the broker keeps all equally full
             return self.compute_total_rate() / room if room else None
-        loads = self.compute_loads().items()
+        loads = self.loads.items()
         return max((load / self.capacity_of(n) for n, load in loads if n in self.members), default=None)
 
     def compute_total_rate(self) -> float:
@@ -315,10 +317,10 @@ class GroupModel:
 
     def find_better_placement(self, names: Iterable[str]) -> PlacementPlan | None:
         """Return a placement on those of the replicas that have joined with a less full fullest consumer."""
-        joined = [name for name in names if name in self.members]
-        if not joined:
+        joined = tuple(name for name in names if name in self.members)
+        placed = self._placement if joined == self._joined else self.place_on(joined) if joined else None
+        if placed is None:
             return None
-        placed = self.place_on(joined)
         after = self.compute_fullest(placed.assignment)
         gain = self.fullest - after
         return placed if gain >= MIN_FILL_GAIN or not exceeds(after, self.fill_limit) else None
@@ -326,11 +328,19 @@ class GroupModel:
     @cached_property
     def relieving_placement(self) -> PlacementPlan | None:
         """A placement on the active replicas that fills none above its capacity, if one is above it now."""
-        joined = [name for name in self.active if name in self.members]
-        if not joined or not exceeds(self.fullest, 1.0):
+        placed = self._placement
+        if placed is None or not exceeds(self.fullest, 1.0):
             return None
-        placed = self.place_on(joined)
         return None if exceeds(self.compute_fullest(placed.assignment), 1.0) else placed
+
+    @property
+    def _joined(self) -> tuple[str, ...]:
+        return tuple(name for name in self.active if name in self.members)
+
+    @cached_property
+    def _placement(self) -> PlacementPlan | None:
+        """The placement on the active replicas that have joined; several rules ask for it."""
+        return self.place_on(self._joined) if self._joined else None
 
     def find_last_owners(self) -> dict[TopicPartition, str]:
         """Return the last known owner of each partition among the live instances."""
@@ -345,14 +355,26 @@ class GroupModel:
         """Return the current placement as a comparable value."""
         return frozenset((p, name) for name in self.running for p in self.owned_partitions(name))
 
+    @cached_property
+    def _partition_index(self) -> PartitionIndex:
+        return PartitionIndex.from_partitions(self.write_rates)
+
     def size_active(self, share: float = 1.0) -> PlacementPlan:
         """Return the placement on the active consumers and added ones, filled to `share` of the headroom."""
         policy = self.policy.placement
         policy = replace(policy, headroom=min(1.0, policy.headroom * share))
         # Unknown partitions weigh nothing here: an estimate must not add replicas.
-        return size_group(
-            self.build_group(with_draining=False), self.build_load(unknown_as_zero=True), policy
-        )
+        group, load = self.build_group(with_draining=False), self.build_load(unknown_as_zero=True)
+        return size_group(group, load, policy, partition_index=self._partition_index)
+
+    def bound_replicas(self, share: float) -> int:
+        """Return a count that `size_active` needs at least, without its search."""
+        policy = self.policy.placement
+        largest = max([policy.capacity, *map(self.capacity_of, self.active)])
+        room = largest * min(1.0, policy.headroom * share)
+        # A partition that no consumer can hold has one of its own.
+        filled = math.fsum(min(s.weight or 0.0, room) for s in self.write_rates.values()) / room
+        return math.ceil(filled * (1 - OVERLOAD_SLACK))
 
     def place_on(self, names: Collection[str], added: int = 0) -> PlacementPlan:
         """Return the placement on these running consumers and on the places "+1", "+2" and so on."""
@@ -362,7 +384,8 @@ class GroupModel:
             if used == wanted and not exceeds(self.compute_fullest(self.sized.assignment), self.fill_limit):
                 return self.sized  # what is done is what was sized
         group = self.build_group(set(self.running).difference(names))
-        return place_partitions(group, self.build_load(), self.policy.placement, added)
+        policy, index = self.policy.placement, self._partition_index
+        return place_partitions(group, self.build_load(), policy, added, partition_index=index)
 
 
 def build_group_model(

@@ -155,13 +155,15 @@ def _apply_tolerance(
         return current, ()
     within = (f"{desired} is within the tolerance",)
     if desired > current:
-        required = _count_required_replicas(model, 1 + policy.scale_up.tolerance)
-        fits = policy.clamp_replicas(required) <= current
+        share = 1 + policy.scale_up.tolerance
+        fits = model.bound_replicas(share) <= current and _count_required_replicas(model, share) <= current
         return (current, within) if fits and not _is_placement_due(model, memory, now) else (desired, ())
     if model.unknown_partitions:
         return current, (f"{len(model.unknown_partitions)} partitions are unknown: no scale-down",)
-    required = _count_required_replicas(model, 1 - policy.scale_down.tolerance)
-    careful = max(desired, policy.clamp_replicas(required))
+    share = 1 - policy.scale_down.tolerance
+    if model.bound_replicas(share) >= current:
+        return current, within
+    careful = max(desired, policy.clamp_replicas(_count_required_replicas(model, share)))
     return min(current, careful), within if careful >= current else ()
 
 

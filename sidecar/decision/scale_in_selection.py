@@ -48,7 +48,7 @@ def _select_newest(model: GroupModel, count: int) -> tuple[str, ...]:
 
 
 def _list_candidates(model: GroupModel, selected: Sequence[str]) -> list[str]:
-    loads = model.compute_loads()
+    loads = model.loads
     ordinals = model.map_ordinals()
     left = [n for n in model.active if n not in selected]
     last = max(ordinals[n] for n in left)  # equal for all replicas of targets without an order

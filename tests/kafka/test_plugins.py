@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from threading import Event, Thread
 from time import time
 from typing import Any
@@ -17,6 +18,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from trimtab.assignor.clients.aiokafka import EagerTrimtabAssignor as EagerAssignor
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.consumer_sdk import GroupView
 
@@ -263,6 +266,33 @@ def test_plugin_places_by_the_lag_that_its_leader_asks_for(
     """KAFKA-5337's example, without a sidecar's topic."""
     expect_pair(behind, "lag-aware", [0], [1, 2])
     assert not [text for text in caplog.messages if "is known" in text]
+
+
+def test_the_leader_alone_asks_for_lags(
+    behind: str, plain: Any, held: Any, view: Any, eventually: Eventually
+) -> None:
+    """The first of three members leads all rebalances; the others ask the brokers for nothing."""
+    asked: list[str] = []
+
+    def watch(name: str, opened: GroupView) -> Callable[[], LeaderView]:
+        def read() -> LeaderView:
+            seen = opened()
+
+            def load_lags(index: PartitionIndex) -> Mapping[TopicPartition, float | None]:
+                asked.append(name)
+                assert seen.load_lags is not None
+                return seen.load_lags(index)
+
+            return replace(seen, load_lags=load_lags)
+
+        return read
+
+    for name in ("one", "two", "three"):
+        plain(name, behind, [TrimtabAssignor("lag-aware", view=watch(name, view()))])
+        eventually(lambda name=name: any(name in names for names in tuple(held.values())))
+    eventually(lambda: parts(held) == [[0], [1], [2]])
+    assert len(asked) >= 3
+    assert set(asked) == {"one"}
 
 
 def test_plugin_places_by_published_lag(topic: Any, expect_pair: Any, publish: Any) -> None:

@@ -64,7 +64,8 @@ def resample_rates(
             f"{MAX_CELLS // len(samples):,} are possible with {len(samples)} partitions: is a time wrong? "
             "Else give a longer --tick or a higher --speed"
         )
-    edges = np.arange(ticks + 1, dtype=np.float64) * step + begin
+    # The last one, beyond the last sample by a rounding, would leave its tick without rates.
+    edges = np.minimum(np.arange(ticks + 1, dtype=np.float64) * step + begin, end)
     partitions = tuple(sorted(samples))
     rates = np.column_stack([_resample(samples[p], edges, longest) for p in partitions])
     distances = np.concatenate([np.diff(s.times) for s in samples.values()])
