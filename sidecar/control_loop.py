@@ -30,6 +30,7 @@ from trimtab.sidecar.kafka.control_topic_store import PlanStore
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupObserver
 from trimtab.sidecar.measurement.handover_time import HandoverTracker
+from trimtab.sidecar.measurement.load_forecast import ForecastStatus, LoadForecaster
 from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import (
     GroupState,
@@ -38,6 +39,7 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
     TargetStatus,
 )
+from trimtab.sidecar.measurement.startup_time import StartupTimes
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome, PlanTracker
@@ -83,6 +85,9 @@ class ControlLoop:
         self._handover_tracker = HandoverTracker(clock.wall())
         self._plan_tracker = PlanTracker()
         self._carrier_status: CarrierStatus | None = None
+        self._forecaster = _build_forecaster(settings)
+        self._forecast: ForecastStatus | None = None
+        self._startup_times = StartupTimes()
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Iterate until `wait(seconds)` returns True."""
@@ -99,13 +104,14 @@ class ControlLoop:
     def run_iteration(self) -> ScalingDecision:
         """Observe, decide, check again, act and report, once."""
         started_at = self._clock.monotonic()
-        measurement = self._collaborators.monitor.measure()
+        measurement = self._forecast_load(self._collaborators.monitor.measure())
         self._was_leader = self._collaborators.leadership.is_leader()
         if not self._was_leader:
             return self._stand_by(measurement, started_at)
         errors = [*measurement.errors, *self._load_plan(), *self._publish_write_rates(measurement)]
         observation = self._build_observation(measurement, measurement.group, errors)
         now = self._clock.wall()
+        self._learn_startup_time(observation, now)
         memory = self._memory
         decided_at = self._clock.monotonic()
         decision, self._memory = make_decision(observation, self._policy, memory, now, self._settings.group)
@@ -128,6 +134,7 @@ class ControlLoop:
             plan_outcome=self._track_plan(observation),
             carrier=self._carry_out_plan(measurement),
             plan=self._plan,
+            forecast=self._forecast,
         )
         self._report(report, measurement)
         return decision
@@ -170,6 +177,20 @@ class ControlLoop:
         )
         self._report(report, measurement)
         return decision
+
+    def _forecast_load(self, measurement: GroupMeasurement) -> GroupMeasurement:
+        """Return the measurement with the load that is forecast, if a season is set."""
+        if self._forecaster is None:
+            return measurement
+        now, startup = self._clock.monotonic(), self._startup_times.median
+        loads, self._forecast = self._forecaster.forecast_load(now, measurement.write_rates, startup)
+        return replace(measurement, write_rates=loads)
+
+    def _learn_startup_time(self, observation: Observation, now: float) -> None:
+        if self._policy.advisory:
+            return  # it does not know when a member's process started
+        joined = {member.instance for member in observation.group.members}
+        self._startup_times = self._startup_times.add_replicas(observation.replicas or (), joined, now)
 
     def _load_plan(self) -> tuple[str, ...]:
         if self._plan_known:
@@ -355,3 +376,9 @@ def distinguish_members(group: ObservedGroup) -> ObservedGroup:
     shared = {name for name in names if names.count(name) > 1 or not name}
     members = tuple(replace(m, instance=m.id) if m.instance in shared else m for m in group.members)
     return replace(group, members=members)
+
+
+def _build_forecaster(settings: SidecarSettings) -> LoadForecaster | None:
+    if settings.season is None:
+        return None
+    return LoadForecaster(settings.season, settings.interval, lag=settings.window / 2)

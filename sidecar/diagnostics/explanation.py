@@ -192,6 +192,8 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
         f"consumer ({last.headroom:.0%} of {format_rate(last.capacity)}) at least {least} "
         f"consumer{'' if least == 1 else 's'}."
     )
+    if last.forecast is not None:
+        yield f"{last.forecast.format_line()}."
     if n.max_fill is not None:
         yield f"The fullest consumer needs {n.max_fill:.0%} of its capacity."
     if n.recommended_replicas is not None and n.recommended_replicas > max(1, least):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.model import BoolArray, FloatArray
+from trimtab.assignor.model import BoolArray, FloatArray, IntArray
 
 SEASONS: Final = 7  # a week of days
 GATE: Final = 0.7  # squared error ÷ that of "as now"; on a random walk it is above 1, but for chance
@@ -34,6 +34,10 @@ class ForecastErrors(NamedTuple):
         better: BoolArray = self.forecast < GATE * self.as_now
         return better
 
+    def compute_group_ratio(self) -> float | None:
+        """Return the group's squared errors ÷ those of "as now"; None where "as now" made none."""
+        return float(self.forecast[-1] / self.as_now[-1]) if self.as_now[-1] > 0 else None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeasonalForecast:
@@ -42,6 +46,7 @@ class SeasonalForecast:
     rates: FloatArray  # (P,) bytes/s
     partitions_open: BoolArray  # (P,)
     group_open: bool
+    error_ratio: float | None  # squared errors of the group's record ÷ those of "as now"; None without one
 
 
 class SeasonalForecaster:
@@ -64,9 +69,24 @@ class SeasonalForecaster:
         seasonal = _forecast_partitions(self._rates, self._period, self._horizon)
         factor = _forecast_factor(self._rates, self._period, self._horizon)
         self._made = [*self._made[-self._horizon :], np.append(seasonal, np.nansum(rates) * factor)]
-        better = self._find_better(len(rates))
+        errors = self._sum_errors()
+        better = np.zeros(len(rates) + 1, dtype=np.bool_) if errors is None else errors.find_better()
         by_group = rates * factor if better[-1] else rates
-        return SeasonalForecast(np.where(better[:-1], seasonal, by_group), better[:-1], bool(better[-1]))
+        forecast: FloatArray = np.where(better[:-1], seasonal, by_group)
+        ratio = None if errors is None else errors.compute_group_ratio()
+        return SeasonalForecast(forecast, better[:-1], bool(better[-1]), ratio)
+
+    def set_horizon(self, horizon: int) -> None:
+        """Forecast for so many ticks later from now on; the record of another horizon does not count."""
+        if horizon != self._horizon:
+            self._horizon, self._made, self._errors = horizon, [], []
+
+    def select_partitions(self, source: IntArray) -> None:
+        """Reorder the partitions: each (P,) was at this place, UNASSIGNED if it has no history."""
+        self._rates = [_select(row, source) for row in self._rates]
+        self._made = [_select_with_sum(row, source) for row in self._made]
+        pairs = ((_select_with_sum(row, source) for row in errors) for errors in self._errors)
+        self._errors = [ForecastErrors(*pair) for pair in pairs]
 
     def _score(self, rates: FloatArray) -> None:
         if len(self._made) < self._horizon or len(self._rates) <= self._period + self._horizon:
@@ -76,12 +96,18 @@ class SeasonalForecaster:
         error = ForecastErrors((self._made[-self._horizon] - now) ** 2, (then - now) ** 2)
         self._errors = [*self._errors[1 - self._period :], error]
 
-    def _find_better(self, partitions: int) -> BoolArray:
+    def _sum_errors(self) -> ForecastErrors | None:
         if len(self._errors) < self._period:
-            return np.zeros(partitions + 1, dtype=np.bool_)
-        return ForecastErrors(
-            *(np.nansum(each, axis=0) for each in zip(*self._errors, strict=True))
-        ).find_better()
+            return None
+        return ForecastErrors(*(np.nansum(each, axis=0) for each in zip(*self._errors, strict=True)))
+
+
+def _select(row: FloatArray, source: IntArray) -> FloatArray:
+    return np.append(row, np.nan)[source]  # UNASSIGNED (-1) picks the last entry
+
+
+def _select_with_sum(row: FloatArray, source: IntArray) -> FloatArray:
+    return np.append(_select(row[:-1], source), row[-1])
 
 
 def _list_seasons(

@@ -21,6 +21,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.number_ranges import Count, Figure, Fraction, PositiveFigure, Timestamp
 from trimtab.common.control_topics.versioned_json import decode_control_value, encode_control_value
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
+from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
@@ -91,6 +92,7 @@ class DecisionRecord:
     outcome: PlanOutcome | None = None  # None without a target, and in records of earlier versions
     carrier: CarrierStatus | None = None  # None: the group's members carry plans out themselves
     is_advice: bool = False  # of an advisory sidecar: nothing is done
+    forecast: ForecastStatus | None = None  # None without a season
 
     @property
     def reason_text(self) -> str:
@@ -167,6 +169,7 @@ def build_decision_record(
         outcome=report.plan_outcome,
         carrier=report.carrier,
         is_advice=decision.is_advice,
+        forecast=report.forecast,
     )
 
 

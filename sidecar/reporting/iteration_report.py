@@ -10,6 +10,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
+from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.measurement.observation import GroupState, ObservedMember
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
@@ -45,6 +46,7 @@ class IterationReport:
     plan: GroupPlan | None = None  # in force after the decision; None in standby, and before the first
     group_state: GroupState = GroupState.UNKNOWN
     leader: str = ""  # the managing sidecar, as far as it is known
+    forecast: ForecastStatus | None = None  # None without a season
 
     @property
     def handover_seconds(self) -> tuple[float, ...]:

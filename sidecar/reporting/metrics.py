@@ -68,6 +68,16 @@ OUTCOME_GAUGES: Final[GaugeRows] = (  # of the PlanOutcome of the last plan that
         "Required rate / capacity of the fullest consumer once the last plan was carried out",
     ),
 )
+FORECAST_GAUGES: Final[GaugeRows] = (  # of ForecastStatus
+    ("change", "trimtab_forecast_bytes_per_second", "Change of the required rate that is forecast, + or -"),
+    (
+        "error_ratio",
+        "trimtab_forecast_error_ratio",
+        "Squared errors of the forecast of the group's sum / those of rates as they are, over a season",
+    ),
+    ("by_partition", "trimtab_forecast_partitions", "Partitions whose own forecast is used"),
+    ("is_used", "trimtab_forecast_used", "1 while decisions follow the load forecast, 0 while not"),
+)
 CERTIFICATE_GAUGES: Final[GaugeRows] = (
     ("gap", "trimtab_optimality_gap_ratio", "Upper bound of cost / optimum - 1"),
     ("value", "trimtab_decision_cost", "Cost of the decision: consumers + moves-cost x R"),
@@ -167,6 +177,8 @@ class SidecarMetrics(Collector):
         for attribute, name, text in GROUP_GAUGES:
             yield _build_gauge(group, name, text, getattr(metrics, attribute))
         yield from self._collect_plan(group, report)
+        for attribute, name, text in FORECAST_GAUGES if report.forecast is not None else ():
+            yield _build_gauge(group, name, text, getattr(report.forecast, attribute))
         yield from _collect_certificate(group, report)
         yield _build_gauge(group, "trimtab_plan_epoch", "Epoch of the plan", report.epoch)
         suspended = "1 while scale-up is suspended because the last one did not raise throughput"

@@ -39,6 +39,8 @@ def cross_check_options(
         not 0 <= options.port <= MAX_TCP_PORT,
         f"port={options.port} must be 0 (a free one) to {MAX_TCP_PORT}",
     )
+    brief = f"season={options.season or 0:g} s is less than twice interval={options.interval:g} s"
+    yield options.season is not None and options.season < 2 * options.interval, f"{brief}; make it longer"
     yield from _check_weights(options)
     yield from _check_move_cost(options)
     yield from _check_queue(options)

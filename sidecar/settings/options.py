@@ -96,6 +96,11 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     prometheus_url: str | None = setting("Address of Prometheus, like http://prometheus:9090.", default=None)
     prometheus_token_file: Path | None = setting("File of the token that Prometheus requires.", default=None)
     window: Duration = setting("Window over which write rates are measured.", default=30.0)
+    season: Duration | None = setting(
+        'Length of a season, like "1 d": decisions follow the [load forecast](sidecar.md#load-forecast) from '
+        "earlier ones while that proves better than the load as it is.",
+        default=None,
+    )
     interval: Duration = setting("Time between decisions.", default=10.0)
     offset_reset: Literal["earliest", "latest"] | None = setting(
         "Where reading begins in a partition without a commit.",

@@ -1,8 +1,8 @@
 """The closed loop as it runs: each tick the sidecar decides, and the group carries it out.
 
 1. The sidecar sees the tick's write rates and the backlog at its end, and decides by `make_decision`:
-   with tolerance, windows, policies, cooldown and one drain at a time. With a season it sees the rates that
-   are forecast for when consumers that start now have joined.
+   with tolerance, windows, policies, cooldown and one drain at a time. With a season it requires what
+   is forecast for when consumers that start now have joined.
 2. Its plan is carried out by the leader's functions, when the leader's plan follower asks for it: at once,
    or when missing consumers join, `startup` seconds after their start, or are overdue.
 3. Replicas stop at once, consumers never die, a rebalance takes no time but the pause of what moves.
@@ -125,7 +125,9 @@ class _LiveLoop:
         self._begin = begin
         self._stream = stream
         self._tick = setup.tick
-        self._measurement = LiveMeasurement(stream, setup.tick, policy, live.build_forecaster(setup.tick))
+        self._measurement = LiveMeasurement(
+            stream, setup.tick, policy, live.build_forecaster(setup.tick), live.startup
+        )
         self._memory = DecisionMemory()
         owner = _place_first(stream, policy)
         self._group = LiveGroup(stream.partitions, owner, live.startup)
@@ -147,7 +149,7 @@ class _LiveLoop:
         done = placed and decision.plan is not None and not self._group.is_starting
         return SimulatedDecision(changes, self._group.members, done, self._is_feasible(loads))
 
-    def _observe(self, loads: dict[TopicPartition, PartitionLoad]) -> Observation:
+    def _observe(self, loads: Mapping[TopicPartition, PartitionLoad]) -> Observation:
         return Observation(
             write_rates=loads,
             group=self._group.describe(),

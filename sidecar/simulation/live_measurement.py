@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
-from trimtab.sidecar.measurement.seasonal_forecast import SeasonalForecaster
+from trimtab.sidecar.measurement.load_forecast import LoadForecaster
 from trimtab.sidecar.measurement.write_rate import add_required_rates
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 
@@ -23,18 +22,20 @@ class LiveMeasurement:
         stream: WriteRateStream,
         tick: float,
         policy: AutoscalingPolicy,
-        forecaster: SeasonalForecaster | None = None,
+        forecaster: LoadForecaster | None = None,
+        startup: float = 0.0,
     ) -> None:
         self._stream = stream
         self._tick = tick
         self._policy = policy
         self._forecaster = forecaster
+        self._startup = startup
         self._variance = WriteRateVariance(tick)
         self._written: FloatArray = np.zeros(len(stream.partitions))
         window = round(policy.scale_up_evaluation_window / tick)
         self._read: deque[FloatArray] = deque(maxlen=max(1, window) + 1)  # bytes until each tick
 
-    def measure(self, number: int, backlog: FloatArray) -> dict[TopicPartition, PartitionLoad]:
+    def measure(self, number: int, backlog: FloatArray) -> Mapping[TopicPartition, PartitionLoad]:
         """Return the loads at the end of a tick; `backlog` (P,) is in bytes. Call it tick by tick."""
         rates = self._stream.rates[number]
         if number:
@@ -48,15 +49,9 @@ class LiveMeasurement:
         self._variance = self._variance.add_write_rates(number * self._tick, measured)
         known = self._variance.add_deviations(measured)
         required = add_required_rates(known, self._policy.catch_up, self._policy.usable_capacity)
-        return required if self._forecaster is None else self._add_forecast(self._forecaster, required, rates)
-
-    def _add_forecast(
-        self, forecaster: SeasonalForecaster, loads: Mapping[TopicPartition, PartitionLoad], rates: FloatArray
-    ) -> dict[TopicPartition, PartitionLoad]:
-        """Return the loads that require what is forecast, instead of what is written now."""
-        change = forecaster.add_rates(rates).rates - rates
-        changes = dict(zip(self._stream.partitions, change.tolist(), strict=True))
-        return {p: replace(s, required_bytes_per_s=(s.weight or 0.0) + changes[p]) for p, s in loads.items()}
+        if self._forecaster is None:
+            return required
+        return self._forecaster.forecast_load(number * self._tick, required, self._startup)[0]
 
     def measure_consumption(self) -> dict[TopicPartition, float]:
         """Return the bytes/s read in the window, as far as the simulation has lasted; {} at its beginning."""

@@ -1,6 +1,5 @@
 """Settings of a live simulation: the sidecar's, and the start-up time of its consumers."""
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from trimtab.common.errors import SettingError
 from trimtab.common.settings_model import list_settings
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.errors import SidecarSettingError
-from trimtab.sidecar.measurement.seasonal_forecast import SeasonalForecaster
+from trimtab.sidecar.measurement.load_forecast import LoadForecaster
 from trimtab.sidecar.settings.options import SidecarOptions
 from trimtab.sidecar.settings.settings import load_settings
 
@@ -20,6 +19,7 @@ SIMULATED_GROUP: Final = "simulated"
 
 OPTION_NAMES: Final[Mapping[str, str]] = {
     "capacity": "--capacity", "headroom": "--headroom", "heuristic": "--heuristic", "interval": "--tick",
+    "season": "--season",
 }  # fmt: skip
 """Settings that are options of the simulation itself."""
 
@@ -54,12 +54,9 @@ class LiveSettings:
                     f"{name}: not simulated; leave it out. The closed loop has {others}"
                 )
 
-    def build_forecaster(self, tick: float) -> SeasonalForecaster | None:
-        """Return a forecaster for when a consumer that starts now has joined; None without a season."""
-        if self.season is None:
-            return None
-        horizon = max(1, math.ceil(self.startup / tick))
-        return SeasonalForecaster(max(1, round(self.season / tick)), horizon)
+    def build_forecaster(self, tick: float) -> LoadForecaster | None:
+        """Return the sidecar's forecaster of the load; None without a season."""
+        return None if self.season is None else LoadForecaster(self.season, tick)
 
     def check(self, heuristic: str, setup: SimulationSetup, stream: WriteRateStream) -> None:
         """Raise SettingError unless a sidecar with this heuristic can run on the stream."""

@@ -1,0 +1,175 @@
+"""Forecasts a group's load from its earlier seasons, iteration by iteration. No I/O.
+
+1. A season has at most `MAX_BINS` bins, none shorter than an iteration. A bin's write rate is the mean of its
+   iterations; without a measurement it is that of the bin before.
+2. `SeasonalForecaster` forecasts from bins how write rates change until a replica that starts now has
+   joined, at least a bin from now. The measured rate is that of half a window ago: so long is added.
+3. What a partition requires changes by as much, until the bin after.
+4. In a group of more than `MAX_PARTITIONS` the forecast is that of the group's sum for all partitions:
+   a week of each one's bins would take hundreds of megabytes.
+5. All of it is in memory. A sidecar that stands by measures, too, so that a takeover loses nothing; after the
+   start of the only one, nothing is forecast for two seasons.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from trimtab.assignor.model import UNASSIGNED, FloatArray, TopicPartition
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.units import format_rate
+from trimtab.sidecar.measurement.seasonal_forecast import GATE, SEASONS, SeasonalForecast, SeasonalForecaster
+
+MAX_BINS: Final = 288  # five minutes of a day
+MAX_PARTITIONS: Final = 2_000  # 40 MB for a week of days
+DEFAULT_STARTUP_S: Final = 20.0  # until a replica was seen to join
+
+Column: TypeAlias = TopicPartition | None  # None: the sum of a large group
+Loads: TypeAlias = Mapping[TopicPartition, PartitionLoad]
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastStatus:
+    """The forecast in force, and its record over the last season."""
+
+    horizon: float  # seconds from now
+    change: float  # bytes/s by which it changes what all partitions require
+    by_partition: int  # partitions that follow their own record
+    by_group: bool  # whether the others follow that of the group's sum
+    error_ratio: float | None  # squared errors of the group's record ÷ those of "as now"; None without one
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any partition is forecast to change."""
+        return self.by_group or self.by_partition > 0
+
+    def format_line(self) -> str:
+        """Return the forecast, and why it is used or not, as one sentence."""
+        if self.error_ratio is None and not self.is_used:
+            return "Forecast: none until two seasons have been measured"
+        record = "" if self.error_ratio is None else f"{self.error_ratio:.2f} of "
+        proof = f"over the last season its squared errors are {record}those of rates as they are"
+        if not self.is_used:
+            return f"Forecast: not used; {proof}, it is used below {GATE:g}"
+        sign = "-" if self.change < 0 else "+"
+        what = f"{sign}{format_rate(abs(self.change))} in {self.horizon:.0f} s"
+        which = f", {self.by_partition} partitions by their own record" if self.by_partition else ""
+        return f"Forecast: {what}; {proof}{which}"
+
+
+class LoadForecaster:
+    """Bins of the last seasons, and the changes that are forecast from them."""
+
+    def __init__(self, season: float, interval: float, lag: float = 0.0) -> None:
+        """Take seconds: the season, between two iterations, and by which a measured rate lags behind."""
+        period = max(1, int(season / max(interval, season / MAX_BINS)))
+        self._bin = season / period
+        self._period = period
+        self._interval = interval
+        self._lag = lag
+        self._horizon = 1  # bins
+        self._forecaster = SeasonalForecaster(period, self._horizon)
+        self._begin: float | None = None
+        self._filling = 0  # number of the bin that fills
+        self._sums: dict[TopicPartition, tuple[float, int]] = {}  # of the bin that fills
+        self._last_seen: dict[TopicPartition, int] = {}  # bin
+        self._columns: tuple[Column, ...] = ()
+        self._rates: FloatArray = np.empty(0)  # (columns,) of the last bin
+        self._changes: dict[TopicPartition, float] = {}
+        self._forecast: SeasonalForecast | None = None
+
+    def forecast_load(self, now: float, loads: Loads, startup: float | None) -> tuple[Loads, ForecastStatus]:
+        """Add an iteration's loads; return what they require when replicas that start now have joined.
+
+        `now` is monotonic; `startup` is how long replicas take, both in seconds.
+        """
+        self._lengthen_horizon(startup)
+        self._collect(now, loads)
+        required = {p: self._forecast_partition(p, load) for p, load in loads.items()}
+        change = math.fsum((required[p].weight or 0.0) - (loads[p].weight or 0.0) for p in loads)
+        return required, self._build_status(change)
+
+    def _lengthen_horizon(self, startup: float | None) -> None:
+        # It never shrinks: a record begins anew with each horizon, and lasts a season.
+        ahead = (DEFAULT_STARTUP_S if startup is None else startup) + self._lag
+        self._horizon = max(self._horizon, min(self._period, math.ceil(ahead / self._bin)))
+        self._forecaster.set_horizon(self._horizon)
+
+    def _collect(self, now: float, loads: Loads) -> None:
+        self._begin = now if self._begin is None else self._begin
+        since = now - self._begin + self._interval / 2  # iterations are never exactly an interval apart
+        self._finish_bins(int(since / self._bin))
+        for partition, load in loads.items():
+            self._last_seen[partition] = self._filling
+            if load.bytes_per_s is not None:
+                total, count = self._sums.get(partition, (0.0, 0))
+                self._sums[partition] = (total + load.bytes_per_s, count + 1)
+        self._finish_bins(int((since + self._interval) / self._bin))  # with its last iteration
+
+    def _finish_bins(self, until: int) -> None:
+        """Add the bins before this one; of a long pause, those of all seasons."""
+        self._filling = max(self._filling, until - SEASONS * self._period)
+        while self._filling < until:
+            self._finish_bin()
+            self._filling += 1
+
+    def _finish_bin(self) -> None:
+        self._align()
+        rates = self._build_rates()
+        self._forecast = forecast = self._forecaster.add_rates(rates)
+        self._changes = self._list_changes(forecast.rates - rates)
+        self._rates, self._sums = rates, {}
+
+    def _align(self) -> None:
+        """Drop partitions without a bin in any season, and add the new ones."""
+        oldest = self._filling - SEASONS * self._period
+        self._last_seen = {p: seen for p, seen in self._last_seen.items() if seen >= oldest}
+        columns: tuple[Column, ...] = tuple(sorted(self._last_seen))
+        columns = columns if len(columns) <= MAX_PARTITIONS else (None,)
+        if columns != self._columns:
+            place = {column: n for n, column in enumerate(self._columns)}
+            source = np.array([place.get(column, UNASSIGNED) for column in columns], dtype=np.int32)
+            self._forecaster.select_partitions(source)
+            self._rates = np.append(self._rates, np.nan)[source]
+            self._columns = columns
+
+    def _build_rates(self) -> FloatArray:
+        """Return the rates (columns,) of the bin that ends, NaN for partitions that were not there."""
+        there = {p for p, seen in self._last_seen.items() if seen == self._filling}
+        if not there:
+            return self._rates  # nothing was measured
+        means = {p: total / count for p, (total, count) in self._sums.items()}
+        if self._columns == (None,):
+            return np.array([math.fsum(means.values())]) if means else self._rates
+        before = zip(self._known_columns(), self._rates.tolist(), strict=True)
+        return np.array([means.get(p, rate if p in there else math.nan) for p, rate in before])
+
+    def _known_columns(self) -> Iterable[TopicPartition]:
+        return (column for column in self._columns if column is not None)
+
+    def _list_changes(self, change: FloatArray) -> dict[TopicPartition, float]:
+        """Return the known changes other than 0, in bytes/s."""
+        if self._columns == (None,):
+            total = math.fsum(total / count for total, count in self._sums.values())
+            share = float(change[0]) / total if total else 0.0
+            return {p: share * total / count for p, (total, count) in self._sums.items() if share}
+        changes = zip(self._known_columns(), change.tolist(), strict=True)
+        return {p: by for p, by in changes if by and not math.isnan(by)}
+
+    def _forecast_partition(self, partition: TopicPartition, load: PartitionLoad) -> PartitionLoad:
+        change = self._changes.get(partition)
+        if change is None or load.weight is None:
+            return load
+        return replace(load, required_bytes_per_s=max(0.0, load.weight + change))
+
+    def _build_status(self, change: float) -> ForecastStatus:
+        horizon, made = self._horizon * self._bin, self._forecast
+        if made is None:
+            return ForecastStatus(horizon, change, 0, by_group=False, error_ratio=None)
+        better = int(made.partitions_open.sum())
+        if self._columns == (None,):
+            return ForecastStatus(horizon, change, 0, made.group_open or better > 0, made.error_ratio)
+        return ForecastStatus(horizon, change, better, made.group_open, made.error_ratio)

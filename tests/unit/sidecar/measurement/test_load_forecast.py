@@ -1,0 +1,129 @@
+"""The load forecast of the sidecar: bins of seasons, and what partitions require by them."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.measurement import load_forecast
+from trimtab.sidecar.measurement.load_forecast import ForecastStatus, LoadForecaster
+
+INTERVAL = 10.0
+SEASON = 600.0
+STARTUP = 30.0
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+Rate = Callable[[float], float | None]
+
+
+def wave(at: float) -> float:
+    """Return a rate that rises and falls with the season."""
+    return 100 + 60 * math.sin(2 * math.pi * at / SEASON)
+
+
+def run(
+    rates: Mapping[TopicPartition, Rate],
+    seasons: float,
+    *,
+    forecaster: LoadForecaster | None = None,
+    begin: float = 0.0,
+    jitter: float = 0.0,
+) -> tuple[float, Mapping[TopicPartition, PartitionLoad], ForecastStatus]:
+    """Iterate for so many seasons; return time, loads and status of the last iteration."""
+    forecaster = forecaster or LoadForecaster(SEASON, INTERVAL)
+    noise = np.random.default_rng(1)
+    for number in range(round(seasons * SEASON / INTERVAL)):
+        at = begin + number * INTERVAL + noise.uniform(-jitter, jitter)
+        seen = {p: PartitionLoad(bytes_per_s=rate(at), backlog_bytes=0.0) for p, rate in rates.items()}
+        loads, status = forecaster.forecast_load(at, seen, STARTUP)
+    return at, loads, status
+
+
+@pytest.mark.parametrize("jitter", [0.0, 3.0])
+def test_what_is_required_is_what_a_new_replica_will_meet(jitter: float) -> None:
+    """After two seasons partitions require the write rate of when a replica that starts now has joined."""
+    at, loads, status = run({A: wave, B: wave}, 3.3, jitter=jitter)
+    assert loads[A].weight == pytest.approx(wave(at + STARTUP), abs=1 + jitter)
+    assert loads[A].bytes_per_s == pytest.approx(wave(at))
+    assert (status.is_used, status.by_partition, status.horizon) == (True, 2, STARTUP)
+    assert status.change == pytest.approx(2 * (wave(at + STARTUP) - wave(at)), abs=2 + 2 * jitter)
+
+
+def test_nothing_is_forecast_without_two_seasons() -> None:
+    """One season to learn from, and one of record."""
+    at, loads, status = run({A: wave}, 1.9)
+    assert loads[A].weight == pytest.approx(wave(at))
+    assert (status.is_used, status.error_ratio) == (False, None)
+    assert status.format_line() == "Forecast: none until two seasons have been measured"
+
+
+def test_a_record_that_is_no_better_leaves_the_load_as_it_is() -> None:
+    """Write rates without a season follow no forecast, and the status says why."""
+    noise = np.random.default_rng(7)
+    _, loads, status = run({A: lambda _: float(noise.uniform(0, 100))}, 4)
+    assert loads[A].weight == loads[A].bytes_per_s
+    assert not status.is_used
+    assert status.error_ratio is not None
+    assert status.error_ratio > 0.7
+    assert "not used; over the last season its squared errors are" in status.format_line()
+
+
+def test_the_season_of_many_iterations_a_bin() -> None:
+    """A bin has the mean of its iterations: of a day at most `MAX_BINS` are kept."""
+    forecaster = LoadForecaster(SEASON, 0.5)
+    at = 0.0
+    for number in range(round(3.2 * SEASON / 0.5)):
+        at = number * 0.5
+        loads, _ = forecaster.forecast_load(at, {A: PartitionLoad(bytes_per_s=wave(at))}, STARTUP)
+    bin_s = SEASON / load_forecast.MAX_BINS
+    assert loads[A].weight == pytest.approx(wave(at + STARTUP), abs=60 * 2 * math.pi * 2 * bin_s / SEASON)
+
+
+def test_a_gap_in_the_measurement_repeats_what_was_measured_before() -> None:
+    """The seasons stay in step over a pause of the sidecar, and over unknown rates."""
+    forecaster = LoadForecaster(SEASON, INTERVAL)
+    run({A: wave}, 3, forecaster=forecaster)
+    run({A: lambda _: None}, 0.1, forecaster=forecaster, begin=3 * SEASON)
+    at, loads, status = run({A: wave}, 2.3, forecaster=forecaster, begin=3.2 * SEASON)
+    assert status.is_used
+    assert loads[A].weight == pytest.approx(wave(at + STARTUP), abs=6)
+
+
+def test_partitions_come_and_go() -> None:
+    """A new one has no history, one that is away keeps its own, and the others' stays."""
+    forecaster = LoadForecaster(SEASON, INTERVAL)
+    run({B: wave}, 2.5, forecaster=forecaster)
+    run({A: wave}, 0.2, forecaster=forecaster, begin=2.5 * SEASON)
+    at, loads, status = run({A: wave, B: wave}, 0.6, forecaster=forecaster, begin=2.7 * SEASON)
+    assert loads[B].weight == pytest.approx(wave(at + STARTUP), abs=1)
+    assert loads.keys() == {A, B}
+    at, loads, status = run({A: wave}, 2, forecaster=forecaster, begin=3.3 * SEASON)
+    assert (loads.keys(), status.by_partition) == ({A}, 1)
+
+
+def test_a_large_group_follows_its_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All partitions change by the factor of the sum, whatever their own history."""
+    monkeypatch.setattr(load_forecast, "MAX_PARTITIONS", 2)
+    rates = {TopicPartition("t", n): lambda at, n=n: wave(at) * (n + 1) for n in range(3)}
+    at, loads, status = run(rates, 3.3)
+    for n, load in enumerate(loads.values()):
+        assert load.weight == pytest.approx(wave(at + STARTUP) * (n + 1), rel=0.02)
+    assert (status.by_group, status.by_partition) == (True, 0)
+
+
+def test_an_unknown_load_stays_unknown() -> None:
+    """A forecast adds to what is measured; it replaces no measurement."""
+    forecaster = LoadForecaster(SEASON, INTERVAL)
+    run({A: wave, B: wave}, 3, forecaster=forecaster)
+    _, loads, _ = run({A: wave, B: lambda _: None}, 0.1, forecaster=forecaster, begin=3 * SEASON)
+    assert loads[B].weight is None
+    assert loads[A].weight is not None
+
+
+def test_the_horizon_grows_with_the_start_up_time() -> None:
+    """It never shrinks: each horizon needs a record of its own."""
+    forecaster = LoadForecaster(SEASON, INTERVAL, lag=15.0)
+    told = [forecaster.forecast_load(n * INTERVAL, {}, s)[1].horizon for n, s in enumerate((None, 50.0, 5.0))]
+    assert told == [40.0, 70.0, 70.0]
