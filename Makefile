@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -171,6 +171,10 @@ bench-assign: .venv/.dev ## CPU time of an assignment compared with Kafka's, kaf
 bench-autoscale: kubernetes ## compare Trimtab with KEDA's kafka scaler on a real Kubernetes control plane; 16 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_autoscale.py --seconds 240 --thresholds 100 200 \
 		--plot docs/bench-autoscale.png
+
+HOURS ?= 24
+bench-day: kubernetes ## a day of real traffic at 24-fold speed through real parts: Trimtab, KEDA with the HPA, and a fixed count; an hour, or HOURS of the day
+	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_day.py --hours $(HOURS) --plot docs/bench-day.png
 
 N ?= 1000
 SEED ?= 1

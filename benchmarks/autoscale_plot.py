@@ -12,7 +12,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-COLOURS = {"trimtab": "#1f77b4", "keda": "#d62728"}
+COLOURS = {"trimtab": "#1f77b4", "keda": "#d62728", "fixed": "#7f7f7f"}
 BIN = 2.0
 """Seconds of records whose latest makes a point."""
 

@@ -54,6 +54,13 @@ class Rig:
     kubelet: Kubelet
     cluster: Cluster
     keda: Keda
+    watches: list["Watch"] = field(default_factory=list["Watch"])
+
+    def note_deleted(self, pod: str) -> None:
+        """Tell the watch of the pod's workload that the pod is about to get SIGTERM."""
+        for watch in tuple(self.watches):
+            if pod.startswith(f"{watch.name}-"):
+                watch.note_deleted(pod)
 
 
 @contextmanager
@@ -67,7 +74,9 @@ def rig(folder: Path, hpa_seconds: float) -> Iterator[Rig]:
         keda = Keda(plane, cluster)
         try:
             keda.start()
-            yield Rig(plane, kubelet, cluster, keda)
+            on = Rig(plane, kubelet, cluster, keda)
+            kubelet.deleting = on.note_deleted
+            yield on
         finally:
             keda.stop()
             kubelet.stop()
@@ -96,14 +105,14 @@ class Watch:
     def sampling(self) -> Iterator[None]:
         """Sample within the context."""
         thread = Thread(target=self._look, name="watch")
-        self.on.kubelet.deleting = self._noted
+        self.on.watches.append(self)
         thread.start()
         try:
             yield
         finally:
             self._stop.set()
             thread.join()
-            self.on.kubelet.deleting = None
+            self.on.watches.remove(self)
 
     def owned(self) -> Mapping[str, int]:
         """Return the number of partitions of each pod in the group's last stable state."""
@@ -128,9 +137,10 @@ class Watch:
         while not self._stop.wait(LOOK):
             requested_replicas = self.on.cluster.replicas("deployment", self.name)
             self.owned()
-            self.samples.append(Sample(time(), requested_replicas, self.on.kubelet.running()))
+            self.samples.append(Sample(time(), requested_replicas, self.on.kubelet.running(self.name)))
 
-    def _noted(self, pod: str) -> None:
+    def note_deleted(self, pod: str) -> None:
+        """Record how many partitions a pod owns before its SIGTERM."""
         self.deleted.append(Deleted(time(), pod, self.owned().get(pod, 0)))
 
 
@@ -148,5 +158,5 @@ def pods(on: Rig, name: str, replicas: int, command: Sequence[str]) -> Iterator[
     finally:
         on.cluster.delete("deployment", name)
         pause, deadline = Event(), monotonic() + PATIENCE
-        while on.kubelet.running() and monotonic() < deadline:
+        while on.kubelet.running(name) and monotonic() < deadline:
             pause.wait(LOOK)

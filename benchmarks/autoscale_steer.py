@@ -50,7 +50,9 @@ class Times:
 
 
 @contextmanager
-def trimtab(on: Rig, bootstrap: str, name: str, capacity: float, times: Times) -> Iterator[None]:
+def trimtab(
+    on: Rig, bootstrap: str, name: str, capacity: float, times: Times, **settings_of_page: Any
+) -> Iterator[None]:
     """Scale by the sidecar with target `kubernetes` and otherwise its defaults."""
     settings = {
         "bootstrap": bootstrap,
@@ -65,6 +67,7 @@ def trimtab(on: Rig, bootstrap: str, name: str, capacity: float, times: Times) -
         "offset-reset": "earliest",
         **{key: f"{seconds / times.factor:.3f} s" for key, seconds in SIDECAR.items()},
         "scale-down-stabilization-window": f"{times.scale_in / times.factor:.3f} s",
+        **settings_of_page,
     }
     config: Path = on.plane.folder / f"{name}.yaml"
     config.write_text(yaml.safe_dump(settings))

@@ -36,7 +36,7 @@ import os
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager
 from multiprocessing import get_context
@@ -68,17 +68,15 @@ SETTLE = 16.0
 TAIL = 4.0
 """Seconds after the last record until the ages of unhandled records are taken."""
 REMEDY = (
-    "`make bench-autoscale` builds the programs once into a cache (half an hour; it needs Go), or "
+    "`make kubernetes` builds the programs once into a cache (half an hour; it needs Go), or "
     "KUBEBUILDER_ASSETS names their folder"
 )
 
 
 def main() -> None:
     options = _arguments()
-    missing = _missing()
-    if missing:
-        print(f"not run, missing: {', '.join(missing)}. {REMEDY}", file=sys.stderr)
-        harness.result({"not_run": missing})
+    if missing := find_missing():
+        say_missing(missing)
         return
     write_rates = load(options.seconds, options.partitions, options.capacity, options.seed)
     thresholds = options.thresholds or _thresholds(options)
@@ -99,14 +97,20 @@ def main() -> None:
     harness.result(_result(ours, best, theirs, options))
 
 
-def _missing() -> list[str]:
-    """Return the missing programs; the benchmark builds none."""
+def find_missing() -> list[str]:
+    """Return the missing programs; a benchmark builds none."""
     missing = [name for name in (*NAMES, *KEDAS) if there(name) is None]
     try:
         keda_source()
     except (OSError, RuntimeError) as error:
         missing.append(f"the Go module of KEDA ({error})")
     return missing
+
+
+def say_missing(missing: list[str]) -> None:
+    """Tell which programs are missing, and how to get them."""
+    print(f"not run, missing: {', '.join(missing)}. {REMEDY}", file=sys.stderr)
+    harness.result({"not_run": missing})
 
 
 def _arguments() -> Namespace:
@@ -154,13 +158,19 @@ class Bench:
 
     def run(self, threshold: int = 0) -> Figures:
         """Measure KEDA with a lag threshold, or Trimtab without one."""
+        called, client = (f"keda, lag {threshold}", "plain") if threshold else ("trimtab", "trimtab")
+        return self.run_side(called, client, AT_FIRST, lambda name: self._steered(name, threshold))
+
+    def run_side(
+        self, called: str, client: str, replicas: int, steer: Callable[[str], AbstractContextManager[None]]
+    ) -> Figures:
+        """Measure one side, from so many replicas; `steer` scales the workload of this name."""
         name = harness.new_topic(self._bootstrap, self._options.partitions)
         watch = Watch(self._on, self._bootstrap, name)
         with tempfile.TemporaryDirectory() as folder:
-            command = self._command("plain" if threshold else "trimtab", name, folder)
-            with pods(self._on, name, AT_FIRST, command):
-                watch.formed(AT_FIRST)
-                with watch.sampling(), self._steered(name, threshold):
+            with pods(self._on, name, replicas, self._command(client, name, folder)):
+                watch.formed(min(replicas, self._options.partitions))
+                with watch.sampling(), steer(name):
                     written = self._written(name)
                     sleep(TAIL)
                     end = time()
@@ -169,7 +179,6 @@ class Bench:
         begin, at = written[0] + SETTLE, np.array(written)
         observed = (watch.samples, watch.deleted, rebalanced)
         log = RunLog(begin, end, at, records, *observed, self._needed, self._planned)
-        called = f"keda, lag {threshold}" if threshold else "trimtab"
         run_figures = figures.figures(called, log, self._options.late)
         self._print_figures(run_figures, name)
         return run_figures

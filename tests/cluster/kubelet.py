@@ -38,7 +38,8 @@ class Kubelet:
         self.deleting: Callable[[str], None] | None = None  # called before the pod gets SIGTERM
         self._logs = logs
         self._core = client.CoreV1Api(config.new_client_from_config(str(kubeconfig)))
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}  # by uid
+        self._names: dict[str, str] = {}  # of pods by uid
         self._addresses: dict[str, str] = {}  # loopback addresses by uid
         self._alive: tuple[str, ...] = ()
         self._signalled: dict[str, float] = {}  # time of SIGTERM
@@ -76,9 +77,11 @@ class Kubelet:
         """Return a workload's pods that were not being deleted at the last look."""
         return [name for name in self._alive if name.startswith(f"{workload}-")]
 
-    def running(self) -> int:
-        """Return the number of running processes."""
-        return sum(process.poll() is None for process in tuple(self._processes.values()))
+    def running(self, workload: str = "") -> int:
+        """Return the number of running processes, of one workload or of all."""
+        processes = tuple(self._processes.items())
+        ours = [p for uid, p in processes if not workload or self._names[uid].startswith(f"{workload}-")]
+        return sum(process.poll() is None for process in ours)
 
     def _work(self) -> None:
         while not self._stop.wait(TICK):
@@ -163,6 +166,7 @@ class Kubelet:
             return
         environment = {e["name"]: _value(e, pod) for e in container.get("env", ())}
         command = [_expanded(part, environment) for part in container["command"]]
+        self._names[uid] = pod["metadata"]["name"]
         with (self._logs / f"{pod['metadata']['name']}.log").open("ab") as log:
             self._processes[uid] = subprocess.Popen(
                 command,

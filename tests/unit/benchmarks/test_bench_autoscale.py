@@ -106,6 +106,6 @@ def test_without_programs_it_says_how_to_get_them(
     monkeypatch.setattr(sys, "argv", ["bench_autoscale.py"])
     bench.main()
     captured = capsys.readouterr()
-    assert "make bench-autoscale" in captured.err
+    assert "make kubernetes" in captured.err
     assert "KUBEBUILDER_ASSETS" in captured.err
     assert "kube-apiserver" in captured.out

