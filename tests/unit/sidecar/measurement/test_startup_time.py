@@ -19,6 +19,7 @@ def test_the_time_from_start_to_join_is_learned() -> None:
 
 
 def test_a_replica_that_dies_before_it_joins_tells_nothing() -> None:
+    """A later replica of its name has a start of its own, before which it was not seen."""
     times = StartupTimes().add_replicas([replica("a", 0)], set(), 10)
     times = times.add_replicas([replica("a", 0, alive=False)], set(), 20)
     assert times.add_replicas([replica("a", 90)], {"a"}, 100).seconds == ()
