@@ -86,17 +86,19 @@ class LoadForecaster:
 
         `now` is monotonic; `startup` is how long replicas take, both in seconds.
         """
-        self._lengthen_horizon(startup)
+        self._follow_startup(startup)
         self._collect(now, loads)
         required = {p: self._forecast_partition(p, load) for p, load in loads.items()}
         change = math.fsum((required[p].weight or 0.0) - (loads[p].weight or 0.0) for p in loads)
         return required, self._build_status(change)
 
-    def _lengthen_horizon(self, startup: float | None) -> None:
-        # It never shrinks: a record begins anew with each horizon, and lasts a season.
+    def _follow_startup(self, startup: float | None) -> None:
         ahead = (DEFAULT_STARTUP_S if startup is None else startup) + self._lag
-        self._horizon = max(self._horizon, min(self._period, math.ceil(ahead / self._bin)))
-        self._forecaster.set_horizon(self._horizon)
+        needed = max(1, min(self._period, math.ceil(ahead / self._bin)))
+        # A record begins anew with each horizon, and lasts a season: a little too far ahead costs less.
+        if needed > self._horizon or 2 * needed < self._horizon:
+            self._horizon = needed
+            self._forecaster.set_horizon(needed)
 
     def _collect(self, now: float, loads: Loads) -> None:
         self._begin = now if self._begin is None else self._begin

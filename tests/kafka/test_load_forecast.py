@@ -14,7 +14,7 @@ from sidecar_bench import CAPACITY, SidecarBench
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-SEASON = 16.0
+SEASON = 24.0
 
 
 class Eventually(Protocol):

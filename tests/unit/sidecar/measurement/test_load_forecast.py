@@ -122,8 +122,9 @@ def test_an_unknown_load_stays_unknown() -> None:
     assert loads[A].weight is not None
 
 
-def test_the_horizon_grows_with_the_start_up_time() -> None:
-    """It never shrinks: each horizon needs a record of its own."""
+def test_the_horizon_follows_the_start_up_time() -> None:
+    """It shrinks only to less than half: each horizon needs a record of its own."""
     forecaster = LoadForecaster(SEASON, INTERVAL, lag=15.0)
-    told = [forecaster.forecast_load(n * INTERVAL, {}, s)[1].horizon for n, s in enumerate((None, 50.0, 5.0))]
-    assert told == [40.0, 70.0, 70.0]
+    startups = (None, 50.0, 20.0, 5.0, 1e9)
+    told = [forecaster.forecast_load(n * INTERVAL, {}, s)[1].horizon for n, s in enumerate(startups)]
+    assert told == [40.0, 70.0, 70.0, 20.0, SEASON]
