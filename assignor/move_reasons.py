@@ -44,6 +44,9 @@ class DecidedMoves(PlannedMoves):
 
     __hash__ = None  # type: ignore[assignment]  # as of a list
 
+    def __repr__(self) -> str:
+        return repr(tuple(self))  # of equal decisions the same
+
     def select_largest(self, count: int) -> "DecidedMoves":
         """Return the `count` moves of the most load, largest first."""
         weight = self._decision.indexed.problem.weight[self._items]
