@@ -37,6 +37,7 @@ from autoscale_rig import Rig, rig
 from autoscale_steer import HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, keda, trimtab
 from bench_autoscale import AT_FIRST, SETTLE, Bench, find_missing, say_missing, show
 from day_load import build_day, select_hours
+from rich.console import Console
 from rich.progress import Progress
 from stream import TICK, WriteRates
 
@@ -141,7 +142,7 @@ def run_sides(
 
 def _show_progress(running: list[Future[Figures]], seconds: float) -> None:
     pause, begin = Event(), monotonic()
-    with Progress(console=None, transient=True, disable=not sys.stderr.isatty()) as progress:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("the day", total=seconds)
         while not all(future.done() for future in running):
             progress.update(task, completed=min(seconds, monotonic() - begin))

@@ -99,6 +99,7 @@ class LoadForecaster:
         if needed > self._horizon or 2 * needed < self._horizon:
             self._horizon = needed
             self._forecaster.set_horizon(needed)
+            self._forecast, self._changes = None, {}  # those of the bin before had no such record
 
     def _collect(self, now: float, loads: Loads) -> None:
         self._begin = now if self._begin is None else self._begin

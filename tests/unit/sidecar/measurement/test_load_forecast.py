@@ -122,6 +122,16 @@ def test_an_unknown_load_stays_unknown() -> None:
     assert loads[A].weight is not None
 
 
+def test_another_horizon_begins_without_a_forecast() -> None:
+    """What was forecast for the one before has no record at the new one."""
+    forecaster = LoadForecaster(SEASON, INTERVAL)
+    at, _, status = run({A: wave}, 3, forecaster=forecaster)
+    assert status.is_used
+    seen = {A: PartitionLoad(bytes_per_s=wave(at))}
+    loads, status = forecaster.forecast_load(at + 1, seen, 3 * STARTUP)
+    assert (loads[A].weight, status.is_used) == (wave(at), False)
+
+
 def test_the_horizon_follows_the_start_up_time() -> None:
     """It shrinks only to less than half: each horizon needs a record of its own."""
     forecaster = LoadForecaster(SEASON, INTERVAL, lag=15.0)
