@@ -1,13 +1,18 @@
 """The parts of deploy/compose, as processes with the settings files that stand there."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.request import urlopen
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -67,41 +72,121 @@ def count_rows(port: int) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("trimtab_written_rows_total"))
 
 
-@pytest.mark.usefixtures("credentials")
-def test_the_parts_of_compose_work_together(
-    own_broker: str, object_store: ObjectStoreRig, tmp_path: Path, eventually: Callable[..., None]
-) -> None:
-    """Consumers write each record once into S3; all that Prometheus asks answer; each ends with 0."""
+@dataclass
+class RunningParts:
+    """The consumers and the sidecar of the compose file, and their ports by service."""
+
+    ports: dict[str, int]
+    processes: "list[subprocess.Popen[bytes]]"
+
+    def count_rows(self) -> float:
+        return sum(count_rows(self.ports[name]) for name in CONSUMERS)
+
+    def stop(self) -> list[int]:
+        """Return the exit codes."""
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+        return [process.wait(120) for process in self.processes]
+
+
+@pytest.fixture
+def parts(
+    own_broker: str, object_store: ObjectStoreRig, credentials: None, tmp_path: Path
+) -> Iterator[RunningParts]:
+    """The parts with records to read."""
+    del credentials
     admin = AdminClient({"bootstrap.servers": own_broker})
     admin.create_topics([NewTopic("orders", 8)])["orders"].result(30)
     produce(own_broker, "orders")
     assert object_store.catalog is not None
     ports = {service: free_port() for service in list_scraped_services()}
     assert set(ports) == {"sidecar", *CONSUMERS}
-    ingest = read_yaml("ingest.yaml") | {
-        "bootstrap.servers": own_broker,
-        "lake.s3.endpoint": object_store.store.address,
-        "lake.s3.region": REGION,  # of the test's store
-        "lake.catalog.uri": object_store.catalog.address,
-    }
-    processes = []
+    ingest = (
+        read_yaml("ingest.yaml")
+        | {
+            "bootstrap.servers": own_broker,
+            "lake.s3.endpoint": object_store.store.address,
+            "lake.s3.region": REGION,  # of the test's store
+            "lake.table": f"compose_{uuid4().hex[:8]}.{{topic}}",  # the store, which keeps offsets, is shared
+            "lake.catalog.uri": object_store.catalog.address,
+        }
+    )
+    running = RunningParts(ports, [])
     try:
         for name in CONSUMERS:
             file = tmp_path / f"{name}.yaml"
             file.write_text(yaml.safe_dump(ingest | {"trimtab.metrics.port": ports[name]}))
             command = ["ingest", "--config", str(file), "--instance", name]
-            processes.append(start(command, tmp_path / f"{name}.log"))
+            running.processes.append(start(command, tmp_path / f"{name}.log"))
         sidecar = read_yaml("sidecar.yaml") | {"bootstrap": own_broker, "port": ports["sidecar"]}
         (tmp_path / "sidecar.yaml").write_text(yaml.safe_dump(sidecar))
         command = ["sidecar", "--config", str(tmp_path / "sidecar.yaml")]
-        processes.append(start(command, tmp_path / "sidecar.log"))
-        eventually(lambda: sum(count_rows(ports[name]) for name in CONSUMERS) == COUNT, 120)
-        eventually(lambda: answers_metrics(ports["sidecar"], "trimtab_partitions"), 60)
+        running.processes.append(start(command, tmp_path / "sidecar.log"))
+        yield running
     finally:
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        codes = [process.wait(120) for process in processes]
-    assert codes == [0, 0, 0]
+        running.stop()
+
+
+def test_the_parts_of_compose_work_together(parts: RunningParts, eventually: Callable[..., None]) -> None:
+    """Consumers write each record once into S3; all that Prometheus asks answer; each ends with 0."""
+    eventually(lambda: parts.count_rows() == COUNT, 120)
+    eventually(lambda: answers_metrics(parts.ports["sidecar"], "trimtab_partitions"), 60)
+    assert parts.stop() == [0, 0, 0]
+
+
+@contextmanager
+def running_prometheus(folder: Path, ports: dict[str, int]) -> Iterator[str]:
+    """Yield the address of a Prometheus with the compose file's configuration and rules."""
+    config = read_yaml("prometheus.yaml")
+    config["rule_files"] = [str(COMPOSE.parent / "prometheus" / "rules.yaml")]
+    for static in (static for job in config["scrape_configs"] for static in job["static_configs"]):
+        static["targets"] = [f"127.0.0.1:{ports[target.partition(':')[0]]}" for target in static["targets"]]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_port()}"
+    command = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--web.listen-address={address}"]
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, f"--storage.tsdb.path={folder}/tsdb"], stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        yield f"http://{address}/api/v1"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def ask(address: str) -> Any:
+    """Return the data of Prometheus' answer, {} while it does not answer."""
+    try:
+        with urlopen(address, timeout=5) as answer:  # noqa: S310 - the test's own Prometheus
+            return json.load(answer)["data"]
+    except OSError:
+        return {}
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus, a package of Debian")
+def test_prometheus_scrapes_each_part_and_evaluates_the_rules(
+    parts: RunningParts, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    """Every target is up, the consumers' rows are there, and each alert is evaluated without an error."""
+    with running_prometheus(tmp_path, parts.ports) as api:
+
+        def is_up() -> bool:
+            targets = ask(f"{api}/targets").get("activeTargets", ())
+            return [target["health"] for target in targets] == ["up"] * 3
+
+        def has_all_rows() -> bool:
+            found = ask(f"{api}/query?query=sum(trimtab_written_rows_total)").get("result", ())
+            return [float(one["value"][1]) for one in found] == [COUNT]
+
+        def list_rules() -> list[Any]:
+            return [rule for group in ask(f"{api}/rules").get("groups", ()) for rule in group["rules"]]
+
+        eventually(is_up, 60)
+        eventually(has_all_rows, 120)
+        eventually(lambda: list_rules() and all(rule["health"] == "ok" for rule in list_rules()), 120)
+        assert {rule["name"] for rule in list_rules()} >= {"TrimtabSidecarAbsent", "TrimtabBacklogOverdue"}
+        assert not ask(f"{api}/query?query=absent(trimtab_is_leader)")["result"]
 
 
 def test_compose_mounts_what_exists() -> None:
