@@ -31,6 +31,7 @@ class SelectedGroup:
     is_capacity_known: bool
     resource: "ResourceEntry | None" = None  # that names it, and not the file
     listed: GroupListSettings | None = None  # the file's settings, with a resource
+    shard_topic: str | None = None  # of the file
 
 
 def load_group_settings(
@@ -64,7 +65,7 @@ def select_group(options: GroupOptions, more: Mapping[str, Any] | None = None) -
     finder = _ResourceFinder()
     settings = load_settings_of_one_group(options.config, given, finder)
     is_known = is_known or finder.has_capacity or _has_entry_capacity(file, settings.group)
-    return SelectedGroup(settings, is_known, finder.found, finder.listed)
+    return SelectedGroup(settings, is_known, finder.found, finder.listed, file.get("shard-topic"))
 
 
 def _has_entry_capacity(file: Mapping[str, Any], group: str) -> bool:

@@ -17,6 +17,7 @@ from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.diagnostics.doctor.all_checks import REMEDY, run_all_checks
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, failed, has_failed_checks, noted, passed
+from trimtab.sidecar.diagnostics.doctor.shard_checks import run_shard_checks
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ def doctor(options: DoctorOptions) -> None:
     """Run the checks and print their findings. Raises SettingError; exits with 1 on a failure."""
     selected = select_group(options)
     settings = selected.settings
-    findings = [*run_all_checks(settings, SystemClock()), *_check_resource(selected)]
+    clock = SystemClock()
+    findings = [*run_all_checks(settings, clock), *_check_resource(selected)]
+    if selected.shard_topic is not None:
+        findings += run_shard_checks(settings, selected.shard_topic, clock)
     if options.ingest is not None:
         findings += [*_check_consumer_file(options.ingest, settings), *_check_tables(options.ingest)]
     has_failed = has_failed_checks(findings)

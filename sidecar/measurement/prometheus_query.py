@@ -8,13 +8,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from http.client import HTTPException
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import Request
+from urllib.request import OpenerDirector, Request
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
@@ -60,9 +61,8 @@ class PrometheusQuery:
 
     def _fetch_answer(self) -> bytes:
         request, end = self._build_request(), self.clock.monotonic() + self.timeout
-        opener = build_http_opener(create_client_context({}))
         try:
-            with opener.open(request, timeout=self.timeout) as response:
+            with _get_opener().open(request, timeout=self.timeout) as response:
                 body = read_bounded(response, MAX_ANSWER_BYTES, lambda: self.clock.monotonic() > end)
         except HTTPError as error:
             with error:
@@ -82,6 +82,12 @@ class PrometheusQuery:
         form = urlencode({"query": self.query, "timeout": f"{self.timeout:g}s"}).encode()
         url = f"{self.url.rstrip('/')}/api/v1/query"
         return Request(url, form, headers, method="POST")  # noqa: S310 - http(s), by the settings' check
+
+
+@cache
+def _get_opener() -> OpenerDirector:
+    # of all groups: a TLS context has all trusted certificates, which take 20 ms and 1 MB to load
+    return build_http_opener(create_client_context({}))
 
 
 def _read_token(file: Path) -> str:

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from many_groups import ManyGroupsSidecar
 
 from trimtab.common.clock import SystemClock
+from trimtab.sidecar.diagnostics.doctor.shard_checks import run_shard_checks
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.shard_membership import SHARDS, ShardMembership
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
@@ -136,6 +137,10 @@ class Members:
         numbers = [n for member in members for n in member.begin_round().numbers]
         return sorted(numbers) == list(range(SHARDS))
 
+    def examine(self) -> str:
+        """Return the doctor's first finding."""
+        return run_shard_checks(self._settings, self._topic, SystemClock())[0].message
+
 
 @pytest.fixture
 def members(member_settings: SidecarSettings, group: str) -> Iterator[Members]:
@@ -155,9 +160,13 @@ def test_a_sidecar_whose_rounds_hang_loses_its_shards(members: Members, eventual
 
 
 def test_a_sidecar_that_leaves_gives_its_shards_up_at_once(members: Members, eventually: Any) -> None:
-    """Its session does not have to expire."""
+    """Its session does not have to expire; the doctor counts who is left."""
+    assert members.examine() == "missing; the first sidecar creates it"
     leaving, other = members.join(), members.join()
     eventually(lambda: members.has_all(leaving, other))
+    eventually(lambda: members.examine().startswith("2 sidecars have all 60 shards; group "))
     leaving.close()
     assert not leaving.begin_round().numbers
     eventually(lambda: members.has_all(other), 3)
+    other.close()
+    eventually(lambda: members.examine() == "no sidecar is a member of its group")

@@ -229,6 +229,23 @@ def test_more_groups_are_entries_of_the_sidecars_file() -> None:
     assert not any("trimtab.io" in rule["apiGroups"] for rule in rules)
 
 
+def test_sidecars_divide_many_groups_by_a_shard_topic() -> None:
+    """The value is the setting of that name, for more replicas; alone or with KEDA it is refused."""
+    many = {"groups[0].group": "billing", "groups[0].capacity": "1 MB/s", "shardTopic": "trimtab.shards"}
+    objects = chart({**many, "sidecar.replicas": "5"})
+    assert settings_of(objects, "sidecar")["shard-topic"] == "trimtab.shards"
+    assert named(objects)["Deployment", "trimtab-sidecar"]["spec"]["replicas"] == 5
+    for values, message in (
+        ({"shardTopic": "trimtab.shards"}, "shardTopic divides many groups"),
+        ({**many, "keda.enabled": "true"}, "shardTopic and keda.enabled"),
+        ({"sidecar.replicas": "4"}, "sidecar.replicas is above 3"),
+        ({**many, "shardTopic": "a b"}, "shardTopic"),
+    ):
+        with pytest.raises(CalledProcessError) as refused:
+            chart(values)
+        assert message in refused.value.stderr
+
+
 def test_network_policies_allow_the_brokers_ports() -> None:
     """Network policies allow the ports of the bootstrap servers, each once."""
     for body in chart({"kafka.bootstrap": r"one:9093\,two:9094\,three:9093"}):

@@ -311,10 +311,8 @@ class BrokerChecks:
             denied = is_authorization_error(error)
             remedy = f"grant Describe on topic {topic}" if denied else "run the doctor again"
             return failed(f"topic {topic}", format_kafka_error(error), remedy)
-        operations = described.authorized_operations
-        # as Kafka's tools write them: DESCRIBE_CONFIGS is DescribeConfigs
-        names = None if operations is None else frozenset(o.name.title().replace("_", "") for o in operations)
-        return TopicDescription(len(described.partitions), names)
+        operations = checks.name_operations(described.authorized_operations)
+        return TopicDescription(len(described.partitions), operations)
 
     def _check_topic_creatable(self, topic: str) -> Finding:
         check = f"creation of {topic}"

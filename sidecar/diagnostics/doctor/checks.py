@@ -8,7 +8,7 @@ makes the command fail.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -83,6 +83,11 @@ def failed(check: str, message: str, remedy: str) -> Finding:
 def has_failed_checks(findings: Iterable[Finding]) -> bool:
     """Return whether any check failed."""
     return any(finding.level is FindingLevel.FAILED for finding in findings)
+
+
+def name_operations(operations: Collection[Any] | None) -> frozenset[str] | None:
+    """Return librdkafka's operations as Kafka's tools write them: DESCRIBE_CONFIGS is DescribeConfigs."""
+    return None if operations is None else frozenset(o.name.title().replace("_", "") for o in operations)
 
 
 def check_rights(resource: str, needed: Sequence[str], allowed: Collection[str] | None) -> Finding:

@@ -81,6 +81,15 @@ capabilities: {drop: [ALL]}
 {{- if not (or .Values.consumer.volume.enabled (index $settings "lake.storage") $own) -}}
 {{- $wrong = append $wrong "consumer.settings.lake.storage is not set: tables of consumers on several nodes are in an object storage, s3, gcs or azure; or set consumer.volume.enabled for a trial on one node" -}}
 {{- end -}}
+{{- if and .Values.shardTopic (not (include "trimtab.hasManyGroups" .)) -}}
+{{- $wrong = append $wrong "shardTopic divides many groups among the sidecars; set groups, customResources.enabled or workloadSelector, too" -}}
+{{- end -}}
+{{- if and .Values.shardTopic .Values.keda.enabled -}}
+{{- $wrong = append $wrong "shardTopic and keda.enabled: KEDA asks one sidecar, and another one may have the group; leave one of them out" -}}
+{{- end -}}
+{{- if and (gt (int .Values.sidecar.replicas) 3) (not .Values.shardTopic) -}}
+{{- $wrong = append $wrong "sidecar.replicas is above 3, and all but one would stand by; set shardTopic, too" -}}
+{{- end -}}
 {{- if $wrong -}}
 {{- fail (printf "\n- %s" (join "\n- " $wrong)) -}}
 {{- end -}}
@@ -132,6 +141,7 @@ authorization: {{- toYaml . | nindent 2 }}
 {{- $_ := set $own "groups" (prepend .Values.groups $group) -}}
 {{- if .Values.customResources.enabled }}{{ $_ := set $own "custom-resources" true }}{{ end -}}
 {{- with .Values.workloadSelector }}{{ $_ := set $own "workload-selector" . }}{{ end -}}
+{{- with .Values.shardTopic }}{{ $_ := set $own "shard-topic" . }}{{ end -}}
 {{- else -}}
 {{- $own = merge $own $group -}}
 {{- end -}}
