@@ -111,12 +111,13 @@ class ShardMembership:
     def _assign(self, consumer: Consumer, partitions: Sequence[RawPartition]) -> None:
         consumer.incremental_assign(list(partitions))
         consumer.pause(list(partitions))
-        self._update(self._owned.assign((p.partition for p in partitions), self._count_shards(consumer)))
+        self._update(self._owned.assign((p.partition for p in partitions), self._count_shards()))
 
-    def _count_shards(self, consumer: Consumer) -> int:
-        # at each rebalance: its cause may be that partitions were added
+    def _count_shards(self) -> int:
+        # At each rebalance: its cause may be that partitions were added. Not by the consumer: after such a
+        # call in a callback, a second callback in the same poll aborts the process (CallState_get).
         try:
-            found = consumer.list_topics(self._topic, timeout=self._settings.timeout).topics[self._topic]
+            found = self._admin.list_topics(self._topic, timeout=self._settings.timeout).topics[self._topic]
             raise_for_error(found.error)
         except KafkaException:
             if not self._owned.count:

@@ -9,7 +9,7 @@
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from threading import Condition
@@ -52,9 +52,14 @@ class GroupHistory:
         max_bytes: int = MAX_HISTORY_BYTES,
         sample_interval: float = SAMPLE_INTERVAL_S,
         freshness: TopicFreshness | None = None,
+        settings: Mapping[str, float] | None = None,
     ) -> None:
-        """Keep up to `max_bytes`; a sample is recorded each `sample_interval` seconds."""
+        """Keep up to `max_bytes`; a sample is recorded each `sample_interval` seconds.
+
+        `settings` are those that the page names.
+        """
         self._terms = terms
+        self._settings = dict(settings or {})
         self._sample_interval = sample_interval
         self._freshness = freshness
         self._recorded_at = float("-inf")  # the newest sample that was recorded
@@ -168,9 +173,8 @@ class GroupHistory:
     def _build_snapshot(self) -> str:
         names = build_new_names(self._names, 0, 0)
         move_cost = None if self._alternatives is None else self._alternatives.move_cost
-        head = dump_json(
-            {"group": self._terms.group, "interval": self._terms.interval, "move_cost": move_cost, **names}
-        )
+        terms = {"group": self._terms.group, "interval": self._terms.interval}
+        head = dump_json({**terms, "move_cost": move_cost, "settings": self._settings, **names})
         first = [self._samples[0].encode(None)] if self._samples else []
         rest = [newer.encode(older) for older, newer in pairwise(self._samples)]
         return f'{head[:-1]},"samples":[{",".join(first + rest)}]}}'

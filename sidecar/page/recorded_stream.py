@@ -40,6 +40,7 @@ class RecordedStream:
     consumers: tuple[int | None, ...]  # running at each tick
     moves: int
     moved_consumers: float  # moved load ÷ capacity: the R-score
+    rebalances: int  # samples with moves
     late_ticks: int  # with overdue backlog
     pause: float | None  # median of the measured handovers, seconds; None without one
 
@@ -96,6 +97,7 @@ def build_recorded_stream(
         consumers=tuple(one.get("running_replicas") for one in metrics),
         moves=sum(one["moved"] for one in facts),
         moved_consumers=sum(one["moved_rate"] / one["capacity"] for one in facts),
+        rebalances=sum(bool(one["moved"]) for one in facts),
         late_ticks=sum(bool(one.get("overdue_backlog_bytes")) for one in metrics),
         pause=float(np.median(pauses)) if pauses else None,
     )

@@ -174,6 +174,7 @@ def describe_recorded(recorded: RecordedStream) -> dict[str, Any]:
         "consumer_hours": recorded.consumer_hours,
         "moves": recorded.moves,
         "moved_consumers": recorded.moved_consumers,
+        "rebalances": recorded.rebalances,
         "late_time_percent": 100 * recorded.late_ticks / len(counts),
         "changes": [(n, count) for n, count in enumerate(counts) if not n or counts[n - 1] != count],
     }

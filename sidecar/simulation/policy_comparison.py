@@ -41,6 +41,7 @@ class PolicyCost:
 
     consumer_hours: float
     late_percent: float  # of the bytes
+    late_time_percent: float  # of the ticks, those with late bytes
     moves: int
     moved_consumers: float  # moved load ÷ capacity: the R-score
     rebalances: int
@@ -114,6 +115,7 @@ def _summarize(run: SimulationRun, setup: SimulationSetup) -> PolicyCost:
     return PolicyCost(
         consumer_hours=float(run.consumers.sum()) * setup.tick / 3600,
         late_percent=100 * float(run.late.sum()) / arrived if arrived else 0.0,
+        late_time_percent=100 * float((run.late > 0).mean()),
         moves=int(run.moved.sum()),
         moved_consumers=float(run.r_score.sum()),
         rebalances=int(run.rebalanced.sum()),

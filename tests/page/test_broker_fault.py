@@ -1,7 +1,6 @@
 """The page while the group's only broker is away: it stays, says what is wrong, and goes on afterwards."""
 
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,15 +10,13 @@ from typing import Protocol
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from playwright.sync_api import Page, sync_playwright
+from page_browser import OUT, open_browser, wait_until
 from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.page, pytest.mark.broker]
 
-OUT = Path(__file__).parents[2] / "build" / "page"
-PATIENCE_MS = 180_000  # on a busy machine
 SEEN = "document.getElementById('%s').textContent.includes('%s')"
 
 
@@ -66,21 +63,9 @@ def bench(one_broker: OneBroker, tmp_path: Path, eventually: Eventually) -> Iter
     bench.close()
 
 
-def wait_until(page: Page, condition: str) -> None:
-    """Wait for a condition in the page; its policy forbids Playwright's own wait."""
-    for _ in range(PATIENCE_MS // 200):
-        if page.evaluate(condition):
-            return
-        page.wait_for_timeout(200)
-    raise AssertionError(f"{condition}: {page.inner_text('main')[:3000]}")
-
-
 def test_a_broker_that_is_away_is_told(bench: SidecarBench, one_broker: OneBroker) -> None:
     """Without its broker the page follows on, names the broker, and keeps what it knew; then it recovers."""
-    program = shutil.which("chromium")
-    assert program, "no Chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with open_browser() as browser:
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         page.goto((bench.state / "web").read_text().strip())
         wait_until(page, "document.querySelectorAll('#hot tbody tr').length > 0")
@@ -92,10 +77,8 @@ def test_a_broker_that_is_away_is_told(bench: SidecarBench, one_broker: OneBroke
         number = page.evaluate("window.trimtab.history.last.n")
         wait_until(page, f"window.trimtab.history.last.n > {number}")  # it is alive
         assert "does not answer" not in page.inner_text("#status")
-        OUT.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=OUT / "page-broker-fault.png", full_page=True)
         one_broker.restart()
         wait_until(page, SEEN % ("who", "No errors"))
         wait_until(page, SEEN % ("state", "STABLE") + " || " + SEEN % ("state", "stable"))
         assert page.evaluate("window.trimtab.history.samples.some((s) => s.errors.length)")
-        browser.close()

@@ -4,18 +4,16 @@
 """
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
+from page_browser import OUT, open_browser, wait_until
 from page_reports import CAPACITY, HEADROOM, ReportSource
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.http_server import NO_AUTH, AccessPolicy
@@ -27,10 +25,10 @@ from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.page
 
-OUT = Path(__file__).parents[2] / "build" / "page"
 HOSTILE = '<img src=x onerror="window.stolen=1"><script>window.stolen=1</script>'
 MAX_PAGE_BYTES = 200_000
-PICTURED = ("decision", "what-if", "map")
+PICTURE_SIZE: Any = {"width": 1240, "height": 1050}
+PICTURED = ("map", "decision", "moves", "what-if", "behind", "topics", "hot", "handovers")
 
 
 class ShownGroup:
@@ -101,25 +99,10 @@ def showing(group: ShownGroup, page: Page) -> Generator[Page]:
     assert problems == []
 
 
-def wait_until(page: Page, condition: str) -> None:
-    """Wait up to 60 s for a condition in the page."""
-    # Playwright's own wait needs `eval`, which the page's policy forbids
-    for _ in range(1200):
-        if page.evaluate(condition):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(condition)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    assert program, "no Chromium: apt-get install chromium"
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -133,7 +116,6 @@ def figures() -> Iterator[dict[str, Any]]:
     """Figures of the RESULT line."""
     found: dict[str, Any] = {}
     yield found
-    OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "result.json").write_text(json.dumps(found))
 
 
@@ -143,10 +125,12 @@ def test_the_questions_of_an_operator_are_answered(page: Page) -> None:
         assert page.inner_text("#now").startswith("6 consumers run")
         assert "a consumer may take 800 kB/s (80 % of 1.0 MB/s): at least" in page.inner_text("#now")
         assert "of a consumer's capacity" in page.inner_text("#hottest")
+        assert "More are not allowed" not in page.inner_text("#now")
         assert page.inner_text("#last").startswith("5 partitions moved")
         assert "consumers' worth (R)" in page.inner_text("#last")
         assert "Each paused for 0.11 s (median), at most 0.13 s." in page.inner_text("#last")
         assert page.inner_text("#late").startswith("3.0 MB late")
+        assert "Late: has waited for longer than 15 s (backlog-grace)." in page.inner_text("#late")
         assert "This sidecar\nhost-1 (pid 7)" in page.inner_text("#who").replace("\n\n", "\n")
         assert "scale-up" in page.inner_text("#decision-body")
         rows = page.locator("#decision-body tbody tr")
@@ -212,6 +196,7 @@ def test_one_of_several_groups_is_chosen(page: Page) -> None:
         group.iterate()
         wait_until(page, "window.trimtab.history.samples.length === 6")
         wait_until(page, "document.getElementById('lambda').value !== ''")
+        page.locator("header").screenshot(path=OUT / "page-chooser.png")
         page.go_back()  # waits for the page
         wait_until(page, "window.trimtab?.history?.group !== 'lake'")
         assert page.input_value("#groups") == HOSTILE
@@ -255,6 +240,16 @@ def test_queue_carrier_and_another_leader_are_told(page: Page) -> None:
         wait_until(page, "document.getElementById('who').textContent.includes('Another sidecar')")
         assert "host-2 (pid 9)" in page.inner_text("#who")
         assert "standby" in page.inner_text("#state")
+
+
+def test_a_limit_that_keeps_the_count_down_is_told(page: Page) -> None:
+    """Where the load needs more consumers than `max` allows, the first answer says so."""
+    group = ShownGroup(ReportSource(6, 2), 3)
+    report = group.source.next_report()
+    limited = replace(report.decision.metrics, recommended_replicas=32, desired_replicas=30)
+    group.server(replace(report, decision=replace(report.decision, metrics=limited)))
+    with showing(group, page):
+        assert "More are not allowed: max is 30." in page.inner_text("#now")
 
 
 def test_freshness_is_told_by_topic(page: Page) -> None:
@@ -305,8 +300,12 @@ def test_what_if_is_answered(page: Page) -> None:
         page.keyboard.press("Enter")
         wait_until(page, "document.getElementById('what-if-settings') !== null")
         assert page.inner_text("#what-if-settings") == "heuristic: steady:1.25"
-        assert page.inner_text("#what-if-status").startswith("λ = 1.25 would have meant")
-        assert page.locator("#what-if-result tbody tr").count() == 6
+        assert page.inner_text("#what-if-status").startswith("λ = 1.25 (now 0.5) would have meant")
+        rows = [row.split("\t") for row in page.locator("#what-if-result tbody tr").all_inner_texts()]
+        assert len(rows) == 7
+        share = {row[0]: ["%" in cell for cell in row[1:4]] for row in rows}
+        assert share["traffic that is late"] == [False, True, True]  # only simulations tell bytes
+        assert share["time with something late"] == [True, True, True]
         page.fill("#min", "9")
         page.fill("#max", "2")
         page.click("#what-if-form button.main")
@@ -318,9 +317,8 @@ def test_what_if_is_answered(page: Page) -> None:
 @pytest.mark.parametrize("view", ["consumers", "time"])
 def test_axe_finds_nothing_serious(browser: Browser, figures: dict[str, Any], scheme: Any, view: str) -> None:
     """Names, roles and contrast are right in both themes; the pictures are the docs' screenshots."""
-    size: Any = {"width": 1400, "height": 1050}
     with (
-        browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=True) as context,
+        browser.new_context(viewport=PICTURE_SIZE, color_scheme=scheme, bypass_csp=True) as context,
         showing(ShownGroup(ReportSource(60, 6), 130), context.new_page()) as page,
     ):
         page.click(f"input[value={view}]")
@@ -340,9 +338,16 @@ def take_pictures(page: Page, name: str) -> None:
     """Take the docs' pictures of this view."""
     page.evaluate("document.activeElement.blur()")
     page.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
-    page.screenshot(path=OUT / f"page-{name}.png")
+    page.add_style_tag(
+        content="main { align-items: start }"
+    )  # no section is filled up to its neighbour's height
+    time = page.locator("#time").bounding_box()
+    assert time is not None
+    first = {"x": 0, "y": 0, "width": PICTURE_SIZE["width"], "height": time["y"] + time["height"] + 14}
+    page.screenshot(path=OUT / f"page-overview-{name}.png", clip=first)
     for part in PICTURED:
-        page.locator(f"#{part}").screenshot(path=OUT / f"page-{part}-{name}.png")
+        section = page.locator(f"section#{part}, section:has(> #{part})")
+        section.screenshot(path=OUT / f"page-{part}-{name}.png")
 
 
 def test_ten_thousand_partitions_draw_fast(page: Page, figures: dict[str, Any]) -> None:

@@ -9,18 +9,18 @@ const big = (text, small, kind = "") =>
 
 export function showAnswers(history, index) {
   const sample = history.samples[index];
-  showCount(sample);
+  showCount(sample, history.settings);
   showHottest(history, index);
   showLastRebalance(history, index);
-  showLate(sample);
+  showLate(sample, history.settings);
   showLeader(sample);
 }
 
-function showCount(sample) {
+function showCount(sample, settings) {
   const m = sample.metrics;
   const counts = `${m.recommended_replicas ?? "?"} needed by the load · ${m.desired_replicas ?? "?"} wanted · ${m.planned_replicas ?? "?"} planned`;
   replaceContent("now", big(String(m.running_replicas ?? "?"), m.running_replicas === 1 ? "consumer runs" : "consumers run"),
-    line(counts), line(explainNeed(sample)), explainDifference(sample));
+    line(counts), line(explainNeed(sample)), explainLimit(sample.metrics, settings), explainDifference(sample));
 }
 
 function explainNeed(sample) {
@@ -34,7 +34,13 @@ function explainNeed(sample) {
   return `${sum} Whole partitions do not fill consumers exactly, so ${m.recommended_replicas} are needed.`;
 }
 
-// Limits, windows and starts are the decision's own reasons.
+function explainLimit({ recommended_replicas: needed, desired_replicas: wanted }, { min, max }) {
+  if (wanted === max && needed > max) return line(`More are not allowed: max is ${max}.`, { class: "hot" });
+  if (wanted === min && needed < min) return line(`Fewer are not allowed: min is ${min}.`);
+  return null;
+}
+
+// Windows and starts are the decision's own reasons.
 function explainDifference(sample) {
   const m = sample.metrics;
   const counts = [m.recommended_replicas, m.desired_replicas, m.running_replicas].filter((n) => n !== undefined);
@@ -72,7 +78,7 @@ export function isLate(sample) {
   return (m.overdue_backlog_bytes ?? 0) > 0 || Boolean(m.freshness_slo_s && m.p99_freshness_s > m.freshness_slo_s);
 }
 
-function showLate(sample) {
+function showLate(sample, settings) {
   const m = sample.metrics;
   const late = isLate(sample);
   document.getElementById("late").closest("section").classList.toggle("alert", late);
@@ -80,7 +86,8 @@ function showLate(sample) {
     : line(`Records are committed within ${formatDuration(m.p99_freshness_s)} (p99${m.freshness_slo_s ? `, objective ${formatDuration(m.freshness_slo_s)}` : ""}).`);
   const worth = m.write_rate > 0 && m.backlog_bytes > 0 ? `, what is written in ${formatDuration(m.backlog_bytes / m.write_rate)}` : "";
   const waiting = line(`${formatBytes(m.backlog_bytes)} wait to be committed${worth}.`);
-  const meaning = note(`Late: waiting for longer than ${m.freshness_slo_s ? "freshness-slo" : "backlog-grace"} allows.`);
+  const grace = m.freshness_slo_s ? `${formatDuration(m.freshness_slo_s)} (freshness-slo)` : `${formatDuration(settings.backlog_grace)} (backlog-grace)`;
+  const meaning = note(`Late: has waited for longer than ${grace}.`);
   if (!late) return replaceContent("late", big("Nothing is late", "", "good"), waiting, freshness, meaning);
   return replaceContent("late", big(`${formatBytes(m.overdue_backlog_bytes)} late`, "", "hot"),
     line(describeEnd(sample), { class: "hot" }), waiting, freshness, meaning);

@@ -152,7 +152,7 @@ export class HeatMap {
     context.textBaseline = "bottom";
     context.textAlign = "right";
     context.setLineDash([4 * this.pixels, 3 * this.pixels]);
-    for (const [part, text] of [[1, "capacity"], [headroom, "headroom"]]) {
+    for (const [part, text] of [[1, "capacity, and below it the headroom"], [headroom, ""]]) {
       context.beginPath();
       context.moveTo(x, base - height(part));
       context.lineTo(x + w, base - height(part));

@@ -18,6 +18,7 @@ export class GroupHistory {
     this.group = snapshot.group;
     this.interval = snapshot.interval;
     this.moveCost = snapshot.move_cost;
+    this.settings = snapshot.settings; // those that texts name
     this.partitions = snapshot.partitions.slice();
     this.consumers = snapshot.consumers.slice();
     this.samples = [];

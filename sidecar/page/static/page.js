@@ -13,7 +13,8 @@ const TOKEN_KEY = "trimtab-token"; // in this tab only
 const GROUP_PARAMETER = "group";
 const byId = (id) => document.getElementById(id);
 const HELP = {
-  consumers: "A column is a consumer, a cell one of its partitions, the largest on top. Outlined: it came at this time.",
+  consumers: "A column is a consumer, a cell one of its partitions, the largest on top. Outlined: it came at this time. "
+    + "The bar above is the consumer's load: orange is above the headroom, red above the capacity.",
   time: "A row is a partition, ordered by its owner at the chosen time; a column is a time. Outlined: it changed its owner.",
 };
 const RESTORED = " From before the sidecar's start, as recorded then, every minute or five.";

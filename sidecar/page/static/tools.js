@@ -93,7 +93,7 @@ export class WhatIf {
       byId("what-if-status").textContent = answer.error;
       return;
     }
-    const names = FIELDS.filter((name) => name in question).map((name) => `${name === "lambda" ? "λ" : name} = ${question[name]}`);
+    const names = FIELDS.filter((name) => name in question).map((name) => `${name === "lambda" ? "λ" : name} = ${question[name]} (now ${formatSetting(this.present[name])})`);
     byId("what-if-status").textContent = summarize(names.join(", ") || "No change", answer);
     const canvas = element("canvas", { id: "what-if-chart", role: "img", "aria-label": "consumers over the recorded time" });
     replaceContent("what-if-result",
@@ -108,6 +108,7 @@ export class WhatIf {
   }
 }
 
+const formatSetting = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : value);
 const signed = (difference, digits, unit = "") => `${difference > 0 ? "+" : ""}${difference.toFixed(digits)}${unit}`;
 
 export function summarize(change, { recorded, present, changed }) {
@@ -119,19 +120,23 @@ export function summarize(change, { recorded, present, changed }) {
 }
 
 function costTable({ recorded, present, changed }) {
+  const percent = (value) => `${value.toFixed(2)} %`;
+  const hundredths = (value) => value.toFixed(2);
+  const lag = (value) => (value < 120 ? `${value.toFixed(2)} s` : formatDuration(value));
+  const row = (name, key, format, digits, unit = "") => {
+    const [was, is] = [present[key], changed[key]].map((value) => Number(value.toFixed(digits))); // as they are shown
+    return [name, recorded[key] === undefined ? "–" : format(recorded[key]), format(present[key]), format(changed[key]), signed(is - was, digits, unit)];
+  };
   const rows = [
-    ["consumer-hours", recorded.consumer_hours.toFixed(2), present.consumer_hours.toFixed(2), changed.consumer_hours.toFixed(2),
-      signed(changed.consumer_hours - present.consumer_hours, 2)],
-    ["late traffic", `${recorded.late_time_percent.toFixed(1)} % of the time`, `${present.late_percent.toFixed(2)} %`, `${changed.late_percent.toFixed(2)} %`,
-      signed(changed.late_percent - present.late_percent, 2)],
-    ["moves", recorded.moves, present.moves, changed.moves, signed(changed.moves - present.moves, 0)],
-    ["moved load, in consumers (R)", recorded.moved_consumers.toFixed(2), present.moved_consumers.toFixed(2), changed.moved_consumers.toFixed(2),
-      signed(changed.moved_consumers - present.moved_consumers, 2)],
-    ["rebalances", "–", present.rebalances, changed.rebalances, signed(changed.rebalances - present.rebalances, 0)],
-    ["longest lag", "–", formatDuration(present.worst_lag_s), formatDuration(changed.worst_lag_s), signed(changed.worst_lag_s - present.worst_lag_s, 2, " s")],
+    row("consumer-hours", "consumer_hours", hundredths, 2),
+    row("traffic that is late", "late_percent", percent, 2, " %"),
+    row("time with something late", "late_time_percent", percent, 2, " %"),
+    row("moves", "moves", String, 0),
+    row("moved load, in consumers (R)", "moved_consumers", hundredths, 2),
+    row("rebalances", "rebalances", String, 0),
+    row("longest lag", "worst_lag_s", lag, 2, " s"),
   ];
-  return table("Cost of the recorded time", ["", "#recorded", "#present, simulated", "#yours, simulated", "#difference"],
-    rows.map((row) => row.map(String)));
+  return table("Cost of the recorded time", ["", "#recorded", "#present, simulated", "#yours, simulated", "#difference"], rows);
 }
 
 function describeAssumptions({ recorded, assumed }) {
