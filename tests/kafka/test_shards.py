@@ -133,9 +133,9 @@ class Members:
         return member
 
     def has_all(self, *members: ShardMembership) -> bool:
-        """Return whether these have all shards, and none twice."""
-        numbers = [n for member in members for n in member.begin_round().numbers]
-        return sorted(numbers) == list(range(SHARDS))
+        """Return whether these have all shards, each some, and none twice."""
+        owned = [member.begin_round().numbers for member in members]
+        return all(owned) and sorted(n for numbers in owned for n in numbers) == list(range(SHARDS))
 
     def examine(self) -> str:
         """Return the doctor's first finding."""
