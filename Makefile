@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
 EXTRAS := lake,plot,aiokafka,certify,registry,kubernetes,keda,racks,traces
 
@@ -139,6 +139,9 @@ constraints: .venv/.dev ## write constraints.txt, with the hashes of all platfor
 PYTHONS ?= 3.11 3.12 3.13 3.14
 wheels: .venv/.dev ## write dist/: the source distribution, a wheel for each of PYTHONS at hand, the bill of materials; install and use each wheel without a compiler
 	@PYTHONPATH=tests $(BIN)/python -m wheels $(if $(STRICT),--strict) $(PYTHONS)
+
+wheels-arm64: .venv/.dev ## write a wheel for arm64 and the Python of this Debian into dist/, and use it under QEMU; needs gcc-aarch64-linux-gnu and qemu-user-static
+	@PYTHONPATH=tests $(BIN)/python -m wheels.arm64
 
 jars: .venv/.dev ## write consumer_sdk/java/jars.sha256, the hashes of all JARs, from a download without a check
 	@PYTHONPATH=tests $(BIN)/python -m pinned_jars

@@ -12,33 +12,17 @@ milliseconds of `import trimtab.consumer_sdk`; `consumer_import_ms` is that of
 
 import argparse
 import json
-import os
 import shutil
 import sys
-import tarfile
 from pathlib import Path
 from typing import Final
 
 from wheels.bare_environment import install_wheel, measure_import_ms, use_wheel
 from wheels.commands import BIN, ROOT, UV, find_python, run
+from wheels.distributions import DIST, build_source_distribution, repair_wheel
 
-DIST: Final = ROOT / "dist"
 BUILD: Final = ROOT / "build" / "wheels"
-SOURCE: Final = BUILD / "source"
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
-
-
-def build_source_distribution() -> Path:
-    """Build the source distribution into an empty `dist/`; unpack it into an empty `build/wheels/source`."""
-    for folder in (DIST, BUILD):
-        shutil.rmtree(folder, ignore_errors=True)
-    BUILD.mkdir(parents=True)
-    run(UV, "build", "-q", "--system-certs", "--sdist", "--out-dir", DIST)
-    (sdist,) = DIST.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(BUILD, filter="data")
-    (BUILD / sdist.name.removesuffix(".tar.gz")).rename(SOURCE)
-    return sdist
 
 
 def build_wheel(python: str) -> Path:
@@ -49,24 +33,10 @@ def build_wheel(python: str) -> Path:
     draft = BUILD / "draft"
     shutil.rmtree(draft, ignore_errors=True)
     pinned = ("--require-hashes", "--build-constraints", ROOT / "constraints.txt")
-    run(
-        UV,
-        "build",
-        "-q",
-        "--system-certs",
-        *pinned,
-        "--wheel",
-        "--python",
-        python,
-        "--out-dir",
-        draft,
-        SOURCE,
-    )
+    flags = ("-q", "--system-certs", *pinned, "--wheel", "--python", python)
+    run(UV, "build", *flags, "--out-dir", draft, BUILD / "source")
     (raw,) = draft.glob("*.whl")
-    before = set(DIST.glob("*.whl"))
-    run(BIN / "auditwheel", "repair", "--strip", "-w", DIST, raw, PATH=f"{BIN}:{os.environ['PATH']}")
-    (wheel,) = set(DIST.glob("*.whl")) - before
-    return wheel
+    return repair_wheel(raw, BIN)
 
 
 def write_bill_of_materials(environment: Path) -> int:
@@ -94,7 +64,8 @@ def main() -> None:
     missing = [request for request, python in found.items() if python is None]
     if not pythons or (missing and options.strict):
         sys.exit(f"Python {', '.join(missing)} is not installed; `.venv/bin/uv python install` brings it")
-    sdist, bare = build_source_distribution(), BUILD / "bare"
+    shutil.rmtree(DIST, ignore_errors=True)
+    sdist, bare = build_source_distribution(BUILD), BUILD / "bare"
     seconds: list[float] = []
     for python in pythons:
         wheel = build_wheel(python)

@@ -11,11 +11,11 @@ BIN: Final = Path(sys.executable).parent
 UV: Final = str(BIN / "uv")
 
 
-def run(*command: object, **environment: str) -> str:
+def run(*command: object, cwd: Path = ROOT, **environment: str) -> str:
     """Run a command and return its output; ends the program with that output if the command fails."""
     done = subprocess.run(
         [str(word) for word in command],
-        cwd=ROOT,
+        cwd=cwd,
         check=False,
         capture_output=True,
         text=True,
