@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from trimtab.common.clock import Clock
-from trimtab.common.errors import PeerError
+from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.diagnostics.doctor.checks import (
     Finding,
     FindingLevel,
@@ -38,14 +38,15 @@ class ShardOwner:
 
 def run_shard_checks(settings: SidecarSettings, topic: str, clock: Clock) -> list[Finding]:
     """Return the findings about the shard topic and its members."""
-    with closing(BrokerClient(settings.client_config, settings.group, settings.timeout, clock)) as brokers:
-        try:
+    try:
+        brokers = BrokerClient(settings.client_config, settings.group, settings.timeout, clock)
+        with closing(brokers):
             return [*_check_brokers(brokers.admin, settings, topic)]
-        except (KafkaException, FutureTimeout, PeerError) as error:
-            text = str(error) or "the brokers did not answer"
-            if isinstance(error, KafkaException):
-                text = format_error_with_grant(error, f"Describe on topic {topic} and on group {topic}")
-            return [failed(_name_check(topic), text, "run the doctor again")]
+    except (KafkaException, FutureTimeout, TrimtabError) as error:
+        text = str(error) or "the brokers did not answer"
+        if isinstance(error, KafkaException):
+            text = format_error_with_grant(error, f"Describe on topic {topic} and on group {topic}")
+        return [failed(_name_check(topic), text, "run the doctor again")]
 
 
 def _check_brokers(admin: Any, settings: SidecarSettings, topic: str) -> Iterable[Finding]:
