@@ -1,12 +1,13 @@
 """The query for weights: a server of Prometheus's API, and whatever else may answer."""
 
-from collections.abc import Callable, Iterator
+import ssl
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from socket import create_server
 from subprocess import Popen
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 import yaml
@@ -17,8 +18,10 @@ from cluster.binaries import find_prometheus
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
+from trimtab.common.kafka_security.tls import create_client_context
 from trimtab.sidecar.diagnostics.doctor.all_checks import check_weight_query
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
+from trimtab.sidecar.measurement import prometheus_query
 from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
 from trimtab.sidecar.settings.settings import load_settings
 
@@ -65,6 +68,24 @@ def test_a_token_is_read_before_each_request(
         file.write_text(f"{token}\n")
         replace(query, token_file=file).fetch_weights(())
     assert server.tokens == ["Bearer first", "Bearer second"]
+
+
+def test_trusted_certificates_are_loaded_once(
+    server: PrometheusServer, query: PrometheusQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests of all groups share one TLS context."""
+    loaded: list[ssl.SSLContext] = []
+
+    def load(config: Mapping[str, Any]) -> ssl.SSLContext:
+        loaded.append(create_client_context(config))
+        return loaded[-1]
+
+    monkeypatch.setattr(prometheus_query, "create_client_context", load)
+    prometheus_query._get_opener.cache_clear()
+    server.tell(sample(0, "1"))
+    for group in (query, replace(query, timeout=4.0)):
+        assert group.fetch_weights((A,)) == ({A: 1.0}, ())
+    assert len(loaded) == 1
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "heavy"])
