@@ -189,6 +189,19 @@ def test_a_standby_writes_nothing() -> None:
     assert not rig.api.status
 
 
+def test_a_resource_of_another_shard_is_left_to_its_sidecar() -> None:
+    """Neither its status nor its refusal is written here."""
+    rig = Rig(
+        resource("ours"), resource("theirs", group="clicks"), resource("bad", group="etl", min=9, max=3)
+    )
+    rig.writer.start(dict, lambda group: group == "lake", 3600.0)
+    rig.report("ours", report())
+    rig.writer.write_all({})
+    rig.writer.close()
+    assert rig.api.status.keys() == {"ours"}
+    assert not rig.api.events
+
+
 def test_a_report_of_earlier_settings_is_not_used() -> None:
     """After a change the status is Starting until the first iteration with the new settings."""
     rig = Rig(resource())
