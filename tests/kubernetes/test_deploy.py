@@ -209,6 +209,17 @@ def test_a_privileged_pod_is_rejected(applier: Applier, deployed: list[Object]) 
         applier.apply(pod, dry=True)
 
 
+def test_the_trials_broker_is_accepted(applier: Applier) -> None:
+    """The broker of docs/compose.md meets the standard of the namespace, and has the overlay's address."""
+    bodies = list(yaml.safe_load_all((DEPLOY / "compose" / "kubernetes-broker.yaml").read_text()))
+    for body in bodies:
+        applier.apply(body, dry=True)
+    service = next(body for body in bodies if body["kind"] == "Service")
+    address = f"{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    ingest = (DEPLOY / "kustomize" / "overlays" / "local-lake" / "ingest.yaml").read_text()
+    assert yaml.safe_load(ingest)["bootstrap.servers"] == address
+
+
 def test_the_pods_start(cluster: Cluster, deployed: list[Object], eventually: Eventually) -> None:
     """After apply one consumer and two sidecars are ready."""
     del deployed
