@@ -137,6 +137,13 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         "`hard`: a delete removes the row; `soft`: it stays, with `__deleted` true.",
         default=change_settings.HARD_DELETE,
     )
+    lake_truncate: Annotated[
+        str, _choice(change_settings.REJECT_TRUNCATIONS, change_settings.APPLY_TRUNCATIONS)
+    ] = setting(
+        "`reject`: Debezium's TRUNCATE is a dead letter; `apply`: it removes the rows of its topic, "
+        "which has [one partition](changes.md#meaning).",
+        default=change_settings.REJECT_TRUNCATIONS,
+    )
     lake_schema_evolution: Annotated[str, _choice("add", "fail")] = setting(
         "`add`: a table gets the [columns that it lacks](#columns-that-come-later); "
         "`fail`: they are an error.",
@@ -187,6 +194,9 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         yield from change_settings.find_change_problems(
             self.lake_write, self.lake_decoder, self.batch_bytes, given
         )
+        yield from change_settings.find_truncation_problems(
+            self.lake_truncate, self.lake_delete, self.lake_changes
+        )
         if not self.lake_catalog_name.isidentifier():
             yield f"{CATALOG_NAME_SETTING}: {self.lake_catalog_name!r} is not a plain name"
         if self.lake_file_writer == ARROW_FILE_WRITER:
@@ -227,6 +237,7 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
             change_settings.parse_key_columns(self.lake_key),
             change_settings.parse_change_format(self.lake_changes),
             soft_deletes=self.lake_delete == change_settings.SOFT_DELETE,
+            applies_truncations=self.lake_truncate == change_settings.APPLY_TRUNCATIONS,
         )
 
     @property

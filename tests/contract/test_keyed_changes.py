@@ -14,9 +14,11 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.table import StaticTable
 
+from tests.change_records import build_projection, build_records, change
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, parse_hold
 from trimtab.consumer_sdk.lake.factory import create_maintenance
@@ -147,6 +149,25 @@ def test_readers_without_spark_see_the_same_rows(replica: Callable[..., Replica]
     columns = read_without_spark(writer, warehouse)
     assert sorted(zip(columns["id"].to_pylist(), columns["name"].to_pylist(), strict=True)) == writer.read()
     writer.check()
+
+
+def test_a_truncate_empties_the_table(replica: Callable[..., Replica]) -> None:
+    """`lake.truncate: apply`: rows of earlier batches go, and those behind it in its own batch stay."""
+    projection = build_projection(rules=KeyRules(("id",), applies_truncations=True))
+    rows = [{"id": n, "name": "a", "n": n} for n in range(4)]
+    batches = [
+        [change("c", None, row) for row in rows[:3]],
+        [change("u", rows[0], {**rows[0], "name": "b"}), change("t"), change("c", None, rows[3])],
+        [change("c", None, rows[0])],
+        [change("t")],
+    ]
+    changes = [
+        projection.read_changes(build_records(batch, first=10 * n))[0] for n, batch in enumerate(batches)
+    ]
+    writer = replica(changes[0].schema, changes[0].key_columns)
+    for batch, expected in zip(changes, ([0, 1, 2], [3], [0, 3], []), strict=True):
+        writer.commit(writer.table.stage_rows(batch, f"truncate-{next(_ATTEMPTS)}"))
+        assert sorted(row[-3] for row in writer.read()) == expected
 
 
 def read_without_spark(writer: Replica, warehouse: Path) -> Any:

@@ -6,13 +6,13 @@ Rules:
    changes nothing.
 2. Every upsert is looked up by its key, `c` and `r`, too: a record read again must not double a row.
 3. A record without a value (a tombstone) deletes the row of its key. Behind a delete it finds none.
-4. Debezium: `r`, `c` and `u` upsert, `d` deletes; `t` (TRUNCATE) is refused, since the topic's other
-   partitions may hold changes from before and after it. Messages (`m`), heartbeats, transaction
-   boundaries and schema changes, which Debezium sends to topics of their own, change nothing.
+4. Debezium: `r`, `c` and `u` upsert, `d` deletes, `t` truncates (`truncations` has the rules). Messages
+   (`m`), heartbeats, transaction boundaries and schema changes, which Debezium sends to topics of their
+   own, change nothing.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -31,7 +31,6 @@ DEBEZIUM_UPSERTS: Final = ("r", "c", "u")
 DEBEZIUM_DELETES: Final = ("d",)
 _DEBEZIUM_MESSAGE: Final = "m"
 _TRUNCATE: Final = "t"
-_TRUNCATE_REASON: Final = "op t (TRUNCATE) is not applied: empty the table by hand if its rows must go"
 _NO_ENVELOPE_REASON: Final = (
     "no op, so no Debezium envelope: set lake.changes=keyed if the values are the rows themselves"
 )
@@ -47,6 +46,7 @@ class RecognizedChanges:
     after: Array  # structs with the columns of the row
     before: Array  # structs of the same type: the row as it was, null or with the key alone if unknown
     reasons: dict[int, str]  # of dead letters
+    truncations: Sequence[int] = ()  # records that remove all rows, ascending
 
 
 ChangeRecognizer: TypeAlias = Callable[[Table], RecognizedChanges]
@@ -88,11 +88,13 @@ def recognize_debezium(rows: Table) -> RecognizedChanges:
     lacking = upserts & _to_mask(after.is_null())
     reasons = {int(at): f"op {ops[at].as_py()} without after" for at in np.flatnonzero(lacking)}
     deletes = _is_in(ops, DEBEZIUM_DELETES) | empty
-    for at in np.flatnonzero(~upserts & ~deletes):
+    truncations = _is_in(ops, (_TRUNCATE,))
+    for at in np.flatnonzero(~upserts & ~deletes & ~truncations):
         reason = _explain_other(ops[at].as_py(), rows, int(at))
         if reason is not None:
             reasons[int(at)] = reason
-    return RecognizedChanges(upserts & ~lacking, deletes, after, before, reasons)
+    truncated = np.flatnonzero(truncations).tolist()
+    return RecognizedChanges(upserts & ~lacking, deletes, after, before, reasons, truncated)
 
 
 def is_control_record(fields: Collection[str]) -> bool:
@@ -109,8 +111,6 @@ def _explain_other(op: str | None, rows: Table, at: int) -> str | None:
     """Return why a record is a dead letter, None if it changes nothing."""
     if op == _DEBEZIUM_MESSAGE:
         return None
-    if op == _TRUNCATE:
-        return _TRUNCATE_REASON
     if op is not None:
         return f"op {op!r} is unknown"
     return None if is_control_record(_list_fields(rows, at)) else _NO_ENVELOPE_REASON

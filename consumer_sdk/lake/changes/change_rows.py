@@ -38,6 +38,7 @@ class KeyRules:
 
     columns: tuple[str, ...]  # of the row
     soft_deletes: bool = False  # rows of deletes stay, marked by DELETED_COLUMN
+    applies_truncations: bool = False  # False: they are dead letters
 
     @property
     def key_columns(self) -> tuple[str, ...]:

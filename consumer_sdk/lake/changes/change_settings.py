@@ -1,4 +1,4 @@
-"""Settings of upserts: `lake.write`, `lake.key`, `lake.delete`, `lake.changes`."""
+"""Settings of upserts: `lake.write`, `lake.key`, `lake.delete`, `lake.truncate`, `lake.changes`."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,13 +12,15 @@ APPEND: Final = "append"
 UPSERT: Final = "upsert"
 HARD_DELETE: Final = "hard"
 SOFT_DELETE: Final = "soft"
+REJECT_TRUNCATIONS: Final = "reject"
+APPLY_TRUNCATIONS: Final = "apply"
 DEBEZIUM: Final = "debezium"
 KEYED: Final = "keyed"
 EVERY_TOPIC: Final = "*"
 MAX_BATCH_BYTES: Final = (
     1_000_000_000  # a batch is decoded as a whole, and one Arrow array holds 2 GiB of text
 )
-_UPSERT_ONLY_SETTINGS: Final = ("lake.changes", "lake.delete", "lake.key")
+_UPSERT_ONLY_SETTINGS: Final = ("lake.changes", "lake.delete", "lake.key", "lake.truncate")
 _MAPPING_NAMES: Final = frozenset({"op", "upsert", "delete", "row"})
 _CHANGES_ADVICE: Final = (
     "write debezium, keyed, or a mapping: op (column of the operation), upsert and delete (lists of its "
@@ -46,6 +48,7 @@ class ChangeSettings:
     keys: Mapping[str, tuple[str, ...]]  # topic to its key columns; "*": every other topic
     format: ChangeFormat = DEBEZIUM
     soft_deletes: bool = False
+    applies_truncations: bool = False
 
     def key_for(self, topic: str) -> tuple[str, ...]:
         """Return a topic's key columns. Raises SettingError."""
@@ -101,6 +104,14 @@ def find_change_problems(
         yield f"batch.bytes: at most {format_bytes(MAX_BATCH_BYTES)} with lake.write={UPSERT}"
     if "lake.transform" in given:
         yield f"lake.transform: changes of lake.write={UPSERT} are not passed to a transform; omit it"
+
+
+def find_truncation_problems(truncate: str, delete: str, form: Any) -> Iterable[str]:
+    """Yield contradictions between `lake.truncate` and other settings of upserts."""
+    if truncate == APPLY_TRUNCATIONS and delete == SOFT_DELETE:
+        yield f"lake.truncate={APPLY_TRUNCATIONS} removes rows: set lake.delete={HARD_DELETE} with it"
+    if truncate == APPLY_TRUNCATIONS and form != DEBEZIUM:
+        yield f"lake.truncate={APPLY_TRUNCATIONS}: set lake.changes={DEBEZIUM}, only its changes truncate"
 
 
 def check_shared_keys(names: TableNames, changes: ChangeSettings) -> None:

@@ -8,6 +8,11 @@ from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, spl
 from trimtab.consumer_sdk.lake.changes.change_formats import ChangeRecognizer
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules, build_change_rows
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges, Table, reduce_changes
+from trimtab.consumer_sdk.lake.changes.truncations import (
+    apply_truncation,
+    check_single_partition,
+    reject_truncations,
+)
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, split_unreadable
 from trimtab.consumer_sdk.lake.schema.table_names import dead_letter_table
@@ -34,13 +39,19 @@ class KeyedProjection:
 
     def read_changes(self, records: Table) -> tuple[KeyedChanges, Table | None]:
         """Return the net changes of records in the order of their offsets, and the dead letters, if any."""
+        if self.rules.applies_truncations:
+            check_single_partition(records)
         readable, unreadable = split_unreadable(records)
         decoded = self.decoder.decode_values(readable)
         recognized = self.recognize(decoded.rows)
         changes, reasons = build_change_rows(decoded.rows, recognized, self.rules, self.decoder)
         reasons |= recognized.reasons
+        if not self.rules.applies_truncations:
+            reasons |= reject_truncations(recognized)
         plain = decoded.rows.select(list(RECORD_COLUMNS))
         rejected = split_by_reason(plain, plain, reasons).dead_letters if reasons else None
         letters = [some for some in (decoded.dead_letters, rejected, unreadable) if some is not None]
         whole = pa.concat_tables(letters, promote_options="default") if letters else None
+        if self.rules.applies_truncations and recognized.truncations:
+            return apply_truncation(decoded.rows, recognized, changes, self.rules), whole
         return reduce_changes(changes, self.rules.key_columns), whole

@@ -46,7 +46,9 @@ class TopicProjections:
         if config.changes is None:
             return TableProjection(table, self._decoders.decoder_for(topic), config.transform)
         rules = KeyRules(
-            tuple(map(column_name, config.changes.key_for(topic))), soft_deletes=config.changes.soft_deletes
+            tuple(map(column_name, config.changes.key_for(topic))),
+            config.changes.soft_deletes,
+            config.changes.applies_truncations,
         )
         decoder = self._create_change_decoder(topic, config.changes)
         return KeyedProjection(table, decoder, _select_recognizer(config.changes.format), rules)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.change_records import ChangeRecord, build_projection, build_records, change, wrap
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.bridge import arrow_rows
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.change_settings import KEYED, ChangeMapping
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
@@ -16,6 +17,7 @@ B1 = {"id": 1, "name": "b", "n": 1}
 A2 = {"id": 2, "name": "a", "n": 2}
 NO_KEY = "no key: id (lake.key) is null or missing, in the value and in the record key"
 MAXWELL = ChangeMapping("type", frozenset({"insert", "update"}), frozenset({"delete"}), row="data")
+REJECTED_TRUNCATION = "op t (TRUNCATE) is not applied: empty the table by hand if its rows must go, or set"
 FLAT = ChangeMapping("op", frozenset({"I"}), frozenset({"D"}))
 
 
@@ -83,7 +85,7 @@ def test_what_is_no_change_of_a_row_changes_nothing(value: Any) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (change("t"), "op t (TRUNCATE) is not applied: empty the table by hand if its rows must go"),
+        (change("t"), REJECTED_TRUNCATION),
         (change("x"), "op 'x' is unknown"),
         (change("u"), "op u without after"),
         (ChangeRecord(None, A1), "no op, so no Debezium envelope: set lake.changes=keyed"),
@@ -108,6 +110,57 @@ def test_a_record_without_a_change_of_a_known_key_is_a_dead_letter(record: Chang
     ((offset, text),) = letters
     assert offset == 1
     assert reason in text
+
+
+@pytest.mark.parametrize(
+    ("records", "rows"),
+    [
+        ([change("t")], []),
+        ([change("c", None, A1), change("t")], []),
+        ([change("c", None, A1), change("t"), change("c", None, A2)], [A2]),
+        ([change("c", None, A1), change("t"), change("c", None, A1), change("u", A1, B1)], [B1]),
+        ([change("c", None, A1), change("t"), change("c", None, A1), change("d", A1)], []),
+        ([change("t"), change("c", None, A1), change("t"), change("c", None, A2)], [A2]),
+    ],
+)
+def test_a_truncate_removes_all_rows_before_it(records: list[ChangeRecord], rows: list[Any]) -> None:
+    """With `lake.truncate: apply`; the key that it touches is that of all rows of the partition."""
+    projection = build_projection(rules=KeyRules(("id",), applies_truncations=True))
+    changes, letters = projection.read_changes(build_records(records))
+    assert changes.touched_keys.to_pylist() == [{"topic": "orders", "partition": 0}]
+    assert changes.upserts.select(list(A1)).to_pylist() == rows
+    assert letters is None
+
+
+def test_a_bridge_read_sees_a_truncate() -> None:
+    """The rows of its partition go; another topic's table rows, written before the setting, stay."""
+    projection = build_projection(rules=KeyRules(("id",), applies_truncations=True))
+    before = [
+        projection.read_changes(build_records([change("c", None, A1)], t))[0] for t in ("orders", "old")
+    ]
+    changes, _ = projection.read_changes(build_records([change("t"), change("c", None, A2)], first=1))
+    after = arrow_rows.apply_changes(pa.concat_tables([each.upserts for each in before]), changes)
+    assert [(row["topic"], row["id"]) for row in after.to_pylist()] == [("old", 1), ("orders", 2)]
+
+
+def test_a_truncate_leaves_dead_letters_before_it() -> None:
+    """They are reported as without it."""
+    projection = build_projection(rules=KeyRules(("id",), applies_truncations=True))
+    _, letters = projection.read_changes(build_records([change("x"), change("t"), change("c", None, A1)]))
+    assert [row["offset"] for row in letters.to_pylist()] == [0]
+
+
+@pytest.mark.parametrize("other", ["partition", "topic"])
+def test_a_truncate_is_applied_to_topics_of_one_partition_only(other: str) -> None:
+    """A batch of another partition is refused, also without a TRUNCATE: one may be in another batch."""
+    projection = build_projection(rules=KeyRules(("id",), applies_truncations=True))
+    records = build_records([change("c", None, A1)])
+    if other == "partition":
+        more = build_records([change("c", None, A2)._replace(partition=1)])
+    else:
+        more = build_records([change("c", None, A2)], topic="customers")
+    with pytest.raises(TableSchemaMismatchError, match=r"lake\.truncate=apply needs topics of one partition"):
+        projection.read_changes(pa.concat_tables([records, more]))
 
 
 def test_keyed_rows() -> None:
