@@ -21,6 +21,7 @@ from pyspark.sql import functions as sql
 
 from trimtab.common.errors import SettingError
 from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
+from trimtab.common.topic_creation import NO_TOPIC_CREATION
 from trimtab.consumer_sdk.errors import DeadLetterReplayError
 from trimtab.consumer_sdk.lake import connection
 from trimtab.consumer_sdk.lake.interfaces import LakeTable
@@ -44,6 +45,7 @@ MAX_DELETE_ATTEMPTS: Final = 20  # writers add dead letters meanwhile
 REPLAY_PRODUCER_SETTINGS: Final[Mapping[str, Any]] = {
     "acks": "all",
     **IDEMPOTENT_PRODUCER_SETTINGS,
+    **NO_TOPIC_CREATION,
     "message.timeout.ms": 60_000,
     "partitioner": "murmur2_random",  # as Java's producer, for records that go to another topic
 }

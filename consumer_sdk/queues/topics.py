@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
+from trimtab.common.topic_creation import NO_TOPIC_CREATION
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError, QueueTopicMismatchError
 from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.queues.settings import DEAD_LETTER_SETTING, QueueSettings, dead_letter_topic
@@ -49,7 +50,7 @@ _TOPIC_CONFIG_API: Any = admin  # ConfigResource is documented, but not in the p
 def create_admin_client(settings: QueueSettings) -> AdminClient:
     """Create an admin client. Raises SaslAuthenticationError, TlsHandshakeError."""
     check_connection(settings.client_config)
-    return AdminClient({**settings.client_config, "log_level": QUIET_LOG_LEVEL})
+    return AdminClient({**settings.client_config, **NO_TOPIC_CREATION, "log_level": QUIET_LOG_LEVEL})
 
 
 def prepare_queue_topics(

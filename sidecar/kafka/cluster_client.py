@@ -22,6 +22,7 @@ from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.suggestions import suggest_name
+from trimtab.common.topic_creation import NO_TOPIC_CREATION
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import ReplicaRacks
 
@@ -131,7 +132,7 @@ class ClusterClient:
     def __init__(self, client: Mapping[str, Any], timeout: float, clock: Clock | None = None) -> None:
         check_connection(client, timeout=timeout)
         try:
-            self._admin = AdminClient(dict(client))
+            self._admin = AdminClient({**client, **NO_TOPIC_CREATION})
         except KafkaException as error:
             raise SidecarSettingError(_explain_rejected_setting(error)) from None
         self._leaders: Mapping[TopicPartition, int] = {}
