@@ -28,7 +28,6 @@ def run_page(page: Path, folder: Path, bootstrap: str) -> None:
         "localhost:9092": bootstrap,
         "localhost:8080": f"localhost:{web_port}",
         "port: 8080": f"port: {web_port}",
-        "/data/warehouse": str(folder / "warehouse"),
         " examples/": f" {ROOT}/examples/",
     }
     with running_page(folder, replacements) as runner:
