@@ -115,10 +115,15 @@ def find_truncation_problems(truncate: str, delete: str, form: Any) -> Iterable[
 
 
 def check_shared_keys(names: TableNames, changes: ChangeSettings) -> None:
-    """Raise SettingError if topics of one table have different keys."""
+    """Raise SettingError if topics of one table have different keys, or a TRUNCATE of one empties it."""
     keys: dict[str, tuple[str, ...]] = {}
     for topic, table in sorted(names.mapping.items()):
         key = changes.key_for(topic)
+        if table in keys and changes.applies_truncations:
+            raise SettingError(
+                f"lake.tables: several topics have table {table!r}; with lake.truncate={APPLY_TRUNCATIONS} "
+                "each needs a table of its own"
+            )
         if keys.setdefault(table, key) != key:
             raise SettingError(
                 f"lake.key: the topics of table {table!r} must have one key, {topic!r} has another"

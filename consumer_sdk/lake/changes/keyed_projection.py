@@ -11,6 +11,7 @@ from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges, Table,
 from trimtab.consumer_sdk.lake.changes.truncations import (
     apply_truncation,
     check_single_partition,
+    list_partitions,
     reject_truncations,
 )
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory
@@ -39,8 +40,8 @@ class KeyedProjection:
 
     def read_changes(self, records: Table) -> tuple[KeyedChanges, Table | None]:
         """Return the net changes of records in the order of their offsets, and the dead letters, if any."""
-        if self.rules.applies_truncations:
-            check_single_partition(records)
+        if self.rules.applies_truncations and records.num_rows:
+            check_single_partition(list_partitions(records))
         readable, unreadable = split_unreadable(records)
         decoded = self.decoder.decode_values(readable)
         recognized = self.recognize(decoded.rows)

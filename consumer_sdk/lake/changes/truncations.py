@@ -3,13 +3,15 @@
 1. By default it is a dead letter: it has no key, so it is in any one partition, and the topic's other
    partitions may hold changes from before and after it.
 2. With `lake.truncate: apply` it removes all rows of its topic. Each table then has one topic, of one
-   partition: a batch of another one is refused.
+   partition: a batch of another one is refused, and any batch once the table has offsets of another one.
 3. Of a batch, only the changes behind its last TRUNCATE count. What it removes is one key, that of all
    rows of the partition: so look-ups, commits and bridge reads are those of other changes.
 """
 
+from collections.abc import Collection
 from typing import Final
 
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
@@ -33,15 +35,21 @@ def reject_truncations(changes: RecognizedChanges) -> dict[int, str]:
     return dict.fromkeys(changes.truncations, _REJECTED)
 
 
-def check_single_partition(records: Table) -> None:
-    """Raise TableSchemaMismatchError unless the records are those of one topic's partition 0."""
-    for topic, partition in _list_partitions(records):
-        if partition or topic != records.column("topic")[0].as_py():
-            raise TableSchemaMismatchError(
-                f"lake.truncate=apply needs topics of one partition, each with a table of its own, and got "
-                f"partition {partition} of {topic}: a TRUNCATE cannot be ordered with the changes of other "
-                "partitions. Omit lake.truncate. Nothing was written and no offset moved"
-            )
+def check_single_partition(partitions: Collection[TopicPartition]) -> None:
+    """Raise TableSchemaMismatchError unless these are one topic's partition 0."""
+    first, *others = sorted(partitions, key=lambda p: p.partition)
+    for found in others or ([first] if first.partition else []):
+        raise TableSchemaMismatchError(
+            f"lake.truncate=apply needs topics of one partition, each with a table of its own, and got "
+            f"partition {found.partition} of {found.topic}: a TRUNCATE cannot be ordered with the changes of "
+            "other partitions. Omit lake.truncate. Nothing was written and no offset moved"
+        )
+
+
+def list_partitions(records: Table) -> list[TopicPartition]:
+    """Return the partitions of records."""
+    found = records.group_by(list(_PARTITION_COLUMNS), use_threads=False).aggregate([])
+    return [TopicPartition(row["topic"], row["partition"]) for row in found.to_pylist()]
 
 
 def apply_truncation(
@@ -53,8 +61,3 @@ def apply_truncation(
     kept = ChangeRows(changes.rows.filter(behind), changes.deletes.filter(behind))
     upserts = reduce_changes(kept, rules.key_columns).upserts
     return KeyedChanges(upserts, last.select(list(_PARTITION_COLUMNS)), _PARTITION_COLUMNS)
-
-
-def _list_partitions(records: Table) -> list[tuple[str, int]]:
-    found = records.group_by(list(_PARTITION_COLUMNS), use_threads=False).aggregate([])
-    return [(row["topic"], row["partition"]) for row in found.to_pylist()]

@@ -23,6 +23,7 @@ Positions: TypeAlias = Any  # numpy array of int64, ascending: places of rows in
 # Returns the names of the key columns in a file's schema, None if it lacks one.
 KeyNames: TypeAlias = Callable[[ArrowSchema], Sequence[str] | None]
 
+NO_POSITIONS: Final[Positions] = np.empty(0, np.int64)
 KEY_ADVICE: Final = (
     "correct lake.key, or write the topic to another table (lake.tables). Nothing was written and no "
     "offset moved"
@@ -74,7 +75,7 @@ def find_rows(source: Any, keys: Records, key_names: KeyNames) -> Positions:
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
             names = key_names(file.schema_arrow)
             # without the columns the file is older than they are: its rows have no key
-            return np.empty(0, np.int64) if names is None else _search_file(file, names, keys)
+            return NO_POSITIONS if names is None else _search_file(file, names, keys)
     except OSError as error:
         raise LakeUnavailableError(f"{source}: its keys cannot be read: {error}") from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # at the next try as well
@@ -137,6 +138,8 @@ class JavaFile(io.RawIOBase):
 
 
 def _search_file(file: Any, names: Sequence[str], keys: Records) -> Positions:
+    if not names:  # the keys are those of the whole file
+        return np.arange(file.metadata.num_rows)
     found: list[Positions] = []
     first = 0
     for group in range(file.num_row_groups):
@@ -144,7 +147,7 @@ def _search_file(file: Any, names: Sequence[str], keys: Records) -> Positions:
         rows = file.read_row_group(group, columns=list(names), use_threads=False).select(list(names))
         found.append(first + _match_rows(rows.rename_columns(keys.column_names), keys))
         first += rows.num_rows
-    return np.concatenate([np.empty(0, np.int64), *found])
+    return np.concatenate([NO_POSITIONS, *found])
 
 
 def _match_rows(rows: Records, keys: Records) -> Positions:

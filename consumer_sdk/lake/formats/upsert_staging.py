@@ -53,13 +53,23 @@ def stage_changes(
 
 def _find_old_rows(table: KeyedTable, changes: KeyedChanges, attempt: str) -> OldRows:
     try:
-        return table.find_old_rows(changes, attempt)
+        old_rows = table.find_old_rows(changes, attempt)
+        if not (_is_truncation(changes) and changes.upserts.num_rows and _lacks_columns(table)):
+            return old_rows
     except TableSchemaMismatchError:
-        # Made for a batch without a readable change, whose columns nobody knew; it has no rows.
-        if not set(table.list_columns()) <= {*POSITION_COLUMNS, DELETED_COLUMN}:
+        if not _lacks_columns(table):
             raise
     table.evolve_schema(changes)
     return table.find_old_rows(changes, attempt)
+
+
+def _is_truncation(changes: KeyedChanges) -> bool:
+    return {*changes.key_columns} <= {*POSITION_COLUMNS}  # so every table has its key
+
+
+def _lacks_columns(table: KeyedTable) -> bool:
+    """Return whether it was made for a batch without a readable change, whose columns nobody knew."""
+    return set(table.list_columns()) <= {*POSITION_COLUMNS, DELETED_COLUMN}
 
 
 @contextmanager

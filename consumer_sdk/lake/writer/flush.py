@@ -13,7 +13,7 @@ A crash between two steps leaves the topic table's offsets at the batch's beginn
 and the tables of step 4 trim the rows they have.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -89,6 +89,8 @@ class BatchFlusher:
     partitioning: PartitioningRules = field(default_factory=PartitioningRules)
     evolves_schema: bool = False
     now: Callable[[], float] = SystemClock.monotonic
+    # called with the partitions of a batch, and those that the table knows of its topics
+    check_partitions: Callable[[Collection[TopicPartition]], None] | None = None
 
     def flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
         """Write a batch, retrying retryable errors until cancelled.
@@ -115,6 +117,7 @@ class _BatchFlush:
         table, offsets = self._open_with_offsets(batch.table)
         if conflicts := offsets.find_conflicts(flusher.group, batch.spans):
             return self.refuse(conflicts)
+        self._check_partitions(offsets)
         projected = self._project(batch.records)
         frame = projected.topic_table
         if table is None:
@@ -124,6 +127,12 @@ class _BatchFlush:
             table = self._create_table(batch.table, columns, is_topic_table=True)
         staged = self._stage_rows(table, frame, evolves_schema=flusher.evolves_schema)
         return self._commit_tables(table, staged, projected)
+
+    def _check_partitions(self, offsets: CommittedOffsets) -> None:
+        if self.flusher.check_partitions is not None:
+            topics = {p.topic for p in self.batch.spans}
+            known = offsets.groups.get(self.flusher.group, {})
+            self.flusher.check_partitions({*self.batch.spans, *(p for p in known if p.topic in topics)})
 
     def _commit_tables(
         self, topic_table: LakeTable, staged: StagedFiles, projected: ProjectedRows

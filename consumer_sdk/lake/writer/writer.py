@@ -50,6 +50,7 @@ from trimtab.consumer_sdk.errors import (
     TableNameCollisionError,
     TableSchemaMismatchError,
 )
+from trimtab.consumer_sdk.lake.changes.truncations import check_single_partition
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Lake, RecordConsumer, new_attempt_id
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
@@ -103,6 +104,7 @@ class LakeWriter:
         metrics = metrics or LakeMetrics()
         self._halted = HaltedPartitions(metrics)
         self._closed = False
+        changes = self._config.changes
         flusher = BatchFlusher(
             self._spans.trace_lake(self._lake),
             self._config.group,
@@ -112,6 +114,7 @@ class LakeWriter:
             self._config.partitioning,
             self._config.evolves_schema,
             self._clock.monotonic,
+            check_single_partition if changes is not None and changes.applies_truncations else None,
         )
         flush = with_flush_metrics(self._spans.trace_run(flusher.flush_batch), metrics, self._clock)
         rng = random.Random()  # noqa: S311 - jitter

@@ -9,11 +9,12 @@ Like `OptimisticTransaction`, the classes of Delta used here are not its public 
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -29,10 +30,10 @@ from pyspark.sql.types import (
 )
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges, pc
 from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
-from trimtab.consumer_sdk.lake.formats.key_lookup import KEY_ADVICE, ParquetSource, Positions
+from trimtab.consumer_sdk.lake.formats.key_lookup import KEY_ADVICE, NO_POSITIONS, ParquetSource, Positions
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
@@ -86,6 +87,7 @@ class DeltaOldRows:
         columns = delta_columns.read_schema(metadata).columns
         candidates = StructType([column for column in columns if isinstance(column.dataType, _KEY_TYPES)])
         keys = key_lookup.fit_keys(name, changes, to_arrow_schema(candidates))
+        _check_partition_keys(name, keys, delta_columns.read_schema(metadata).partition_columns)
         names = tuple(
             str(columns[column].metadata.get(_PHYSICAL_NAME_PROPERTY, column)) for column in keys.column_names
         )
@@ -130,11 +132,15 @@ class DeltaOldRows:
             # the protocol escapes paths as URIs; one of a cloned table is absolute
             place = hadoop.Path(self.delta_log.dataPath(), hadoop.Path(unquote(path)))
             source = ParquetSource(place, int(add["size"]), lambda: self._file_system().open(place))
-            self.positions[path] = source.find_rows(self.keys, self._name_keys)
-        return self.positions[path]
+            names = dict(zip(self.keys.column_names, self.file_columns, strict=True))
+            keys = select_partition_keys(self.keys, names, add["partitionValues"])
+            held = [names[column] for column in keys.column_names]
 
-    def _name_keys(self, schema: ArrowSchema) -> Sequence[str] | None:
-        return self.file_columns if set(self.file_columns) <= set(schema.names) else None
+            def name_keys(schema: ArrowSchema) -> Sequence[str] | None:
+                return held if set(held) <= set(schema.names) else None
+
+            self.positions[path] = source.find_rows(keys, name_keys) if keys.num_rows else NO_POSITIONS
+        return self.positions[path]
 
     def _touch_file(self, add: dict[str, Any]) -> _TouchedFile | None:
         positions = self._find_positions(add)
@@ -198,6 +204,47 @@ class DeltaOldRows:
             f"org.apache.spark.sql.delta.{name}$"
         )
         return found.getField("MODULE$").get(None)
+
+
+def select_partition_keys(
+    keys: Records, file_columns: Mapping[str, str], partition_values: Mapping[str, str | None]
+) -> Records:
+    """Return the keys that a file's partition may have, without the columns that the file itself lacks.
+
+    Delta keeps partition columns out of data files: `partition_values` are texts of the log, by the
+    name of the column in files.
+    """
+    for column in keys.column_names:
+        if file_columns[column] not in partition_values:
+            continue
+        kind = keys.schema.field(column).type
+        text = partition_values[file_columns[column]]
+        if pa.types.is_string(kind):
+            text = text or ""  # written as null
+        mask = pc.equal(keys.column(column), pa.scalar(text, pa.string()).cast(kind))
+        keys = keys.filter(mask).drop_columns([column])  # null equals nothing: such rows have no key
+    return keys
+
+
+def _check_partition_keys(name: str, keys: Records, partition_columns: Collection[str]) -> None:
+    for column in keys.schema:
+        if column.name in partition_columns and not _is_comparable_text(column.type):
+            raise TableSchemaMismatchError(
+                f"table {name} is partitioned by the key column {column.name} of type {column.type}, whose "
+                f"values in Delta's log cannot be compared: partition it by another column, or {KEY_ADVICE}"
+            )
+
+
+def _is_comparable_text(kind: Any) -> bool:
+    """Return whether the texts of partition values of this type can be compared with keys."""
+    compared = (
+        pa.types.is_integer,
+        pa.types.is_string,
+        pa.types.is_date,
+        pa.types.is_boolean,
+        pa.types.is_decimal,
+    )
+    return any(check(kind) for check in compared)
 
 
 def _has_vectors(metadata: Any) -> bool:

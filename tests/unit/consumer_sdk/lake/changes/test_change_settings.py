@@ -46,6 +46,10 @@ MAPPING = {"op": "type", "upsert": ["I", "U"], "delete": "D"}
             {"lake.tables": {"a": "x.t", "b": "x.t"}, "lake.key": {"a": "id", "b": "region"}},
             "topics of table 'x.t' must have one key, 'b' has another",
         ),
+        (
+            {"lake.tables": {"a": "x.t", "b": "x.t"}, "lake.truncate": "apply"},
+            "several topics have table 'x.t'; with lake.truncate=apply each needs",
+        ),
     ],
 )
 def test_a_bad_setting_is_an_error(change: dict[str, Any], text: str) -> None:

@@ -5,7 +5,7 @@ and for other writers.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -209,6 +209,22 @@ def test_a_batch_that_does_not_continue_its_table_is_refused_before_it_is_staged
     outcome = flusher_of(Lake(table)).flush_batch(BATCH, backoff())
     assert outcome == BatchRefused(BATCH, {P: 12}, (OffsetConflict(P, 10, 12),))
     assert (table.staged, table.attempts) == ([], [])
+
+
+def test_a_batch_whose_partitions_are_refused_is_not_staged() -> None:
+    """The check gets those of the batch, and those of its topic that the table has offsets of."""
+    table, checked = table_at(10), set[TopicPartition]()
+    table.offsets = table.offsets.advanced_by("g", {TopicPartition(P.topic, 7): OffsetSpan(None, 0, 1)})
+    table.offsets = table.offsets.advanced_by("g", {TopicPartition("renamed", 8): OffsetSpan(None, 0, 1)})
+
+    def refuse(partitions: Collection[TopicPartition]) -> None:
+        checked.update(partitions)
+        raise TableSchemaMismatchError("two partitions")
+
+    flusher = replace(flusher_of(Lake(table)), check_partitions=refuse)
+    with pytest.raises(TableSchemaMismatchError, match="two partitions"):
+        flusher.flush_batch(BATCH, backoff())
+    assert (checked, table.staged) == ({P, TopicPartition(P.topic, 7)}, [])
 
 
 def test_a_table_that_was_just_opened_is_not_refreshed_for_its_offsets() -> None:
