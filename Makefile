@@ -88,8 +88,8 @@ test-collector: .venv/.dev ## send telemetry through OpenTelemetry's collector, 
 test-debezium: .venv/.dev ## compare tables of PostgreSQL, under load and read by Debezium, with those in the lake; needs PostgreSQL and a JDK
 	@$(BIN)/python -m pytest -m debezium
 
-test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA
-	@$(BIN)/python -m pytest -m kubernetes
+test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA, those named like ONLY
+	@$(BIN)/python -m pytest -m kubernetes -k "$(ONLY)"
 
 test-spark-cluster: .venv/.dev ## run the sink on Spark's standalone cluster of this machine: each file writer, and workers that are killed
 	@$(BIN)/python -m pytest -m spark_cluster --durations 5
