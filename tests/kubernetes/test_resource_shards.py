@@ -71,6 +71,7 @@ def test_each_resource_has_the_status_of_its_shards_sidecar(
     eventually(lambda: are_all("AdviceOnly", 1), TAKEOVER_S)
     eventually(lambda: scalers.reason("bad") == "InvalidSettings")
     eventually(lambda: "InvalidSettings" in dict(cluster.events("bad")))
+    assert [reason for reason, _ in cluster.events("bad")] == ["InvalidSettings"]  # of one sidecar
 
     second.stop(signal.SIGKILL)
     eventually(lambda: set(first.states()) >= set(groups.values()), TAKEOVER_S)
