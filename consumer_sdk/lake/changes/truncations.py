@@ -37,12 +37,12 @@ def reject_truncations(changes: RecognizedChanges) -> dict[int, str]:
 
 def check_single_partition(partitions: Collection[TopicPartition]) -> None:
     """Raise TableSchemaMismatchError unless these are one topic's partition 0."""
-    first, *others = sorted(partitions, key=lambda p: p.partition)
-    for found in others or ([first] if first.partition else []):
+    strange = [p for p in partitions if p.partition] or sorted(partitions)[1:]
+    if strange:
         raise TableSchemaMismatchError(
-            f"lake.truncate=apply needs topics of one partition, each with a table of its own, and got "
-            f"partition {found.partition} of {found.topic}: a TRUNCATE cannot be ordered with the changes of "
-            "other partitions. Omit lake.truncate. Nothing was written and no offset moved"
+            "lake.truncate=apply needs topics of one partition, each with a table of its own, and got "
+            f"partition {strange[0].partition} of {strange[0].topic}: a TRUNCATE cannot be ordered with the "
+            "changes of other partitions. Omit lake.truncate. Nothing was written and no offset moved"
         )
 
 

@@ -84,10 +84,11 @@ class DeltaOldRows:
                 f"SET TBLPROPERTIES ('{VECTORS_PROPERTY}' = 'true') once all of its readers know them, or "
                 f"{KEY_ADVICE}"
             )
-        columns = delta_columns.read_schema(metadata).columns
+        schema = delta_columns.read_schema(metadata)
+        columns = schema.columns
         candidates = StructType([column for column in columns if isinstance(column.dataType, _KEY_TYPES)])
         keys = key_lookup.fit_keys(name, changes, to_arrow_schema(candidates))
-        _check_partition_keys(name, keys, delta_columns.read_schema(metadata).partition_columns)
+        _check_partition_keys(name, keys, schema.partition_columns)
         names = tuple(
             str(columns[column].metadata.get(_PHYSICAL_NAME_PROPERTY, column)) for column in keys.column_names
         )
