@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo base-image test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -100,7 +100,14 @@ base-image: ## write the digest that debian:bookworm-slim has today into deploy/
 		expr "$$digest" : 'sha256:[0-9a-f]\{64\}$$' >/dev/null || { echo "the digest of $(BASE_TAG) is unknown: \"$$digest\"; deploy/Dockerfile is unchanged" >&2; exit 1; }; \
 		sed -i 's|^ARG BASE=.*|ARG BASE=$(BASE_TAG)@'"$$digest|" deploy/Dockerfile && grep '^ARG BASE=' deploy/Dockerfile
 
-test-containers: .venv/.dev ## build and run both images; needs a Docker engine, or dockerd and debootstrap as root
+compose-images: ## write the digests that the tags of deploy/compose have today; needs Docker with buildx
+	@for image in $$(sed -n 's/^ *image: \([^@ ]*\).*/\1/p' deploy/compose/*.yaml | sort -u); do \
+		digest="$$(docker buildx imagetools inspect "$$image" --format '{{.Manifest.Digest}}')" && \
+		expr "$$digest" : 'sha256:[0-9a-f]\{64\}$$' >/dev/null || { echo "the digest of $$image is unknown: \"$$digest\"" >&2; exit 1; }; \
+		sed -i "s|image: $$image\(@[^ ]*\)*$$|image: $$image@$$digest|" deploy/compose/*.yaml; done
+	@grep -h 'image:' deploy/compose/*.yaml
+
+test-containers: .venv/.dev ## build and run both images, and the testing kit's broker in a container; needs a Docker engine, or dockerd and debootstrap as root
 	@$(BIN)/python -m pytest -m containers -s
 
 check: .venv/.dev ## check format, lint, types and import contracts

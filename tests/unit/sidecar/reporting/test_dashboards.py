@@ -89,6 +89,17 @@ def test_expressions_use_exported_metrics(where: str, text: str) -> None:
     assert labels <= set().union(*(have[name] for name in names)), where
 
 
+def test_variables_use_exported_labels() -> None:
+    """The values of the dashboard's variables are labels of exported metrics; panels use its data source."""
+    have = exported()
+    variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    queries = [one["query"] for one in variables if one["type"] == "query"]
+    found = [re.fullmatch(r"label_values\((\w+), (\w+)\)", query) for query in queries]
+    assert found
+    assert [one for one in found if one is None or one[2] not in have[one[1]]] == []
+    assert {panel["datasource"]["uid"] for panel in panels()} == {"${datasource}"}
+
+
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: str(rule["alert"]))
 def test_alerts_are_complete(rule: dict[str, Any]) -> None:
     """An alert has a severity, two sentences, and only labels of its result."""
