@@ -10,6 +10,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.settings_model import format_byte_rate
 from trimtab.common.units import format_bytes, format_rate
+from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, KIND
 from trimtab.sidecar.measurement.observation import ObservedGroup
 
 OWN_ASSIGNOR: Final = "trimtab"  # the protocol name of our consumers and plugins
@@ -29,6 +30,7 @@ class FoundWorkload:
     namespace: str
     replicas: int
     scaled_object: Mapping[str, Any] | None = None  # KEDA's, if one scales the workload
+    scaler_resources: Sequence[Mapping[str, Any]] | None = None  # the namespace's; None: not defined
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +133,10 @@ def choose_target(findings: GroupFindings) -> tuple[dict[str, Any], str]:
 
 def render_sidecar_settings(findings: GroupFindings, capacity: float, capacity_reason: str) -> str:
     """Return sidecar.yaml, each line with its reason."""
-    carrier, carrier_reason = choose_carrier(findings)
     target, target_reason = choose_target(findings)
-    least, most = choose_limits(findings)
     rows: list[tuple[str, Any, str]] = [
         ("bootstrap", findings.bootstrap, ""),
-        ("group", findings.group, f"{len(findings.observed.members)} members now"),
-        ("topics", list(findings.topics), f"{len(findings.loads)} partitions"),
-        ("capacity", format_byte_rate(capacity), capacity_reason),
-        ("min", least, ""),
-        ("max", most, "a partition has one consumer at most"),
-        *((name, value, carrier_reason) for name, value in carrier.items()),
+        *_list_group_rows(findings, capacity, capacity_reason),
         *((name, value, target_reason) for name, value in target.items()),
         *([("kafka", dict(findings.kafka), "")] if findings.kafka else []),
     ]
@@ -149,6 +144,56 @@ def render_sidecar_settings(findings: GroupFindings, capacity: float, capacity_r
         "# Settings of `trimtab sidecar -c sidecar.yaml`, written by trimtab init; docs/sidecar.md has all.\n"
     )
     return head + "".join(_render_row(*row) for row in rows)
+
+
+def _list_group_rows(
+    findings: GroupFindings, capacity: float, capacity_reason: str
+) -> list[tuple[str, Any, str]]:
+    """Return the settings that a file and a resource have in common, each with its reason."""
+    carrier, carrier_reason = choose_carrier(findings)
+    least, most = choose_limits(findings)
+    return [
+        ("group", findings.group, f"{len(findings.observed.members)} members now"),
+        ("topics", list(findings.topics), f"{len(findings.loads)} partitions"),
+        ("capacity", format_byte_rate(capacity), capacity_reason),
+        ("min", least, ""),
+        ("max", most, "a partition has one consumer at most"),
+        *((name, value, carrier_reason) for name, value in carrier.items()),
+    ]
+
+
+def find_present_resource(findings: GroupFindings) -> str:
+    """Return the name of the ConsumerGroupScaler that has the group already; "" if none has."""
+    resources = (findings.workload and findings.workload.scaler_resources) or ()
+    names = (str(one["metadata"]["name"]) for one in resources if one["spec"].get("group") == findings.group)
+    return next(names, "")
+
+
+def is_resource_wanted(findings: GroupFindings) -> bool:
+    """Return whether a resource is possible, and none has the group yet."""
+    found = findings.workload
+    is_defined = found is not None and found.scaler_resources is not None
+    return is_defined and not find_present_resource(findings)
+
+
+def render_scaler_resource(
+    findings: GroupFindings, workload: FoundWorkload, capacity: float, capacity_reason: str
+) -> str:
+    """Return the ConsumerGroupScaler, in place of sidecar.yaml where a sidecar reads such resources."""
+    name = f"{workload.kind}/{workload.name}"
+    rows = [
+        *_list_group_rows(findings, capacity, capacity_reason),
+        *([("target", "keda", "its ScaledObject asks the sidecar")] if workload.scaled_object else []),
+        ("workload", name, choose_target(findings)[1]),
+    ]
+    metadata = {"name": workload.name, "namespace": workload.namespace}
+    top = {"apiVersion": f"{API_GROUP}/{API_VERSION}", "kind": KIND, "metadata": metadata}
+    head = (
+        f"# For a sidecar with `custom-resources: true` and the bootstrap {findings.bootstrap}, written by\n"
+        "# trimtab init; docs/custom-resource.md has all fields.\n"
+    )
+    body = yaml.safe_dump(top, sort_keys=False)
+    return f"{head}{body}spec:\n" + "".join(f"  {_render_row(*row)}" for row in rows)
 
 
 def _render_row(name: str, value: Any, reason: str) -> str:
@@ -209,11 +254,19 @@ def render_way_back(findings: GroupFindings) -> str:
 
 `trimtab init` changed nothing. Once a sidecar has run:
 
-1. Stop the sidecar with SIGTERM. The consumers read on. Where it led, a member leads within a minute.
+1. {_describe_sidecar_stop(findings)} The consumers read on. Where it led, a member leads within a minute.
 2. {_describe_count_restore(findings.workload)}
 3. If no other group has a sidecar, delete the topics `trimtab.plans`, `trimtab.write-rates` and
    `trimtab.decisions`.
 """
+
+
+def _describe_sidecar_stop(findings: GroupFindings) -> str:
+    stop = "Stop the sidecar with SIGTERM."
+    found = findings.workload
+    if found is None or not is_resource_wanted(findings):
+        return stop
+    return f"{stop} With the resource: `kubectl -n {found.namespace} delete {KIND} {found.name}`."
 
 
 def _describe_count_restore(found: FoundWorkload | None) -> str:
@@ -236,7 +289,11 @@ def describe_findings(findings: GroupFindings, capacity: float, capacity_reason:
         f"replicas: {choose_target(findings)[1]}",
     ]
     found = findings.workload
-    return lines if found is None else [*lines, f"workload {found.namespace}/{found.kind}/{found.name}"]
+    if found is not None:
+        lines.append(f"workload {found.namespace}/{found.kind}/{found.name}")
+    if present := find_present_resource(findings):
+        lines.append(f"{KIND} {present} has the group already: kubectl edit {KIND} {present}")
+    return lines
 
 
 def describe_saving(results: Sequence[ReplayResult], members: int, seconds: float) -> list[str]:

@@ -17,8 +17,9 @@ class InitOptions(
     """Look at a live group, and write settings that steer it, what they would save, and the way back.
 
     It changes nothing but files: sidecar.yaml, ingest.yaml, stream.json (the recorded write rates) and
-    way-back.md; for a group that KEDA scales also scaledobject.yaml. It finds the topics, the clients'
-    protocol, the Deployment or StatefulSet of the members, and its ScaledObject. For example:
+    way-back.md; for a group that KEDA scales also scaledobject.yaml, and where the cluster defines
+    ConsumerGroupScaler also consumergroupscaler.yaml. It finds the topics, the clients' protocol, the
+    Deployment or StatefulSet of the members, and its ScaledObject. For example:
 
         trimtab init --bootstrap localhost:9092 --group orders
 

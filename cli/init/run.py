@@ -19,8 +19,10 @@ from trimtab.cli.init.group_findings import (
     choose_capacity,
     describe_findings,
     describe_saving,
+    is_resource_wanted,
     render_ingest_settings,
     render_scaled_object,
+    render_scaler_resource,
     render_sidecar_settings,
     render_way_back,
     strip_server_fields,
@@ -44,7 +46,8 @@ from trimtab.sidecar.simulation.live_settings import LiveSettings
 
 STREAM_FILE: Final = "stream.json"
 WRITTEN_FILES: Final = ("sidecar.yaml", "ingest.yaml", "way-back.md", STREAM_FILE)
-SCALED_OBJECT_FILES: Final = ("scaledobject.yaml", "scaledobject.before.yaml")
+RESOURCE_FILE: Final = "consumergroupscaler.yaml"
+KUBERNETES_FILES: Final = ("scaledobject.yaml", "scaledobject.before.yaml", RESOURCE_FILE)
 CONTENDERS: Final = ("steady", "keda")
 
 
@@ -54,7 +57,7 @@ def init(options: InitOptions) -> None:
     duration = parse_seconds(options.duration, "--duration")
     if window <= 0 or duration < 2 * window:
         raise SettingError("--duration must be two --window or longer, so that there is something to replay")
-    _check_files(options.out, (*WRITTEN_FILES, *SCALED_OBJECT_FILES), force=options.force)
+    _check_files(options.out, (*WRITTEN_FILES, *KUBERNETES_FILES), force=options.force)
     settings, is_known = load_group_settings(
         options, {"window": window, "interval": window / READINGS_PER_TICK}
     )
@@ -79,6 +82,9 @@ def init(options: InitOptions) -> None:
         (options.out / name).write_text(text, encoding="utf-8")
     typer.echo(f"written to {options.out}: {', '.join((*written, STREAM_FILE))}")
     typer.echo(f"Next: trimtab sidecar -c {options.out / 'sidecar.yaml'} --dry-run")
+    if RESOURCE_FILE in written:
+        apply = f"kubectl apply -f {options.out / RESOURCE_FILE}"
+        typer.echo(f"Then, where a sidecar reads resources (docs/custom-resource.md): {apply}")
 
 
 def _check_files(folder: Path, names: Sequence[str], *, force: bool) -> None:
@@ -151,6 +157,8 @@ def _render_files(findings: GroupFindings, capacity: float, reason: str) -> Mapp
         "way-back.md": render_way_back(findings),
     }
     found = findings.workload
+    if found is not None and is_resource_wanted(findings):
+        files[RESOURCE_FILE] = render_scaler_resource(findings, found, capacity, reason)
     if found is not None and found.scaled_object:
         before = yaml.safe_dump(strip_server_fields(found.scaled_object), sort_keys=False)
         files |= {

@@ -1,11 +1,13 @@
-"""Finds the Kubernetes workload whose pods are the members of a group, and its ScaledObject."""
+"""Finds the Kubernetes workload whose pods are the members of a group, and the resources that scale it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 from trimtab.cli.init.group_findings import FoundWorkload
+from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, PLURAL
 from trimtab.sidecar.measurement.observation import ObservedMember
 
 TIMEOUT_S: Final = 10.0
@@ -69,7 +71,8 @@ def _find_in_namespace(
     read = apps.read_namespaced_deployment if kind == "Deployment" else apps.read_namespaced_stateful_set
     replicas = read(name, namespace, _request_timeout=TIMEOUT_S).spec.replicas
     scaled = _find_scaled_object(client, connection, kind, name, namespace)
-    return FoundWorkload(KINDS[kind], name, namespace, replicas, scaled), ""
+    resources = _list_scaler_resources(client, connection, namespace)
+    return FoundWorkload(KINDS[kind], name, namespace, replicas, scaled, resources), ""
 
 
 def _find_scaled_object(
@@ -87,3 +90,26 @@ def _find_scaled_object(
         if reference["name"] == name and reference.get("kind", "Deployment") == kind:
             return dict(body)
     return None
+
+
+def _list_scaler_resources(client: Any, connection: Any, namespace: str) -> tuple[dict[str, Any], ...] | None:
+    """Return the ConsumerGroupScalers of a namespace; None if the cluster does not define them."""
+    api = client.CustomObjectsApi(connection)
+    try:
+        found = api.list_namespaced_custom_object(
+            API_GROUP, API_VERSION, namespace, PLURAL, _request_timeout=TIMEOUT_S
+        )
+    except client.ApiException as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            return None
+        return () if _is_defined(client, api) else None
+    return tuple(found["items"])
+
+
+def _is_defined(client: Any, api: Any) -> bool:
+    """Return whether the cluster defines the resource, which every account may ask."""
+    try:
+        api.get_api_resources(API_GROUP, API_VERSION, _request_timeout=TIMEOUT_S)
+    except client.ApiException:
+        return False
+    return True

@@ -15,13 +15,17 @@ from trimtab.cli.init.group_findings import (
     choose_capacity,
     choose_carrier,
     choose_limits,
+    describe_findings,
     describe_saving,
+    is_resource_wanted,
     render_ingest_settings,
     render_scaled_object,
+    render_scaler_resource,
     render_sidecar_settings,
     render_way_back,
 )
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.custom_resource.names import to_setting_values
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.settings.settings import load_settings
 
@@ -123,6 +127,33 @@ def test_a_scaled_object_keeps_its_limits(tmp_path: Path) -> None:
     (trigger,) = body["spec"]["triggers"]
     assert trigger["metadata"]["scalerAddress"] == "trimtab-sidecar.sales.svc:6000"
     assert "scaledobject.before.yaml" in render_way_back(findings)
+
+
+@pytest.mark.parametrize("scaled_object", [None, SCALED_OBJECT])
+def test_a_resource_says_what_the_file_says(scaled_object: dict[str, Any] | None, tmp_path: Path) -> None:
+    """Where the cluster defines ConsumerGroupScaler, one has the file's settings of the group."""
+    workload = replace(WORKLOAD, scaled_object=scaled_object, scaler_resources=())
+    findings = replace(FINDINGS, workload=workload)
+    assert is_resource_wanted(findings)
+    body = yaml.safe_load(render_scaler_resource(findings, workload, 7000.0, "measured"))
+    assert body["metadata"] == {"name": "shop", "namespace": "sales"}
+    target = "keda" if scaled_object else "kubernetes"
+    process = {"bootstrap": findings.bootstrap, "namespace": "sales"}
+    more = {**process, "target": target, **({"grpc-host": "0.0.0.0"} if scaled_object else {})}  # noqa: S104
+    assert load_settings(None, to_setting_values(body["spec"]) | more) == load_written(findings, tmp_path)
+    assert "kubectl -n sales delete ConsumerGroupScaler shop" in render_way_back(findings)
+
+
+def test_a_group_gets_one_resource() -> None:
+    """Without the definition none is written, nor beside one that has the group, which is named."""
+    other = {"metadata": {"name": "other"}, "spec": {"group": "other"}}
+    own = {"metadata": {"name": "mine"}, "spec": {"group": "shop"}}
+    assert not is_resource_wanted(FINDINGS)
+    assert not is_resource_wanted(replace(FINDINGS, workload=WORKLOAD))
+    assert is_resource_wanted(replace(FINDINGS, workload=replace(WORKLOAD, scaler_resources=(other,))))
+    managed = replace(FINDINGS, workload=replace(WORKLOAD, scaler_resources=(other, own)))
+    assert not is_resource_wanted(managed)
+    assert "ConsumerGroupScaler mine has the group already" in describe_findings(managed, 7000.0, "")[-1]
 
 
 def test_the_saving_is_told_only_if_there_is_one() -> None:
