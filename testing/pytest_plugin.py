@@ -3,9 +3,10 @@
 The broker runs once per session and worker of pytest-xdist; names of topics and groups are unique.
 """
 
+import warnings
 from collections.abc import Iterator
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from trimtab.testing.topics import KafkaTopics
 
 
+DEPRECATED_CALLS: Final = (
+    "(read|open)_text is deprecated"  # by which kafka-python 3.0 reads its protocol files
+)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that repeats one history."""
     parser.addoption(
@@ -28,10 +34,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Let conftest.py, imported before `pytest_configure`, use Trimtab with `filterwarnings = error`."""
+    warnings.filterwarnings("ignore", DEPRECATED_CALLS, DeprecationWarning)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Let users' tests run with `filterwarnings = error`."""
-    # kafka-python 3.0 reads its protocol files by an old call
-    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+    """Let tests run with `filterwarnings = error`."""
+    config.addinivalue_line("filterwarnings", f"ignore:{DEPRECATED_CALLS}:DeprecationWarning")
 
 
 @pytest.fixture(scope="session")

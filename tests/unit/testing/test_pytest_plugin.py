@@ -14,6 +14,7 @@ def test_no_record_is_lost(simulated_group):
 def test_warnings_may_be_errors(tmp_path: Path) -> None:
     """A project whose tests fail at each warning uses the kit; nothing that it brings along warns."""
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (tmp_path / "conftest.py").write_text("import kafka\n")
     (tmp_path / "test_mine.py").write_text(USERS_TEST)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
