@@ -2,6 +2,7 @@
 
 TRIMTAB_TEST_BOOTSTRAP has the address of a running broker. Else TRIMTAB_TEST_BROKER decides: "container",
 "embedded", or "auto" (default): a container if a Docker engine answers, else the embedded broker.
+TRIMTAB_TEST_IMAGE names another image than apache/kafka, such as its copy in a company's registry.
 """
 
 import os
@@ -22,6 +23,7 @@ BrokerSource: TypeAlias = Literal["address", "container", "embedded"]
 
 ADDRESS_VARIABLE: Final = "TRIMTAB_TEST_BOOTSTRAP"
 SOURCE_VARIABLE: Final = "TRIMTAB_TEST_BROKER"
+IMAGE_VARIABLE: Final = "TRIMTAB_TEST_IMAGE"
 SOURCES: Final = ("auto", "container", "embedded")
 KAFKA_IMAGE: Final = f"apache/kafka:{broker_config.KAFKA_VERSION}"
 CONTROLLER_PORT: Final = 19093
@@ -60,18 +62,19 @@ def run_broker() -> Generator[RunningBroker]:
 
 
 @contextmanager
-def run_container(image: str = KAFKA_IMAGE, **options: Any) -> Generator[RunningBroker]:
+def run_container(image: str | None = None, **options: Any) -> Generator[RunningBroker]:
     """Run Kafka's image with the embedded broker's settings; host and container use the same port.
 
-    `options` go to `docker run`, such as `network_mode="host"`. Needs testcontainers, of the extra
-    `testing`. Raises what Docker's client raises.
+    The image is `image`, else that of TRIMTAB_TEST_IMAGE, else apache/kafka. `options` go to
+    `docker run`, such as `network_mode="host"`. Needs testcontainers, of the extra `testing`. Raises
+    what Docker's client raises.
     """
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only with Docker
 
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
-    container = DockerContainer(image).with_kwargs(**options)
+    container = DockerContainer(image or os.environ.get(IMAGE_VARIABLE, KAFKA_IMAGE)).with_kwargs(**options)
     if "network_mode" not in options:
         container = container.with_bind_ports(port, port)
     address = f"{container.get_docker_client().host()}:{port}"

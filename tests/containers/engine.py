@@ -1,7 +1,8 @@
 """A Docker engine for the tests, and a base image that needs no registry.
 
 The engine is that of DOCKER_HOST or the default one, if it responds; otherwise dockerd is started as
-root without a bridge, and containers use the host's network. The base image is a Debian made once by
+root. It changes no rule of the firewall: its bridge serves published ports only, and containers that need
+another machine use the host's network. The base image is a Debian made once by
 debootstrap and kept in the user's cache; it trusts the certificates that the machine's administrator
 has added, as a company's base image would.
 """
@@ -24,6 +25,8 @@ from requests.exceptions import RequestException
 SUITE: Final = "bookworm"
 BASE: Final = f"trimtab-test/{SUITE}"
 START_SECONDS: Final = 60.0
+SOCKET: Final = "docker.sock"
+BRIDGE: Final = "docker0"
 ADDED_CERTIFICATES: Final = Path("/usr/local/share/ca-certificates")
 """Directory of the certificates that an administrator of Debian adds."""
 
@@ -36,6 +39,7 @@ def engine(folder: Path) -> Iterator[Any]:
         with closing(available):
             yield available
         return
+    had_bridge = Path("/sys/class/net", BRIDGE).exists()
     process = _start_dockerd(folder)
     try:
         with closing(_wait_for_engine(process, folder)) as client:
@@ -45,6 +49,8 @@ def engine(folder: Path) -> Iterator[Any]:
         process.wait(60)
         mount = str(folder / "exec" / "netns" / "default")  # dockerd mounts it with the first container
         subprocess.run(["umount", mount], check=False, capture_output=True)
+        if not had_bridge:
+            subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
         shutil.rmtree(folder / "data", ignore_errors=True)  # gigabytes
 
 
@@ -70,9 +76,9 @@ def _connect(address: str | None) -> Any:
 def _start_dockerd(folder: Path) -> "subprocess.Popen[bytes]":
     if shutil.which("dockerd") is None:
         raise RuntimeError("no Docker engine responds and dockerd is not installed: install it")
-    flags = [f"--host=unix://{folder}/docker.sock", f"--data-root={folder}/data"]
+    flags = [f"--host=unix://{folder}/{SOCKET}", f"--data-root={folder}/data"]
     flags += [f"--exec-root={folder}/exec", f"--pidfile={folder}/dockerd.pid"]
-    flags += ["--iptables=false", "--ip6tables=false", "--bridge=none", "--ip-forward=false"]
+    flags += ["--iptables=false", "--ip6tables=false", "--ip-forward=false"]
     with (folder / "dockerd.log").open("wb") as log:
         return subprocess.Popen(["dockerd", *flags], stdout=log, stderr=log)
 
@@ -80,7 +86,7 @@ def _start_dockerd(folder: Path) -> "subprocess.Popen[bytes]":
 def _wait_for_engine(process: "subprocess.Popen[bytes]", folder: Path) -> Any:
     pause, deadline = Event(), monotonic() + START_SECONDS
     while process.poll() is None and monotonic() < deadline:
-        client = _connect(f"unix://{folder}/docker.sock")
+        client = _connect(f"unix://{folder}/{SOCKET}")
         if client is not None:
             return client
         pause.wait(0.2)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from docker.errors import BuildError
 
 from cluster.control_plane import HOST, free_ports
-from containers.engine import base_image, engine
+from containers.engine import base_image
 from faults.settings import table
 from faults.tables import Iceberg
 
@@ -31,13 +31,6 @@ TIMEOUT: Final = 180.0
 
 class Eventually(Protocol):
     def __call__(self, condition: Callable[[], object], timeout: float = 30.0) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Client of a Docker engine."""
-    with engine(tmp_path_factory.mktemp("docker")) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
