@@ -16,6 +16,7 @@ from kubernetes import client
 
 from cluster.control_plane import HOST, ControlPlane, free_ports
 from cluster.keda import GROUP, PLURAL, VERSION, Keda
+from cluster.scaler_resources import ManyGroupsSidecar, ScalerResourceClient
 from cluster.workloads import NAMESPACE, POD_NAME, Cluster
 from faults.traffic import Traffic
 from trimtab.cli.init.workload_search import find_workload
@@ -115,6 +116,18 @@ def scaled_group(
     made.close()
 
 
+def run_init(plane: ControlPlane, bootstrap: str, group: str, folder: Path) -> str:
+    """Return what `trimtab init` prints."""
+    command = [sys.executable, "-m", "trimtab.cli", "init", "--bootstrap", bootstrap, "--group", group]
+    options = ["--namespace", NAMESPACE, "--kubeconfig", str(plane.kubeconfig), "--out", str(folder)]
+    times = ["--duration", "6s", "--window", "2s", "--capacity", "100 kB/s", "--force"]
+    done = subprocess.run(
+        [*command, *options, *times], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @contextmanager
 def running_sidecar(file: Path, **more: Any) -> Iterator[Path]:
     """Run the sidecar of a settings file and further settings; yield its log."""
@@ -144,13 +157,7 @@ def test_a_group_that_keda_scales_goes_to_the_sidecar_and_back(
     scaled, (bootstrap, group, _) = scaled_group
     eventually(lambda: scaled.read_metric().startswith("s0-kafka-"), 120)
     eventually(lambda: len(cluster.ready(scaled.name)) >= 2, 120)
-    command = [sys.executable, "-m", "trimtab.cli", "init", "--bootstrap", bootstrap, "--group", group]
-    options = ["--namespace", NAMESPACE, "--kubeconfig", str(plane.kubeconfig), "--out", str(tmp_path)]
-    times = ["--duration", "6s", "--window", "2s"]
-    done = subprocess.run(
-        [*command, *options, *times], check=False, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_init(plane, bootstrap, group, tmp_path)
     before, after = (
         yaml.safe_load((tmp_path / name).read_text())
         for name in ("scaledobject.before.yaml", "scaledobject.yaml")
@@ -165,3 +172,43 @@ def test_a_group_that_keda_scales_goes_to_the_sidecar_and_back(
         eventually(lambda: scaled.read_metric().startswith("s0-trimtab"), 120)
         eventually(lambda: scaled.apply(before))
         eventually(lambda: scaled.read_metric().startswith("s0-kafka-"), 120)
+
+
+@pytest.fixture
+def reading_deployment(sidecar: ManyGroupsSidecar, bootstrap: str, cluster: Cluster) -> Iterator[str]:
+    """A Deployment whose pod reads the group's topic."""
+    name = f"init-{uuid4().hex[:8]}"
+    command = [sys.executable, str(WORKER), "$(POD_NAME)", bootstrap, sidecar.group, sidecar.topic, "200000"]
+    cluster.make("deployment", name, 1, {"env": [POD_NAME], "command": command})
+    yield name
+    cluster.delete("deployment", name)
+
+
+@pytest.mark.broker
+@pytest.mark.usefixtures("kubelet")
+def test_the_written_resource_is_managed(  # noqa: PLR0913 - fixtures
+    reading_deployment: str,
+    sidecar: ManyGroupsSidecar,
+    scalers: ScalerResourceClient,
+    plane: ControlPlane,
+    cluster: Cluster,
+    tmp_path: Path,
+    *,
+    bootstrap: str,
+    eventually: Callable[..., None],
+) -> None:
+    """The API server takes init's resource, a sidecar manages the group by it, and init writes no second."""
+    eventually(lambda: len(cluster.ready(reading_deployment)) == 1, 120)
+    sidecar.produce()
+    printed = run_init(plane, bootstrap, sidecar.group, tmp_path)
+    file = tmp_path / "consumergroupscaler.yaml"
+    assert f"kubectl apply -f {file}" in printed
+    body = yaml.safe_load(file.read_text())
+    assert body["metadata"] == {"name": reading_deployment, "namespace": NAMESPACE}
+    scalers.apply(reading_deployment, **body["spec"])
+    with sidecar.running():
+        eventually(lambda: scalers.reason(reading_deployment) == "Managed", 60)
+    file.unlink()
+    printed = run_init(plane, bootstrap, sidecar.group, tmp_path)
+    assert f"ConsumerGroupScaler {reading_deployment} has the group already" in printed
+    assert not file.exists()
