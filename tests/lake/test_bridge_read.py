@@ -21,11 +21,13 @@ from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
-from trimtab.consumer_sdk.errors import OffsetsExpiredError
+from trimtab.consumer_sdk.errors import OffsetsExpiredError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake import ingest, maintenance
 from trimtab.consumer_sdk.lake.bridge.lake_reader import LakeReader, read
+from trimtab.consumer_sdk.lake.changes.change_rows import POSITION_COLUMNS
 from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -198,6 +200,56 @@ def test_changes_behind_the_table_are_applied_to_its_rows(
             rows = reader.read().to_arrow().select(["id", "status"]).to_pylist()
             found = sorted((row["id"], row["status"]) for row in rows)
             assert found == [(0, "sent"), (1, "sent"), (4, "new"), (5, "new"), (7, "new")]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "columns", [{}, {"ID": pa.int64(), "Status": pa.string()}], ids=["positions-only", "other-case"]
+)
+def test_changes_are_applied_whatever_columns_the_table_has(
+    columns: dict[str, Any],
+    lake: SparkLake,
+    settings: Settings,
+    table: str,
+    registry: Any,
+    produce_changes: Callable[..., None],
+) -> None:
+    """A table made for dead letters alone has none of a row, and names in a table may differ in case."""
+    settings |= {"lake.decoder": "avro", "schema.registry.url": registry.url}
+    settings |= {"lake.write": "upsert", "lake.key": "id", "lake.changes": "keyed"}
+    create_table(lake, table, columns)
+    if columns:
+        row = f"('{settings['topics'][0]}', 0, 0, now(), 1, 'old')"
+        lake.spark.sql(f"INSERT INTO {table} VALUES {row}")  # noqa: S608 - the test's own
+    produce_changes({3: None})
+    with LakeReader(table, settings) as plain, LakeReader(table, settings, lake=lake) as spark:
+        assert [reader.read().to_arrow().num_rows for reader in (plain, spark)] == [bool(columns)] * 2
+        produce_changes({1: "new", 2: "new"})
+        for reader in (plain, spark):
+            rows = reader.read().to_arrow()
+            names = [name for name in rows.column_names if name.lower() in {"id", "status"}]
+            found = sorted(tuple(row.values()) for row in rows.select(names).to_pylist())
+            assert found == [(1, "new"), (2, "new")]
+
+
+@BOTH
+def test_a_table_without_the_key_column_is_named(
+    lake: SparkLake, settings: Settings, table: str, registry: Any, produce_changes: Callable[..., None]
+) -> None:
+    """As by the sink, which would write nothing to it."""
+    settings |= {"lake.decoder": "avro", "schema.registry.url": registry.url}
+    settings |= {"lake.write": "upsert", "lake.key": "id", "lake.changes": "keyed"}
+    create_table(lake, table, {"Status": pa.string()})
+    produce_changes({1: "new"})
+    for engine in ({}, {"lake": lake}):
+        with pytest.raises(TableSchemaMismatchError, match="the key column id is missing"):
+            read(table, settings, **engine)
+
+
+def create_table(lake: SparkLake, table: str, columns: dict[str, Any]) -> None:
+    """Create a table with the columns of positions and these."""
+    positions = [record_columns.RECORD_SCHEMA.field(name) for name in POSITION_COLUMNS]
+    lake.create_table(table, pa.schema([*positions, *columns.items()]).empty_table())
 
 
 @pytest.fixture

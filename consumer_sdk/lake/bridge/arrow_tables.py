@@ -63,8 +63,8 @@ class ArrowTableReader(ABC):
         return arrow_rows.append_rows(rows, more)
 
     def apply_changes(self, rows: Records, changes: KeyedChanges) -> Records:
-        """Return the rows after these changes."""
-        return arrow_rows.apply_changes(rows, changes)
+        """Return the rows after these changes. Raises TableSchemaMismatchError."""
+        return arrow_rows.apply_changes(self._table, rows, changes)
 
     def _scan_once(self, version: object, scan: Callable[[], Records]) -> Records:
         if self._scanned is None or self._scanned[0] != version:

@@ -6,6 +6,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 
 from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.consumer_sdk.lake.bridge import arrow_rows
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.interfaces import Records
@@ -41,12 +42,13 @@ class SparkTableReader:
             return rows.unionByName(more, allowMissingColumns=True)
 
     def apply_changes(self, rows: DataFrame, changes: KeyedChanges) -> DataFrame:
-        """Return the rows after these changes."""
+        """Return the rows after these changes. Raises TableSchemaMismatchError."""
         if not changes.touched_keys.num_rows:
             return rows
-        touched = self.to_frame(changes.touched_keys)
-        kept = rows.join(touched, list(changes.key_columns), "left_anti").select(rows.columns)
-        return self.append_rows(kept, self.to_frame(changes.upserts))
+        keys = arrow_rows.find_table_keys(self._table, changes, rows.columns)
+        if keys is not None:
+            rows = rows.join(self.to_frame(keys), keys.column_names, "left_anti").select(rows.columns)
+        return self.append_rows(rows, self.to_frame(changes.upserts))
 
     def _scan(self, version: int | None) -> DataFrame:
         with jvm_errors.translate_errors(f"table {self._table}"):

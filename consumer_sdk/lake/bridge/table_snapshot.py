@@ -44,5 +44,5 @@ class SnapshotReader(Protocol):
         ...
 
     def apply_changes(self, rows: Frame, changes: KeyedChanges) -> Frame:
-        """Return the rows after these changes."""
+        """Return the rows after these changes. Raises TableSchemaMismatchError."""
         ...

@@ -8,7 +8,7 @@
    soft deletes also `__deleted`; the row of a delete is then `before`, as far as the record has it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -47,6 +47,11 @@ class KeyRules:
         With the topic, also of a table with one: another consumer may write another topic to it.
         """
         return ("topic", *self.columns)
+
+
+def lacks_row_columns(columns: Iterable[str]) -> bool:
+    """Return whether a table was made for a batch without a readable change, whose columns nobody knew."""
+    return {name.lower() for name in columns} <= {*POSITION_COLUMNS, DELETED_COLUMN}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.changes.change_rows import DELETED_COLUMN, POSITION_COLUMNS
+from trimtab.consumer_sdk.lake.changes.change_rows import POSITION_COLUMNS, lacks_row_columns
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedChanges, StagedFiles
 from trimtab.consumer_sdk.lake.spark import jvm_errors
@@ -68,8 +68,7 @@ def _is_truncation(changes: KeyedChanges) -> bool:
 
 
 def _lacks_columns(table: KeyedTable) -> bool:
-    """Return whether it was made for a batch without a readable change, whose columns nobody knew."""
-    return set(table.list_columns()) <= {*POSITION_COLUMNS, DELETED_COLUMN}
+    return lacks_row_columns(table.list_columns())
 
 
 @contextmanager
