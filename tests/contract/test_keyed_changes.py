@@ -28,6 +28,7 @@ from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, com
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionField
+from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = pytest.mark.spark
@@ -385,6 +386,25 @@ def test_a_key_column_may_be_a_partition_column(replica: Callable[..., Replica],
     writer.write((1, "a"), (4, "c"), deletes=[writer.key_of((3, "ü"))])
     writer.check()
     writer.write((5, "a") if key == ("name",) else (1, "a"), deletes=[writer.key_of((2, "b"))])
+    writer.check()
+
+
+@pytest.mark.parametrize("formats", ["delta_arrow"], indirect=True)
+def test_a_table_without_checksum_files_gets_its_old_rows_replaced(
+    replica: Callable[..., Replica], warehouse: Path
+) -> None:
+    """As after writers that write none: the list of data files then comes from the log."""
+    writer = replica()
+    writer.write((1, "a"), (2, "b"))
+    writer.write((1, "c"), (3, "d"))
+    for file in warehouse.joinpath(*writer.table.name.split("."), "_delta_log").glob("*.crc"):
+        file.unlink()
+    py4j_gateway(writer.lake.spark).jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    table = writer.lake.open_table(writer.table.name)
+    assert table is not None
+    writer.table = table
+    assert not table._log.unsafeVolatileSnapshot().checksumOpt().isDefined()  # type: ignore[attr-defined]
+    writer.write((1, "e"), (4, "f"), deletes=[(2,)])
     writer.check()
 
 

@@ -47,6 +47,8 @@ _DELTA_SETTINGS: Final = {
     "spark.databricks.delta.snapshotPartitions": "2",  # a log of small commits is a small job
     # with fewer partitions than this, a version's checksum file has the offsets: no Spark job reads
     "spark.databricks.delta.setTransactionsInCrc.maxAllowed": "100000",
+    # the same for data files, which upserts look keys up in
+    "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "1000",
 }
 
 

@@ -122,6 +122,13 @@ class DeltaOldRows:
 
     def _list_files(self, snapshot: Any) -> list[dict[str, Any]]:
         """Return the `add` actions of a snapshot."""
+        # The version's checksum file has them unless they are many; else Spark reads the whole log.
+        checksum = snapshot.checksumOpt()
+        known = checksum.get().allFiles() if checksum.isDefined() else checksum
+        if known.isDefined():
+            mapper = self.gateway.jvm.org.apache.spark.sql.delta.util.JsonUtils.mapper()
+            adds: list[dict[str, Any]] = json.loads(mapper.writeValueAsString(known.get()))
+            return adds
         rows = snapshot.allFiles().toJSON().collectAsList()
         text = str(self.gateway.jvm.java.lang.String.join("\n", rows))
         return [json.loads(line) for line in text.split("\n") if line]
