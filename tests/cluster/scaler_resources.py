@@ -28,6 +28,7 @@ class ScalerResourceClient:
     """Changes and reads the resources of a control plane, as plain JSON."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._api: Any = client.CustomObjectsApi(cluster.client)
 
     def apply(self, name: str, *, dry_run: bool = False, **spec: Any) -> None:
@@ -70,6 +71,11 @@ class ScalerResourceClient:
     def condition(self, name: str, kind: str) -> dict[str, Any]:
         found = (one for one in self.status(name).get("conditions", ()) if one["type"] == kind)
         return next(found, {})
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """Return reason and message of a resource's events, without those of an earlier one of its name."""
+        uid = self.get(name)["metadata"]["uid"]
+        return self._cluster.events(name, uid)
 
     def reason(self, name: str) -> str:
         return str(self.condition(name, "Ready").get("reason", ""))

@@ -93,9 +93,10 @@ class Cluster:
         """Set labels of a workload; None removes one."""
         self._patch_metadata(kind, name, {"labels": labels})
 
-    def events(self, name: str) -> list[tuple[str, str]]:
-        """Return reason and message of the events on a workload."""
-        found = self.core.list_namespaced_event(NAMESPACE, field_selector=f"involvedObject.name={name}")
+    def events(self, name: str, uid: str = "") -> list[tuple[str, str]]:
+        """Return reason and message of the events on an object, with `uid` on this one only of its name."""
+        selector = f"involvedObject.name={name}" + (f",involvedObject.uid={uid}" if uid else "")
+        found = self.core.list_namespaced_event(NAMESPACE, field_selector=selector)
         return [(str(event.reason), str(event.message)) for event in found.items]
 
     def account(self, name: str, rules: list[dict[str, Any]]) -> str:

@@ -139,7 +139,8 @@ def test_bad_markers_stop_no_tracker(
     (redelivered,) = receive_messages(queue, 1)
     assert (redelivered.value, redelivered.delivery) == (b"held", 2)
     redelivered.ack()
-    eventually(lambda: (tracker.counts.redelivered, tracker.counts.dead_lettered) == (1, 1))
+    # on a busy machine the acknowledgement may come after its timeout, too, and `held` once more
+    eventually(lambda: tracker.counts.redelivered >= 1 and tracker.counts.dead_lettered == 1)
     assert messages[b"refused"].ack() is SettlementResult.LATE
 
 

@@ -41,8 +41,8 @@ def test_a_resource_is_scaled_and_a_bad_one_touches_no_other(
         eventually(is_scaled, 60)
         eventually(lambda: scalers.status("orders").get("plannedReplicas") == 2)
         check_managed(scalers, group)
-        eventually(lambda: "ScaledUp" in dict(cluster.events("orders")))
-        eventually(lambda: "InvalidSettings" in dict(cluster.events("bad")))
+        eventually(lambda: "ScaledUp" in dict(scalers.events("orders")))
+        eventually(lambda: "InvalidSettings" in dict(scalers.events("bad")))
         check_refused(scalers)
         assert scalers.reason("twin") == "GroupConflict"
 

@@ -11,7 +11,6 @@ from many_groups import ManyGroupsSidecar
 
 from cluster import scaler_resources
 from cluster.scaler_resources import ScalerResourceClient
-from cluster.workloads import Cluster
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]
 
@@ -46,7 +45,6 @@ def list_elsewhere(sidecar: ManyGroupsSidecar) -> set[str]:
 
 def test_each_resource_has_the_status_of_its_shards_sidecar(
     scalers: ScalerResourceClient,
-    cluster: Cluster,
     sidecar: scaler_resources.ManyGroupsSidecar,
     start: Start,
     eventually: Eventually,
@@ -70,8 +68,8 @@ def test_each_resource_has_the_status_of_its_shards_sidecar(
     eventually(are_divided, TAKEOVER_S)
     eventually(lambda: are_all("AdviceOnly", 1), TAKEOVER_S)
     eventually(lambda: scalers.reason("bad") == "InvalidSettings")
-    eventually(lambda: "InvalidSettings" in dict(cluster.events("bad")))
-    assert [reason for reason, _ in cluster.events("bad")] == ["InvalidSettings"]  # of one sidecar
+    eventually(lambda: "InvalidSettings" in dict(scalers.events("bad")))
+    assert [reason for reason, _ in scalers.events("bad")] == ["InvalidSettings"]  # of one sidecar
 
     second.stop(signal.SIGKILL)
     eventually(lambda: set(first.states()) >= set(groups.values()), TAKEOVER_S)
