@@ -36,6 +36,10 @@ pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 Row = tuple[Any, ...]
 _ATTEMPTS = itertools.count()
+# a test on Delta takes the CPU of five on Iceberg; in those with this mark both formats run the same code
+SLOW_ON_DELTA = pytest.mark.parametrize(
+    "formats", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
+)
 BACKOFF = RetryBackoff(random.Random(7))  # noqa: S311 - jitter
 
 
@@ -180,6 +184,7 @@ def read_without_spark(writer: Replica, warehouse: Path) -> Any:
     return StaticTable.from_metadata(str(metadata.metadataFileLocation())).scan().to_arrow()
 
 
+@SLOW_ON_DELTA
 def test_a_delete_of_a_missing_key_moves_the_offsets(replica: Callable[..., Replica]) -> None:
     """Nothing is there to delete, in a table without rows and in one with rows."""
     writer = replica()
@@ -190,6 +195,7 @@ def test_a_delete_of_a_missing_key_moves_the_offsets(replica: Callable[..., Repl
     assert writer.table.read_offsets().offsets.next_offset("g", TopicPartition("t", 0)) == 3
 
 
+@SLOW_ON_DELTA
 def test_a_batch_applied_twice_leaves_the_table_as_it_is(replica: Callable[..., Replica]) -> None:
     """A replayed insert does not double its row."""
     writer = replica()
@@ -272,9 +278,7 @@ def test_a_compaction_inside_the_commit(
     writer.check()
 
 
-@pytest.mark.parametrize(
-    "formats", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
-)
+@SLOW_ON_DELTA
 def test_a_compaction_ends_beside_a_writer_that_never_pauses(replica: Callable[..., Replica]) -> None:
     """It loses some races and then holds the writer up: every change is there, and nothing of the hold."""
     writer = replica()
@@ -301,6 +305,7 @@ def test_a_compaction_ends_beside_a_writer_that_never_pauses(replica: Callable[.
     writer.check()
 
 
+@SLOW_ON_DELTA
 def test_a_hold_that_was_left_behind_is_removed_by_the_next_commit(replica: Callable[..., Replica]) -> None:
     """Its compaction was killed: each batch would wait again."""
     writer = replica()
@@ -328,6 +333,7 @@ def interrupt_commit(monkeypatch: pytest.MonkeyPatch, staged: Any, action: Calla
     monkeypatch.setattr(rows, "_write_vectors", interrupted)
 
 
+@SLOW_ON_DELTA
 def test_two_changes_of_a_key_from_two_partitions_leave_one_row(replica: Callable[..., Replica]) -> None:
     """The rows of another writer that landed in between are looked up, too."""
     mine, theirs = replica(), replica(partition=1)
@@ -337,6 +343,7 @@ def test_two_changes_of_a_key_from_two_partitions_leave_one_row(replica: Callabl
     mine.check()
 
 
+@SLOW_ON_DELTA
 def test_a_column_added_between_staging_and_commit(replica: Callable[..., Replica]) -> None:
     """The staged rows have null in it."""
     writer = replica()
@@ -360,6 +367,7 @@ def test_compound_keys_of_many_types(replica: Callable[..., Replica]) -> None:
     writer.check()
 
 
+@SLOW_ON_DELTA
 def test_string_keys(replica: Callable[..., Replica]) -> None:
     """The empty string is a key like any other."""
     writer = replica(SCHEMA, ("name",))
@@ -408,6 +416,7 @@ def test_a_table_without_checksum_files_gets_its_old_rows_replaced(
     writer.check()
 
 
+@SLOW_ON_DELTA
 def test_an_attempt_is_in_the_history(replica: Callable[..., Replica]) -> None:
     """The outcome of an unanswered commit can be looked up."""
     writer = replica()
@@ -418,6 +427,7 @@ def test_an_attempt_is_in_the_history(replica: Callable[..., Replica]) -> None:
     assert writer.table.has_committed(staged.attempt)
 
 
+@SLOW_ON_DELTA
 def test_a_missing_or_null_key_is_named(replica: Callable[..., Replica]) -> None:
     """Nothing is written without a key."""
     writer = replica()

@@ -20,7 +20,11 @@ P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = CommittedOffsets({"g": {P: 3}})
 
 
-@pytest.fixture(params=["iceberg", "delta", "iceberg_arrow", "delta_arrow"])
+_SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("delta", "iceberg_arrow")]
+
+
+# both formats and both file writers; the other two pairs differ by neither
+@pytest.fixture(params=["iceberg", "delta_arrow", *_SLOW])
 def formats(request: pytest.FixtureRequest) -> Any:
     """Return the lake of each format and file writer, by the name of its fixture."""
     return request.getfixturevalue(request.param)

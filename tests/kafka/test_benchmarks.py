@@ -23,6 +23,7 @@ def run_benchmark(program: str, *arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
 
 
+@pytest.mark.slow
 def test_rolling_bounce_loses_no_record(bootstrap: str, tmp_path: Path) -> None:
     """Three restarted instances lose no record with Trimtab or Java; Trimtab reads none twice."""
     plot = tmp_path / "plot.png"
@@ -48,6 +49,7 @@ def test_latency_benchmark_compares_heuristics(bootstrap: str, tmp_path: Path) -
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ingest_benchmark_compares_tools(bootstrap: str, tmp_path: Path) -> None:
     """Every case writes each record once and reports throughput and memory."""
@@ -72,6 +74,7 @@ def test_upsert_benchmark_compares_tools() -> None:
     assert all(figures["changes_per_cpu_s"][case] > 0 for case in cases)
 
 
+@pytest.mark.slow
 def test_group_size_benchmark_finds_the_limit() -> None:
     """A broker refuses a group whose record exceeds its limit unless compressed; the doctor warns before."""
     sizes = ("--sizes", "20x40", "80x400", "100x1000")

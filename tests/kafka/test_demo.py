@@ -55,7 +55,7 @@ def test_short_demo(bootstrap: str, tmp_path: Path, admin: Any) -> None:
     assert {topic for topic in created if topic.startswith("demo-")} == set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupted_demo_cleans_up(
     bootstrap: str, tmp_path: Path, number: int, eventually: Callable[..., None]
 ) -> None:

@@ -95,6 +95,7 @@ def test_group_scales_to_zero_and_back(bench: SidecarBench, eventually: Eventual
     eventually(lambda: bench.pids() and bench.is_settled(), 60)
 
 
+@pytest.mark.slow
 def test_capacity_is_learned_from_a_lagging_worker(bench: SidecarBench, eventually: Eventually) -> None:
     """The sidecar learns the throughput of a throttled worker and publishes it in the plan."""
     bench.flow.rate = 3 * CAPACITY

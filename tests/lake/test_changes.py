@@ -122,7 +122,9 @@ def rows_by_id(rows: Any) -> dict[tuple[int], Row]:
     return by_id
 
 
-@pytest.mark.parametrize("lake", ["iceberg", "iceberg_arrow", "delta_arrow"], indirect=True)
+@pytest.mark.parametrize(
+    "lake", [pytest.param("iceberg", marks=pytest.mark.slow), "iceberg_arrow", "delta_arrow"], indirect=True
+)
 def test_the_table_equals_a_replay_after_crashes(
     sink: Ingest, produce: Callable[[list[ChangeRecord]], None]
 ) -> None:

@@ -20,6 +20,10 @@ from trimtab.consumer_sdk.lake.dead_letters import (
 )
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
 
+# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
+SLOW_ON_DELTA = pytest.mark.parametrize(
+    "lake", ["iceberg", pytest.param("delta", marks=pytest.mark.slow)], indirect=True
+)
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 Make = Callable[..., Any]
@@ -64,7 +68,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[Any]:
     return sorted(found, key=lambda m: (m.partition(), m.offset()))
 
 
-@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+@SLOW_ON_DELTA
 def test_dead_letters_are_replayed_once_with_their_origin_in_headers(
     letters: Any, lake: IcebergLake, spark: Any, bootstrap: str, topic: Any
 ) -> None:
@@ -180,7 +184,7 @@ def test_a_replay_runs_beside_a_writer(
     assert [r.offset for r in spark.table(table).collect()] == [99]
 
 
-@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+@SLOW_ON_DELTA
 def test_only_tables_that_the_sink_made_are_replayed(letters: Any, lake: IcebergLake) -> None:
     """A table of another origin may have the name: replaying it would delete its rows."""
     table = letters("orders")

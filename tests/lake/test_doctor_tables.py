@@ -20,6 +20,10 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 EACH = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
+# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
+SLOW_ON_DELTA = pytest.mark.parametrize(
+    "lake", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
+)
 
 
 @pytest.fixture
@@ -64,7 +68,7 @@ def test_each_table_is_reported_with_the_groups_of_its_offsets(
     assert findings("another")["settings of the consumers"]["level"] == "failed"
 
 
-@EACH
+@SLOW_ON_DELTA
 def test_a_missing_lake_is_a_finding(
     lake: SparkLake, tmp_path: Path, findings: Callable[..., dict[str, Any]]
 ) -> None:
@@ -75,7 +79,7 @@ def test_a_missing_lake_is_a_finding(
     assert "nowhere" in found["tables"]["message"]
 
 
-@EACH
+@SLOW_ON_DELTA
 def test_a_broken_table_does_not_hide_the_others(
     lake: SparkLake, namespace: str, findings: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,10 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
+SLOW_ON_DELTA = pytest.mark.parametrize(
+    "lake", ["iceberg", pytest.param("delta", marks=pytest.mark.slow)], indirect=True
+)
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
@@ -184,7 +188,7 @@ def test_records_below_the_tables_offset_may_expire(rig: Rig) -> None:
     assert rig.lost() is None
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_latest_skips_the_remaining_records_and_records_the_gap(rig: Rig) -> None:
     """The gap ends where the log ended when the consumer continued."""
     rig.produce(10)
@@ -225,7 +229,7 @@ def test_error_halts_only_the_expired_partition(rig: Rig, caplog: pytest.LogCapt
     assert rig.missing() == MissingOffsets()
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_records_expired_under_a_slow_consumer_are_a_gap(rig: Rig) -> None:
     """Retention overtakes the reader: only the deleted records are missing."""
     rig.produce(600, size=1000)
@@ -263,7 +267,7 @@ def test_transaction_markers_and_aborted_records_are_no_gap(rig: Rig) -> None:
     assert rig.missing() == MissingOffsets()
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_every_table_of_a_topic_records_the_gap(rig: Rig) -> None:
     """Including a table without rows from the batch behind the gap; the counter counts it once."""
 
@@ -281,7 +285,7 @@ def test_every_table_of_a_topic_records_the_gap(rig: Rig) -> None:
     assert rig.lost() == 5
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_a_recreated_topic_halts_its_partitions_only(
     rig: Rig, eventually: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:

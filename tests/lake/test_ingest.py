@@ -129,7 +129,7 @@ def produce(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     ("lake", "step"),
     [
         ("iceberg", "staged"),
-        ("iceberg", "side-tables-committed"),
+        pytest.param("iceberg", "side-tables-committed", marks=pytest.mark.slow),
         ("delta", "side-tables-committed"),
         pytest.param("iceberg", "begun", marks=pytest.mark.slow),
         pytest.param("iceberg", "committed", marks=pytest.mark.slow),

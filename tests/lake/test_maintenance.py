@@ -37,6 +37,10 @@ AT_ONCE = 20
 PACE = RetryBackoff(random.Random(7))  # noqa: S311 - jitter
 pytestmark = pytest.mark.spark
 FORMATS = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
+# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
+SLOW_ON_DELTA = pytest.mark.parametrize(
+    "lake", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
+)
 
 Make = Callable[..., Any]
 Read = Callable[[str], list[Any]]
@@ -101,7 +105,7 @@ def test_compaction_rewrites_small_files_and_keeps_rows_and_offsets(
     assert compact_table(maintenance, name, None, PACE) == CompactionResult(name)
 
 
-@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+@pytest.mark.parametrize("lake", ["iceberg", pytest.param("delta", marks=pytest.mark.slow)], indirect=True)
 def test_a_writer_flushes_while_its_table_is_compacted(
     lake: SparkLake, maintenance: TableMaintenance, writers: Make, rows: Read, namespace: str
 ) -> None:
@@ -238,7 +242,7 @@ def test_old_orphan_files_are_deleted_and_young_ones_stay(
     assert rows(name) == sorted([*all_rows(1), (*P0, 99)])
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_expiry_keeps_young_commits_in_the_history(
     lake: SparkLake, maintenance: TableMaintenance, grow_table: Make, namespace: str
 ) -> None:

@@ -17,7 +17,9 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
-@pytest.mark.parametrize("lake", ["iceberg", "delta_arrow"], indirect=True)
+@pytest.mark.parametrize(
+    "lake", ["iceberg", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
+)
 def test_every_record_of_the_backlog_is_written_and_topics_are_removed(
     lake: SparkLake, bootstrap: str, admin: Any, namespace: str, warehouse: Path
 ) -> None:

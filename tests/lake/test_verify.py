@@ -28,6 +28,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 COUNT = 30
 MORE = 5
 EACH = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
+# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
+SLOW_ON_DELTA = pytest.mark.parametrize(
+    "lake", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
+)
 
 
 @pytest.fixture
@@ -151,7 +155,7 @@ def command(
     return run
 
 
-@EACH
+@SLOW_ON_DELTA
 def test_the_command_passes_sound_tables(
     lake: SparkLake,
     write_table: Callable[..., None],

@@ -17,6 +17,10 @@ LONG = 180.0
 # each format, each file writer; all four in tests/contract/test_lake_table.py
 LAKES = ["iceberg", "delta_arrow"]
 FORMATS = pytest.mark.parametrize("lake", LAKES, indirect=True)
+# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
+SLOW_ON_DELTA = pytest.mark.parametrize(
+    "lake", ["iceberg", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
+)
 pytestmark = pytest.mark.spark
 
 Make = Callable[..., Any]
@@ -87,7 +91,7 @@ def test_the_record_columns_equal_the_record(writers: Make, fakes: Any, spark: A
     assert (second.key, second.value, second.headers) == (None, None, None)
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_a_new_owner_starts_at_the_tables_offset(writers: Make, rows: Read, namespace: str) -> None:
     """The table's offset takes precedence over Kafka's."""
     log = {P0: values(10)}
@@ -159,7 +163,7 @@ def test_two_writers_with_different_partitions_both_succeed(
     assert [offset_of(lake, table, p) for p in (P0, P1)] == [10 * rounds] * 2
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_records_read_before_they_expired_are_written(
     writers: Make, lake: SparkLake, rows: Read, namespace: str
 ) -> None:
@@ -176,7 +180,7 @@ def test_records_read_before_they_expired_are_written(
     assert (rows(table), offset_of(lake, table, P0)) == ([(*P0, n) for n in range(10)], 10)
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_groups_keep_separate_offsets_in_one_table(
     writers: Make, lake: SparkLake, spark: Any, namespace: str
 ) -> None:
