@@ -30,4 +30,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or Path(sys.argv[1], "log").exists():
+        sys.exit("usage: python -m cluster FOLDER; the folder is new: a control plane keeps nothing")
     main(Path(sys.argv[1]))
