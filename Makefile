@@ -80,7 +80,7 @@ test-page: .venv/.dev build/page/axe.min.js ## run the tests of the operator's p
 
 page-pictures: test-page ## renew the docs' pictures of the operator's page
 	@cd build/page && cp page-map-time-dark.png page-chooser.png page-health.png ../../docs/
-	@cd build/page && for part in overview map decision moves what-if behind topics hot handovers; do cp page-$$part-consumers-light.png ../../docs/page-$$part.png; done
+	@cd build/page && for part in overview late map decision moves what-if behind topics hot handovers; do cp page-$$part-consumers-light.png ../../docs/page-$$part.png; done
 
 test-collector: .venv/.dev ## send telemetry through OpenTelemetry's collector, built from source once; needs Go
 	@$(BIN)/python -m pytest -m collector --durations 5

@@ -14,6 +14,8 @@ CAPACITY = 1e6
 HEADROOM = 0.8
 START = 1.7e9
 SCALED_EVERY = 20  # iterations
+MAX_REPLICAS = 30
+PLANNED = 0.9  # of a moved load: it was less when the move was planned
 WEIGHT = 1.02  # of a load, by its rate: it also catches up
 
 
@@ -30,13 +32,15 @@ class ReportSource:
         self._consumers = consumers
         self._owner = {p: n % consumers for n, p in enumerate(self._partitions)}
         self._scale = consumers / partitions
+        self._planned: tuple[PartitionMove, ...] = ()  # moves, which are carried out by the next iteration
         self._number = 0
 
     def next_report(self, *, reason: str = "its consumer was too full") -> IterationReport:
-        """Return the next iteration; every `SCALED_EVERY`th starts a consumer and moves partitions to it."""
+        """Return the next iteration; in every `SCALED_EVERY`th a consumer starts, and owns nothing yet."""
         self._number += 1
         is_scaled = self._number % SCALED_EVERY == 0
-        moves = self._scale_up() if is_scaled else ()
+        self._carried_out, observed = dict(self._owner), self._planned
+        self._planned = moves = self._scale_up() if is_scaled else ()
         self._loads = [max(1.0, load * self._random.uniform(0.95, 1.06)) for load in self._loads]
         self._fit_loads()
         loads = {p: self._measure(load) for p, load in zip(self._partitions, self._loads, strict=True)}
@@ -52,10 +56,11 @@ class ReportSource:
             partitions=len(loads), running_replicas=self._consumers, planned_replicas=self._consumers,
             desired_replicas=self._consumers + (self._number % SCALED_EVERY > 15),
             recommended_replicas=self._consumers + (self._number % SCALED_EVERY > 12),
-            max_fill=0.91, moves=len(moves), r_score=0.4, planned_fill=0.8 if moves else None,
+            max_fill=self._find_fullest(), moves=len(moves), planned_fill=0.8 if moves else None,
+            r_score=PLANNED * sum(loads[m.partition].weight or 0.0 for m in moves) / CAPACITY,
         )  # fmt: skip
         action = ScalingAction.SCALE_UP if is_scaled else ScalingAction.HOLD
-        reasons = (f"{self._consumers} wanted: the load needs them", "the backlog grows")
+        reasons = (f"{self._consumers} wanted: the load needs them", f"max is {MAX_REPLICAS}")
         return IterationReport(
             time=START + 10 * self._number,
             decision=ScalingDecision(action, reasons, metrics, expected_moves=expected),
@@ -67,9 +72,9 @@ class ReportSource:
             is_group_known=True,
             decision_seconds=0.01,
             iteration_seconds=0.2,
-            handovers={m.partition: 0.09 + 0.01 * n for n, m in enumerate(moves)},
+            handovers={m.partition: 0.09 + 0.01 * n for n, m in enumerate(observed)},
             members=self._list_members(),
-            observed_moves=moves,
+            observed_moves=observed,
             capacity=CAPACITY,
         )
 
@@ -89,6 +94,12 @@ class ReportSource:
     def _measure(self, load: float) -> PartitionLoad:
         rate = load * self._scale
         return PartitionLoad(rate, rate / 100, rate * 3, int(rate / 30), rate * WEIGHT)
+
+    def _find_fullest(self) -> float:
+        sums = [0.0] * self._consumers
+        for partition, load in zip(self._partitions, self._loads, strict=True):
+            sums[self._owner[partition]] += load * self._scale * WEIGHT
+        return max(sums) / CAPACITY
 
     def _scale_up(self) -> tuple[PartitionMove, ...]:
         new = self._consumers
@@ -113,6 +124,6 @@ class ReportSource:
 
     def _list_members(self) -> tuple[ObservedMember, ...]:
         owned: dict[int, set[TopicPartition]] = {number: set() for number in range(self._consumers)}
-        for partition, number in self._owner.items():
+        for partition, number in self._carried_out.items():
             owned[number].add(partition)
         return tuple(ObservedMember(f"id-{n}", self._name(n), frozenset(ps)) for n, ps in owned.items())

@@ -86,6 +86,7 @@ from trimtab.sidecar.decision.group_model import build_group_model
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.load_rules import (
     add_due_placement,
+    hold_replicas,
     publish_learned_capacities,
     renew_target,
     request_placement,
@@ -389,15 +390,6 @@ def _continue_restart(context: DecisionContext) -> DecisionStep | None:
     return drain_replicas(context, old[:1], context.plan.replicas, f"{old[0]} is being replaced")
 
 
-def _hold_replicas(context: DecisionContext) -> DecisionStep:
-    recommendation = context.recommendation
-    if recommendation.hold_reasons:
-        return hold(*recommendation.hold_reasons, *context.observation.errors[:1])
-    if recommendation.bounded != recommendation.desired:
-        return hold(f"{recommendation.bounded} recommended, but not for the whole stabilization window")
-    return hold(f"{context.plan.replicas} is the desired count")
-
-
 # In the order of the rules above: the first that returns a step decides.
 DECISION_RULES: Final[Sequence[Callable[[DecisionContext], DecisionStep | None]]] = (
     _announce_settings,
@@ -417,7 +409,7 @@ DECISION_RULES: Final[Sequence[Callable[[DecisionContext], DecisionStep | None]]
     publish_learned_capacities,
     request_placement,
     renew_target,
-    _hold_replicas,
+    hold_replicas,
 )
 
 

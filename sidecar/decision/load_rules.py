@@ -13,7 +13,12 @@ from trimtab.sidecar.decision.decision_context import (
     start_epoch,
 )
 from trimtab.sidecar.decision.hpa_behavior import Direction, SelectPolicy, limit_scale_down, limit_scale_up
-from trimtab.sidecar.decision.recommendation import find_due_placement, is_overfull_for_long
+from trimtab.sidecar.decision.recommendation import (
+    ReplicaRecommendation,
+    explain_tolerated_excess,
+    find_due_placement,
+    is_overfull_for_long,
+)
 from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 
@@ -137,6 +142,27 @@ def renew_target(context: DecisionContext) -> DecisionStep | None:
     if blocker is not None:
         return hold(what, blocker, *context.recommendation.hold_reasons)
     return DecisionStep(ScalingAction.PLACE, (what,), context.next_plan(what))
+
+
+def hold_replicas(context: DecisionContext) -> DecisionStep:
+    """Change nothing, and tell why."""
+    recommendation = context.recommendation
+    excess = explain_tolerated_excess(context.model, context.memory, context.now)
+    notes = () if excess is None else (excess,)
+    if recommendation.hold_reasons:
+        return hold(*recommendation.hold_reasons, *notes, *context.observation.errors[:1])
+    if recommendation.bounded != recommendation.desired:
+        return hold(
+            f"{_describe_bounded(recommendation)}, but not for the whole stabilization window", *notes
+        )
+    return hold(f"{context.plan.replicas} is the desired count", *notes)
+
+
+def _describe_bounded(recommendation: ReplicaRecommendation) -> str:
+    needed, bounded = recommendation.recommended, recommendation.bounded
+    if needed in (None, bounded):
+        return f"{bounded} recommended"
+    return f"{bounded} recommended ({needed} needed by the load, then tolerance and limits)"
 
 
 def _explain_wait(context: DecisionContext) -> str | None:

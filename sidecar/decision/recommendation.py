@@ -44,6 +44,7 @@ from trimtab.sidecar.decision.scale_up_effectiveness import evaluate_scale_up
 from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness, sample_ages
 
 SMALL_EXCESS_PATIENCE_S: Final = 300.0  # of an excess over the headroom that is no overload
+MIN_TOLD_EXCESS: Final = 0.005  # percentages without decimals would be equal
 REPLICA_EPSILON: Final = 1e-6  # share of a worker that rounding up ignores: float sums are inexact
 
 
@@ -198,6 +199,19 @@ def _is_placement_due(model: GroupModel, memory: DecisionMemory, now: float) -> 
     if model.is_share_group or model.unknown_partitions or not is_overfull_for_long(model, memory, now):
         return False
     return find_due_placement(model, memory, now) is not None or _needs_growth(model, memory, now)
+
+
+def explain_tolerated_excess(model: GroupModel, memory: DecisionMemory, now: float) -> str | None:
+    """Return why a consumer above the headroom keeps its partitions for now; None if none is above it."""
+    excess = model.fullest - model.fill_limit
+    if not model.is_overfull or excess < MIN_TOLD_EXCESS or is_overfull_for_long(model, memory, now):
+        return None
+    is_small = excess < MIN_FILL_GAIN
+    patience = SMALL_EXCESS_PATIENCE_S if is_small else model.policy.cooldown
+    return (
+        f"the fullest consumer is at {model.fullest:.0%}, above {model.fill_limit:.0%}: "
+        f"tolerated for {patience:.0f} s unless it exceeds its capacity, since moves interrupt reading"
+    )
 
 
 def find_due_placement(model: GroupModel, memory: DecisionMemory, now: float) -> PlacementPlan | None:

@@ -75,7 +75,7 @@ def open_group_manager(listed: GroupListSettings, clock: Clock) -> Generator[Gro
         stack.callback(web_server.stop)
         stack.enter_context(open_telemetry(process, web_server))
         start_web_server(web_server, process)
-        parts = _open_shared_parts(process, brokers, web_server, clock, stack)
+        parts = _open_shared_parts(listed, brokers, web_server, clock, stack)
         sources: list[GroupSource] = [ListedGroups(listed.list_entries())]
         resources = None
         if listed.options.has_kubernetes_objects:
@@ -108,17 +108,25 @@ def _join_other_sidecars(
 
 
 def _open_shared_parts(
-    process: SidecarSettings,
+    listed: GroupListSettings,
     brokers: SharedBrokers,
     web_server: SidecarWebServer,
     clock: Clock,
     stack: ExitStack,
 ) -> SharedParts:
-    control_topics = SharedControlTopics(process, brokers.cluster.admin)
+    control_topics = SharedControlTopics(listed.process, brokers.cluster.admin)
     stack.callback(control_topics.close)
     recorder_thread = RecorderThread()
     stack.callback(recorder_thread.close)
     scaler = KedaScaler()
     stack.callback(scaler.close)
     connect = partial(connect_target, serve_to_keda=scaler.serve_group)
-    return SharedParts(brokers, control_topics, recorder_thread, web_server, connect, clock)
+    return SharedParts(
+        brokers,
+        control_topics,
+        recorder_thread,
+        web_server,
+        connect,
+        clock,
+        shard_topic=listed.options.shard_topic,
+    )

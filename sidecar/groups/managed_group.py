@@ -101,6 +101,7 @@ class SharedParts:
     connect_target: Callable[[SidecarSettings, Clock, ExitStack], ConnectedTarget]
     clock: Clock
     history_bytes: int = HISTORY_BYTES  # of each group
+    shard_topic: str | None = None  # None: this sidecar has all groups
 
 
 class ManagedGroup:
@@ -165,7 +166,7 @@ class ManagedGroup:
         monitor = GroupMonitor(settings, parts.clock, SharedConnections(self._view, sampler))
         stack.callback(monitor.close)
         history = build_group_history(settings, parts.history_bytes, RECORDED_INTERVAL_S)
-        tools = PageTools(settings, parts.clock, history)
+        tools = PageTools(settings, parts.clock, history, parts.shard_topic)
         stack.callback(tools.close)
         parts.web_server.add_group(settings.group, history, tools, KEPT_DECISIONS)
         stack.callback(parts.web_server.remove_group, settings.group)

@@ -5,23 +5,29 @@ from collections.abc import Iterable, Mapping
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
 
 
 def estimate_catch_up(
-    members: Iterable[ObservedMember], loads: Mapping[TopicPartition, PartitionLoad], capacity: float
+    members: Iterable[ObservedMember],
+    loads: Mapping[TopicPartition, PartitionLoad],
+    capacity: float,
+    grace: float = 0.0,
 ) -> dict[TopicPartition, float | None]:
     """Return the seconds until each owned partition's backlog is read; None: not at this write rate.
 
-    `capacity` is a consumer's in bytes/s, unless it states its own. A consumer shares what new records
-    leave of it equally among its partitions with backlog. Partitions without backlog, or with an
-    unknown load, are left out.
+    With a `grace`, until the part is read that waits longer than these seconds. `capacity` is a
+    consumer's in bytes/s, unless it states its own. A consumer shares what new records leave of it
+    equally among its partitions with backlog. Partitions without backlog, or with an unknown load,
+    are left out.
     """
+    catch_up = CatchUpPolicy(catch_up_time=0.0, backlog_grace=grace)
     times: dict[TopicPartition, float | None] = {}
     for member in members:
         known = {p: loads[p] for p in member.owned_partitions if p in loads}
         spare = (member.capacity or capacity) - sum(load.bytes_per_s or 0.0 for load in known.values())
-        backlogs = {p: load.backlog_bytes for p, load in known.items() if load.backlog_bytes}
-        times |= share_spare_rate(backlogs, spare)
+        overdue = {p: compute_overdue_bytes(load, catch_up) for p, load in known.items()}
+        times |= share_spare_rate({p: size for p, size in overdue.items() if size}, spare)
     return times
 
 

@@ -9,6 +9,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.diagnostics.doctor.all_checks import run_all_checks
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, failed
+from trimtab.sidecar.diagnostics.doctor.shard_checks import run_shard_checks
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 MAX_AGE_S: Final = 60.0  # of findings, before the checks run again
@@ -18,8 +19,10 @@ CHECKS_REMEDY: Final = "run `trimtab doctor` on this machine"
 class DoctorRuns:
     """The newest findings about a group."""
 
-    def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
+    def __init__(self, settings: SidecarSettings, clock: Clock, shard_topic: str | None = None) -> None:
+        """Check the group, and the shards of sidecars that divide the groups by `shard_topic`."""
         self._settings = settings
+        self._shard_topic = shard_topic
         self._clock = clock
         self._lock = Lock()
         self._thread: Thread | None = None
@@ -47,6 +50,8 @@ class DoctorRuns:
     def _run(self) -> None:
         try:
             findings = run_all_checks(self._settings, self._clock)
+            if self._shard_topic is not None:
+                findings += run_shard_checks(self._settings, self._shard_topic, self._clock)
         except TrimtabError as error:
             findings = [failed("doctor", str(error), CHECKS_REMEDY)]
         except Exception as error:  # noqa: BLE001  # the page shows it; the sidecar goes on

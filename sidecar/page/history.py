@@ -78,8 +78,9 @@ class GroupHistory:
     def __call__(self, report: IterationReport) -> None:
         """Record an iteration."""
         capacity = report.capacity or self._terms.capacity
+        grace = self._settings.get("backlog_grace", 0.0)
         record = build_decision_record(report, self._terms)
-        fields = {**build_decision_fields(record), **build_iteration_fields(report, capacity)}
+        fields = {**build_decision_fields(record), **build_iteration_fields(report, capacity, grace)}
         if self._freshness is not None:
             add_freshness(fields["topics"], self._freshness, report)
         if self._alternatives is not None:

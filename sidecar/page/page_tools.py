@@ -18,9 +18,11 @@ GROUP_PARAMETER = "group"  # chooses the group, and is no part of a question
 class PageTools:
     """Computations of one group; each starts when it is asked for."""
 
-    def __init__(self, settings: SidecarSettings, clock: Clock, history: GroupHistory) -> None:
+    def __init__(
+        self, settings: SidecarSettings, clock: Clock, history: GroupHistory, shard_topic: str | None = None
+    ) -> None:
         self._what_if = WhatIfRunner(settings, clock, history)
-        self._doctor = DoctorRuns(settings, clock)
+        self._doctor = DoctorRuns(settings, clock, shard_topic)
 
     def respond_what_if(self, query: Query) -> HttpResponse:
         """Return the state of a simulation of changed settings."""

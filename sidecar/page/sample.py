@@ -128,9 +128,10 @@ def build_decision_fields(record: DecisionRecord) -> dict[str, Any]:
     }
 
 
-def build_iteration_fields(report: IterationReport, capacity: float) -> dict[str, Any]:
-    """Return what the page shows of an iteration besides its decision."""
+def build_iteration_fields(report: IterationReport, capacity: float, grace: float) -> dict[str, Any]:
+    """Return what the page shows of an iteration besides its decision; `grace` is the backlog's, in s."""
     times = estimate_catch_up(report.members, report.write_rates, capacity)
+    late = estimate_catch_up(report.members, report.write_rates, capacity, grace)
     slowest = sorted(times.items(), key=lambda one: (one[1] is not None, -(one[1] or 0.0), one[0]))
     timed = report.certificate
     certificate = None if timed is None else {"t": timed.time, **timed.certificate.to_json_dict()}
@@ -145,8 +146,10 @@ def build_iteration_fields(report: IterationReport, capacity: float) -> dict[str
         "suspended": report.scale_up_suspended,
         "certificate": certificate,
         "behind": len(times),
+        "late": len(late),
+        "late_until": None if None in late.values() else max((s or 0.0 for s in late.values()), default=0.0),
         "catch_up": [
-            [*partition, seconds, report.write_rates[partition].backlog_bytes]
+            [*partition, seconds, report.write_rates[partition].backlog_bytes, partition in late]
             for partition, seconds in slowest[:MAX_LISTED_PARTITIONS]
         ],
     }

@@ -12,14 +12,13 @@ from typing import Protocol
 import pytest
 from confluent_kafka import Producer
 from page_browser import OUT, open_browser, wait_until
-from playwright.sync_api import Browser, Page, ViewportSize
+from playwright.sync_api import Browser, Page
 from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 
 from trimtab.consumer_sdk import Consumer
 
 pytestmark = [pytest.mark.page, pytest.mark.broker]
 
-WITH_HEALTH: ViewportSize = {"width": 1240, "height": 1500}
 HOSTILE = "<img src=x onerror=window.stolen=1>"
 SAMPLES = "window.trimtab.history.samples"
 REPLACED = "s.action === 'replace'"
@@ -116,8 +115,6 @@ def assert_tools_answer(page: Page) -> None:
     """What-if answers from the live group's stream, and the doctor about its brokers."""
     wait_until(page, "document.querySelectorAll('#doctor tbody tr').length > 5")
     assert "checks failed" in page.inner_text("#doctor-status")
-    page.set_viewport_size(WITH_HEALTH)  # else the page's header covers a part
-    page.locator("#health").screenshot(path=OUT / "page-health.png")
     page.fill("#lambda", "1.25")
     page.click("#what-if-form button.main")
     wait_until(page, "document.getElementById('what-if-settings') !== null")

@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from page_browser import OUT, open_browser, wait_until
 from page_reports import CAPACITY, HEADROOM, ReportSource
+from page_simulation import MAX_REPLICAS, SimulatedSource
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
 from trimtab.common.clock import SystemClock
@@ -21,29 +23,30 @@ from trimtab.sidecar.page.page_tools import PageTools, build_group_history
 from trimtab.sidecar.page.static_files import load_static_routes
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
-from trimtab.sidecar.settings.settings import load_settings
+from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 pytestmark = pytest.mark.page
 
 HOSTILE = '<img src=x onerror="window.stolen=1"><script>window.stolen=1</script>'
 MAX_PAGE_BYTES = 200_000
 PICTURE_SIZE: Any = {"width": 1240, "height": 1050}
-PICTURED = ("map", "decision", "moves", "what-if", "behind", "topics", "hot", "handovers")
+PICTURED = ("map", "decision", "moves", "what-if", "topics", "hot", "handovers")
+SAMPLES = "window.trimtab.history.samples"
+OVERDUE = "s.metrics.overdue_backlog_bytes"
 
 
 class ShownGroup:
     """A sidecar's web server with a made-up group."""
 
-    def __init__(self, source: ReportSource, iterations: int, policy: AccessPolicy = NO_AUTH) -> None:
+    def __init__(
+        self,
+        source: ReportSource | SimulatedSource,
+        iterations: int,
+        policy: AccessPolicy = NO_AUTH,
+        settings: SidecarSettings | None = None,
+    ) -> None:
         self.source = source
-        given = {
-            "bootstrap": "127.0.0.1:1",
-            "timeout": "1 s",
-            "group": "lake",
-            "capacity": CAPACITY,
-            "max": 30,
-        }
-        settings = load_settings(None, {**given, "headroom": HEADROOM})
+        settings = settings or load_group_settings()
         self.settings = settings
         history = build_group_history(settings)
         self._history = history
@@ -77,6 +80,24 @@ class ShownGroup:
         """End the server and what it computes."""
         self.server.stop()
         self.tools.close()
+
+
+def load_group_settings(max_replicas: int = 30) -> SidecarSettings:
+    """Return the settings of the shown group; its broker does not answer."""
+    given = {"bootstrap": "127.0.0.1:1", "timeout": "1 s", "group": "lake", "capacity": CAPACITY}
+    return load_settings(None, {**given, "max": max_replicas, "headroom": HEADROOM})
+
+
+def show_simulated_group() -> ShownGroup:
+    """Show a group whose sidecar decides by itself on made-up write rates."""
+    settings = load_group_settings(MAX_REPLICAS)
+    source = SimulatedSource(settings)
+    return ShownGroup(source, source.length, settings=settings)
+
+
+def read_text(page: Page, selector: str) -> str:
+    """Return the text that is seen; figures and their units have a plain space in between."""
+    return page.inner_text(selector).replace("\xa0", " ")
 
 
 @contextmanager
@@ -122,25 +143,38 @@ def figures() -> Iterator[dict[str, Any]]:
 def test_the_questions_of_an_operator_are_answered(page: Page) -> None:
     """Why six consumers, which partition is hot, what the last rebalance cost, and what is late."""
     with showing(ShownGroup(ReportSource(30, 5), 39), page):
-        assert page.inner_text("#now").startswith("6 consumers run")
-        assert "a consumer may take 800 kB/s (80 % of 1.0 MB/s): at least" in page.inner_text("#now")
-        assert "of a consumer's capacity" in page.inner_text("#hottest")
-        assert "More are not allowed" not in page.inner_text("#now")
-        assert page.inner_text("#last").startswith("5 partitions moved")
-        assert "consumers' worth (R)" in page.inner_text("#last")
-        assert "Each paused for 0.11 s (median), at most 0.13 s." in page.inner_text("#last")
-        assert page.inner_text("#late").startswith("3.0 MB late")
-        assert "Late: has waited for longer than 15 s (backlog-grace)." in page.inner_text("#late")
-        assert "This sidecar\nhost-1 (pid 7)" in page.inner_text("#who").replace("\n\n", "\n")
-        assert "scale-up" in page.inner_text("#decision-body")
+        assert read_text(page, "#now").startswith("6 consumers run")
+        assert "a consumer may take 800 kB/s (80 % of 1.0 MB/s): at least" in read_text(page, "#now")
+        assert "of a consumer's capacity" in read_text(page, "#hottest")
+        assert "More are not allowed" not in read_text(page, "#now")
+        assert read_text(page, "#last").startswith("5 partitions moved")
+        done = find_r(r"([\d.]+) consumers' worth \(R done\)", read_text(page, "#last"))
+        planned = find_r(r"5 moves, R ([\d.]+) by the loads", read_text(page, "#last"))
+        assert planned < done  # the loads rose meanwhile
+        assert page.inner_text("#decision-body tr.chosen td:nth-child(3)") == f"{planned:.2f}"
+        assert f"5 moves, R {done:.2f}." in read_text(page, "#decision-body")
+        (rebalance,) = page.locator("#handovers tbody tr:has(td:nth-child(5))").all_inner_texts()
+        assert rebalance.split("\t")[3:] == [f"{planned:.2f}", f"{done:.2f}"]
+        assert "Each paused for 0.11 s (median), at most 0.13 s." in read_text(page, "#last")
+        assert read_text(page, "#late").startswith("3.0 MB late")
+        assert "Late: has waited for longer than 15 s (backlog-grace)." in read_text(page, "#late")
+        assert "This sidecar\nhost-1 (pid 7)" in read_text(page, "#who").replace("\n\n", "\n")
+        assert "scale-up" in read_text(page, "#decision-body")
         rows = page.locator("#decision-body tbody tr")
         assert [row.split()[0] for row in rows.all_inner_texts()] == ["5", "6", "7"]
-        assert "(decided)" in page.inner_text("#decision-body tr.chosen")
-        assert "its consumer was too full" in page.inner_text("#moves")
+        assert "(decided)" in read_text(page, "#decision-body tr.chosen")
+        assert "its consumer was too full" in read_text(page, "#moves")
         assert page.locator("#hot tbody tr").count() == 10
-        assert "5 handovers" in page.inner_text("#handovers")
+        assert "5 handovers" in read_text(page, "#handovers")
         assert page.locator("#handovers tbody tr").count() == 1 + 5
-        assert "orders" in page.inner_text("#topics")
+        assert "orders" in read_text(page, "#topics")
+
+
+def find_r(pattern: str, text: str) -> float:
+    """Return the figure that a text tells."""
+    found = re.search(pattern, text)
+    assert found, text
+    return float(found[1])
 
 
 def test_a_new_iteration_appears_by_itself(page: Page) -> None:
@@ -149,7 +183,7 @@ def test_a_new_iteration_appears_by_itself(page: Page) -> None:
     with showing(group, page):
         group.iterate()
         wait_until(page, "window.trimtab.index === 39")
-        assert page.inner_text("#now").startswith("7 consumers run")
+        assert read_text(page, "#now").startswith("7 consumers run")
         page.focus("#timeline")
         page.keyboard.press("Shift+ArrowLeft")
         assert page.evaluate("window.trimtab.index") == 19  # the decision before
@@ -162,20 +196,20 @@ def test_a_new_iteration_appears_by_itself(page: Page) -> None:
 
 def test_moves_have_reasons_by_pointer_and_keyboard(page: Page) -> None:
     """A cell that has just moved tells from where and why; each view is reached by the keyboard."""
-    with showing(ShownGroup(ReportSource(30, 5), 40), page):
+    with showing(ShownGroup(ReportSource(30, 5), 41), page):
         assert page.evaluate("window.trimtab.heatMap.marks") == 4
         box = page.locator("#heatmap").bounding_box()
         assert box is not None
         page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 90)  # of the consumer that was started
         wait_until(page, "document.getElementById('cell').textContent.includes('came from')")
-        assert "its consumer was too full" in page.inner_text("#cell")
+        assert "its consumer was too full" in read_text(page, "#cell")
         page.focus("input[value=consumers]")
         page.keyboard.press("ArrowRight")
         assert page.evaluate("window.trimtab.view") == "time"
         assert page.evaluate("window.trimtab.heatMap.marks") > 4  # those of before, too
         page.focus("#heatmap")
         page.keyboard.press("ArrowDown")
-        assert "% of a consumer's capacity" in page.inner_text("#cell")
+        assert "% of a consumer's capacity" in read_text(page, "#cell")
 
 
 def test_one_of_several_groups_is_chosen(page: Page) -> None:
@@ -184,15 +218,15 @@ def test_one_of_several_groups_is_chosen(page: Page) -> None:
     second = group.add_group(HOSTILE, ReportSource(8, 3, topic="clicks", client="reader"), 2)
     with showing(group, page):
         assert page.locator("#groups option").all_inner_texts() == [HOSTILE, "lake"]
-        assert page.inner_text("#group") == HOSTILE  # the first by name
-        assert page.inner_text("#now").startswith("3 consumers run")
+        assert read_text(page, "#group") == HOSTILE  # the first by name
+        assert read_text(page, "#now").startswith("3 consumers run")
         second()
         wait_until(page, "window.trimtab.history.samples.length === 3")
         with page.expect_navigation():
             page.select_option("#groups", "lake")
         wait_until(page, "window.trimtab?.history?.group === 'lake'")
-        assert page.inner_text("#now").startswith("5 consumers run")
-        assert "orders" in page.inner_text("#topics")
+        assert read_text(page, "#now").startswith("5 consumers run")
+        assert "orders" in read_text(page, "#topics")
         group.iterate()
         wait_until(page, "window.trimtab.history.samples.length === 6")
         wait_until(page, "document.getElementById('lambda').value !== ''")
@@ -216,7 +250,7 @@ def test_a_group_that_is_not_managed_tells_why(page: Page) -> None:
         group.server.describe_groups_by(dict, dict)
         group.add_group("wrong", ReportSource(8, 3), 2)
         wait_until(page, "window.trimtab.index === 1")
-        assert page.inner_text("#now").startswith("3 consumers run")
+        assert read_text(page, "#now").startswith("3 consumers run")
     finally:
         group.stop()
 
@@ -232,14 +266,14 @@ def test_queue_carrier_and_another_leader_are_told(page: Page) -> None:
     lead = CarrierStatus(is_steering=True, text="leads the group", since=report.time)
     group.server(replace(report, decision=replace(report.decision, metrics=queue), carrier=lead))
     with showing(group, page):
-        assert "420 messages waiting, 7 in flight, 3 to redeliver" in page.inner_text("#topics")
-        assert "Plan carrier: leads the group" in page.inner_text("#who")
-        assert "Plan carrier: leads the group" in page.inner_text("#state")
+        assert "420 messages waiting, 7 in flight, 3 to redeliver" in read_text(page, "#topics")
+        assert "Plan carrier: leads the group" in read_text(page, "#who")
+        assert "Plan carrier: leads the group" in read_text(page, "#state")
         standby = replace(group.source.next_report(), is_leader=False, leader="host-2 (pid 9)")
         group.server(standby)
         wait_until(page, "document.getElementById('who').textContent.includes('Another sidecar')")
-        assert "host-2 (pid 9)" in page.inner_text("#who")
-        assert "standby" in page.inner_text("#state")
+        assert "host-2 (pid 9)" in read_text(page, "#who")
+        assert "standby" in read_text(page, "#state")
 
 
 def test_a_limit_that_keeps_the_count_down_is_told(page: Page) -> None:
@@ -249,7 +283,31 @@ def test_a_limit_that_keeps_the_count_down_is_told(page: Page) -> None:
     limited = replace(report.decision.metrics, recommended_replicas=32, desired_replicas=30)
     group.server(replace(report, decision=replace(report.decision, metrics=limited)))
     with showing(group, page):
-        assert "More are not allowed: max is 30." in page.inner_text("#now")
+        assert "More are not allowed: max is 30." in read_text(page, "#now")
+
+
+def test_figures_of_a_deciding_sidecar_agree(page: Page) -> None:
+    """The record, the simulation of its settings, fills, reasons and lateness tell the same."""
+    with showing(show_simulated_group(), page):
+        assert read_text(page, "#now").startswith("6 consumers run")
+        fullest = page.evaluate("window.trimtab.history.last.metrics.max_fill")
+        assert f"The fullest consumer is worker-2: {fullest:.0%}".replace("%", " %") in read_text(
+            page, "#hottest"
+        )
+        assert "Nothing is late" in read_text(page, "#late")
+        assert "Last time: from" in read_text(page, "#late")
+        assert "no decision costs less than" in read_text(page, "#decision-body")
+        choose_late_time(page)
+        late = read_text(page, "#late")
+        assert re.search(r"MB late\s+Nothing is late any more in \d+ s, at ", late)
+        assert re.search(r"10 s ago it was [\d.]+ MB: it gets less", late)
+        planned = page.locator("#handovers tbody tr:has(td:nth-child(5)) td:nth-child(4)").all_inner_texts()
+        assert all(re.fullmatch(r"\d\.\d\d", one) for one in planned)  # each rebalance has its own decision
+        assert "late" in read_text(page, "#behind tbody")
+        held = "s.action === 'hold' && s.metrics.max_fill > s.headroom + 0.01"
+        held_reasons = page.evaluate(f"{SAMPLES}.filter((s) => {held}).map((s) => s.reasons.join())")
+        assert held_reasons
+        assert all("the fullest consumer is at" in reasons for reasons in held_reasons)
 
 
 def test_freshness_is_told_by_topic(page: Page) -> None:
@@ -259,7 +317,7 @@ def test_freshness_is_told_by_topic(page: Page) -> None:
         (row,) = page.locator("#topics tbody tr").all()
         cells = dict(zip(headings, row.locator("td").all_inner_texts(), strict=True))
         assert cells["topic"] == "orders"
-        assert cells["fresh within"].endswith(" s")
+        assert cells["fresh within"].endswith("\xa0s")
 
 
 def test_hostile_names_are_text(page: Page) -> None:
@@ -267,11 +325,12 @@ def test_hostile_names_are_text(page: Page) -> None:
     source = ReportSource(6, 2, topic=HOSTILE, client=HOSTILE)
     group = ShownGroup(source, 19)
     group.iterate(reason=HOSTILE)
+    group.iterate()
     with showing(group, page):
         page.focus("#heatmap")
         page.keyboard.press("ArrowDown")
         for panel in ("#moves", "#hot", "#behind", "#cell", "#hottest", "#topics", "#handovers"):
-            assert HOSTILE in page.inner_text(panel)
+            assert HOSTILE in read_text(page, panel)
         assert page.locator("main img, main script").count() == 0
         assert page.evaluate("window.stolen") is None
 
@@ -282,7 +341,7 @@ def test_a_token_is_asked_for(page: Page) -> None:
     try:
         page.goto(group.address)
         page.wait_for_selector("#token:visible")
-        assert page.inner_text("#now") == ""
+        assert read_text(page, "#now") == ""
         page.fill("#token", "hunter2")
         with page.expect_navigation():
             page.keyboard.press("Enter")
@@ -299,18 +358,24 @@ def test_what_if_is_answered(page: Page) -> None:
         page.keyboard.type("1.25")
         page.keyboard.press("Enter")
         wait_until(page, "document.getElementById('what-if-settings') !== null")
-        assert page.inner_text("#what-if-settings") == "heuristic: steady:1.25"
-        assert page.inner_text("#what-if-status").startswith("λ = 1.25 (now 0.5) would have meant")
+        assert read_text(page, "#what-if-settings") == "heuristic: steady:1.25"
+        assert read_text(page, "#what-if-status").startswith("λ = 1.25 (now 0.5): ")
         rows = [row.split("\t") for row in page.locator("#what-if-result tbody tr").all_inner_texts()]
         assert len(rows) == 7
-        share = {row[0]: ["%" in cell for cell in row[1:4]] for row in rows}
-        assert share["traffic that is late"] == [False, True, True]  # only simulations tell bytes
-        assert share["time with something late"] == [True, True, True]
+        share = {row[0]: ["%" in cell for cell in row[1:]] for row in rows}
+        assert share["traffic that is late"] == [True] * 3 + [False] * 2  # the record has no bytes
+        assert share["time with something late"] == [True] * 5
+        moves = [int(cell) for cell in next(row for row in rows if row[0] == "moves")[1:]]
+        present, changed, effect, recorded, error = moves
+        assert (effect, error) == (changed - present, present - recorded)
+        assert 0 < abs(effect) <= abs(error)  # so that nothing can be told of it
+        assert f"moves (effect {effect:+}, error {error:+})" in read_text(page, "#what-if-check")
+        assert ("Why can a higher λ move more?" in read_text(page, "#what-if-result")) == (effect > 0)
         page.fill("#min", "9")
         page.fill("#max", "2")
         page.click("#what-if-form button.main")
         wait_until(page, "document.getElementById('what-if-status').className === 'bad'")
-        assert "min=9 is above max=2" in page.inner_text("#what-if-status")
+        assert "min=9 is above max=2" in read_text(page, "#what-if-status")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -319,7 +384,7 @@ def test_axe_finds_nothing_serious(browser: Browser, figures: dict[str, Any], sc
     """Names, roles and contrast are right in both themes; the pictures are the docs' screenshots."""
     with (
         browser.new_context(viewport=PICTURE_SIZE, color_scheme=scheme, bypass_csp=True) as context,
-        showing(ShownGroup(ReportSource(60, 6), 130), context.new_page()) as page,
+        showing(show_simulated_group(), context.new_page()) as page,
     ):
         page.click(f"input[value={view}]")
         if view == "consumers":
@@ -327,6 +392,7 @@ def test_axe_finds_nothing_serious(browser: Browser, figures: dict[str, Any], sc
             page.click("#what-if-form button.main")
             wait_until(page, "document.getElementById('what-if-settings') !== null")
         take_pictures(page, f"{view}-{scheme}")
+        take_late_pictures(page, f"{view}-{scheme}")
         page.add_script_tag(path=OUT / "axe.min.js")
         violations = page.evaluate("axe.run().then((found) => found.violations)")
     serious = [one["id"] for one in violations if one["impact"] in {"serious", "critical"}]
@@ -341,13 +407,42 @@ def take_pictures(page: Page, name: str) -> None:
     page.add_style_tag(
         content="main { align-items: start }"
     )  # no section is filled up to its neighbour's height
+    take_overview(page, f"overview-{name}")
+    for part in PICTURED:
+        take_section(page, part, name)
+
+
+def take_overview(page: Page, name: str) -> None:
+    """Take a picture of the answers and the time line."""
+    page.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
     time = page.locator("#time").bounding_box()
     assert time is not None
-    first = {"x": 0, "y": 0, "width": PICTURE_SIZE["width"], "height": time["y"] + time["height"] + 14}
-    page.screenshot(path=OUT / f"page-overview-{name}.png", clip=first)
-    for part in PICTURED:
-        section = page.locator(f"section#{part}, section:has(> #{part})")
-        section.screenshot(path=OUT / f"page-{part}-{name}.png")
+    first: Any = {"x": 0, "y": 0, "width": PICTURE_SIZE["width"], "height": time["y"] + time["height"] + 14}
+    page.screenshot(path=OUT / f"page-{name}.png", clip=first)
+
+
+def take_section(page: Page, part: str, name: str) -> None:
+    """Take a picture of a section."""
+    section = page.locator(f"section#{part}, section:has(> #{part})")
+    section.screenshot(path=OUT / f"page-{part}-{name}.png")
+
+
+def choose_late_time(page: Page) -> None:
+    """Show the time at which most was late of what has an end."""
+    page.evaluate(
+        f"""(() => {{
+        const late = window.trimtab.history.samples.map((s) => s.late_until ? {OVERDUE} : 0);
+        window.trimtab.choose(late.indexOf(Math.max(...late)));
+        }})()"""
+    )
+
+
+def take_late_pictures(page: Page, name: str) -> None:
+    """Take the docs' pictures of a time at which something is late."""
+    choose_late_time(page)
+    take_overview(page, f"late-{name}")
+    take_section(page, "behind", name)
+    page.click("#live")
 
 
 def test_ten_thousand_partitions_draw_fast(page: Page, figures: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """Findings of `trimtab doctor`, and the checks of control topics, clocks, sidecar and plan. Pure.
 
 Levels: `ok`; `note` (acceptable for now, or undecidable); `warning` (intended by an operator, but
-scaling is restricted); `failed` (with a remedy); `skipped` (an earlier check failed). Only `failed`
-makes the command fail.
+scaling is restricted, or a consumer is above its capacity); `failed` (with a remedy); `skipped` (an
+earlier check failed). Only `failed` makes the command fail.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +26,7 @@ from trimtab.assignor.rebalance.plan_target import match_consumers
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.errors import InvalidPayloadError
+from trimtab.sidecar.decision.group_model import exceeds
 from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
 from trimtab.sidecar.measurement.observation import RequestedReplicas
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
@@ -34,6 +35,7 @@ ASSIGNOR_NAME: Final = "trimtab"  # the assignor's name in the group protocol
 PLAN_FOLLOWED_CHECK: Final = "consumers follow the plan"
 REBALANCING: Final = "the group is rebalancing; run the doctor again"
 PLAN_PROPAGATION_S: Final = 30.0  # consumers read the plan topic and rebalance within this time
+OVERLOAD_REMEDY: Final = "if it lasts: raise max, or split the keys of its largest partition"
 MAX_CLOCK_SKEW_S: Final = 5.0  # below it the age of a decision is still right to an interval
 
 
@@ -175,7 +177,15 @@ def check_last_decision(last: DecisionRecord | None, plan: GroupPlan | None, now
             f"{sidecar} could not carry out its decision {age} ago: {decision}",
             "fix the reported cause; the sidecar retries in each iteration",
         )
-    return passed(check, f"managed by {sidecar}; decision {age} ago: {decision}")
+    return _check_overload(last, f"managed by {sidecar}; decision {age} ago: {decision}")
+
+
+def _check_overload(last: DecisionRecord, managed: str) -> Finding:
+    """Return a warning if a consumer is above its capacity; `managed` tells who decides what."""
+    if not exceeds(last.metrics.max_fill or 0.0, 1.0):
+        return passed("sidecar", managed)
+    overload = f"the fullest consumer is at {last.metrics.max_fill:.0%} of its capacity and falls behind"
+    return Finding("sidecar", FindingLevel.WARNING, f"{overload}; {managed}", OVERLOAD_REMEDY)
 
 
 def check_plan_followed(

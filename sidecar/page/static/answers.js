@@ -1,8 +1,8 @@
 // The five answers on top: why this many consumers, what is hot, what the last rebalance cost, what is late, who decides.
 
-import { element, formatBytes, formatCount, formatDuration, formatPercent, formatRate, line, note, replaceContent } from "./format.js";
+import { element, formatBytes, formatCount, formatDuration, formatPercent, formatR, formatRate, line, note, replaceContent } from "./format.js";
 import { formatTime } from "./heatmap.js";
-import { lateness } from "./timeline.js";
+
 
 const big = (text, small, kind = "") =>
   element("p", { class: `big ${kind}`.trim() }, text, small ? element("small", {}, ` ${small}`) : null);
@@ -12,14 +12,15 @@ export function showAnswers(history, index) {
   showCount(sample, history.settings);
   showHottest(history, index);
   showLastRebalance(history, index);
-  showLate(sample, history.settings);
+  showLate(history, index);
   showLeader(sample);
 }
 
 function showCount(sample, settings) {
   const m = sample.metrics;
   const counts = `${m.recommended_replicas ?? "?"} needed by the load · ${m.desired_replicas ?? "?"} wanted · ${m.planned_replicas ?? "?"} planned`;
-  replaceContent("now", big(String(m.running_replicas ?? "?"), m.running_replicas === 1 ? "consumer runs" : "consumers run"),
+  const starting = m.joined_replicas !== undefined && m.joined_replicas < m.running_replicas;
+  replaceContent("now", big(String(m.running_replicas ?? "?"), starting ? `consumers started, ${m.joined_replicas} read` : m.running_replicas === 1 ? "consumer runs" : "consumers run"),
     line(counts), line(explainNeed(sample)), explainLimit(sample.metrics, settings), explainDifference(sample));
 }
 
@@ -52,25 +53,42 @@ function explainDifference(sample) {
 function showHottest(history, index) {
   const [hottest] = history.hottest(index, 1);
   if (!hottest) return replaceContent("hottest", big("?"), note("No write rate is known for this time."));
+  const { headroom } = history.samples[index];
   const fullest = history.seats(index).sort((a, b) => b.fill - a.fill)[0];
-  const over = fullest && fullest.fill > 1;
   return replaceContent("hottest", big(history.label(hottest.partition)),
-    line(`It needs ${formatPercent(hottest.ratio)} of a consumer's capacity, and is at ${history.consumer(hottest.owner)}.`),
-    fullest ? line(`The fullest consumer is ${history.consumer(fullest.owner)}: ${formatPercent(fullest.fill)}`
-      + ` with ${formatCount(fullest.partitions.length, "partition")}${over ? ", above its capacity" : ""}.`, over ? { class: "hot" } : {}) : null);
+    line(`The hottest: it needs ${formatPercent(hottest.ratio)} of a consumer's capacity, and is at ${history.consumer(hottest.owner)}.`),
+    judgePartition(hottest.ratio, headroom), fullest ? judgeConsumer(history.consumer(fullest.owner), fullest, headroom) : null);
+}
+
+function judgePartition(ratio, headroom) {
+  if (ratio > 1) return line("Too hot: it falls behind at any consumer. Split its keys, or give consumers more capacity.", { class: "hot" });
+  if (ratio > headroom) return line(`Hot: it alone exceeds the headroom (${formatPercent(headroom)}), and has a consumer of its own at best.`, { class: "hot" });
+  return line(`Not too hot: it fits into a consumer, which is filled up to ${formatPercent(headroom)} (headroom).`);
+}
+
+function judgeConsumer(name, { fill, partitions }, headroom) {
+  const what = `The fullest consumer is ${name}: ${formatPercent(fill)} with ${formatCount(partitions.length, "partition")}`;
+  if (fill > 1) return line(`${what}, above its capacity: it falls behind.`, { class: "hot" });
+  return line(fill > headroom + 0.005 ? `${what}, above the headroom and below its capacity: it keeps up.` : `${what}, within the headroom.`);
 }
 
 function showLastRebalance(history, index) {
   const last = history.lastRebalance(index);
   if (!last) return replaceContent("last", big("0", "moves"), note("No partition has moved in this history."));
   const pauses = history.pauses(last.from, last.to);
-  const why = history.decisionAt(last.to);
+  const why = last.planned ?? history.decisionAt(last.to);
   const pause = pauses.length
     ? `Each paused for ${formatDuration(pauses[Math.floor(pauses.length / 2)])} (median), at most ${formatDuration(pauses[pauses.length - 1])}.`
     : "Its pauses are not reported: only Trimtab's consumers report them.";
   return replaceContent("last", big(String(last.count), last.count === 1 ? "partition moved" : "partitions moved"),
-    line(`At ${formatTime(last.t)}: ${formatRate(last.rate)} of load, ${(last.rate / last.capacity).toFixed(2)} consumers' worth (R).`),
-    line(pause), why ? line(`Why: ${why.action}: ${why.reasons.join("; ")}`, { class: "note" }) : null);
+    line(`At ${formatTime(last.t)}: ${formatRate(last.rate)} of load, ${formatR(last.rate, last.capacity)} consumers' worth (R done).`),
+    line(pause), describePlan(last), why ? line(`Why: ${why.action}: ${why.reasons.join("; ")}`, { class: "note" }) : null);
+}
+
+function describePlan({ planned }) {
+  if (!planned) return note("No decision planned it: the group rebalanced by itself.");
+  const m = planned.metrics;
+  return note(`Planned at ${formatTime(planned.t)}: ${formatCount(m.moves, "move")}, R ${m.r_score.toFixed(2)} by the loads of that time.`);
 }
 
 export function isLate(sample) {
@@ -78,30 +96,53 @@ export function isLate(sample) {
   return (m.overdue_backlog_bytes ?? 0) > 0 || Boolean(m.freshness_slo_s && m.p99_freshness_s > m.freshness_slo_s);
 }
 
-function showLate(sample, settings) {
+function showLate(history, index) {
+  const sample = history.samples[index];
   const m = sample.metrics;
   const late = isLate(sample);
   document.getElementById("late").closest("section").classList.toggle("alert", late);
   const freshness = m.p99_freshness_s === undefined ? null
-    : line(`Records are committed within ${formatDuration(m.p99_freshness_s)} (p99${m.freshness_slo_s ? `, objective ${formatDuration(m.freshness_slo_s)}` : ""}).`);
+    : line(`Records are committed within ${formatDuration(m.p99_freshness_s)} (p99 of the last minutes${m.freshness_slo_s ? `, objective ${formatDuration(m.freshness_slo_s)}` : ""}).`);
   const worth = m.write_rate > 0 && m.backlog_bytes > 0 ? `, what is written in ${formatDuration(m.backlog_bytes / m.write_rate)}` : "";
   const waiting = line(`${formatBytes(m.backlog_bytes)} wait to be committed${worth}.`);
-  const grace = m.freshness_slo_s ? `${formatDuration(m.freshness_slo_s)} (freshness-slo)` : `${formatDuration(settings.backlog_grace)} (backlog-grace)`;
-  const meaning = note(`Late: has waited for longer than ${grace}.`);
-  if (!late) return replaceContent("late", big("Nothing is late", "", "good"), waiting, freshness, meaning);
-  return replaceContent("late", big(`${formatBytes(m.overdue_backlog_bytes)} late`, "", "hot"),
-    line(describeEnd(sample), { class: "hot" }), waiting, freshness, meaning);
+  const meaning = note(`Late: has waited for longer than ${formatDuration(history.settings.backlog_grace)} (backlog-grace)`
+    + `${m.freshness_slo_s ? ", or p99 above the objective (freshness-slo)" : ""}.`);
+  if (!late) return replaceContent("late", big("Nothing is late", "", "good"), waiting, freshness, describeLastLate(history, index), meaning);
+  const overdue = m.overdue_backlog_bytes > 0;
+  return replaceContent("late", big(overdue ? `${formatBytes(m.overdue_backlog_bytes)} late` : "Objective missed", "", "hot"),
+    overdue ? line(describeEnd(history, index), { class: "hot" }) : null, overdue ? describeTrend(history, index) : null, waiting, freshness, meaning);
 }
 
-function describeEnd(sample) {
-  const ends = (sample.catch_up ?? []).map((one) => one[2]);
-  if (!ends.length) return `They are ${formatDuration(lateness(sample))} of reading.`;
-  if (ends.includes(null)) {
-    const stuck = ends.filter((end) => end === null).length;
-    return `Not read at this write rate and count: ${formatCount(stuck, "partition")} get no time of a consumer.`;
-  }
-  const longest = Math.max(...ends);
-  return `Read in ${formatDuration(longest)}, at ${formatTime(sample.until + longest)}, at this write rate and count.`;
+// When nothing is late any more: by the sidecar's estimate, at the present write rates and count.
+function describeEnd(history, index) {
+  const sample = history.samples[index];
+  const { desired_replicas: wanted, joined_replicas: joined } = sample.metrics;
+  const more = wanted > joined ? ` ${formatCount(wanted, "consumer")} are wanted and ${joined} read so far: the end is nearer once all do.` : "";
+  if (sample.late_until === undefined) return "When it ends is not recorded for this time.";
+  if (sample.late_until === null) return `No end in sight: a consumer has no capacity left for it at this write rate and count.${more}`;
+  return `Nothing is late any more in ${formatDuration(sample.late_until)}, at ${formatTime(sample.until + sample.late_until)}, at this write rate and count.${more}`;
+}
+
+function describeTrend(history, index) {
+  const now = history.samples[index];
+  const before = history.samples.slice(0, index).findLast((one) => one.metrics.overdue_backlog_bytes !== undefined);
+  if (!before) return null;
+  const [was, is] = [before, now].map((one) => one.metrics.overdue_backlog_bytes);
+  const ago = `${formatDuration(now.t - before.t)} ago it was ${formatBytes(was)}`;
+  if (is <= was) return line(`${ago}: it gets less.`);
+  return line(`${ago}: it grows${typeof now.late_until === "number" ? ", as consumers pause, start or read less than their capacity, so that the end is uncertain" : ""}.`);
+}
+
+function describeLastLate(history, index) {
+  const { samples } = history;
+  let to = index;
+  while (to >= 0 && !isLate(samples[to])) to -= 1;
+  if (to < 0) return line("Nothing was late in this history.");
+  let from = to;
+  while (from > 0 && isLate(samples[from - 1])) from -= 1;
+  const most = Math.max(...samples.slice(from, to + 1).map((one) => one.metrics.overdue_backlog_bytes ?? 0));
+  const end = samples[to + 1].t;
+  return line(`Last time: from ${formatTime(samples[from].t)} until ${formatTime(end)}${most ? `, at most ${formatBytes(most)}` : ""}.`);
 }
 
 function showLeader(sample) {

@@ -1,4 +1,7 @@
 // Text of figures, and elements; every name comes in as text, never as HTML.
+// A figure and its unit stay on one line.
+
+const NBSP = "\u00a0";
 
 export function element(name, props = {}, ...children) {
   const made = document.createElement(name);
@@ -22,19 +25,31 @@ export function formatBytes(bytes) {
   let value = bytes;
   let i = 0;
   for (; value >= 1000 && i < units.length - 1; i += 1) value /= 1000;
-  return `${value >= 100 || i === 0 ? value.toFixed(0) : value.toPrecision(2)} ${units[i]}`;
+  return `${value >= 100 || i === 0 ? value.toFixed(0) : value.toPrecision(2)}${NBSP}${units[i]}`;
 }
 
 export const formatRate = (rate) => (rate === null || rate === undefined ? "unknown" : `${formatBytes(rate)}/s`);
-export const formatPercent = (part) => (part === null || part === undefined ? "unknown" : `${Math.round(part * 100)} %`);
-export const formatCount = (n, noun) => `${n ?? "?"} ${noun}${n === 1 ? "" : "s"}`;
+export const formatPercent = (part) => (part === null || part === undefined ? "unknown" : `${Math.round(part * 100)}${NBSP}%`);
+export const formatCount = (n, noun) => `${n ?? "?"}${NBSP}${noun}${n === 1 ? "" : "s"}`;
 
 export function formatDuration(seconds) {
   if (seconds === null || seconds === undefined) return "never at this write rate";
-  if (seconds < 1) return `${seconds.toFixed(2)} s`;
-  if (seconds < 120) return `${seconds.toFixed(0)} s`;
-  if (seconds < 7200) return `${(seconds / 60).toFixed(0)} min`;
-  return `${(seconds / 3600).toFixed(1)} h`;
+  if (seconds < 0.005) return `0${NBSP}s`;
+  if (seconds < 1) return `${seconds.toFixed(2)}${NBSP}s`;
+  if (seconds < 120) return `${seconds.toFixed(0)}${NBSP}s`;
+  if (seconds < 7200) return `${(seconds / 60).toFixed(0)}${NBSP}min`;
+  return `${(seconds / 3600).toFixed(1)}${NBSP}h`;
+}
+
+// The moved load in consumers' capacities.
+export const formatR = (rate, capacity) => (rate / capacity).toFixed(2);
+
+// A legend's entry: a line as it is drawn, or an area.
+export function legendKey(name, style, text) {
+  const mark = element("span", { class: "key" });
+  if (style === "area") Object.assign(mark.style, { background: `var(--${name})`, height: ".7em", opacity: ".45" });
+  else mark.style.borderTop = `3px ${style} var(--${name})`; // CSSOM: the policy forbids style attributes, not this
+  return element("span", {}, mark, text);
 }
 
 // A table of texts and elements; a heading that starts with "#" is a column of numbers; `chosen` is a row's index.

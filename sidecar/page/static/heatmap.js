@@ -4,7 +4,7 @@
 import { NO_OWNER, UNKNOWN, ratioOf } from "./history.js";
 
 const MARGINS = {
-  consumers: { left: 4, top: 76, right: 4, bottom: 18 }, // above: how full each consumer is
+  consumers: { left: 92, top: 88, right: 4, bottom: 32 }, // above: how full each consumer is
   time: { left: 104, top: 4, right: 4, bottom: 18 }, // beside: the owners
 };
 const BAR_GAP = 8;
@@ -149,15 +149,16 @@ export class HeatMap {
     context.fillStyle = this.theme("soft");
     context.strokeStyle = this.theme("soft");
     context.font = `${10 * this.pixels}px system-ui, sans-serif`;
-    context.textBaseline = "bottom";
-    context.textAlign = "right";
     context.setLineDash([4 * this.pixels, 3 * this.pixels]);
-    for (const [part, text] of [[1, "capacity, and below it the headroom"], [headroom, ""]]) {
+    context.textAlign = "right";
+    const limits = [[1, "capacity 100 %", "bottom"], [headroom, `headroom ${Math.round(headroom * 100)} %`, "top"]];
+    for (const [part, text, baseline] of headroom < 1 ? limits : limits.slice(0, 1)) {
       context.beginPath();
       context.moveTo(x, base - height(part));
       context.lineTo(x + w, base - height(part));
       context.stroke();
-      context.fillText(text, x + w, base - height(part));
+      context.textBaseline = baseline; // the two are close to each other
+      context.fillText(text, x - 6 * this.pixels, base - height(part));
     }
     context.setLineDash([]);
     context.textAlign = "left";
@@ -180,10 +181,17 @@ export class HeatMap {
         context.beginPath();
         context.rect(left, top, width - 4, height);
         context.clip();
-        context.fillText(`${this.history.label(partition)}  ${formatRatioShort(loads[partition])}`, left + 5 * this.pixels, top + height / 2);
+        context.fillText(this.#fitName(context, partition, width - 10 * this.pixels), left + 5 * this.pixels, top + height / 2);
         context.restore();
       });
     }
+  }
+
+  // A partition's name and load; the load alone where both do not fit.
+  #fitName(context, partition, room) {
+    const load = formatRatioShort(this.history.samples[this.index].loads[partition]);
+    const text = `${this.history.label(partition)}  ${load}`;
+    return context.measureText(text).width <= room ? text : load;
   }
 
   #fill(pixels, palette) {
@@ -275,12 +283,12 @@ export class HeatMap {
     const every = Math.ceil((60 * this.pixels) / room);
     for (let column = 0; column < this.seats.length; column += every) {
       const seat = this.seats[column];
-      const text = `${this.history.consumer(seat.owner)} ${Math.round(seat.fill * 100)} %`;
       context.save();
       context.beginPath();
-      context.rect(x + column * room, y + h, room * every - 6, 20 * this.pixels);
+      context.rect(x + column * room, y + h, room * every - 6, 32 * this.pixels);
       context.clip();
-      context.fillText(text, x + column * room, y + h + 4);
+      context.fillText(this.history.consumer(seat.owner), x + column * room, y + h + 4);
+      context.fillText(`${Math.round(seat.fill * 100)} %`, x + column * room, y + h + 4 + 13 * this.pixels);
       context.restore();
     }
   }

@@ -6,6 +6,7 @@ const FULL = 200;
 export const UNKNOWN = 255;
 export const NO_OWNER = 0xffff;
 const KEPT_SECONDS = 3600;
+const MAX_ROUNDING = 0.025; // of a load, relative
 
 export const ratioOf = (load) => (load === 0 ? 0 : 2 ** ((load - FULL) / STEPS_PER_DOUBLING));
 
@@ -77,18 +78,27 @@ export class GroupHistory {
     return change ? `${change.action}: ${change.reasons.join("; ")}` : "a rebalance of the group";
   }
 
-  // The newest moves up to `index`; those of iterations in a row, as members hand over, are one rebalance.
+  // The rebalances up to `index`: moves of iterations in a row, as members hand over, are one, unless another
+  // decision places partitions in between. `planned` is
+  // the sample of the decision that placed the partitions, undefined without one, as when a consumer leaves.
+  rebalances(index) {
+    const found = [];
+    let planned;
+    for (let i = 0; i <= index; i += 1) {
+      const sample = this.samples[i];
+      const last = found[found.length - 1];
+      if (sample.moved && last?.to === i - 1 && !planned) Object.assign(last, { to: i, count: last.count + sample.moved, rate: last.rate + sample.moved_rate });
+      else if (sample.moved) {
+        found.push({ from: i, to: i, t: sample.t, capacity: sample.capacity, count: sample.moved, rate: sample.moved_rate, planned });
+        planned = undefined;
+      }
+      if (sample.metrics.planned_fill !== undefined) planned = sample; // its moves are seen from the next one on
+    }
+    return found;
+  }
+
   lastRebalance(index) {
-    const { samples } = this;
-    const moved = (i) => samples[i].moved || 0;
-    let to = index;
-    while (to >= 0 && !moved(to)) to -= 1;
-    if (to < 0) return null;
-    let from = to;
-    while (from > 0 && moved(from - 1)) from -= 1;
-    const part = samples.slice(from, to + 1);
-    const sum = (of) => part.reduce((total, one) => total + of(one), 0);
-    return { from, to, t: samples[from].t, capacity: samples[to].capacity, count: sum((s) => s.moved), rate: sum((s) => s.moved_rate) };
+    return this.rebalances(index).pop() ?? null;
   }
 
   // Handovers from a sample on until the moves after another one: a pause is reported with the first commit.
@@ -152,6 +162,7 @@ export class GroupHistory {
       if (loads[p] !== UNKNOWN) seat.fill += ratioOf(loads[p]);
     }
     for (const seat of seats.values()) seat.partitions.sort((a, b) => shown(loads[b]) - shown(loads[a]) || a - b);
+    correctFills([...seats.values()], this.samples[index].metrics.max_fill);
     return [...seats.values()].sort((a, b) => compareNames(this.consumers[a.owner], this.consumers[b.owner]));
   }
 
@@ -162,9 +173,21 @@ export class GroupHistory {
     return known.slice(0, count).map((p) => ({ partition: p, ratio: ratioOf(loads[p]), owner: owners[p] }));
   }
 
+  // A load ÷ a consumer's capacity; null if it is unknown.
+  ratio(load) {
+    return load === UNKNOWN || load === undefined ? null : ratioOf(load);
+  }
+
   consumer(owner) {
     return owner === NO_OWNER || owner === undefined ? "no consumer" : this.consumers[owner];
   }
+}
+
+// Loads are rounded to 2 %; the sidecar's own figure of the fullest consumer corrects their sums, so that both agree.
+function correctFills(seats, fullest) {
+  const most = seats.reduce((found, seat) => Math.max(found, seat.fill), 0);
+  if (!fullest || !(Math.abs(most / fullest - 1) < MAX_ROUNDING)) return; // consumers of different capacities, say
+  for (const seat of seats) seat.fill *= fullest / most;
 }
 
 const shown = (load) => (load === UNKNOWN ? -1 : load);

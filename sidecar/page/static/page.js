@@ -2,11 +2,11 @@
 
 import { showAnswers } from "./answers.js";
 import { Unauthorized, authorize, follow } from "./events.js";
-import { element, replaceContent } from "./format.js";
+import { element, legendKey, replaceContent } from "./format.js";
 import { HeatMap, colorOf, formatTime } from "./heatmap.js";
 import { GroupHistory } from "./history.js";
 import { decisionStep, showBehind, showDecision, showHandovers, showHottest, showMoves, showState, showTopics } from "./panels.js";
-import { REPLICAS, TimeLine } from "./timeline.js";
+import { REPLICAS, TimeLine, describeLateness } from "./timeline.js";
 import { Doctor, WhatIf } from "./tools.js";
 
 const TOKEN_KEY = "trimtab-token"; // in this tab only
@@ -14,7 +14,7 @@ const GROUP_PARAMETER = "group";
 const byId = (id) => document.getElementById(id);
 const HELP = {
   consumers: "A column is a consumer, a cell one of its partitions, the largest on top. Outlined: it came at this time. "
-    + "The bar above is the consumer's load: orange is above the headroom, red above the capacity.",
+    + "The bar above is the consumer's load: blue is within the headroom, orange above it, red above the capacity.",
   time: "A row is a partition, ordered by its owner at the chosen time; a column is a time. Outlined: it changed its owner.",
 };
 const RESTORED = " From before the sidecar's start, as recorded then, every minute or five.";
@@ -44,6 +44,7 @@ class Page {
     this.history = history;
     byId("group").textContent = history.group;
     document.title = `${history.group} · Trimtab`;
+    if (history.samples.length) drawTimeLegend(history);
     this.heatMap.cell = null;
     const found = time === null || time === undefined ? -1 : history.samples.findIndex((s) => s.until >= time);
     this.show(found < 0 ? history.samples.length - 1 : found);
@@ -82,7 +83,7 @@ class Page {
     slider.setAttribute("aria-valuemax", String(this.history.samples.length - 1));
     slider.setAttribute("aria-valuenow", String(this.index));
     slider.setAttribute("aria-valuetext", `${formatTime(sample.t)}, ${sample.metrics.running_replicas ?? "?"} replicas, ${sample.action}`);
-    byId("scale-text").textContent = `0 to ${Math.round(this.heatMap.hottest * 100)} %`;
+    byId("scale-text").textContent = `0 to ${Math.round(this.heatMap.hottest * 100)}\u00a0% (the hottest partition now) and more`;
     byId("map-help").textContent = sample.loads.length ? `${HELP[this.view]}${sample.n ? "" : RESTORED}`
       : "This decision is from before the sidecar's start: its partitions are not recorded.";
   }
@@ -165,12 +166,12 @@ function drawLegends() {
     scale.fillStyle = `rgb(${colorOf(x / 139).join(" ")})`;
     scale.fillRect(x, 0, 1, 10);
   }
-  const key = (name, text) => {
-    const mark = element("span", { class: "key" });
-    mark.style.background = `var(--${name})`; // CSSOM: the policy forbids style attributes, not this
-    return element("span", {}, mark, text);
-  };
-  replaceContent("time-legend", ...REPLICAS.map(([name, , text]) => key(name, text)), key("late", "lateness in seconds"));
+}
+
+function drawTimeLegend(history) {
+  const { title, threshold } = describeLateness(history);
+  const late = threshold ? `${title}; above the dashed line it misses the objective` : `${title}; anything above 0 is late`;
+  replaceContent("time-legend", ...REPLICAS.map(([name, , text, style]) => legendKey(name, style, text)), legendKey("late", "area", late));
 }
 
 const token = () => sessionStorage.getItem(TOKEN_KEY);

@@ -1,10 +1,15 @@
 // The panels of text: the decision, moves, backlog, topics, handovers, state.
 
-import { element, formatBytes, formatCount, formatDuration, formatPercent, formatRate, line, note, replaceContent, table } from "./format.js";
+import { element, formatBytes, formatCount, formatDuration, formatPercent, formatR, formatRate, line, note, replaceContent, table } from "./format.js";
+import { isLate } from "./answers.js";
 import { formatTime } from "./heatmap.js";
 import { NO_OWNER } from "./history.js";
 
 const LISTED = 10;
+const MEANINGS = { // of actions
+  hold: "changes nothing", place: "moves partitions to other consumers", "scale-up": "starts consumers", drain: "empties a consumer, to stop it",
+  stop: "stops an empty consumer", adopt: "takes over the count that runs", replace: "starts consumers for those that are gone",
+};
 
 export function showDecision(history, index, select) {
   const shown = history.decisionAt(index) ?? history.samples[index];
@@ -15,11 +20,12 @@ export function showDecision(history, index, select) {
   const step = (i, text) => (i === undefined ? null : element("button", { type: "button", class: "link", onclick: () => select(i) }, text));
   const gap = earlier === undefined || later === undefined ? null : " · ";
   replaceContent("decision-body",
-    element("p", {}, element("strong", {}, shown.action), ` at ${formatTime(shown.t)}${shown.advice ? " (advice: nothing is done)" : ""}`),
+    element("p", {}, element("strong", {}, shown.action), MEANINGS[shown.action] ? ` (${MEANINGS[shown.action]})` : null, ` at ${formatTime(shown.t)}${shown.advice ? " (advice: nothing is done)" : ""}`),
     element("ul", {}, ...shown.reasons.map((reason) => element("li", {}, reason))),
     shown.failure ? line(`Not carried out: ${shown.failure}`, { class: "hot" }) : null,
     shown.outcome ? line(`Carried out: ${shown.outcome}`) : null,
     ...describeAlternatives(history, shown, index),
+    ...describeDone(history, shown),
     ...describeCertificate(history.certificate(at)),
     element("p", {}, step(earlier, "earlier decision"), gap, step(later, "later decision")));
 }
@@ -41,45 +47,63 @@ function describeAlternatives(history, shown, index) {
   const when = found && found.t !== shown.t ? ` as of ${formatTime(found.t)}` : "";
   return [
     element("h3", {}, `Cost, and that of the alternatives${when}`),
-    table("Alternatives", ["consumers", "#moves", "#R", "#fullest", "within the headroom", "#cost"], cells, rows.findIndex((one) => one.decided)),
-    note(`R is the moved load in consumers' capacities; cost = consumers + λ × R${history.moveCost === null ? "" : `, λ = ${Number(history.moveCost.toPrecision(3))}`}.`),
+    table("Alternatives", ["consumers", "#moves", "#R planned", "#fullest", "within the headroom", "#cost"], cells, rows.findIndex((one) => one.decided)),
+    note(`R: the load of the moves in consumers' capacities. cost = consumers + λ × R planned${history.moveCost === null ? "" : `, λ = ${Number(history.moveCost.toPrecision(3))}`}.`),
   ];
+}
+
+// What came of a decision: its loads are those of its time, those of the moves are later ones.
+function describeDone(history, shown) {
+  if (shown.metrics.planned_fill === undefined) return [];
+  const done = history.rebalances(history.samples.length - 1).find((one) => one.planned === shown);
+  if (!done) return [note(shown.metrics.moves ? "Its moves are not seen yet." : "It has no moves.")];
+  return [line(`Done at ${formatTime(done.t)}: ${formatCount(done.count, "move")}, R ${formatR(done.rate, done.capacity)}.`),
+    note("R planned is by the loads of the decision, R done by those when the partitions moved: loads change meanwhile.")];
 }
 
 function describeCertificate(certificate) {
   const title = element("h3", {}, "Certificate");
-  if (!certificate) return [title, note("None: set certify: true to bound each decision's distance to the optimum.")];
+  if (!certificate) {
+    return [title, note("Not computed for this decision. With certify: true in the sidecar's settings it tells how far a decision is from the cheapest possible one, at most.")];
+  }
   const gap = certificate.gap === null ? "unknown" : `${(certificate.gap * 100).toFixed(1)} %`;
-  return [title, line(`Computed at ${formatTime(certificate.t)}: cost ${Number(certificate.value).toFixed(2)}; no decision costs less than `
-    + `${Number(certificate.lower_bound).toFixed(2)}: at most ${gap} above the optimum.`)];
+  return [title, line(`As of ${formatTime(certificate.t)} the heuristic's own placement costs ${Number(certificate.value).toFixed(2)}; no decision costs less than `
+    + `${Number(certificate.lower_bound).toFixed(2)}: at most ${gap} above the optimum.`),
+  note("It is of the heuristic for these loads alone, before limits, windows and the present count: the decision's cost above may be another one.")];
 }
 
 export function showMoves(history, index) {
+  const { loads } = history.samples[index];
   const observed = history.moves(index).slice(0, LISTED).map((move) => [
     history.label(move.partition),
     `${move.source === NO_OWNER ? "none" : history.consumer(move.source)} → ${history.consumer(move.target)}`,
-    history.reason(index, move.partition),
+    formatPercent(history.ratio(loads[move.partition])), history.reason(index, move.partition),
   ]);
   const planned = [...history.samples.slice(0, index + 1)].reverse().find((s) => s.moves.length);
   const expected = (observed.length ? [] : planned?.moves ?? []).slice(0, LISTED).map((move) => [
     `${move.topic}-${move.partition}`, `${move.source ?? "none"} → ${move.target}`,
-    `${move.reason || "expected by the plan"} (${formatRate(move.load_bytes_per_s)})`,
+    move.load_bytes_per_s === null ? "unknown" : formatPercent(move.load_bytes_per_s / planned.capacity), move.reason || "expected by the plan",
   ]);
-  const headings = ["partition", "from → to", "why"];
+  const headings = ["partition", "from → to", "#load", "why"];
+  const explained = note("Load: the partition's own, in consumers' capacities; the sum over the moves is R.");
   replaceContent("moves",
     observed.length ? line("At this time:") : note("No partition moved at this time."),
     observed.length ? table("Moves at this time", headings, observed) : null,
     expected.length ? line(`Of the last plan with moves (${formatTime(planned.t)}):`) : null,
-    expected.length ? table("Moves of the last plan", headings, expected) : null);
+    expected.length ? table("Moves of the last plan", headings, expected) : null,
+    observed.length || expected.length ? explained : null);
 }
 
 export function showBehind(history, index) {
   const sample = history.samples[index];
   if (!sample.catch_up) return replaceContent("behind", note("Not recorded for this time."));
   if (!sample.behind) return replaceContent("behind", line("No partition has a backlog."));
-  const rows = sample.catch_up.map(([topic, number, seconds, bytes]) => [`${topic}-${number}`, formatBytes(bytes), formatDuration(seconds)]);
+  const rows = sample.catch_up.map(([topic, number, seconds, bytes, late]) => [
+    `${topic}-${number}`, formatBytes(bytes), late ? element("span", { class: "hot" }, "late") : "in time", formatDuration(seconds),
+  ]);
   const more = sample.behind - rows.length;
-  return replaceContent("behind", table("Time until the backlog is read", ["partition", "#backlog", "#read in"], rows),
+  return replaceContent("behind", table("Time until the backlog is read", ["partition", "#backlog", "is it late?", "#all read in"], rows),
+    note(`${isLate(sample) ? `${formatCount(sample.late, "partition")} ${sample.late === 1 ? "is" : "are"} late` : "None is late"}. All read in: at the present write rates, if consumers read at their capacity. A backlog that grows nevertheless shows that they read less.`),
     more > 0 ? note(`and ${formatCount(more, "partition")} that need less`) : null);
 }
 
@@ -93,10 +117,8 @@ export function showHottest(history, index) {
 }
 
 export function showHandovers(history, index) {
-  const { samples } = history;
-  const shown = samples.slice(0, index + 1);
-  const rebalances = shown.filter((s) => s.moved).map((s) => [
-    formatTime(s.t), String(s.moved), formatRate(s.moved_rate), (s.moved_rate / s.capacity).toFixed(2),
+  const rebalances = history.rebalances(index).map((one) => [
+    formatTime(one.t), String(one.count), formatRate(one.rate), one.planned ? one.planned.metrics.r_score.toFixed(2) : "–", formatR(one.rate, one.capacity),
   ]);
   const handovers = history.handovers(0, index).filter((one) => one.index <= index);
   const sorted = handovers.map((one) => one.seconds).sort((a, b) => a - b);
@@ -107,8 +129,9 @@ export function showHandovers(history, index) {
     formatTime(one.t), `${one.topic}-${one.partition}`, history.route(one), formatDuration(one.seconds),
   ]);
   replaceContent("handovers", pause, element("div", { class: "halves" },
-    rebalances.length ? table("Rebalances, the newest first", ["time", "#partitions", "#moved load", "#R"], rebalances.reverse().slice(0, LISTED)) : note("No rebalance."),
-    longest.length ? table("Handovers, the newest first", ["time", "partition", "from → to", "#pause"], longest) : null));
+    rebalances.length ? table("Rebalances, the newest first", ["time", "#partitions", "#moved load", "#R planned", "#R done"], rebalances.reverse().slice(0, LISTED)) : note("No rebalance."),
+    longest.length ? table("Handovers, the newest first", ["time", "partition", "from → to", "#pause"], longest) : null),
+    rebalances.length ? note("R: moved load in consumers' capacities. Planned by the loads of the decision (– without one), done by those when the partitions moved.") : null);
 }
 
 export function showTopics(history, index) {
@@ -125,7 +148,7 @@ export function showTopics(history, index) {
   const queue = m.queue_kind === undefined ? null
     : line(`Queue (${m.queue_kind}): ${m.queue_waiting ?? "?"} messages waiting, ${m.queue_in_flight ?? "?"} in flight, ${m.queue_awaiting_redelivery ?? "?"} to redeliver.`);
   return replaceContent("topics", freshness, queue,
-    table("Topics, the latest first", ["topic", "#partitions", "#written", "#backlog", "#oldest uncommitted", "#read in", "#fresh within"], rows),
+    table("Topics, the latest first", ["topic", "#partitions", "#written", "#backlog", "#oldest uncommitted", "#all read in", "#fresh within"], rows),
     note("Fresh within: 99 % of a topic's records are committed, and in the table that they are written to, within this time (estimate)."));
 }
 
@@ -135,7 +158,8 @@ export function showState(history, index) {
   replaceContent("state",
     line(sample.leader === false ? "This sidecar is in standby." : "This sidecar decides for the group."),
     sample.leader_name ? line(`Leader: ${sample.leader_name}.`) : null,
-    sample.state ? line(`The group is ${sample.state}.`) : null,
+    sample.state ? line(`The group ${history.group} is ${sample.state}.`) : null,
+    m.max_fill > 1 ? line(`Its fullest consumer is at ${formatPercent(m.max_fill)} of its capacity, and falls behind.`, { class: "hot" }) : null,
     sample.carrier ? line(sample.carrier) : null,
     sample.unowned ? line(`${formatCount(sample.unowned, "partition")} without a consumer.`, { class: "hot" }) : null,
     m.unknown_partitions ? line(`The write rate of ${formatCount(m.unknown_partitions, "partition")} is unknown.`) : null,

@@ -3,7 +3,12 @@
 import { formatTime, readTheme } from "./heatmap.js";
 
 const MARGIN = { left: 30, right: 8, top: 8, bottom: 20 };
-const SERIES = [["recorded", "soft", 1.5, [2, 3]], ["present", "running", 2, []], ["changed", "desired", 2, [6, 3]]];
+export const DASHES = { solid: [], dashed: [6, 3], dotted: [2, 3] }; // of a line, by the name that its legend's CSS has
+export const SERIES = [ // name, colour, width, style, text
+  ["present", "running", 2, "solid", "present settings, simulated"],
+  ["changed", "desired", 2, "dashed", "yours, simulated"],
+  ["recorded", "soft", 1.5, "dotted", "recorded"],
+];
 
 export function prepareCanvas(canvas) {
   const scale = window.devicePixelRatio || 1;
@@ -33,10 +38,10 @@ export class StepChart {
     const x = (tick) => MARGIN.left + (tick / ticks) * w;
     const y = (n) => MARGIN.top + h * (1 - n / most);
     this.#drawAxes(context, theme, { x, y, most, ticks });
-    for (const [name, color, width, dash] of SERIES) {
+    for (const [name, color, width, style] of SERIES) {
       context.strokeStyle = theme(color);
       context.lineWidth = width;
-      context.setLineDash(dash);
+      context.setLineDash(DASHES[style]);
       drawSteps(context, answer[name].changes, ticks, x, y);
     }
     context.setLineDash([]);

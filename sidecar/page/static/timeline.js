@@ -1,16 +1,17 @@
 // The time line: replicas running, desired and recommended, lateness, and a mark for each decision.
 
+import { formatBytes, formatDuration } from "./format.js";
 import { formatTime, readTheme } from "./heatmap.js";
-import { prepareCanvas } from "./step_chart.js";
+import { DASHES, prepareCanvas } from "./step_chart.js";
 import { isDecision } from "./history.js";
 
-const MARGIN = { left: 34, right: 52, top: 10, bottom: 36 };
+const MARGIN = { left: 34, right: 62, top: 26, bottom: 36 };
 const TICKS_S = [10, 30, 60, 120, 300, 600, 900];
 const MIN_TICK_WIDTH = 90;
-export const REPLICAS = [
-  ["recommended", "recommended_replicas", "needed by the load"],
-  ["desired", "desired_replicas", "wanted, after limits and windows"],
-  ["running", "running_replicas", "running"],
+export const REPLICAS = [ // colour, metric, text, style of the line
+  ["recommended", "recommended_replicas", "needed by the load", "dotted"],
+  ["desired", "desired_replicas", "wanted, after limits and windows", "dashed"],
+  ["running", "running_replicas", "running", "solid"],
 ];
 
 const SHAPES = { // of a mark, from its middle on top
@@ -28,12 +29,17 @@ function drawMark(context, action, x, y) {
   context.fill();
 }
 
-// Seconds late: the estimated p99 of freshness where it is measured, else the backlog in seconds of reading.
-export function lateness(sample) {
-  const m = sample.metrics;
-  if (m.p99_freshness_s !== undefined) return m.p99_freshness_s;
-  if (m.overdue_backlog_bytes === undefined || !sample.capacity) return null;
-  return m.overdue_backlog_bytes / (sample.capacity * Math.max(1, m.running_replicas ?? 1));
+// What is drawn as lateness: with a freshness objective the estimated p99, else the late backlog.
+export function describeLateness(history) {
+  const slo = history.last.metrics.freshness_slo_s;
+  if (slo) return { title: "freshness, p99", key: "p99_freshness_s", format: formatDuration, threshold: slo };
+  return { title: "late backlog", key: "overdue_backlog_bytes", format: formatBytes, threshold: 0 };
+}
+
+// The next of 1, 2, 4, 10, 20, ...: its half is a round number, too.
+function roundUp(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return power * ([1, 2, 4].find((step) => step * power >= value) ?? 10);
 }
 
 export class TimeLine {
@@ -58,10 +64,12 @@ export class TimeLine {
     this.to = Math.max(this.from + 60, this.history.last.until);
     const counts = samples.flatMap((s) => REPLICAS.map(([, key]) => s.metrics[key] ?? 0));
     this.mostReplicas = Math.max(2, ...counts.map((n) => n + 1));
-    this.mostLate = Math.max(10, ...samples.map((s) => lateness(s) ?? 0)) * 1.1;
+    this.lateness = describeLateness(this.history);
+    this.mostLate = Math.max(this.lateness.threshold, ...samples.map((s) => s.metrics[this.lateness.key] ?? 0));
+    this.scaleLate = this.mostLate > 0 ? roundUp(this.mostLate) : 1;
     this.#drawAxes();
     this.#drawLateness();
-    for (const [name, key] of REPLICAS) this.#drawSteps(key, this.theme(name), name === "running" ? 2.5 : 1.5, name);
+    for (const [name, key, , style] of REPLICAS) this.#drawSteps(key, this.theme(name), style);
     this.#drawMarks(index);
   }
 
@@ -90,12 +98,28 @@ export class TimeLine {
       context.textAlign = "right";
       context.fillText(String(n), area.x - 6, y);
     }
-    context.textAlign = "left";
-    context.fillText(`${Math.round(this.mostLate)} s`, area.x + area.w + 6, this.y(1) + 4);
-    context.fillText("0 s", area.x + area.w + 6, this.y(0));
-    context.fillStyle = this.theme("late");
-    context.fillText("late", area.x + area.w + 6, this.y(0.5));
+    this.#drawLatenessAxis();
     this.#drawTimes();
+  }
+
+  #drawLatenessAxis() {
+    const { context, area } = this;
+    const { title, format, threshold } = this.lateness;
+    const right = area.x + area.w;
+    context.textAlign = "left";
+    context.fillText("consumers", 0, 8);
+    context.fillStyle = this.theme("late");
+    for (const part of this.mostLate > 0 ? [0, 0.5, 1] : [0]) context.fillText(format(part * this.scaleLate), right + 6, this.y(part));
+    context.textAlign = "right";
+    context.fillText(title, right + MARGIN.right, 8);
+    if (!threshold) return;
+    context.strokeStyle = this.theme("late");
+    context.setLineDash(DASHES.dashed);
+    context.beginPath();
+    context.moveTo(area.x, this.y(threshold / this.scaleLate));
+    context.lineTo(right, this.y(threshold / this.scaleLate));
+    context.stroke();
+    context.setLineDash([]);
   }
 
   #drawTimes() {
@@ -116,11 +140,11 @@ export class TimeLine {
     context.beginPath();
     let started = false;
     for (const sample of this.history.samples) {
-      const late = lateness(sample);
-      if (late === null) continue;
+      const late = sample.metrics[this.lateness.key];
+      if (late === undefined) continue;
       if (!started) context.moveTo(this.x(sample.t), this.y(0));
       started = true;
-      context.lineTo(this.x(sample.t), this.y(late / this.mostLate));
+      context.lineTo(this.x(sample.t), this.y(late / this.scaleLate));
       this.lastLate = sample.until;
     }
     if (!started) return;
@@ -131,11 +155,11 @@ export class TimeLine {
     context.globalAlpha = 1;
   }
 
-  #drawSteps(key, color, width, name) {
+  #drawSteps(key, color, style) {
     const { context } = this;
     context.strokeStyle = color;
-    context.lineWidth = width;
-    context.setLineDash({ recommended: [2, 3], desired: [6, 3], running: [] }[name]);
+    context.lineWidth = style === "solid" ? 2.5 : 1.5;
+    context.setLineDash(DASHES[style]);
     context.beginPath();
     let previous = null;
     for (const sample of this.history.samples) {

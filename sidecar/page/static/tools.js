@@ -1,8 +1,8 @@
 // What the sidecar computes on demand: what if, and the doctor's checks.
 
-import { element, formatCount, formatDuration, formatPercent, line, note, replaceContent, table } from "./format.js";
+import { element, formatCount, formatDuration, formatPercent, legendKey, line, note, replaceContent, table } from "./format.js";
 import { formatTime } from "./heatmap.js";
-import { StepChart } from "./step_chart.js";
+import { SERIES, StepChart } from "./step_chart.js";
 
 const POLL_MS = 400;
 const FIELDS = ["lambda", "headroom", "min", "max", "heuristic"];
@@ -97,7 +97,8 @@ export class WhatIf {
     byId("what-if-status").textContent = summarize(names.join(", ") || "No change", answer);
     const canvas = element("canvas", { id: "what-if-chart", role: "img", "aria-label": "consumers over the recorded time" });
     replaceContent("what-if-result",
-      element("div", {}, costTable(answer), describeAssumptions(answer), ...settingsBlock(answer.settings)),
+      element("div", {}, costTable(answer), line(judgeEffects(answer), { id: "what-if-check" }), explainMoves(this.present, question, answer),
+        describeAssumptions(answer), ...settingsBlock(answer.settings)),
       element("div", {}, legend(), canvas));
     this.chart = new StepChart(canvas, answer);
     this.chart.draw();
@@ -110,33 +111,60 @@ export class WhatIf {
 
 const formatSetting = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : value);
 const signed = (difference, digits, unit = "") => `${difference > 0 ? "+" : ""}${difference.toFixed(digits)}${unit}`;
+const PERCENT = "\u00a0%";
+const SECONDS = "\u00a0s";
+const COSTS = [ // what is compared: key, name, digits, unit
+  ["consumer_hours", "consumer-hours", 2, ""],
+  ["late_percent", "traffic that is late", 2, PERCENT],
+  ["late_time_percent", "time with something late", 2, PERCENT],
+  ["moves", "moves", 0, ""],
+  ["moved_consumers", "moved load, in consumers (R done)", 2, ""],
+  ["rebalances", "rebalances", 0, ""],
+  ["worst_lag_s", "longest lag", 2, SECONDS],
+];
 
 export function summarize(change, { recorded, present, changed }) {
   const hours = (one) => one.consumer_hours.toFixed(2);
-  const part = present.consumer_hours ? ` (${signed(100 * (changed.consumer_hours / present.consumer_hours - 1), 0, " %")})` : "";
-  return `${change} would have meant ${hours(changed)} consumer-hours instead of ${hours(present)}${part}, ${changed.moves} moves instead of ${present.moves}, `
-    + `and ${changed.late_percent.toFixed(2)} % of the traffic late instead of ${present.late_percent.toFixed(2)} %; `
-    + `both simulated over the recorded ${formatDuration(recorded.seconds)}.`;
+  const part = present.consumer_hours ? ` (${signed(100 * (changed.consumer_hours / present.consumer_hours - 1), 0, PERCENT)})` : "";
+  return `${change}: ${hours(changed)} consumer-hours instead of ${hours(present)}${part}, ${changed.moves} moves instead of ${present.moves}, `
+    + `and ${changed.late_percent.toFixed(2)}${PERCENT} of the traffic late instead of ${present.late_percent.toFixed(2)}${PERCENT}: `
+    + `the recorded ${formatDuration(recorded.seconds)}, simulated with both settings.`;
 }
 
-function costTable({ recorded, present, changed }) {
-  const percent = (value) => `${value.toFixed(2)} %`;
-  const hundredths = (value) => value.toFixed(2);
-  const lag = (value) => (value < 120 ? `${value.toFixed(2)} s` : formatDuration(value));
-  const row = (name, key, format, digits, unit = "") => {
-    const [was, is] = [present[key], changed[key]].map((value) => Number(value.toFixed(digits))); // as they are shown
-    return [name, recorded[key] === undefined ? "–" : format(recorded[key]), format(present[key]), format(changed[key]), signed(is - was, digits, unit)];
-  };
-  const rows = [
-    row("consumer-hours", "consumer_hours", hundredths, 2),
-    row("traffic that is late", "late_percent", percent, 2, " %"),
-    row("time with something late", "late_time_percent", percent, 2, " %"),
-    row("moves", "moves", String, 0),
-    row("moved load, in consumers (R)", "moved_consumers", hundredths, 2),
-    row("rebalances", "rebalances", String, 0),
-    row("longest lag", "worst_lag_s", lag, 2, " s"),
-  ];
-  return table("Cost of the recorded time", ["", "#recorded", "#present, simulated", "#yours, simulated", "#difference"], rows);
+// The differences as they are shown: the effect of the change, and how far the simulation is from the record.
+function compareCosts({ recorded, present, changed }) {
+  return COSTS.map(([key, name, digits, unit]) => {
+    const [was, is] = [present[key], changed[key]].map((value) => Number(value.toFixed(digits)));
+    const truth = recorded[key] === undefined ? null : Number(recorded[key].toFixed(digits));
+    return { name, digits, unit, was, is, truth, effect: is - was, error: truth === null ? null : was - truth };
+  });
+}
+
+function costTable(answer) {
+  const rows = compareCosts(answer).map(({ name, digits, unit, was, is, truth, effect, error }) => {
+    const show = (value) => `${value.toFixed(digits)}${unit}`;
+    return [name, show(was), show(is), signed(effect, digits, unit), truth === null ? "–" : show(truth), error === null ? "–" : signed(error, digits, unit)];
+  });
+  return table("Cost of the recorded time, and a check of the simulation",
+    ["", "#present settings, simulated", "#yours, simulated", "#effect: yours − present", "#recorded", "#error: simulated − recorded"], rows);
+}
+
+// An effect is told apart from the simulation's error only where it is larger.
+export function judgeEffects(answer) {
+  const compared = compareCosts(answer).filter((one) => one.error !== null);
+  const describe = (one) => `${one.name} (effect ${signed(one.effect, one.digits, one.unit)}, error ${signed(one.error, one.digits, one.unit)})`;
+  const lost = compared.filter((one) => one.effect !== 0 && Math.abs(one.effect) <= Math.abs(one.error));
+  const check = "The effect compares two simulations. The record checks them: the error is that of the present settings' simulation";
+  if (!lost.length) return `${check}, and no effect is smaller than it.`;
+  return `${check}. Do not rely on effects that are no larger: ${lost.map(describe).join(", ")}.`;
+}
+
+// λ and the moves often rise together, which surprises.
+function explainMoves(present, question, { present: before, changed }) {
+  const higher = Number(question.lambda) - present.lambda;
+  if (!((changed.moves - before.moves) * higher > 0)) return null;
+  return note("Why can a higher λ move more? λ prices the load moved by each decision, not the sum over the hour: what it avoids to move "
+    + "now, or moves to another place, may make a consumer too full later, which costs more decisions and more, smaller moves.");
 }
 
 function describeAssumptions({ recorded, assumed }) {
@@ -161,14 +189,7 @@ async function copyText(button, text) {
   }
 }
 
-function legend() {
-  const key = (name, text) => {
-    const mark = element("span", { class: "key" });
-    mark.style.background = `var(--${name})`;
-    return element("span", {}, mark, text);
-  };
-  return element("p", { class: "legend" }, key("soft", "recorded"), key("running", "present, simulated"), key("desired", "yours, simulated"));
-}
+const legend = () => element("p", { class: "legend" }, ...SERIES.map(([, color, , style, text]) => legendKey(color, style, text)));
 
 const MARKS = { failed: "✕ failed", warning: "▲ warning", note: "– note", ok: "✓ ok", skipped: "– skipped" };
 const ORDER = Object.keys(MARKS);

@@ -314,6 +314,11 @@ def test_a_consumer_above_the_headroom_for_a_cooldown_gets_a_new_placement(
     assert decision.action is action
     if decision.plan is not None:
         assert decision.reasons[0] == "the fullest consumer is at 96%, above 90%, 70% in a better placement"
+    else:  # a hold tells why, too
+        assert decision.reasons[1] == (
+            "the fullest consumer is at 96%, above 90%: tolerated for 30 s unless it exceeds its capacity, "
+            "since moves interrupt reading"
+        )
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,17 @@ def test_last_decision_shows_the_sidecars_state(
     assert bool(finding.remedy) == (level is FindingLevel.FAILED)
 
 
+def test_a_consumer_above_its_capacity_is_a_warning() -> None:
+    """A sidecar that decides is no success while a consumer gets more than it can read."""
+    fills = {fill: replace(LAST, metrics=replace(LAST.metrics, max_fill=fill)) for fill in (0.95, 1.09)}
+    assert check_last_decision(fills[0.95], PLAN, NOW).level is FindingLevel.OK
+    finding = check_last_decision(fills[1.09], PLAN, NOW)
+    assert finding.level is FindingLevel.WARNING
+    assert "the fullest consumer is at 109% of its capacity" in finding.message
+    assert "decision 5 s ago: hold: 2 is right" in finding.message
+    assert finding.remedy
+
+
 @pytest.mark.parametrize("steering", [True, False])
 def test_a_group_of_any_client_is_checked_by_its_carrier(*, steering: bool) -> None:
     """Its members know no plans: what counts is whether the sidecar gets its plans carried out."""

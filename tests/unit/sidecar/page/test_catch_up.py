@@ -36,3 +36,11 @@ def test_an_overloaded_consumer_never_catches_up() -> None:
         ObservedMember("n", "n", frozenset({B, C}), capacity=140.0),
     ]
     assert estimate_catch_up(members, loads, 100.0) == {A: None, B: 2.0}
+
+
+def test_what_is_late_is_read_before_the_rest() -> None:
+    """With a grace of 2 s, 90 of 180 waiting bytes are late: they are read in half of the time."""
+    loads = {A: PartitionLoad(45.0, None, 180.0), B: PartitionLoad(45.0, None, 90.0)}
+    member = ObservedMember("m", "m", frozenset({A, B}))
+    assert estimate_catch_up([member], loads, 100.0, grace=2.0) == {A: 9.0}
+    assert estimate_catch_up([member], loads, 100.0)[A] == 27.0

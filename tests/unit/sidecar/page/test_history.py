@@ -55,7 +55,7 @@ def test_owners_that_stay_are_sent_once() -> None:
     for _ in range(21):
         history(source.next_report())
     samples = read_snapshot(history)["samples"]
-    assert [n for n, sample in enumerate(samples) if "owners" in sample] == [0, 19]  # the twentieth scales up
+    assert [n for n, sample in enumerate(samples) if "owners" in sample] == [0, 20]  # the twentieth decides
     assert all(len(b64decode(sample["loads"])) == 6 for sample in samples)
 
 
