@@ -299,7 +299,7 @@ def test_figures_of_a_deciding_sidecar_agree(page: Page) -> None:
         assert "no decision costs less than" in read_text(page, "#decision-body")
         choose_late_time(page)
         late = read_text(page, "#late")
-        assert re.search(r"MB late\s+Nothing is late any more in \d+ s, at ", late)
+        assert re.search(r"MB late\s+In time again in \d+ s, at ", late)
         assert re.search(r"10 s ago it was [\d.]+ MB: it gets less", late)
         planned = page.locator("#handovers tbody tr:has(td:nth-child(5)) td:nth-child(4)").all_inner_texts()
         assert all(re.fullmatch(r"\d\.\d\d", one) for one in planned)  # each rebalance has its own decision

@@ -120,7 +120,7 @@ function describeEnd(history, index) {
   const more = wanted > joined ? ` ${formatCount(wanted, "consumer")} are wanted and ${joined} read so far: the end is nearer once all do.` : "";
   if (sample.late_until === undefined) return "When it ends is not recorded for this time.";
   if (sample.late_until === null) return `No end in sight: a consumer has no capacity left for it at this write rate and count.${more}`;
-  return `Nothing is late any more in ${formatDuration(sample.late_until)}, at ${formatTime(sample.until + sample.late_until)}, at this write rate and count.${more}`;
+  return `In time again in ${formatDuration(sample.late_until)}, at ${formatTime(sample.until + sample.late_until)}, at this write rate and count.${more}`;
 }
 
 function describeTrend(history, index) {

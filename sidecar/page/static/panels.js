@@ -20,7 +20,7 @@ export function showDecision(history, index, select) {
   const step = (i, text) => (i === undefined ? null : element("button", { type: "button", class: "link", onclick: () => select(i) }, text));
   const gap = earlier === undefined || later === undefined ? null : " · ";
   replaceContent("decision-body",
-    element("p", {}, element("strong", {}, shown.action), MEANINGS[shown.action] ? ` (${MEANINGS[shown.action]})` : null, ` at ${formatTime(shown.t)}${shown.advice ? " (advice: nothing is done)" : ""}`),
+    element("p", {}, element("strong", {}, shown.action), ` at ${formatTime(shown.t)}${MEANINGS[shown.action] ? `: ${MEANINGS[shown.action]}` : ""}${shown.advice ? " (advice: nothing is done)" : ""}`),
     element("ul", {}, ...shown.reasons.map((reason) => element("li", {}, reason))),
     shown.failure ? line(`Not carried out: ${shown.failure}`, { class: "hot" }) : null,
     shown.outcome ? line(`Carried out: ${shown.outcome}`) : null,
