@@ -2,8 +2,9 @@
 
 import io
 import os
+import shlex
 import subprocess
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,13 @@ from trimtab.consumer_sdk.java.java_runtime import require_java
 DEBEZIUM: Final = (
     "io.debezium:debezium-embedded:3.2.0.Final",
     "io.debezium:debezium-connector-postgres:3.2.0.Final",
+)
+CONNECT: Final = (
+    "org.slf4j:slf4j-simple:1.7.36",  # for a log, as of Kafka's scripts
+    # Connect's own versions; other dependencies have older ones
+    "org.eclipse.jetty:jetty-security:9.4.56.v20240826",
+    "org.eclipse.jetty:jetty-servlet:9.4.56.v20240826",
+    "org.reflections:reflections:0.10.2",
 )
 PROGRAM: Final = Path(__file__).with_name("ChangesToKafka.java")
 
@@ -72,10 +80,23 @@ def running_engine(database: SourceDatabase, bootstrap: str, folder: Path, **mor
             process.wait(30)
 
 
-def _java_command(folder: Path) -> Iterator[str]:
-    jars = os.pathsep.join(map(str, fetch_jars("debezium", DEBEZIUM, is_pinned=False)))
-    classes = folder / "classes"
+def make_connect_script() -> str:
+    """Return Kafka's script `connect-standalone.sh`, for Connect of the JARs that Debezium depends on."""
+    command = [*_java_options(), "-cp", find_jars(*CONNECT), "org.apache.kafka.connect.cli.ConnectStandalone"]
+    return f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n'
+
+
+def find_jars(*more: str) -> str:
+    """Return the class path of Debezium and its dependencies; download them if needed."""
+    return os.pathsep.join(map(str, fetch_jars("debezium", (*DEBEZIUM, *more), is_pinned=False)))
+
+
+def _java_options() -> list[str]:
+    return [str(require_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"]
+
+
+def _java_command(folder: Path) -> list[str]:
+    jars, classes = find_jars(), str(folder / "classes")
     compiler = [str(require_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
-    subprocess.run([*compiler, "-cp", jars, "-d", str(classes), str(PROGRAM)], check=True)
-    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"]
-    return iter([str(require_java()), *options, "-cp", f"{jars}{os.pathsep}{classes}", PROGRAM.stem])
+    subprocess.run([*compiler, "-cp", jars, "-d", classes, str(PROGRAM)], check=True)
+    return [*_java_options(), "-cp", f"{jars}{os.pathsep}{classes}", PROGRAM.stem]

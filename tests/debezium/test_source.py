@@ -48,11 +48,13 @@ def database(tmp_path: Path) -> Iterator[SourceDatabase]:
 
 @pytest.fixture
 def settings(
-    admin: AdminClient, bootstrap: str, group: str, namespace: str, warehouse: Path
+    skipped: str, admin: AdminClient, bootstrap: str, group: str, namespace: str, warehouse: Path
 ) -> dict[str, Any]:
-    """The configuration of an ingest of everything that the engine produces."""
+    """The configuration of an ingest of everything that the engine produces; TRUNCATEs need one partition."""
+    truncates = skipped == "none"
+    partitions = 1 if truncates else 2
     topics = [f"{namespace}.public.orders", f"{namespace}.transaction", f"__debezium-heartbeat.{namespace}"]
-    for created in admin.create_topics([NewTopic(name, num_partitions=2) for name in topics]).values():
+    for created in admin.create_topics([NewTopic(name, partitions) for name in topics]).values():
         created.result(30)
     return {
         "bootstrap.servers": bootstrap,
@@ -67,6 +69,7 @@ def settings(
         "lake.write": "upsert",
         "lake.key": "id",
         "batch.max.age": "500 ms",
+        **({"lake.truncate": "apply"} if truncates else {}),
     }
 
 
@@ -80,6 +83,14 @@ def running_ingest(settings: dict[str, Any], lake: SparkLake) -> Generator[None]
     finally:
         stop.set()
         thread.join(120)
+
+
+def make_statements(chance: random.Random, skipped: str) -> list[str]:
+    """Return the statements of a transaction, some with a TRUNCATE among them."""
+    statements = [make_statement(chance) for _ in range(chance.randrange(9))]
+    if skipped == "none" and chance.random() < 0.5:
+        statements.insert(chance.randint(0, len(statements)), "TRUNCATE orders")
+    return statements
 
 
 def make_statement(chance: random.Random) -> str:
@@ -99,9 +110,10 @@ def make_statement(chance: random.Random) -> str:
     )
 
 
-@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+@pytest.mark.parametrize(("identity", "skipped"), [("DEFAULT", "t"), ("FULL", "t"), ("DEFAULT", "none")])
 def test_the_lake_table_equals_the_databases(  # noqa: PLR0913, PLR0917 - fixtures
     identity: str,
+    skipped: str,
     database: SourceDatabase,
     settings: dict[str, Any],
     iceberg_arrow: SparkLake,
@@ -119,6 +131,7 @@ def test_the_lake_table_equals_the_databases(  # noqa: PLR0913, PLR0917 - fixtur
         "provide.transaction.metadata": "true",
         "heartbeat.interval.ms": "300",
         "converter.schemas.enable": str(identity == "FULL").lower(),
+        "skipped.operations": skipped,
     }
 
     def is_lake_equal(expected: list[dict[str, Any]]) -> bool:
@@ -129,13 +142,14 @@ def test_the_lake_table_equals_the_databases(  # noqa: PLR0913, PLR0917 - fixtur
         rows = StaticTable.from_metadata(location).scan(selected_fields=tuple(SCHEMA.names)).to_arrow()
         return bool(rows.select(SCHEMA.names).sort_by("id").to_pylist() == expected)
 
+    done = list[str]()
     for _ in range(ROUNDS):
         with running_ingest(settings, iceberg_arrow), running_engine(database, bootstrap, tmp_path, **more):
             for _ in range(4):
-                database.execute(
-                    "BEGIN", *(make_statement(chance) for _ in range(chance.randrange(9))), "COMMIT"
-                )
+                done += (statements := make_statements(chance, skipped))
+                database.execute("BEGIN", *statements, "COMMIT")
             expected = database.read_rows(SELECT, SCHEMA)
             eventually(partial(is_lake_equal, expected), 60)
+    assert (skipped == "none") == ("TRUNCATE orders" in done)
     letters = [name for name in iceberg_arrow.list_tables() if name.endswith("_dead_letter")]
     assert [name for name in letters if name.startswith(f"{namespace}.")] == []

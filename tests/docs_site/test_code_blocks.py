@@ -1,18 +1,23 @@
 """The code blocks of the README and the tutorials do what their pages say, on a real broker."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from debezium.source import SourceDatabase, make_connect_script
 from docs_site.code_runner import DocsError, PageRunner, find_missing_line, running_page
 from docs_site.pages import DOCS, ROOT, CodeBlock, list_code_blocks
-from object_store.servers import free_port
+from object_store.servers import HOST, find_postgres_program, free_port
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
 CI_PAGE = DOCS / "tutorial-consumer.md"
-PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.glob("tutorial-*.md")) if page != CI_PAGE)]
+DATABASE_PAGE = DOCS / "tutorial-changes.md"
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted(DOCS.glob("tutorial-*.md")) if page not in {CI_PAGE, DATABASE_PAGE}),
+]
 
 
 @pytest.fixture
@@ -22,13 +27,26 @@ def own_broker() -> Iterator[str]:
         yield broker.bootstrap
 
 
-def run_page(page: Path, folder: Path, bootstrap: str) -> None:
+@pytest.fixture
+def shop_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SourceDatabase]:
+    """A database `shop` with logical decoding."""
+    try:
+        find_postgres_program("initdb")
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    with SourceDatabase(tmp_path_factory.mktemp("database") / "postgres.log") as database:
+        database.execute("CREATE ROLE shop SUPERUSER LOGIN", "CREATE DATABASE shop OWNER shop")
+        yield database
+
+
+def run_page(page: Path, folder: Path, bootstrap: str, more: Mapping[str, str] | None = None) -> None:
     web_port = free_port()
     replacements = {
         "localhost:9092": bootstrap,
         "localhost:8080": f"localhost:{web_port}",
         "port: 8080": f"port: {web_port}",
         " examples/": f" {ROOT}/examples/",
+        **(more or {}),
     }
     with running_page(folder, replacements) as runner:
         runner.run(list_code_blocks(page))
@@ -45,6 +63,23 @@ def test_the_consumer_tutorial_runs(bootstrap: str, tmp_path: Path) -> None:
 def test_a_page_runs(page: Path, own_broker: str, tmp_path: Path) -> None:
     """Pasted block by block into an empty folder, the page's commands end well and print what it shows."""
     run_page(page, tmp_path, own_broker)
+
+
+@pytest.mark.docs
+def test_the_tutorial_of_changes_runs(own_broker: str, shop_database: SourceDatabase, tmp_path: Path) -> None:
+    """With PostgreSQL, Kafka Connect and Debezium, which the page lets a reader install."""
+    (tmp_path / "plugins").mkdir()
+    connect = tmp_path / "kafka" / "bin" / "connect-standalone.sh"
+    connect.parent.mkdir(parents=True)
+    connect.write_text(make_connect_script())
+    connect.chmod(0o755)
+    port = shop_database.port
+    more = {
+        "PGHOST=localhost": f"PGHOST={HOST} PGPORT={port}",
+        "database.port=5432": f"database.port={port}",
+        "localhost:8083": f"localhost:{free_port()}",
+    }
+    run_page(DATABASE_PAGE, tmp_path, own_broker, more)
 
 
 def make_block(text: str, language: str = "sh", instruction: str = "", title: str = "") -> CodeBlock:
