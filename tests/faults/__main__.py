@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from faults.run import Run, RunOptions
+from faults.settings import LAYOUTS
 
 ROUND = 40
 
@@ -71,7 +72,8 @@ def _arguments() -> Namespace:
 
 
 def _options(arguments: Namespace) -> RunOptions:
-    size = arguments.round or max(1, min(ROUND, arguments.faults // 2))  # one with a sidecar, one without
+    turns = max(2, len(LAYOUTS[arguments.write]))  # with a sidecar and without one, and every layout
+    size = arguments.round or max(1, min(ROUND, arguments.faults // turns))
     only = tuple(arguments.only or ())
     return RunOptions(
         arguments.faults,

@@ -260,9 +260,10 @@ class Injector:
         if self.load is None:
             return ""
         topic = f"{self.load.topic}-{fault.target}-{int(fault.at * 1000)}"
-        self._world.broker.make(topic, 2)
+        partitions = min(2, self.load.traffic.partitions)
+        self._world.broker.make(topic, partitions)
         rng = random.Random(fault.target)  # noqa: S311 - it must replay
-        traffic = Traffic(self._world.broker.bootstrap, topic, 2, rng, self.load.traffic.write)
+        traffic = Traffic(self._world.broker.bootstrap, topic, partitions, rng, self.load.traffic.write)
         self._pause.wait(fault.seconds)
         self._world.broker.drop(topic)
         traffic.abandon()

@@ -25,8 +25,8 @@ from typing import Any, Final, Self
 from fake_registry import serve_registry
 
 from faults import settings, wall_clock
-from faults.broker import PARTITIONS, Broker, read_numbers
-from faults.changes import SCHEMAS, Numbers, check_changes, count_differences, replay
+from faults.broker import Broker, read_numbers
+from faults.changes import SCHEMAS, ChangedRow, Numbers, check_changes, count_differences, replay
 from faults.check import (
     MAX_DESCRIPTIONS,
     Findings,
@@ -155,6 +155,7 @@ class Run:
         self._tally = Tally()
         self._lock = Lock()
         self._pause = Event()
+        self._layout = settings.TopicLayout()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -231,15 +232,17 @@ class Run:
         steered = number % 2 == 1
         topic = f"fire-{number}"
         log.info("round %d, %s", number, "steered" if steered else "not steered")
-        self._broker.make(topic)
-        self._supervisor.work(steered=steered)
+        layouts = settings.LAYOUTS[self._options.write]
+        layout = self._layout = layouts[number % len(layouts)]
+        self._supervisor.work(steered=steered, settings=layout.table_settings)
+        self._broker.make(topic, layout.partitions)  # those before would not read it as these do
         self._wait_for_consumers()
-        kinds = {k: v for k, v in self._kinds.items() if steered or not v.steered}
+        kinds = {k: v for k, v in self._kinds.items() if is_possible(v, layout, steered=steered)}
         rng = random.Random(f"{self._options.seed}/{number}/traffic")  # noqa: S311 - it must replay
-        write = self._options.write
-        traffic = Traffic(self._broker.bootstrap, topic, PARTITIONS, rng, write)
+        traffic = Traffic(self._broker.bootstrap, topic, layout.partitions, rng, layout.records)
         seed, file = f"{self._options.seed}/{number}", self.folder / f"{topic}.transactions"
-        transactions = Transactions(self._broker.bootstrap, topic, PARTITIONS, seed, file, write)
+        more = (layout.partitions, seed, file, layout.records)
+        transactions = Transactions(self._broker.bootstrap, topic, *more)
         self._injector.load = Load(topic, traffic, transactions)
         try:
             self._inject(draw(self._options.seed, number, count, kinds), show_progress)
@@ -265,7 +268,7 @@ class Run:
         acknowledged = acknowledge(writes)
         if upserts:
             changed = list(self._tables.changed_rows(settings.table(topic)))
-            found = check_changes(topic, acknowledged, held, changed, handed)
+            found = check_changes(self._replay(topic, held), acknowledged, held, changed, handed)
             if self._store is None:  # DuckDB's client of S3 is another extension
                 others = self._tables.changed_rows_by_duckdb(settings.table(topic))
                 found = count_differences(found, changed, others, "DuckDB")
@@ -346,12 +349,15 @@ class Run:
         table = settings.table(topic)
         try:
             if self._options.write == "upsert":
-                differing = {*self._tables.changed_rows(table)} ^ {*replay(topic, held).values()}
+                differing = {*self._tables.changed_rows(table)} ^ {*self._replay(topic, held).values()}
                 return f"{len(differing)} rows differ from the replay" if differing else ""
             rows = self._tables.count(table)
         except OSError:  # the metadata file was just replaced
             return "the table could not be read"
         return f"{rows} of {len(held)} records" if rows < len(held) else ""
+
+    def _replay(self, topic: str, held: Numbers) -> dict[str, ChangedRow]:
+        return replay(topic, held, truncates=self._layout.truncates)
 
     def _tidy(self, topic: str) -> None:
         """Delete a finished round's topic and files: the disk is small."""
@@ -395,7 +401,7 @@ class Run:
     def _world(self) -> set[str]:
         """Return what faults of this run may need, besides file systems that they may fill."""
         options = self._options
-        world = {"", options.protocol, options.write, self._brokers}
+        world = {"", "several partitions", options.protocol, options.write, self._brokers}
         if options.store == "s3":
             return world | {"s3", *(("rest server",) if options.format == "iceberg" else ())}
         if options.format == "iceberg":
@@ -405,6 +411,12 @@ class Run:
     @property
     def _brokers(self) -> str:
         return "three brokers" if self._options.brokers > 1 else "one broker"
+
+
+def is_possible(kind: Kind, layout: settings.TopicLayout, *, steered: bool) -> bool:
+    """Return whether a kind of fault may be in a round."""
+    alone = layout.partitions == 1
+    return (steered or not kind.steered) and not (alone and kind.needs == "several partitions")
 
 
 def mounted(folder: Path, size: str, stack: ExitStack) -> Path | None:

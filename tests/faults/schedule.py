@@ -71,7 +71,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "brokers": Kind(2, 0.5, 2.0 * SESSION, needs="three brokers"),
     "broker-disk": Kind(1, 0.5, 3.0, needs="one broker's disk"),
     "producer": Kind(3),
-    "partitions": Kind(1),
+    "partitions": Kind(1, needs="several partitions"),
     "topic": Kind(1, 0.5, 4.0),
     "acl": Kind(2, 0.5, 2.0 * SESSION),
     FLUSH: Kind(2),

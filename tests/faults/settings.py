@@ -1,9 +1,11 @@
 """The configurations of a run: short timeouts, small processes."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from faults.broker import HEARTBEAT_MS, PASSWORD, USER
+from faults.broker import HEARTBEAT_MS, PARTITIONS, PASSWORD, USER
 from faults.schedule import SESSION
 from faults.supervisor import LEAST, MOST
 from trimtab.cli.demo.jvm_class_archive import find_archive, jvm_options
@@ -71,11 +73,39 @@ def ingest(
     }
 
 
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """Topic and table of a round."""
+
+    records: str = "append"  # a name of `changes.RECORDS`
+    partitions: int = PARTITIONS
+    table_settings: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def truncates(self) -> bool:
+        """Whether TRUNCATEs are among the records."""
+        return self.records == "truncate"
+
+
+_BY_KEY_COLUMN: Final = {
+    "lake.partition": "region",
+    "lake.file.writer": "spark",
+}  # Arrow's writes no partitions
+APPENDS: Final = (TopicLayout(),)
+UPSERTS: Final = (
+    TopicLayout("upsert"),
+    TopicLayout("upsert", table_settings=_BY_KEY_COLUMN),
+    TopicLayout("truncate", 1, {"lake.truncate": "apply"}),
+)
+LAYOUTS: Final[Mapping[str, tuple[TopicLayout, ...]]] = {"append": APPENDS, "upsert": UPSERTS}
+"""Layouts by `lake.write`; rounds take turns."""
+
+
 def upserts(registry: str) -> dict[str, Any]:
     """Return the settings of changes by key (`faults.changes`), whose schemas a registry has."""
     return {
         "lake.write": "upsert",
-        "lake.key": "id",
+        "lake.key": ["id", "region"],
         "lake.decoder": "avro",
         "lake.schema.evolution": "add",
         "schema.registry.url": registry,

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +85,8 @@ class WorkerSupervisor:
         self._folder = folder
         self._state = folder / "state"
         python = (sys.executable, "-m", "faults.worker", str(folder))
-        configs = {"ingest": ingest, "sidecar": sidecar}
-        for name, settings in configs.items():
-            (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings))
+        self._ingest = ingest
+        self._write_ingest({})
         self._worker = (*python, "{instance}", str(folder / "ingest.yaml"))
         command = {"worker-command": list(self._worker), "state-dir": str(self._state)}
         (folder / "sidecar.yaml").write_text(yaml.safe_dump(sidecar | command))
@@ -95,9 +95,12 @@ class WorkerSupervisor:
         self._stop = Event()
         self._thread: Thread | None = None
 
-    def work(self, *, steered: bool) -> None:
-        """Continue with a sidecar, or without one."""
+    def work(self, *, steered: bool, settings: Mapping[str, str]) -> None:
+        """Continue with a sidecar, or without one; workers that have other settings are replaced."""
         self._rest()
+        if settings != self._settings:
+            self._write_ingest(settings)
+            self._kill_workers()
         self._stop.clear()
         self.steered = steered
         run = self._keep_sidecar if steered else self._keep_workers
@@ -107,9 +110,7 @@ class WorkerSupervisor:
     def close(self) -> None:
         """Kill all processes."""
         self._rest()
-        for worker in self.workers():
-            worker.signal(signal.SIGCONT, whole=True)
-            worker.signal(signal.SIGKILL, whole=True)
+        self._kill_workers()
 
     def workers(self) -> list[Worker]:
         """Return the live workers, by number."""
@@ -146,6 +147,18 @@ class WorkerSupervisor:
             self.sidecar.kill()
             self.sidecar.wait()
             self.sidecar = None
+
+    def _write_ingest(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        (self._folder / "ingest.yaml").write_text(yaml.safe_dump({**self._ingest, **settings}))
+
+    def _kill_workers(self) -> None:
+        while workers := self.workers():
+            for worker in workers:
+                worker.signal(signal.SIGCONT, whole=True)
+                worker.signal(signal.SIGKILL, whole=True)
+            self._stop.clear()
+            self._stop.wait(TICK)
 
     def _keep_workers(self) -> None:
         target = ProcessTarget(self._worker, self._state, SystemClock())

@@ -10,10 +10,13 @@ from faults.changes import (
     SCHEMAS,
     VERSION_NUMBERS,
     ChangedRow,
+    build_row,
     change,
+    change_or_truncation,
     check_changes,
     count_differences,
     is_delete,
+    is_truncation,
     replay,
 )
 from faults.check import Findings
@@ -25,7 +28,7 @@ ROWS = replay(TOPIC, HELD)
 
 
 def check(rows: list[ChangedRow]) -> Findings:
-    return check_changes(TOPIC, ACKNOWLEDGED, HELD, rows, ())
+    return check_changes(ROWS, ACKNOWLEDGED, HELD, rows, ())
 
 
 def test_the_replayed_table_has_no_findings() -> None:
@@ -40,7 +43,7 @@ def test_a_row_of_an_earlier_batch_is_found() -> None:
     old = row._replace(number=row.number - 40)
     found = check([*ROWS.values(), old])
     assert (found.lost, found.duplicated, found.wrong) == (0, 1, 1)
-    gone = ChangedRow("0/99", 99, "deleted")
+    gone = ChangedRow("0/99", "north", 99, "deleted")
     assert check([*ROWS.values(), gone]).wrong == 1
 
 
@@ -54,7 +57,8 @@ def test_a_lost_row_and_a_lost_update_are_found() -> None:
 def test_an_acknowledged_record_that_the_broker_lost_is_found() -> None:
     """The replay alone would not miss it."""
     held = {where: number for where, number in HELD.items() if where != (1, 7)}
-    assert check_changes(TOPIC, ACKNOWLEDGED, held, replay(TOPIC, held).values(), ()).lost == 1
+    due = replay(TOPIC, held)
+    assert check_changes(due, ACKNOWLEDGED, held, due.values(), ()).lost == 1
 
 
 def test_rows_that_only_one_reader_returns_are_found() -> None:
@@ -90,12 +94,27 @@ def test_the_number_tells_the_schema_of_the_row() -> None:
     firsts = [VERSION_NUMBERS * version for version in range(4)]
     rows = [decode(number)["after"] or decode(number)["before"] for number in firsts]
     assert [sorted(row) for row in rows] == [
-        ["id", "number", "text"],
-        ["id", "number", "size", "text"],
-        ["body", "id", "number", "size"],
-        ["id", "number", "text"],
+        ["id", "number", "region", "text"],
+        ["id", "number", "region", "size", "text"],
+        ["body", "id", "number", "region", "size"],
+        ["id", "number", "region", "text"],
     ]
     assert decode(FIRST_NUMBER + VERSION_NUMBERS + 1)["op"] in "ud"
     number = next(n for n in range(firsts[2], firsts[3]) if decode(n)["op"] == "u")
     (row,) = replay(TOPIC, {(3, 0): number}).values()
     assert (row.text, row.size, row.body) == (None, len(row.body or ""), decode(number)["after"]["body"])
+
+
+def test_a_truncation_removes_all_rows_before_it() -> None:
+    """It is an envelope without a row, in rounds that have it."""
+    numbers = range(3000)
+    truncations = [n for n in numbers if is_truncation(build_row(TOPIC, 0, n))]
+    assert 3 < len(truncations) < 30
+    held = {(0, n): n for n in numbers}
+    rows = replay(TOPIC, held, truncates=True).values()
+    assert min(row.number for row in rows) > truncations[-1]
+    assert replay(TOPIC, {(0, n): n for n in range(truncations[0] + 1)}, truncates=True) == {}
+    assert change_or_truncation(TOPIC, 0, 0) == change(TOPIC, 0, 0)
+    value = change_or_truncation(TOPIC, 0, truncations[0])[1]
+    envelope = fastavro.schemaless_reader(BytesIO(value[5:]), SCHEMAS[0], None)
+    assert envelope == {"before": None, "after": None, "op": "t"}
