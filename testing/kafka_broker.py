@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from trimtab.cli.broker import broker_config
-from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.cli.broker.embedded_broker import LOG_TAIL_LINES, EmbeddedBroker
 from trimtab.common.errors import SettingError
+from trimtab.testing.errors import ContainerBrokerError
 
 BrokerSource: TypeAlias = Literal["address", "container", "embedded"]
 
@@ -27,7 +29,7 @@ IMAGE_VARIABLE: Final = "TRIMTAB_TEST_IMAGE"
 SOURCES: Final = ("auto", "container", "embedded")
 KAFKA_IMAGE: Final = f"apache/kafka:{broker_config.KAFKA_VERSION}"
 CONTROLLER_PORT: Final = 19093
-CONTAINER_START_TIMEOUT_S: Final = 60.0
+CONTAINER_START_TIMEOUT_S: Final = 180.0  # under 30 other processes on two cores it took more than 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +69,15 @@ def run_container(image: str | None = None, **options: Any) -> Generator[Running
 
     The image is `image`, else that of TRIMTAB_TEST_IMAGE, else apache/kafka. `options` go to
     `docker run`, such as `network_mode="host"`. Needs testcontainers, of the extra `testing`. Raises
-    what Docker's client raises.
+    ContainerBrokerError, and what Docker's client raises.
     """
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only with Docker
 
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
-    container = DockerContainer(image or os.environ.get(IMAGE_VARIABLE, KAFKA_IMAGE)).with_kwargs(**options)
+    image = image or os.environ.get(IMAGE_VARIABLE, KAFKA_IMAGE)
+    container = DockerContainer(image).with_kwargs(**options)
     if "network_mode" not in options:
         container = container.with_bind_ports(port, port)
     address = f"{container.get_docker_client().host()}:{port}"
@@ -82,7 +85,12 @@ def run_container(image: str | None = None, **options: Any) -> Generator[Running
         container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
     with container:
         client = AdminClient({"bootstrap.servers": address, "log_level": 0})
-        client.list_topics(timeout=CONTAINER_START_TIMEOUT_S)
+        try:
+            client.list_topics(timeout=CONTAINER_START_TIMEOUT_S)
+        except KafkaException:
+            lines = b"\n".join(container.get_logs()).decode(errors="replace").splitlines()
+            tail = "\n".join(lines[-LOG_TAIL_LINES:])
+            raise ContainerBrokerError(image, CONTAINER_START_TIMEOUT_S, tail) from None
         yield RunningBroker(address, "container")
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from containers.engine import SOCKET
 from containers.kafka_image import provide_kafka_image
+from trimtab.testing import kafka_broker
+from trimtab.testing.errors import ContainerBrokerError
 from trimtab.testing.kafka_broker import IMAGE_VARIABLE, SOURCE_VARIABLE
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1200)]
@@ -59,4 +61,20 @@ def test_a_users_test_runs_on_a_container(
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert docker.containers.list(all=True) == before
+
+
+def test_a_broker_that_does_not_start_is_explained(
+    docker: Any, kit_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error has the end of the container's log, and the container is gone."""
+    for name, value in kit_environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(kafka_broker, "CONTAINER_START_TIMEOUT_S", 5.0)
+    before = docker.containers.list(all=True)
+    with (
+        pytest.raises(ContainerBrokerError, match="no Kafka here"),
+        kafka_broker.run_container(entrypoint=["bash", "-c", "echo no Kafka here; sleep 600"]),
+    ):
+        pass
     assert docker.containers.list(all=True) == before
