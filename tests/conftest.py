@@ -45,8 +45,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 # Spark's JVMs, of tests and of the processes that they start, compile quickly: optimizing code that runs once
 # takes nearly half of the processor time of the lake's tests. `make test` archives their classes, which
-# halves their start. Nor does Spark generate classes for plans that run once: a quarter less on Delta. A JVM's
-# own options come later, and win.
+# halves their start. Nor does Spark generate classes for plans that run once: a quarter less on Delta.
+# A JVM's own options come later, and win.
 _NO_CODE_GENERATION = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{jvm_options(find_archive())} {_NO_CODE_GENERATION}")
 

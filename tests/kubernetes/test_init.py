@@ -116,11 +116,11 @@ def scaled_group(
     made.close()
 
 
-def run_init(plane: ControlPlane, bootstrap: str, group: str, folder: Path) -> str:
+def run_init(plane: ControlPlane, bootstrap: str, group: str, folder: Path, *more: str) -> str:
     """Return what `trimtab init` prints."""
     command = [sys.executable, "-m", "trimtab.cli", "init", "--bootstrap", bootstrap, "--group", group]
     options = ["--namespace", NAMESPACE, "--kubeconfig", str(plane.kubeconfig), "--out", str(folder)]
-    times = ["--duration", "6s", "--window", "2s", "--capacity", "100 kB/s", "--force"]
+    times = ["--duration", "6s", "--window", "2s", *more]
     done = subprocess.run(
         [*command, *options, *times], check=False, capture_output=True, text=True, timeout=300
     )
@@ -200,7 +200,8 @@ def test_the_written_resource_is_managed(  # noqa: PLR0913 - fixtures
     """The API server takes init's resource, a sidecar manages the group by it, and init writes no second."""
     eventually(lambda: len(cluster.ready(reading_deployment)) == 1, 120)
     sidecar.produce()
-    printed = run_init(plane, bootstrap, sidecar.group, tmp_path)
+    capacity = ("--capacity", "100 kB/s")
+    printed = run_init(plane, bootstrap, sidecar.group, tmp_path, *capacity)
     file = tmp_path / "consumergroupscaler.yaml"
     assert f"kubectl apply -f {file}" in printed
     body = yaml.safe_load(file.read_text())
@@ -209,6 +210,6 @@ def test_the_written_resource_is_managed(  # noqa: PLR0913 - fixtures
     with sidecar.running():
         eventually(lambda: scalers.reason(reading_deployment) == "Managed", 60)
     file.unlink()
-    printed = run_init(plane, bootstrap, sidecar.group, tmp_path)
+    printed = run_init(plane, bootstrap, sidecar.group, tmp_path, *capacity, "--force")
     assert f"ConsumerGroupScaler {reading_deployment} has the group already" in printed
     assert not file.exists()
