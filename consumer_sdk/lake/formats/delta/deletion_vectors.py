@@ -217,10 +217,9 @@ class DeltaOldRows:
 def select_partition_keys(
     keys: Records, file_columns: Mapping[str, str], partition_values: Mapping[str, str | None]
 ) -> Records:
-    """Return the keys that a file's partition may have, without the columns that the file itself lacks.
+    """Return the keys that a file's partition may have, without the columns of the partitioning.
 
-    Delta keeps partition columns out of data files: `partition_values` are texts of the log, by the
-    name of the column in files.
+    Data files may lack these: `partition_values` are texts of the log, by the name of the column in files.
     """
     for column in keys.column_names:
         if file_columns[column] not in partition_values:
