@@ -58,7 +58,8 @@ def bench(one_broker: OneBroker, tmp_path: Path, eventually: Eventually) -> Iter
     admin.create_topics([NewTopic("orders", PARTITIONS, 1)])["orders"].result(60)
     bench = SidecarBench(bootstrap, "lake", "orders", tmp_path)
     bench.flow.rate = 1.4 * CAPACITY
-    bench.start()
+    # a third worker that starts while the broker is away would end, and its exit be told for minutes
+    bench.start("--max", "2")
     eventually(lambda: (bench.state / "web").exists() and len(bench.pids()) >= 2, 180)
     eventually(bench.is_settled, 120)
     yield bench
