@@ -10,7 +10,7 @@ from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Move, Planne
 from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
 from trimtab.assignor.task_groups import list_task_mates, list_task_warnings
-from trimtab.common.units import format_name_list, format_rate
+from trimtab.common.units import format_fill, format_name_list, format_rate
 
 MAX_NAMES_IN_NOTE: Final = 3  # a note is one line of a log
 
@@ -151,7 +151,7 @@ def _explain_chosen_move(decision: PlacementDecision, source: int, target: int) 
     if decision.find_overfull(decision.before)[source]:
         limit = decision.policy.headroom
         allowed = f" ({limit:.0%} may be filled)" if limit < 1 else ""
-        return f"{donor} would be at {before[source]:.0%} of its capacity{allowed}"
+        return f"{donor} would be at {format_fill(before[source], limit)} of its capacity{allowed}"
     if not decision.after.count[source]:
         return f"{donor} is emptied: its load fits elsewhere"
     if not decision.before.count[target]:

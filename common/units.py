@@ -47,6 +47,12 @@ def format_rate(rate: float | None) -> str:
     return UNKNOWN if rate is None else f"{format_bytes(rate)}/s"
 
 
+def format_fill(fill: float, limit: float) -> str:
+    """Return a consumer's load ÷ capacity as "85%"; as "80.3%" where it would look like the limit."""
+    text = f"{fill:.0%}"
+    return f"{fill:.1%}" if text == f"{limit:.0%}" and f"{fill:.1%}" != f"{limit:.1%}" else text
+
+
 def format_count(count: int | None) -> str:
     """Return "3"; "?" for None."""
     return UNKNOWN if count is None else str(count)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from trimtab.common.units import format_rate
+from trimtab.common.units import format_fill, format_rate
 from trimtab.sidecar.decision.decision import REPLICA_ACTIONS, ScalingAction, compute_totals
 from trimtab.sidecar.decision.decision_context import (
     DecisionContext,
@@ -118,7 +118,7 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
     if not is_overfull_for_long(model, context.memory, context.now) or model.unknown_partitions:
         return None
     blocker = _explain_wait(context)
-    what = f"the fullest consumer is at {before:.0%}, above {limit:.0%}"
+    what = f"the fullest consumer is at {format_fill(before, limit)}, above {limit:.0%}"
     if blocker is not None:
         return hold(what, blocker, *context.recommendation.hold_reasons)
     recent = context.memory.seconds_since_change(context.now) < context.policy.drain_retry
@@ -127,7 +127,8 @@ def request_placement(context: DecisionContext) -> DecisionStep | None:
     better = find_due_placement(model, context.memory, context.now)
     if better is None:
         return hold(what, "no better placement found", *context.recommendation.hold_reasons)
-    reason = f"{what}, {model.compute_fullest(better.assignment):.0%} in a better placement"
+    after = format_fill(model.compute_fullest(better.assignment), limit)
+    reason = f"{what}, {after} in a better placement"
     return DecisionStep(ScalingAction.PLACE, (reason,), context.next_plan(reason), placed=better)
 
 

@@ -295,12 +295,12 @@ def test_figures_of_a_deciding_sidecar_agree(page: Page) -> None:
             page, "#hottest"
         )
         assert "Nothing is late" in read_text(page, "#late")
-        assert "Last time: from" in read_text(page, "#late")
-        assert "no decision costs less than" in read_text(page, "#decision-body")
+        assert "Last late from" in read_text(page, "#late")
+        assert "no placement within the headroom costs less than" in read_text(page, "#decision-body")
         choose_late_time(page)
         late = read_text(page, "#late")
         assert re.search(r"MB late\s+In time again in \d+ s, at ", late)
-        assert re.search(r"10 s ago it was [\d.]+ MB: it gets less", late)
+        assert re.search(r"10 s ago it was [\d.]+ MB: it is shrinking", late)
         planned = page.locator("#handovers tbody tr:has(td:nth-child(5)) td:nth-child(4)").all_inner_texts()
         assert all(re.fullmatch(r"\d\.\d\d", one) for one in planned)  # each rebalance has its own decision
         assert "late" in read_text(page, "#behind tbody")
@@ -362,14 +362,26 @@ def test_what_if_is_answered(page: Page) -> None:
         assert read_text(page, "#what-if-status").startswith("λ = 1.25 (now 0.5): ")
         rows = [row.split("\t") for row in page.locator("#what-if-result tbody tr").all_inner_texts()]
         assert len(rows) == 7
-        share = {row[0]: ["%" in cell for cell in row[1:]] for row in rows}
-        assert share["traffic that is late"] == [True] * 3 + [False] * 2  # the record has no bytes
-        assert share["time with something late"] == [True] * 5
-        moves = [int(cell) for cell in next(row for row in rows if row[0] == "moves")[1:]]
+        units = {row[0]: [cell.rpartition("\xa0")[2] for cell in row[1:]] for row in rows}
+        assert units["traffic that is late"] == [
+            "%",
+            "%",
+            "points",
+            "\u2013",
+            "\u2013",
+        ]  # the record has no bytes
+        assert units["time with something late"] == ["%", "%", "points", "%", "points"]
+        moves = [
+            int(cell.replace("\u2212", "-")) for cell in next(row for row in rows if row[0] == "moves")[1:]
+        ]
         present, changed, effect, recorded, error = moves
         assert (effect, error) == (changed - present, present - recorded)
         assert 0 < abs(effect) <= abs(error)  # so that nothing can be told of it
-        assert f"moves (effect {effect:+}, error {error:+})" in read_text(page, "#what-if-check")
+        told = f"moves (effect {effect:+}, error {error:+})".replace("-", "\u2212")
+        assert told in read_text(page, "#what-if-check")
+        assert "not checked: traffic that is late, longest wait until read." in read_text(
+            page, "#what-if-check"
+        )
         assert ("Why can a higher λ move more?" in read_text(page, "#what-if-result")) == (effect > 0)
         page.fill("#min", "9")
         page.fill("#max", "2")

@@ -1,6 +1,6 @@
 // The five answers on top: why this many consumers, what is hot, what the last rebalance cost, what is late, who decides.
 
-import { element, formatBytes, formatCount, formatDuration, formatPercent, formatR, formatRate, line, note, replaceContent } from "./format.js";
+import { element, formatBytes, formatCount, formatDuration, formatPauses, formatPercent, formatR, formatRate, line, note, replaceContent } from "./format.js";
 import { formatTime } from "./heatmap.js";
 
 
@@ -47,7 +47,8 @@ function explainDifference(sample) {
   const counts = [m.recommended_replicas, m.desired_replicas, m.running_replicas].filter((n) => n !== undefined);
   const reasons = sample.reasons.join("; ");
   const differs = new Set(counts).size > 1;
-  return line(`${differs ? "Why they differ" : "Now"}: ${sample.action}: ${reasons}`, differs ? {} : { class: "note" });
+  const head = differs && sample.action === "hold" ? "Why they differ" : "Now"; // an action has reasons of its own
+  return line(`${head}: ${sample.action}: ${reasons}`, differs ? {} : { class: "note" });
 }
 
 function showHottest(history, index) {
@@ -56,20 +57,20 @@ function showHottest(history, index) {
   const { headroom } = history.samples[index];
   const fullest = history.seats(index).sort((a, b) => b.fill - a.fill)[0];
   return replaceContent("hottest", big(history.label(hottest.partition)),
-    line(`The hottest: it needs ${formatPercent(hottest.ratio)} of a consumer's capacity, and is at ${history.consumer(hottest.owner)}.`),
+    line(`The hottest: it needs ${formatPercent(hottest.ratio)} of a consumer's capacity, and is read by ${history.consumer(hottest.owner)}.`),
     judgePartition(hottest.ratio, headroom), fullest ? judgeConsumer(history.consumer(fullest.owner), fullest, headroom) : null);
 }
 
 function judgePartition(ratio, headroom) {
-  if (ratio > 1) return line("Too hot: it falls behind at any consumer. Split its keys, or give consumers more capacity.", { class: "hot" });
+  if (ratio > 1) return line("Too hot: it falls behind on any consumer. Split its keys, or give consumers more capacity.", { class: "hot" });
   if (ratio > headroom) return line(`Hot: it alone exceeds the headroom (${formatPercent(headroom)}), and has a consumer of its own at best.`, { class: "hot" });
-  return line(`Not too hot: it fits into a consumer, which is filled up to ${formatPercent(headroom)} (headroom).`);
+  return line(`Not too hot: consumers are filled to at most ${formatPercent(headroom)} (headroom), and it fits into one.`);
 }
 
 function judgeConsumer(name, { fill, partitions }, headroom) {
   const what = `The fullest consumer is ${name}: ${formatPercent(fill)} with ${formatCount(partitions.length, "partition")}`;
   if (fill > 1) return line(`${what}, above its capacity: it falls behind.`, { class: "hot" });
-  return line(fill > headroom + 0.005 ? `${what}, above the headroom and below its capacity: it keeps up.` : `${what}, within the headroom.`);
+  return line(fill > headroom + 0.005 ? `${what}, above the headroom and below its capacity: it reads faster than is written.` : `${what}, within the headroom.`);
 }
 
 function showLastRebalance(history, index) {
@@ -77,8 +78,7 @@ function showLastRebalance(history, index) {
   if (!last) return replaceContent("last", big("0", "moves"), note("No partition has moved in this history."));
   const pauses = history.pauses(last.from, last.to);
   const why = last.planned ?? history.decisionAt(last.to);
-  const pause = pauses.length
-    ? `Each paused for ${formatDuration(pauses[Math.floor(pauses.length / 2)])} (median), at most ${formatDuration(pauses[pauses.length - 1])}.`
+  const pause = pauses.length ? `Each paused for ${formatPauses(pauses)}.`
     : "Its pauses are not reported: only Trimtab's consumers report them.";
   return replaceContent("last", big(String(last.count), last.count === 1 ? "partition moved" : "partitions moved"),
     line(`At ${formatTime(last.t)}: ${formatRate(last.rate)} of load, ${formatR(last.rate, last.capacity)} consumers' worth (R done).`),
@@ -103,9 +103,9 @@ function showLate(history, index) {
   document.getElementById("late").closest("section").classList.toggle("alert", late);
   const freshness = m.p99_freshness_s === undefined ? null
     : line(`Records are committed within ${formatDuration(m.p99_freshness_s)} (p99 of the last minutes${m.freshness_slo_s ? `, objective ${formatDuration(m.freshness_slo_s)}` : ""}).`);
-  const worth = m.write_rate > 0 && m.backlog_bytes > 0 ? `, what is written in ${formatDuration(m.backlog_bytes / m.write_rate)}` : "";
-  const waiting = line(`${formatBytes(m.backlog_bytes)} wait to be committed${worth}.`);
-  const meaning = note(`Late: has waited for longer than ${formatDuration(history.settings.backlog_grace)} (backlog-grace)`
+  const worth = m.write_rate > 0 && m.backlog_bytes > 0 ? `: ${formatDuration(m.backlog_bytes / m.write_rate)} of writing` : "";
+  const waiting = line(`${formatBytes(m.backlog_bytes)} are waiting to be committed${worth}.`);
+  const meaning = note(`Late: waiting for longer than ${formatDuration(history.settings.backlog_grace)} (setting backlog-grace)`
     + `${m.freshness_slo_s ? ", or p99 above the objective (freshness-slo)" : ""}.`);
   if (!late) return replaceContent("late", big("Nothing is late", "", "good"), waiting, freshness, describeLastLate(history, index), meaning);
   const overdue = m.overdue_backlog_bytes > 0;
@@ -129,8 +129,8 @@ function describeTrend(history, index) {
   if (!before) return null;
   const [was, is] = [before, now].map((one) => one.metrics.overdue_backlog_bytes);
   const ago = `${formatDuration(now.t - before.t)} ago it was ${formatBytes(was)}`;
-  if (is <= was) return line(`${ago}: it gets less.`);
-  return line(`${ago}: it grows${typeof now.late_until === "number" ? ", as consumers pause, start or read less than their capacity, so that the end is uncertain" : ""}.`);
+  if (is <= was) return line(`${ago}: it is shrinking.`);
+  return line(`${ago}: it is growing${typeof now.late_until === "number" ? ", as consumers pause, start or read less than their capacity, so that the end is uncertain" : ""}.`);
 }
 
 function describeLastLate(history, index) {
@@ -142,7 +142,7 @@ function describeLastLate(history, index) {
   while (from > 0 && isLate(samples[from - 1])) from -= 1;
   const most = Math.max(...samples.slice(from, to + 1).map((one) => one.metrics.overdue_backlog_bytes ?? 0));
   const end = samples[to + 1].t;
-  return line(`Last time: from ${formatTime(samples[from].t)} until ${formatTime(end)}${most ? `, at most ${formatBytes(most)}` : ""}.`);
+  return line(`Last late from ${formatTime(samples[from].t)} until ${formatTime(end)}${most ? `, up to ${formatBytes(most)}` : ""}.`);
 }
 
 function showLeader(sample) {

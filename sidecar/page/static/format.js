@@ -41,6 +41,12 @@ export function formatDuration(seconds) {
   return `${(seconds / 3600).toFixed(1)}${NBSP}h`;
 }
 
+// Sorted durations: their median and the longest, or the one that all have.
+export function formatPauses(sorted) {
+  const [median, longest] = [sorted[Math.floor(sorted.length / 2)], sorted[sorted.length - 1]].map(formatDuration);
+  return median === longest ? median : `${median} (median), at most ${longest}`;
+}
+
 // The moved load in consumers' capacities.
 export const formatR = (rate, capacity) => (rate / capacity).toFixed(2);
 

@@ -151,13 +151,14 @@ export class HeatMap {
     context.font = `${10 * this.pixels}px system-ui, sans-serif`;
     context.setLineDash([4 * this.pixels, 3 * this.pixels]);
     context.textAlign = "right";
-    const limits = [[1, "capacity 100 %", "bottom"], [headroom, `headroom ${Math.round(headroom * 100)} %`, "top"]];
+    const apart = height(1) - height(headroom) >= 11 * this.pixels; // else the two texts would overlap
+    const limits = [[1, "capacity 100 %", apart ? "middle" : "bottom"], [headroom, `headroom ${Math.round(headroom * 100)} %`, apart ? "middle" : "top"]];
     for (const [part, text, baseline] of headroom < 1 ? limits : limits.slice(0, 1)) {
       context.beginPath();
       context.moveTo(x, base - height(part));
       context.lineTo(x + w, base - height(part));
       context.stroke();
-      context.textBaseline = baseline; // the two are close to each other
+      context.textBaseline = baseline;
       context.fillText(text, x - 6 * this.pixels, base - height(part));
     }
     context.setLineDash([]);
@@ -175,7 +176,7 @@ export class HeatMap {
     for (let column = 0; column < this.columns; column += 1) {
       (this.seats[column]?.partitions ?? []).forEach((partition, row) => {
         const [left, top] = this.#box(column, row);
-        const dark = loads[partition] === UNKNOWN || ratioOf(loads[partition]) / this.hottest > 0.42;
+        const dark = loads[partition] === UNKNOWN || ratioOf(loads[partition]) / this.hottest > 0.3;
         context.fillStyle = dark ? "#10161d" : "#fff";
         context.save();
         context.beginPath();

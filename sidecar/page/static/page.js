@@ -13,7 +13,7 @@ const TOKEN_KEY = "trimtab-token"; // in this tab only
 const GROUP_PARAMETER = "group";
 const byId = (id) => document.getElementById(id);
 const HELP = {
-  consumers: "A column is a consumer, a cell one of its partitions, the largest on top. Outlined: it came at this time. "
+  consumers: "A column is a consumer, a cell one of its partitions, the largest on top. Outlined: it moved here at this time. "
     + "The bar above is the consumer's load: blue is within the headroom, orange above it, red above the capacity.",
   time: "A row is a partition, ordered by its owner at the chosen time; a column is a time. Outlined: it changed its owner.",
 };
@@ -82,8 +82,8 @@ class Page {
     const slider = byId("timeline");
     slider.setAttribute("aria-valuemax", String(this.history.samples.length - 1));
     slider.setAttribute("aria-valuenow", String(this.index));
-    slider.setAttribute("aria-valuetext", `${formatTime(sample.t)}, ${sample.metrics.running_replicas ?? "?"} replicas, ${sample.action}`);
-    byId("scale-text").textContent = `0 to ${Math.round(this.heatMap.hottest * 100)}\u00a0% (the hottest partition now) and more`;
+    slider.setAttribute("aria-valuetext", `${formatTime(sample.t)}, ${sample.metrics.running_replicas ?? "?"} consumers, ${sample.action}`);
+    byId("scale-text").textContent = `0 to ${Math.round(this.heatMap.hottest * 100)}\u00a0% (the hottest partition at the chosen time) and more`;
     byId("map-help").textContent = sample.loads.length ? `${HELP[this.view]}${sample.n ? "" : RESTORED}`
       : "This decision is from before the sidecar's start: its partitions are not recorded.";
   }

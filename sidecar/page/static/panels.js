@@ -1,6 +1,6 @@
 // The panels of text: the decision, moves, backlog, topics, handovers, state.
 
-import { element, formatBytes, formatCount, formatDuration, formatPercent, formatR, formatRate, line, note, replaceContent, table } from "./format.js";
+import { element, formatBytes, formatCount, formatDuration, formatPauses, formatPercent, formatR, formatRate, line, note, replaceContent, table } from "./format.js";
 import { isLate } from "./answers.js";
 import { formatTime } from "./heatmap.js";
 import { NO_OWNER } from "./history.js";
@@ -58,7 +58,7 @@ function describeDone(history, shown) {
   const done = history.rebalances(history.samples.length - 1).find((one) => one.planned === shown);
   if (!done) return [note(shown.metrics.moves ? "Its moves are not seen yet." : "It has no moves.")];
   return [line(`Done at ${formatTime(done.t)}: ${formatCount(done.count, "move")}, R ${formatR(done.rate, done.capacity)}.`),
-    note("R planned is by the loads of the decision, R done by those when the partitions moved: loads change meanwhile.")];
+    note("R planned uses the loads at the decision, R done those when the partitions moved.")];
 }
 
 function describeCertificate(certificate) {
@@ -67,9 +67,9 @@ function describeCertificate(certificate) {
     return [title, note("Not computed for this decision. With certify: true in the sidecar's settings it tells how far a decision is from the cheapest possible one, at most.")];
   }
   const gap = certificate.gap === null ? "unknown" : `${(certificate.gap * 100).toFixed(1)} %`;
-  return [title, line(`As of ${formatTime(certificate.t)} the heuristic's own placement costs ${Number(certificate.value).toFixed(2)}; no decision costs less than `
-    + `${Number(certificate.lower_bound).toFixed(2)}: at most ${gap} above the optimum.`),
-  note("It is of the heuristic for these loads alone, before limits, windows and the present count: the decision's cost above may be another one.")];
+  return [title, line(`As of ${formatTime(certificate.t)} the heuristic's own placement costs ${Number(certificate.value).toFixed(2)}, and no placement within the headroom `
+    + `costs less than ${Number(certificate.lower_bound).toFixed(2)}: it is at most ${gap} above the optimum.`),
+  note("That placement is for these loads alone, before limits, windows and the present count, so the decision's cost can differ.")];
 }
 
 export function showMoves(history, index) {
@@ -89,7 +89,7 @@ export function showMoves(history, index) {
   replaceContent("moves",
     observed.length ? line("At this time:") : note("No partition moved at this time."),
     observed.length ? table("Moves at this time", headings, observed) : null,
-    expected.length ? line(`Of the last plan with moves (${formatTime(planned.t)}):`) : null,
+    expected.length ? line(`The last plan that moved partitions (${formatTime(planned.t)}):`) : null,
     expected.length ? table("Moves of the last plan", headings, expected) : null,
     observed.length || expected.length ? explained : null);
 }
@@ -103,8 +103,8 @@ export function showBehind(history, index) {
   ]);
   const more = sample.behind - rows.length;
   return replaceContent("behind", table("Time until the backlog is read", ["partition", "#backlog", "is it late?", "#all read in"], rows),
-    note(`${isLate(sample) ? `${formatCount(sample.late, "partition")} ${sample.late === 1 ? "is" : "are"} late` : "None is late"}. All read in: at the present write rates, if consumers read at their capacity. A backlog that grows nevertheless shows that they read less.`),
-    more > 0 ? note(`and ${formatCount(more, "partition")} that need less`) : null);
+    more > 0 ? note(`and ${formatCount(more, "partition")} that need less`) : null,
+    note(`${isLate(sample) ? `${formatCount(sample.late, "partition")} ${sample.late === 1 ? "is" : "are"} late` : "None is late"}. All read in: at the present write rates, if consumers read at their capacity. What is late is in time again before that. If a backlog grows all the same, its consumer reads below its capacity.`));
 }
 
 export function showHottest(history, index) {
@@ -123,7 +123,7 @@ export function showHandovers(history, index) {
   const handovers = history.handovers(0, index).filter((one) => one.index <= index);
   const sorted = handovers.map((one) => one.seconds).sort((a, b) => a - b);
   const pause = sorted.length
-    ? line(`${formatCount(sorted.length, "handover")} in this history: a partition paused for ${formatDuration(sorted[Math.floor(sorted.length / 2)])} (median), at most ${formatDuration(sorted[sorted.length - 1])}.`)
+    ? line(`${formatCount(sorted.length, "handover")} in this history: a partition paused for ${formatPauses(sorted)}.${sorted.length > LISTED ? ` The last ${LISTED}:` : ""}`)
     : note("No handover was reported by Trimtab's consumers in this history.");
   const longest = [...handovers].reverse().slice(0, LISTED).map((one) => [
     formatTime(one.t), `${one.topic}-${one.partition}`, history.route(one), formatDuration(one.seconds),
@@ -131,7 +131,7 @@ export function showHandovers(history, index) {
   replaceContent("handovers", pause, element("div", { class: "halves" },
     rebalances.length ? table("Rebalances, the newest first", ["time", "#partitions", "#moved load", "#R planned", "#R done"], rebalances.reverse().slice(0, LISTED)) : note("No rebalance."),
     longest.length ? table("Handovers, the newest first", ["time", "partition", "from → to", "#pause"], longest) : null),
-    rebalances.length ? note("R: moved load in consumers' capacities. Planned by the loads of the decision (– without one), done by those when the partitions moved.") : null);
+    rebalances.length ? note("R: moved load in consumers' capacities; planned with the loads at the decision (– if none caused it), done with those when the partitions moved.") : null);
 }
 
 export function showTopics(history, index) {

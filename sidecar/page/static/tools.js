@@ -42,7 +42,7 @@ export class WhatIf {
     for (const name of FIELDS) byId(name).value = this.present[name];
     for (const name of RANGES) byId(`${name}-range`).value = this.present[name];
     this.#showTuning();
-    byId("what-if-status").textContent = "Change a setting and simulate: the recorded hour, once with the present settings, once with yours.";
+    byId("what-if-status").textContent = "Change a setting and simulate: the recorded time, once with the present settings, once with yours.";
   }
 
   #showTuning() {
@@ -110,8 +110,9 @@ export class WhatIf {
 }
 
 const formatSetting = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : value);
-const signed = (difference, digits, unit = "") => `${difference > 0 ? "+" : ""}${difference.toFixed(digits)}${unit}`;
+const signed = (difference, digits, unit = "") => `${difference > 0 ? "+" : difference < 0 ? "−" : ""}${Math.abs(difference).toFixed(digits)}${unit === PERCENT ? POINTS : unit}`;
 const PERCENT = "\u00a0%";
+const POINTS = "\u00a0points"; // a difference of percentages
 const SECONDS = "\u00a0s";
 const COSTS = [ // what is compared: key, name, digits, unit
   ["consumer_hours", "consumer-hours", 2, ""],
@@ -120,12 +121,12 @@ const COSTS = [ // what is compared: key, name, digits, unit
   ["moves", "moves", 0, ""],
   ["moved_consumers", "moved load, in consumers (R done)", 2, ""],
   ["rebalances", "rebalances", 0, ""],
-  ["worst_lag_s", "longest lag", 2, SECONDS],
+  ["worst_lag_s", "longest wait until read", 0, SECONDS],
 ];
 
 export function summarize(change, { recorded, present, changed }) {
   const hours = (one) => one.consumer_hours.toFixed(2);
-  const part = present.consumer_hours ? ` (${signed(100 * (changed.consumer_hours / present.consumer_hours - 1), 0, PERCENT)})` : "";
+  const part = present.consumer_hours ? ` (${signed(100 * (changed.consumer_hours / present.consumer_hours - 1), 0)}${PERCENT})` : "";
   return `${change}: ${hours(changed)} consumer-hours instead of ${hours(present)}${part}, ${changed.moves} moves instead of ${present.moves}, `
     + `and ${changed.late_percent.toFixed(2)}${PERCENT} of the traffic late instead of ${present.late_percent.toFixed(2)}${PERCENT}: `
     + `the recorded ${formatDuration(recorded.seconds)}, simulated with both settings.`;
@@ -154,16 +155,17 @@ export function judgeEffects(answer) {
   const compared = compareCosts(answer).filter((one) => one.error !== null);
   const describe = (one) => `${one.name} (effect ${signed(one.effect, one.digits, one.unit)}, error ${signed(one.error, one.digits, one.unit)})`;
   const lost = compared.filter((one) => one.effect !== 0 && Math.abs(one.effect) <= Math.abs(one.error));
-  const check = "The effect compares two simulations. The record checks them: the error is that of the present settings' simulation";
-  if (!lost.length) return `${check}, and no effect is smaller than it.`;
-  return `${check}. Do not rely on effects that are no larger: ${lost.map(describe).join(", ")}.`;
+  const unchecked = compareCosts(answer).filter((one) => one.error === null).map((one) => one.name);
+  const check = "The effect compares two simulations. The error is what the simulation of the present settings misses of the record.";
+  const weak = lost.length ? `Do not rely on effects no larger than the error: ${lost.map(describe).join(", ")}.` : "No effect is smaller than its error.";
+  return `${check} ${weak}${unchecked.length ? ` Not recorded, so not checked: ${unchecked.join(", ")}.` : ""}`;
 }
 
 // λ and the moves often rise together, which surprises.
 function explainMoves(present, question, { present: before, changed }) {
   const higher = Number(question.lambda) - present.lambda;
   if (!((changed.moves - before.moves) * higher > 0)) return null;
-  return note("Why can a higher λ move more? λ prices the load moved by each decision, not the sum over the hour: what it avoids to move "
+  return note("Why can a higher λ move more? λ prices the load moved by each decision, not the sum over the time: what it avoids to move "
     + "now, or moves to another place, may make a consumer too full later, which costs more decisions and more, smaller moves.");
 }
 
