@@ -1,5 +1,6 @@
 """The pytest plugin, in a project of a user."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ def test_warnings_may_be_errors(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("import kafka\n")
     (tmp_path / "test_mine.py").write_text(USERS_TEST)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
+    environ = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # of this run
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, check=False, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "warning" not in done.stdout

@@ -43,12 +43,12 @@ def test_changes_replace_and_delete_rows_by_key() -> None:
     before = rows((1, "a"), (None, "no key"), (2, "b"), (3, "c"))
     touched = pa.table({"id": pa.array([2, 3, 4], pa.int64())})  # 3 is deleted, 4 is new
     changes = KeyedChanges(rows((2, "B"), (4, "D")), touched, ("id",))
-    after = arrow_rows.apply_changes(before, changes)
+    after = arrow_rows.apply_changes("lake.orders", before, changes)
     assert pairs(after) == [(1, "a"), (None, "no key"), (2, "B"), (4, "D")]
-    assert pairs(arrow_rows.apply_changes(after, changes)) == pairs(after)
+    assert pairs(arrow_rows.apply_changes("lake.orders", after, changes)) == pairs(after)
 
 
 def test_no_changed_key_changes_no_row() -> None:
     """A batch of dead letters alone may not even tell the key's columns."""
     none = KeyedChanges(pa.table({"topic": pa.array([], pa.string())}), pa.table({}), ("id",))
-    assert pairs(arrow_rows.apply_changes(rows((1, "a")), none)) == [(1, "a")]
+    assert pairs(arrow_rows.apply_changes("lake.orders", rows((1, "a")), none)) == [(1, "a")]

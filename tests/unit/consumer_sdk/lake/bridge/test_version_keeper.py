@@ -52,7 +52,7 @@ class FakeReader:
         return arrow_rows.append_rows(rows, more)
 
     def apply_changes(self, rows: Any, changes: Any) -> Any:
-        return arrow_rows.apply_changes(rows, changes)
+        return arrow_rows.apply_changes("lake.orders", rows, changes)
 
 
 @pytest.fixture

@@ -139,7 +139,9 @@ def test_a_bridge_read_sees_a_truncate() -> None:
         projection.read_changes(build_records([change("c", None, A1)], t))[0] for t in ("orders", "old")
     ]
     changes, _ = projection.read_changes(build_records([change("t"), change("c", None, A2)], first=1))
-    after = arrow_rows.apply_changes(pa.concat_tables([each.upserts for each in before]), changes)
+    after = arrow_rows.apply_changes(
+        "lake.orders", pa.concat_tables([each.upserts for each in before]), changes
+    )
     assert [(row["topic"], row["id"]) for row in after.to_pylist()] == [("old", 1), ("orders", 2)]
 
 
