@@ -157,7 +157,8 @@ def test_the_questions_of_an_operator_are_answered(page: Page) -> None:
         assert rebalance.split("\t")[3:] == [f"{planned:.2f}", f"{done:.2f}"]
         assert "Each paused for 0.11 s (median), at most 0.13 s." in read_text(page, "#last")
         assert read_text(page, "#late").startswith("3.0 MB late")
-        assert "Late: has waited for longer than 15 s (backlog-grace)." in read_text(page, "#late")
+        assert "10 s ago it was 3.0 MB, too." in read_text(page, "#late")
+        assert "Late: waiting for longer than 15 s (setting backlog-grace)." in read_text(page, "#late")
         assert "This sidecar\nhost-1 (pid 7)" in read_text(page, "#who").replace("\n\n", "\n")
         assert "scale-up" in read_text(page, "#decision-body")
         rows = page.locator("#decision-body tbody tr")

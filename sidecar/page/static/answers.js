@@ -32,7 +32,7 @@ function explainNeed(sample) {
   const sum = `The load requires ${formatRate(m.required_rate)}; a consumer may take ${formatRate(usable)} `
     + `(${formatPercent(sample.headroom)} of ${formatRate(sample.capacity)}): at least ${formatCount(least, "consumer")}.`;
   if ((m.recommended_replicas ?? least) <= least) return sum;
-  return `${sum} Whole partitions do not fill consumers exactly, so ${m.recommended_replicas} are needed.`;
+  return `${sum} Whole partitions do not fill consumers exactly: the heuristic needs ${m.recommended_replicas}.`;
 }
 
 function explainLimit({ recommended_replicas: needed, desired_replicas: wanted }, { min, max }) {
@@ -129,7 +129,8 @@ function describeTrend(history, index) {
   if (!before) return null;
   const [was, is] = [before, now].map((one) => one.metrics.overdue_backlog_bytes);
   const ago = `${formatDuration(now.t - before.t)} ago it was ${formatBytes(was)}`;
-  if (is <= was) return line(`${ago}: it is shrinking.`);
+  if (formatBytes(is) === formatBytes(was)) return line(`${ago}, too.`);
+  if (is < was) return line(`${ago}: it is shrinking.`);
   return line(`${ago}: it is growing${typeof now.late_until === "number" ? ", as consumers pause, start or read less than their capacity, so that the end is uncertain" : ""}.`);
 }
 
