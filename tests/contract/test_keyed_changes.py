@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyiceberg.table import StaticTable
 
 from tests.change_records import build_projection, build_records, change
@@ -388,12 +388,30 @@ def test_the_old_row_may_lie_in_another_partition(replica: Callable[..., Replica
 @pytest.mark.parametrize("formats", ["iceberg", "delta"], indirect=True)
 @pytest.mark.parametrize("key", [("id", "name"), ("name",)], ids="-".join)
 def test_a_key_column_may_be_a_partition_column(replica: Callable[..., Replica], key: Sequence[str]) -> None:
-    """Delta's data files lack it, then."""
+    """Whether the data files have it, too, or only the paths and Delta's log."""
     writer = replica(key=key, by="name")
     writer.write((1, "a"), (2, "b"), (3, "ü"))
     writer.write((1, "a"), (4, "c"), deletes=[writer.key_of((3, "ü"))])
     writer.check()
     writer.write((5, "a") if key == ("name",) else (1, "a"), deletes=[writer.key_of((2, "b"))])
+    writer.check()
+
+
+@pytest.mark.parametrize("formats", ["delta"], indirect=True)
+@pytest.mark.parametrize("key", [("id", "name"), ("name",)], ids="-".join)
+def test_data_files_may_lack_a_key_column_that_is_a_partition_column(
+    formats: SparkLake, namespace: str, warehouse: Path, key: Sequence[str]
+) -> None:
+    """The protocol lets them, and delta-rs writes such files; Spark's have it."""
+    name, rows = f"{namespace}.t", [(1, "a"), (2, "b"), (3, "ü")]
+    old = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+    write_deltalake(warehouse / namespace / "t", old, partition_by=["name"])
+    table = formats.open_table(name)
+    assert table is not None
+    formats.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    writer = Replica(formats, table, key_columns=tuple(key))
+    writer.rows = {writer.key_of(row): row for row in rows}
+    writer.write((1, "a"), (4, "c"), deletes=[writer.key_of((3, "ü"))])
     writer.check()
 
 
