@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyiceberg.table import StaticTable
+from slow_on_delta import slow_on_delta
 
 from tests.change_records import build_projection, build_records, change
 from trimtab.assignor.model import TopicPartition
@@ -36,10 +37,7 @@ pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 Row = tuple[Any, ...]
 _ATTEMPTS = itertools.count()
-# a test on Delta takes the CPU of five on Iceberg; in those with this mark both formats run the same code
-SLOW_ON_DELTA = pytest.mark.parametrize(
-    "formats", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
-)
+SLOW_ON_DELTA = slow_on_delta("iceberg_arrow", "delta_arrow", "formats")
 BACKOFF = RetryBackoff(random.Random(7))  # noqa: S311 - jitter
 
 

@@ -18,6 +18,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
+from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
@@ -36,10 +37,7 @@ PARTITIONS = 2
 READS = 16  # in each format
 EACH_READ = 40  # records produced before it
 BOTH = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
-# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
-SLOW_ON_DELTA = pytest.mark.parametrize(
-    "lake", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
-)
+SLOW_ON_DELTA = slow_on_delta("iceberg_arrow", "delta_arrow")
 
 Settings = dict[str, Any]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
@@ -14,10 +15,7 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
-# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
-SLOW_ON_DELTA = pytest.mark.parametrize(
-    "lake", ["iceberg", pytest.param("delta", marks=pytest.mark.slow)], indirect=True
-)
+SLOW_ON_DELTA = slow_on_delta("iceberg", "delta")
 SLOW = {"lake_flush_timeout": "120 s"}  # a shared machine may be slow
 pytestmark = pytest.mark.spark
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition as Partition
 from trimtab.cli.dead_letter import options
@@ -20,10 +21,7 @@ from trimtab.consumer_sdk.lake.dead_letters import (
 )
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
 
-# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
-SLOW_ON_DELTA = pytest.mark.parametrize(
-    "lake", ["iceberg", pytest.param("delta", marks=pytest.mark.slow)], indirect=True
-)
+SLOW_ON_DELTA = slow_on_delta("iceberg", "delta")
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 Make = Callable[..., Any]

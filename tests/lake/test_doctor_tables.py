@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
+from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
@@ -20,10 +21,7 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 EACH = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
-# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
-SLOW_ON_DELTA = pytest.mark.parametrize(
-    "lake", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
-)
+SLOW_ON_DELTA = slow_on_delta("iceberg_arrow", "delta_arrow")
 
 
 @pytest.fixture

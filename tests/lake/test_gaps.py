@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import NewTopic
+from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
@@ -20,10 +21,7 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
-# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
-SLOW_ON_DELTA = pytest.mark.parametrize(
-    "lake", ["iceberg", pytest.param("delta", marks=pytest.mark.slow)], indirect=True
-)
+SLOW_ON_DELTA = slow_on_delta("iceberg", "delta")
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError
@@ -37,10 +38,7 @@ AT_ONCE = 20
 PACE = RetryBackoff(random.Random(7))  # noqa: S311 - jitter
 pytestmark = pytest.mark.spark
 FORMATS = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
-# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
-SLOW_ON_DELTA = pytest.mark.parametrize(
-    "lake", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
-)
+SLOW_ON_DELTA = slow_on_delta("iceberg_arrow", "delta_arrow")
 
 Make = Callable[..., Any]
 Read = Callable[[str], list[Any]]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slow_on_delta import slow_on_delta
 
 from trimtab.cli.measure_capacity import run as command
 from trimtab.cli.measure_capacity.capacity_settings import build_ingest_config, parse_cases
@@ -17,9 +18,7 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
-@pytest.mark.parametrize(
-    "lake", ["iceberg", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
-)
+@slow_on_delta("iceberg", "delta_arrow")
 def test_every_record_of_the_backlog_is_written_and_topics_are_removed(
     lake: SparkLake, bootstrap: str, admin: Any, namespace: str, warehouse: Path
 ) -> None:

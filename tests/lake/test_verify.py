@@ -10,6 +10,7 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RawPartition
+from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
@@ -28,10 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 COUNT = 30
 MORE = 5
 EACH = pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
-# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
-SLOW_ON_DELTA = pytest.mark.parametrize(
-    "lake", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
-)
+SLOW_ON_DELTA = slow_on_delta("iceberg_arrow", "delta_arrow")
 
 
 @pytest.fixture

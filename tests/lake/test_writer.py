@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
@@ -17,10 +18,7 @@ LONG = 180.0
 # each format, each file writer; all four in tests/contract/test_lake_table.py
 LAKES = ["iceberg", "delta_arrow"]
 FORMATS = pytest.mark.parametrize("lake", LAKES, indirect=True)
-# a test on Delta takes the CPU of five on Iceberg; those with this mark differ in the format only
-SLOW_ON_DELTA = pytest.mark.parametrize(
-    "lake", ["iceberg", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
-)
+SLOW_ON_DELTA = slow_on_delta("iceberg", "delta_arrow")
 pytestmark = pytest.mark.spark
 
 Make = Callable[..., Any]
