@@ -83,7 +83,8 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         "Table format: `iceberg` or [`delta`](#delta).", default=ICEBERG_FORMAT
     )
     lake_warehouse: Annotated[str, Parsed(str)] = setting(
-        "Folder or URI of the tables; required unless `lake.catalog.*` describes a catalog.",
+        "Folder or URI of the tables; required unless `lake.catalog.*` describes a catalog. "
+        "A relative folder in a file is relative to the file's folder.",
         default="",
         secret=True,  # a URI may hold credentials
     )

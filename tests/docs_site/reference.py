@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from docs_site.exported_metrics import build_consumer_registry, build_sidecar_registry
 from trimtab.cli.main import COMMANDS, build_app
+from trimtab.common.config_file import PATH_SETTINGS
 from trimtab.common.settings_model import NO_DEFAULT_TEXT, render_settings_table
 
 API_MODULES: Final = {
@@ -39,9 +40,23 @@ def render_reference_pages() -> dict[str, str]:
     }
 
 
+_PATH_NAMES = ", ".join(f"`{name}`" for name in sorted(PATH_SETTINGS))
+_PATHS = f"""\
+## Relative paths
+
+A relative path in a configuration file is relative to the file's folder, whatever the working folder
+of the command: `trimtab ingest` and `trimtab tables --config ../shop/ingest.yaml` mean the same tables.
+That holds for {_PATH_NAMES},
+and for secret references, `${{file:…}}`.
+
+Paths in options, such as `--warehouse` and `--set lake.warehouse=…`, and in `Consumer({{...}})` are
+relative to the working folder. Settings of Spark (`spark.*`) and of a catalog (`lake.catalog.*`) are
+passed on as they are."""
+
+
 def render_settings_page() -> str:
     """Return the page of all settings."""
-    parts = ["# Settings", "Generated from the settings models, which also check files and options."]
+    parts = ["# Settings", "Generated from the settings models, which also check files and options.", _PATHS]
     for page, path in list_documented_models():
         module, name = path.split(":")
         model = getattr(importlib.import_module(module), name)

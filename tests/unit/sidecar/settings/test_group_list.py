@@ -42,7 +42,7 @@ def test_own_settings_win_over_common_ones(file: Path) -> None:
     assert lake is not None
     assert clicks is not None
     assert (lake.max, clicks.max, clicks.headroom) == (7, 3, 0.5)
-    assert (lake.state_dir, clicks.state_dir) == (Path("run/groups/lake"), Path("own"))
+    assert (lake.state_dir, clicks.state_dir) == (file.parent / "run/groups/lake", file.parent / "own")
     assert not lake.leader_election
 
 
