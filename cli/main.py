@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from trimtab.common.errors import TrimtabError
+from trimtab.consumer_sdk.errors import MissingExtraError
 
 # the summaries of `trimtab --help`, which imports no subcommand
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -39,6 +40,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 EXTRA_BY_PACKAGE: Final[Mapping[str, str]] = MappingProxyType(
     {"aiokafka": "aiokafka", "highspy": "certify", "matplotlib": "plot"}
     | dict.fromkeys(("pyarrow", "pyspark"), "lake")
+    | dict.fromkeys(("deltalake", "duckdb", "pandas", "pyiceberg"), "read")
     | dict.fromkeys(("fastavro", "google", "httpx2"), "registry")  # google.protobuf
 )
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as in a shell
@@ -142,7 +144,8 @@ def _explain_missing_package(error: ModuleNotFoundError) -> tuple[str, int] | No
     extra = EXTRA_BY_PACKAGE.get(package)
     if extra is None:
         return None  # a bug, which keeps its traceback
-    return f"this needs {package}, which is not installed: pip install 'trimtab[{extra}]'", 1
+    missing = MissingExtraError(package, extra)
+    return str(missing), missing.exit_code
 
 
 def _explain_kafka_error(error: Exception, words: Sequence[str]) -> str | None:

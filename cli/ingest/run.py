@@ -1,5 +1,6 @@
 """`trimtab ingest`: writes topics into lake tables until it is stopped."""
 
+import logging
 import os
 from threading import Event
 
@@ -11,6 +12,9 @@ from trimtab.common.config_file import read_config_file
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 from trimtab.consumer_sdk.lake import ingest as lake_ingest
 from trimtab.consumer_sdk.lake.factory import open_lake
+from trimtab.consumer_sdk.lake.warehouse import describe_warehouse
+
+log = logging.getLogger("trimtab.ingest")
 
 
 def ingest(options: IngestCommandOptions) -> None:
@@ -26,6 +30,8 @@ def ingest(options: IngestCommandOptions) -> None:
     log_to_stderr()
     stop = Event()
     stop_on_signals(stop)  # before Spark starts, which takes seconds
+    # before Spark starts, which would create a mistyped folder
+    log.info("writing tables to %s; starting Spark", describe_warehouse(settings.lake.session))
     lake = open_lake(settings.lake.session, warm_up=True)
     stop_on_signals(stop)  # again: PySpark installs a SIGINT handler of its own
     try:

@@ -20,6 +20,8 @@ from trimtab.consumer_sdk.lake.interfaces import Records
 def read(options: ReadOptions) -> None:
     """Read a table and print its rows. Raises SettingError, MissingExtraError."""
     config = load_lake_settings(options.config, None)
+    if options.sql is not None:
+        import_library("duckdb")  # before the table is read, which may start Spark
     rows = lake_reader.read(options.table, config, engine=options.engine).to_arrow()
     if options.sql is not None:
         rows = query_rows(rows, options.table, options.sql)

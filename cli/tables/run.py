@@ -12,12 +12,17 @@ from trimtab.cli.output_formats import PrintFormat, print_table
 from trimtab.cli.tables.options import TablesOptions
 from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.lake.inventory import TableInventory, list_table_inventory
+from trimtab.consumer_sdk.lake.settings import parse_session_config
+from trimtab.consumer_sdk.lake.warehouse import describe_warehouse
 
 
 def tables(options: TablesOptions) -> None:
     """List the tables of a lake. Raises SettingError if the lake is not named or does not exist."""
-    with open_lake_session(load_lake_settings(options.config, options.warehouse)) as lake:
+    config = load_lake_settings(options.config, options.warehouse)
+    with open_lake_session(config) as lake:
         inventory = list_table_inventory(lake)
+    if not inventory:
+        typer.echo(f"no tables in {describe_warehouse(parse_session_config(config))}", err=True)
     if options.output is PrintFormat.JSON:
         typer.echo(json.dumps({"tables": [asdict(table) for table in inventory]}, indent=2))
     else:

@@ -29,9 +29,9 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     CommittedOffsets,
     find_newest_offsets,
 )
+from trimtab.consumer_sdk.lake.warehouse import CATALOG_LOCK_TIMEOUT_S
 
 READ_EXTRA: Final = "read"
-CATALOG_LOCK_TIMEOUT_S: Final = 15.0
 _UNSUPPORTED: Final = re.compile("[Uu]nsupported|not supported")
 _FIND_TABLES: Final = "SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'"
 _FIND_TABLE: Final = (

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import SettingError
+from trimtab.common.suggestions import suggest_name
 from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.bridge.engines import open_table_reader
 from trimtab.consumer_sdk.lake.bridge.lake_rows import LakeRows
@@ -28,8 +29,9 @@ from trimtab.consumer_sdk.lake.ingest import parse_ingest_settings
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.schema.table_names import is_dead_letter_table
-from trimtab.consumer_sdk.lake.settings import LakeConfig
+from trimtab.consumer_sdk.lake.settings import LakeConfig, SessionConfig
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.warehouse import describe_warehouse, list_local_tables
 from trimtab.consumer_sdk.lake.writer.topic_projections import TopicProjections
 
 MAX_REPLACED_VERSIONS: Final = 20  # by one read
@@ -93,6 +95,7 @@ class LakeReader:
         """
         partitions = self._tail.list_partitions(self._topics, self._feeds_table)
         if not partitions:
+            _check_table_exists(self._table, self._config.session)
             raise SettingError(
                 f"{self._table} is not the table of a topic on the brokers; topics: {', '.join(self._topics)}"
             )
@@ -164,9 +167,21 @@ def _check_topic_table(table: str, config: LakeConfig, topics: tuple[str, ...]) 
     has_pattern = any(topic.startswith("^") for topic in topics)
     own = sorted({config.table_names.table_for(t) for t in topics if not t.startswith("^")})
     if table not in own and not has_pattern:
+        _check_table_exists(table, config.session)
         raise SettingError(
             f"{table} is not the table of a topic in topics: {', '.join(own)}; the tables of a transform do "
             "not tell which records they lack: read those with Spark"
+        )
+
+
+def _check_table_exists(table: str, session: SessionConfig) -> None:
+    """Raise SettingError if it is known without Spark that there is no such table."""
+    tables = list_local_tables(session)
+    if tables is not None and table not in tables:
+        hint = suggest_name(table, tables)
+        listed = ", ".join(name for name in tables if not is_dead_letter_table(name)) or "none"
+        raise SettingError(
+            f"there is no table {table!r} in {describe_warehouse(session)}{hint}; there are: {listed}"
         )
 
 

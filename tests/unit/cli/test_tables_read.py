@@ -3,10 +3,14 @@
 import sys
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from trimtab.cli import main as command
+from trimtab.cli.tables import read
 from trimtab.cli.tables.read import iterate_rows, query_rows
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import MissingExtraError
@@ -49,3 +53,19 @@ def test_a_query_without_duckdb_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingExtraError, match=r"duckdb is not installed.*trimtab\[read\]"):
         query_rows(pa.table({"id": [1]}), "lake.orders", "SELECT 1")
+
+
+def test_a_missing_duckdb_is_told_before_the_table_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reading may start Spark, which takes many seconds."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("the table is read first")
+
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.setattr(read.lake_reader, "read", fail)
+    (tmp_path / "ingest.yaml").write_text("group.id: lake\n")
+    words = ["tables", "read", "lake.orders", "--config", str(tmp_path / "ingest.yaml"), "--sql", "SELECT 1"]
+    assert command.main(words) == 1
+    assert "duckdb is not installed and this needs it: pip install 'trimtab[read]'" in capsys.readouterr().err

@@ -212,14 +212,35 @@ def test_a_recreated_topic_is_an_error(open_reader: Open) -> None:
     ("name", "text"),
     [("lake.orders_dead_letter", "trimtab dead-letter list"), ("lake.refunds", "not the table of a topic")],
 )
-def test_side_tables_are_refused(open_reader: Open, name: str, text: str) -> None:
+def test_side_tables_are_refused(
+    open_reader: Open, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
     """They have no offsets of records that a transform did not put there."""
+    monkeypatch.setattr(lake_reader, "list_local_tables", lambda _session: ["lake.refunds"])
     with pytest.raises(SettingError, match=text):
         open_reader(FakeTable({}), FakeTail({P: 3}), name)
 
 
-def test_a_table_that_no_topic_of_a_pattern_has_is_refused(open_reader: Open) -> None:
+@pytest.mark.parametrize("topics", [["orders"], ["^ord.*"]])
+def test_a_table_that_does_not_exist_is_told_with_those_that_do(
+    open_reader: Open, monkeypatch: pytest.MonkeyPatch, topics: list[str]
+) -> None:
+    """A misspelled one is not taken for a side table."""
+    tables = ["lake.clicks", "lake.orders", "lake.orders_dead_letter"]
+    monkeypatch.setattr(lake_reader, "list_local_tables", lambda _session: tables)
+    expected = (
+        r"no table 'lake.oders' in /data/lake .*; did you mean 'lake.orders'\?; "
+        "there are: lake.clicks, lake.orders$"
+    )
+    with pytest.raises(SettingError, match=expected):
+        open_reader(FakeTable({}), FakeTail({P: 3}), "lake.oders", topics=topics).read()
+
+
+def test_a_table_that_no_topic_of_a_pattern_has_is_refused(
+    open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may be a side table: its rows alone would look whole."""
+    monkeypatch.setattr(lake_reader, "list_local_tables", lambda _session: ["lake.refunds"])
     reader = open_reader(FakeTable({}), FakeTail({P: 3}), "lake.refunds", topics=["^ord.*"])
     with pytest.raises(SettingError, match=r"lake.refunds is not the table of a topic on the brokers"):
         reader.read()
