@@ -1,6 +1,7 @@
 """Contract of the table formats and of the ways to write their files, each an entry of `formats`."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ def test_creating_a_table_twice_returns_the_existing_one(
     """Two writers that create it at once use the same table."""
     table.commit(StagedFiles("a"), OFFSETS, table.read_offsets())
     assert formats.create_table(table.name, frame(0)).read_offsets().offsets == OFFSETS
+
+
+def test_tables_created_at_once_share_a_new_namespace(
+    formats: Lake, frame: Callable[[int], Any], namespace: str
+) -> None:
+    """The first flushes of several topics run side by side, and in several consumers."""
+    names, rows = [f"{namespace}_new.t{number}" for number in range(4)], frame(0)
+    with ThreadPoolExecutor(len(names)) as pool:
+        made = list(pool.map(lambda name: formats.create_table(name, rows), names))
+    assert [table.name for table in made] == names
 
 
 def test_rows_and_offsets_are_committed_together(

@@ -112,11 +112,18 @@ class IcebergLake(SparkLake):
     ) -> None:
         schema = self._to_iceberg_schema(rows)
         spec = self._build_partition_spec(name, schema, partition_spec)
-        namespace = name.rpartition(".")[0]
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog_name}.{namespace}")
+        self._create_namespace(f"{self.catalog_name}.{name.rpartition('.')[0]}")
         properties = ICEBERG_TABLE_DEFAULTS | initial_properties(name)
         properties |= row_delta.UPSERT_TABLE_DEFAULTS if keyed else {}
         self._catalog.createTable(self._table_identifier(name), schema, spec, properties)
+
+    def _create_namespace(self, namespace: str) -> None:
+        try:
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+        except jvm_errors.JVM_ERRORS:
+            # A catalog looks first and then creates: another writer may do so in between.
+            if not self.spark.catalog.databaseExists(namespace):
+                raise
 
     def _build_partition_spec(self, name: str, schema: Any, partition_spec: PartitionSpec) -> Any:
         spec = java(self.spark).org.apache.iceberg.PartitionSpec.builderFor(schema)
