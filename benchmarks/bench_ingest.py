@@ -9,6 +9,7 @@
 - `delta_rs`: the tuned loop with deltalake, which appends batches of the same size.
 - `spark_ranges`, only with `--cases`: a prototype in which Spark's Kafka source reads ranges of offsets
   and the sink commits them.
+- `spark_python_ranges`, likewise: the same with a data source in Python, whose tasks read by librdkafka.
 
 Each case is a separate process. Its start (the JVM, Spark) and a warm-up on another topic are
 timed separately. The clock runs from the first record received (Structured Streaming: from the
@@ -48,7 +49,7 @@ CASES = (
     "structured_streaming",
     "delta_rs",
 )
-PROTOTYPES = ("spark_ranges",)
+PROTOTYPES = ("spark_ranges", "spark_python_ranges")
 BOUNDED = ("trimtab_iceberg", "trimtab_arrow")
 """Cases that also run with a longer backlog."""
 
@@ -133,7 +134,7 @@ class Topics:
     def filled(cls, bootstrap: str, size: int, warm: float, mb: float) -> "Topics":
         """Create both topics and fill them with records of `size` bytes."""
         rng = random.Random(size)  # noqa: S311 - filler
-        bodies = [_body(rng, number, size) for number in range(int(POOL / size))]
+        bodies = [build_record(rng, number, size) for number in range(int(POOL / size))]
         pair = []
         for megabytes in (warm, mb):
             count = int(megabytes * 1e6 / size)
@@ -143,8 +144,9 @@ class Topics:
         return cls(size, *pair)
 
 
-def _body(rng: random.Random, number: int, size: int) -> bytes:
-    head, tail = f'{{"id": {number:08d}, "text": "', '"}'
+def build_record(rng: random.Random, number: int, size: int) -> bytes:
+    """Return JSON of `size` bytes with a number and random text."""
+    head, tail = f'{{"id": {10_000_000 + number}, "text": "', '"}'
     return (head + rng.randbytes(size).hex())[: size - len(tail)].encode() + tail.encode()
 
 

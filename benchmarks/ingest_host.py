@@ -7,17 +7,20 @@ the first record and `end {seconds}` when the last one is in the table. Then it 
 """
 
 import json
+import os
 import random
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar, Final
 
 import confluent_kafka
 import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
@@ -66,6 +69,9 @@ RANGE_OPTIONS: Final = {
     "kafka.max.partition.fetch.bytes": "4000000",
 }
 """Options of Spark's Kafka source as the sink would need them."""
+
+PYTHON_FETCH: Final = 10_000
+"""Records of an Arrow batch of `spark_python_ranges`."""
 
 Begun = Callable[[], None]
 
@@ -257,10 +263,28 @@ class SparkRanges(StructuredStreaming):
     def project_records(self, records: Any, to_frame: Any) -> ProjectedRows:
         """Return the rows of the ranges, which Spark reads when it writes them."""
         del records, to_frame
+        return ProjectedRows(self.load_ranges())
+
+    def load_ranges(self) -> Any:
+        """Return the records of the ranges, which Spark's Kafka source reads."""
         source = self.lake.spark.read.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
         rows = source.options(**RANGE_OPTIONS, **self.options).load()
         headers = "map_from_entries(headers) AS headers"
-        return ProjectedRows(rows.selectExpr(*record_columns.RECORD_COLUMNS[:-1], headers))
+        return rows.selectExpr(*record_columns.RECORD_COLUMNS[:-1], headers)
+
+
+class SparkPythonRanges(SparkRanges):
+    """A prototype: the same with a data source in Python, whose tasks read by librdkafka."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        super().__init__(bootstrap, folder)
+
+    def load_ranges(self) -> Any:
+        """Return the records of the ranges, which `KafkaRanges` reads."""
+        self.lake.spark.dataSource.register(KafkaRanges)
+        source = self.lake.spark.read.format(KafkaRanges.name())
+        return source.options(bootstrap=self.bootstrap, **self.options).load()
 
 
 def build_range_options(topic: str, starts: Mapping[int, int], stops: Mapping[int, int]) -> dict[str, str]:
@@ -278,6 +302,60 @@ def counted(table: Any) -> tuple[int, int]:
     return int(table.count()), int(distinct.count())
 
 
+@dataclass
+class OffsetRange(InputPartition):
+    """What a task reads: the offsets of a partition from `start` to before `stop`."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+
+class KafkaRanges(DataSource):
+    """Offset ranges of a topic as a data source in Python, with the options of Spark's Kafka source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafka_ranges"
+
+    def schema(self) -> str:
+        place = "topic string, partition int, offset bigint, timestamp timestamp"
+        return f"{place}, key binary, value binary, headers map<string, binary>"
+
+    def reader(self, schema: Any) -> "RangeReader":  # noqa: ARG002 - it is always the same
+        return RangeReader(dict(self.options))
+
+
+class RangeReader(DataSourceReader):
+    """Reads each range in a task of its own."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.bootstrap = options["bootstrap"]
+        self.starts = json.loads(options["startingoffsets"])
+        self.stops = json.loads(options["endingoffsets"])
+
+    def partitions(self) -> Sequence[OffsetRange]:
+        return [
+            OffsetRange(topic, int(partition), start, self.stops[topic][partition])
+            for topic, starts in self.starts.items()
+            for partition, start in starts.items()
+        ]
+
+    def read(self, partition: OffsetRange) -> Iterator[Any]:
+        """Yield Arrow batches of the record columns."""
+        at, name = partition.start, TopicPartition(partition.topic, partition.partition)
+        settings = {"group.id": "none", "enable.auto.commit": False, "fetch.queue.backoff.ms": 20}
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, **settings})
+        consumer.assign([confluent_kafka.TopicPartition(name.topic, name.partition, at)])
+        while at < partition.stop:
+            messages = consumer.consume(min(PYTHON_FETCH, partition.stop - at), timeout=0.2)
+            if messages:
+                at = messages[-1].offset() + 1
+                yield record_columns.build_record_batch(name, messages)
+        consumer.close()
+
+
 CASES: dict[str, Callable[[str, Path], Case]] = {
     "trimtab_iceberg": lambda *args: Trimtab(*args, "iceberg", "spark"),
     "trimtab_delta": lambda *args: Trimtab(*args, "delta", "spark"),
@@ -287,6 +365,7 @@ CASES: dict[str, Callable[[str, Path], Case]] = {
     "plain_loop_tuned": TunedLoop,
     "structured_streaming": StructuredStreaming,
     "spark_ranges": SparkRanges,
+    "spark_python_ranges": SparkPythonRanges,
     "delta_rs": DeltaRs,
 }
 
