@@ -53,9 +53,14 @@ def format_fill(fill: float, limit: float) -> str:
     return f"{fill:.1%}" if text == f"{limit:.0%}" and f"{fill:.1%}" != f"{limit:.1%}" else text
 
 
-def format_count(count: int | None) -> str:
-    """Return "3"; "?" for None."""
-    return UNKNOWN if count is None else str(count)
+def format_count(count: int | None, noun: str = "", plural: str = "", *, separator: str = "") -> str:
+    """Return "3"; "?" for None; with a noun "1 member" or "3 members", or with the `plural` given.
+
+    `separator` stands between thousands.
+    """
+    text = UNKNOWN if count is None else f"{count:{separator}}"
+    word = noun if count == 1 else plural or f"{noun}s"
+    return f"{text} {word}" if noun else text
 
 
 def _parse(text: str, units: dict[str, float], name: str, example: str) -> float:

@@ -10,6 +10,7 @@ which its process may be killed or lose its partitions.
 """
 
 import random
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from unittest import mock
 
+from trimtab.common.units import format_count
 from trimtab.testing.errors import HandlerHistoryError
 from trimtab.testing.simulation import green
 from trimtab.testing.simulation.group_history import GroupHistory, GroupResult, MakeRecord, Worker
@@ -33,7 +35,7 @@ CommitPolicy: TypeAlias = Literal["batch", "record", "auto", "before"]
 HANDLER_SECONDS: Final = (0.0, 0.08)  # a handler's time, drawn for each record
 CONSUME_COUNT: Final = 20
 CONSUME_TIMEOUT_S: Final = 0.2
-MAX_LISTED_RECORDS: Final = 10
+MAX_LISTED_KINDS: Final = 10
 
 
 class RecordId(NamedTuple):
@@ -58,6 +60,11 @@ class RecordOutcome:
     key: bytes | None
     value: bytes
     handled: tuple[tuple[str, float], ...]
+
+    @property
+    def kind(self) -> str:
+        """What equal findings have in common."""
+        return "handled more than once" if self.handled else "never handled"
 
     def __str__(self) -> str:
         place = f"{self.record.topic}-{self.record.partition} offset {self.record.offset}"
@@ -93,9 +100,11 @@ class GroupReport:
         self._check(self.repeated)
 
     def _check(self, *wrong: tuple[RecordOutcome, ...]) -> None:
-        found = [*self.stuck, *(str(outcome) for outcomes in wrong for outcome in outcomes)]
-        if found:
-            raise HandlerHistoryError(_explain(found, self), found)
+        # errors that differ in numbers only are the same one, of other workers and records
+        kinds = [(re.sub(r"\d+", "", line), line) for line in self.stuck]
+        kinds += [(outcome.kind, str(outcome)) for outcomes in wrong for outcome in outcomes]
+        if kinds:
+            raise HandlerHistoryError(_explain(kinds, self), [line for _, line in kinds])
 
 
 @dataclass(slots=True)
@@ -207,10 +216,11 @@ def _read_until(
 def _list_outcomes(
     result: GroupResult, ledger: _Ledger, counts: Counter[RecordId]
 ) -> Generator[RecordOutcome]:
+    ended_early = result.unread or result.failure  # which is told, and why records were not handled
     for partition, records in sorted(result.log.records.items()):
         for offset, value in records.items():
             record = RecordId(*partition, offset)
-            if counts[record] != 1 and not (result.unread and not counts[record]):
+            if counts[record] != 1 and (counts[record] or not ended_early):
                 key = result.log.keys.get(partition, {}).get(offset)
                 times = tuple(ledger.times.get(record, ()))
                 if len(times) != counts[record]:  # a loop of the application's own: no time is known
@@ -238,20 +248,37 @@ def _summarize(results: list[tuple[GroupResult, list[RecordOutcome]]], seed: int
     )
 
 
-def _explain(found: list[str], report: GroupReport) -> str:
-    listed = [f"  {line}" for line in found[:MAX_LISTED_RECORDS]]
-    if len(found) > MAX_LISTED_RECORDS:
-        listed.append(f"  and {len(found) - MAX_LISTED_RECORDS} more")
-    seed = found[0].removeprefix("seed ").partition(":")[0]
+def _explain(findings: list[tuple[str, str]], report: GroupReport) -> str:
+    """Return the first finding of each kind, and the number of the others."""
+    kinds: dict[str, list[str]] = {}
+    for kind, line in findings:
+        kinds.setdefault(kind, []).append(line)
+    listed = [line for of_kind in list(kinds.values())[:MAX_LISTED_KINDS] for line in _describe_kind(of_kind)]
+    if len(kinds) > MAX_LISTED_KINDS:
+        listed.append(f"  and {format_count(len(kinds) - MAX_LISTED_KINDS, 'more kind')}")
+    seed = _get_seed(findings[0][1])
     again = f"pytest --simulated-seed {seed}, or simulate_group(..., histories=1, seed={seed}).trace"
+    histories = format_count(report.histories, "history", "histories")
     return "\n".join(
         [
-            f"{len(found)} findings in {report.histories} histories:",
+            f"{format_count(len(findings), 'finding')} in {histories}:",
             *listed,
             f"  again, with its events: {again}",
             *(f"  | {line}" for line in report.trace),
         ]
     )
+
+
+def _describe_kind(lines: list[str]) -> Generator[str]:
+    first, *others = lines
+    yield f"  {first}"
+    if others:
+        histories = format_count(len({_get_seed(line) for line in lines}), "history", "histories")
+        yield f"    and {len(others)} more of this kind, all together in {histories}"
+
+
+def _get_seed(line: str) -> str:
+    return line.removeprefix("seed ").partition(":")[0]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.common.units import format_fill
+from trimtab.common.units import format_count, format_fill
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,12 @@ from trimtab.common.units import format_fill
 def test_a_fill_does_not_look_like_a_limit_that_it_is_not(fill: float, limit: float, text: str) -> None:
     """Else a move out of a consumer "at 80%" of 80% seems to have no reason."""
     assert format_fill(fill, limit) == text
+
+
+def test_a_count_has_its_noun_in_the_right_number() -> None:
+    """One helper counts all nouns, so that no output has "1 members"."""
+    counts = [format_count(n, "member") for n in (0, 1, 2, None)]
+    assert counts == ["0 members", "1 member", "2 members", "? members"]
+    assert format_count(1, "partition has", "partitions have") == "1 partition has"
+    assert format_count(1234, "file", separator=",") == "1,234 files"
+    assert format_count(3) == "3"

@@ -129,6 +129,27 @@ def test_an_error_of_the_handler_ends_its_history() -> None:
         report.check_at_least_once()
 
 
+def test_equal_findings_are_one_line_with_their_number() -> None:
+    """The first with its seed, and how many more there are: of an error in each history, and of records."""
+
+    def fail(message: Any) -> None:
+        raise ValueError(f"no customer {message.offset()}")
+
+    broken = simulate_group(fail, histories=HISTORIES)
+    with pytest.raises(HandlerHistoryError) as failed:
+        broken.check_at_least_once()
+    heading, first, more, again = str(failed.value).splitlines()
+    assert heading == f"{HISTORIES} findings in {HISTORIES} histories:"
+    assert first.startswith("  seed 1: worker-")
+    assert more.strip() == f"and {HISTORIES - 1} more of this kind, all together in {HISTORIES} histories"
+    assert "--simulated-seed 1," in again
+    assert len(failed.value.findings) == HISTORIES
+    blind = simulate_group(lambda _message: None, histories=HISTORIES)
+    with pytest.raises(HandlerHistoryError) as repeated:
+        blind.check_exactly_once()
+    assert str(repeated.value).count("was handled") == 1
+
+
 def test_records_are_the_applications_own() -> None:
     """Keys and values come from `make_record`."""
     seen = set()
