@@ -193,7 +193,7 @@ def log_starts(starts: Mapping[TopicPartition, int | None], *, resets_to_end: bo
     known = [str(partition) for partition, offset in starts.items() if offset is not None]
     if known and resets_to_end:
         log.warning(_RESET_TO_END_WARNING, ", ".join(known))
-    log.info("assigned %s", ", ".join(f"{p} at {_describe_start(start)}" for p, start in starts.items()))
+    log.info("assigned %s", _describe_starts(starts))
 
 
 _NEW_TOPIC_ADVICE: Final = (
@@ -218,5 +218,9 @@ def _first_not_none(*offsets: int | None) -> int:
     return next(offset for offset in offsets if offset is not None)
 
 
-def _describe_start(offset: int | None) -> str:
-    return "the offset of the group" if offset is None else str(offset)
+def _describe_starts(starts: Mapping[TopicPartition, int | None]) -> str:
+    known = ", ".join(f"{p} at {offset}" for p, offset in starts.items() if offset is not None)
+    new = ", ".join(str(partition) for partition, offset in starts.items() if offset is None)
+    # the group's offset is fetched after this, and it may have none
+    where = "at the group's offset or, if it has none, by auto.offset.reset"
+    return "; ".join(filter(None, (known, f"not in the table yet, so {where}: {new}" if new else "")))

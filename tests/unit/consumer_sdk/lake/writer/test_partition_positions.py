@@ -238,7 +238,8 @@ def test_unwritten_ranges_are_accepted_and_not_committed(positions: PositionTrac
 
 
 def test_the_log_tells_where_assigned_partitions_start(caplog: pytest.LogCaptureFixture) -> None:
-    """At the table's offset, or, if the table has none, at the group's."""
+    """At the table's offset or, if the table has none, at the group's, which a new group does not have."""
     with caplog.at_level("INFO", logger="trimtab.lake"):
         log_starts({P: 40, TopicPartition("orders", 1): None}, resets_to_end=False)
-    assert caplog.messages == ["assigned orders-0 at 40, orders-1 at the offset of the group"]
+    new = "not in the table yet, so at the group's offset or, if it has none, by auto.offset.reset: orders-1"
+    assert caplog.messages == [f"assigned orders-0 at 40; {new}"]
