@@ -42,6 +42,13 @@ WEB_ADDRESS_FILE: Final = "web"  # in the state folder: with port 0 only the log
 
 
 @contextmanager
+def log_clean_end(text: str) -> Generator[None]:
+    """Log the text at the end; not after an error, which explains the end by itself."""
+    yield
+    log.info(text)
+
+
+@contextmanager
 def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[ControlLoop]:
     """Yield a control loop ready to run, with its web server started.
 
@@ -49,7 +56,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
     GroupTypeMismatchError.
     """
     with ExitStack() as stack:
-        stack.callback(log.info, "the sidecar of group %s has stopped", settings.group)
+        stack.enter_context(log_clean_end(f"the sidecar of group {settings.group} has stopped"))
         connected = connect_target(settings, clock, stack)
         monitor = GroupMonitor(settings, clock)
         stack.callback(monitor.close)

@@ -9,7 +9,7 @@ import yaml
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.settings_model import format_byte_rate
-from trimtab.common.units import format_bytes, format_rate
+from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, KIND
 from trimtab.sidecar.measurement.observation import ObservedGroup
 
@@ -125,7 +125,7 @@ def choose_target(findings: GroupFindings) -> tuple[dict[str, Any], str]:
     if found is None:
         return {"target": "none"}, "no workload was found: plans are published, the count is advice"
     target = "keda" if found.scaled_object else "kubernetes"
-    reason = f"its pods are the members, {found.replicas} replicas now"
+    reason = f"its pods are the members, {format_count(found.replicas, 'replica')} now"
     more = {"grpc-host": "0.0.0.0"} if found.scaled_object else {}  # noqa: S104 - KEDA is another pod
     workload = f"{found.kind}/{found.name}"
     return {"target": target, "workload": workload, "namespace": found.namespace, **more}, reason
@@ -137,7 +137,7 @@ def render_sidecar_settings(findings: GroupFindings, capacity: float, capacity_r
     rows: list[tuple[str, Any, str]] = [
         ("bootstrap", findings.bootstrap, ""),
         *_list_group_rows(findings, capacity, capacity_reason),
-        *((name, value, target_reason) for name, value in target.items()),
+        *_explain_first(target, target_reason),
         *([("kafka", dict(findings.kafka), "")] if findings.kafka else []),
     ]
     head = (
@@ -153,13 +153,18 @@ def _list_group_rows(
     carrier, carrier_reason = choose_carrier(findings)
     least, most = choose_limits(findings)
     return [
-        ("group", findings.group, f"{len(findings.observed.members)} members now"),
-        ("topics", list(findings.topics), f"{len(findings.loads)} partitions"),
+        ("group", findings.group, f"{format_count(len(findings.observed.members), 'member')} now"),
+        ("topics", list(findings.topics), format_count(len(findings.loads), "partition")),
         ("capacity", format_byte_rate(capacity), capacity_reason),
         ("min", least, ""),
         ("max", most, "a partition has one consumer at most"),
-        *((name, value, carrier_reason) for name, value in carrier.items()),
+        *_explain_first(carrier, carrier_reason),
     ]
+
+
+def _explain_first(settings: Mapping[str, Any], reason: str) -> list[tuple[str, Any, str]]:
+    """Return the rows of settings that have one reason, which stands at the first."""
+    return [(name, value, "" if at else reason) for at, (name, value) in enumerate(settings.items())]
 
 
 def find_present_resource(findings: GroupFindings) -> str:
@@ -280,9 +285,10 @@ def _describe_count_restore(found: FoundWorkload | None) -> str:
 
 def describe_findings(findings: GroupFindings, capacity: float, capacity_reason: str) -> list[str]:
     """Return what was found, a line each."""
-    counts = f"{len(findings.observed.members)} members, {len(findings.loads)} partitions"
+    members = format_count(len(findings.observed.members), "member")
+    partitions = format_count(len(findings.loads), "partition")
     lines = [
-        f"group {findings.group}: {counts} of {', '.join(findings.topics)}",
+        f"group {findings.group}: {members}, {partitions} of {', '.join(findings.topics)}",
         f"traffic {format_rate(findings.write_rate)}, backlog {format_bytes(findings.backlog)}",
         f"capacity {format_rate(capacity)}: {capacity_reason}",
         f"plans: {choose_carrier(findings)[1]}",
@@ -298,7 +304,9 @@ def describe_findings(findings: GroupFindings, capacity: float, capacity_reason:
 
 def describe_saving(results: Sequence[ReplayResult], members: int, seconds: float) -> list[str]:
     """Return the expected saving by replay of the recorded write rates."""
-    lines = [f"replay of the last {seconds:g} s ({members} consumers run now):"]
+    lines = [
+        f"replay of the last {seconds:g} s ({format_count(members, 'consumer runs', 'consumers run')} now):"
+    ]
     for one in results:
         saved = f", {1 - one.mean_consumers / members:.0%} fewer" if one.mean_consumers < members else ""
         figures = f"{one.late_percent:.1f} % late, {one.moves_per_hour:.0f} moves an hour"

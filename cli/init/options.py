@@ -37,7 +37,13 @@ class InitOptions(
         str | None, typer.Option(help="Kubernetes namespace of the consumers (default: the context's).")
     ] = None
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig file (default: the usual one).")] = None
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Overwrite files that exist; remove resources of an earlier run that are not written.",
+        ),
+    ] = False
 
 
 COMMAND = build_command(InitOptions)

@@ -1,7 +1,7 @@
 """`trimtab init`: looks at a live group and writes settings, the expected saving, and the way back."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,8 @@ from trimtab.sidecar.simulation.live_settings import LiveSettings
 STREAM_FILE: Final = "stream.json"
 WRITTEN_FILES: Final = ("sidecar.yaml", "ingest.yaml", "way-back.md", STREAM_FILE)
 RESOURCE_FILE: Final = "consumergroupscaler.yaml"
-KUBERNETES_FILES: Final = ("scaledobject.yaml", "scaledobject.before.yaml", RESOURCE_FILE)
+RESOURCE_FILES: Final = ("scaledobject.yaml", RESOURCE_FILE)
+KUBERNETES_FILES: Final = (*RESOURCE_FILES, "scaledobject.before.yaml")
 CONTENDERS: Final = ("steady", "keda")
 
 
@@ -78,9 +79,7 @@ def init(options: InitOptions) -> None:
     for line in describe_saving(results, max(1, len(findings.observed.members)), duration):
         typer.echo(line)
     written = _render_files(findings, *chosen)
-    for name, text in written.items():
-        (options.out / name).write_text(text, encoding="utf-8")
-    typer.echo(f"written to {options.out}: {', '.join((*written, STREAM_FILE))}")
+    _write_files(options.out, written)
     typer.echo(f"Next: trimtab sidecar -c {options.out / 'sidecar.yaml'} --dry-run")
     if RESOURCE_FILE in written:
         apply = f"kubectl apply -f {options.out / RESOURCE_FILE}"
@@ -97,6 +96,22 @@ def _check_files(folder: Path, names: Sequence[str], *, force: bool) -> None:
     if existing and not force:
         raise SettingError(f"--out {folder} has {', '.join(existing)} already; add --force to overwrite them")
     (folder / STREAM_FILE).unlink(missing_ok=True)
+
+
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+    for name in remove_stale_files(folder, files):
+        typer.echo(f"removed {folder / name}, of an earlier run")
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    typer.echo(f"written to {folder}: {', '.join((*files, STREAM_FILE))}")
+
+
+def remove_stale_files(folder: Path, written: Collection[str]) -> list[str]:
+    """Remove the resources of an earlier run that this one does not write; return their names."""
+    stale = [n for n in RESOURCE_FILES if n not in written and (folder / n).exists()]
+    for name in stale:  # else `kubectl apply -f .` would apply them
+        (folder / name).unlink()
+    return stale
 
 
 def _look(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trimtab.cli.init.group_findings import FoundWorkload
-from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, PLURAL
+from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, KIND, PLURAL
 from trimtab.sidecar.measurement.observation import ObservedMember
 
 TIMEOUT_S: Final = 10.0
@@ -17,7 +17,7 @@ KINDS: Final[Mapping[str, str]] = {"Deployment": "deployment", "StatefulSet": "s
 def find_workload(
     members: Iterable[ObservedMember], namespace: str | None, kubeconfig: Path | None
 ) -> tuple[FoundWorkload | None, str]:
-    """Return the workload, and why there is none: no API server, no permission, no pod that is a member."""
+    """Return the workload, and what could not be found out: no API server, permission or pod of a member."""
     try:
         from kubernetes import client  # noqa: PLC0415 - an extra
 
@@ -70,46 +70,57 @@ def _find_in_namespace(
         return (None, f"the members are pods of {kind} {name}, not of a Deployment or StatefulSet")
     read = apps.read_namespaced_deployment if kind == "Deployment" else apps.read_namespaced_stateful_set
     replicas = read(name, namespace, _request_timeout=TIMEOUT_S).spec.replicas
-    scaled = _find_scaled_object(client, connection, kind, name, namespace)
-    resources = _list_scaler_resources(client, connection, namespace)
-    return FoundWorkload(KINDS[kind], name, namespace, replicas, scaled, resources), ""
+    scaled, unread = find_scaled_object(client, connection, kind, name, namespace)
+    resources, unlisted = list_scaler_resources(client, connection, namespace)
+    found = FoundWorkload(KINDS[kind], name, namespace, replicas, scaled, resources)
+    return found, "; ".join(filter(None, (unread, unlisted)))
 
 
-def _find_scaled_object(
+def find_scaled_object(
     client: Any, connection: Any, kind: str, name: str, namespace: str
-) -> dict[str, Any] | None:
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the ScaledObject of a workload; None without one, and why they could not be listed."""
     api = client.CustomObjectsApi(connection)
     try:
         found = api.list_namespaced_custom_object(
             "keda.sh", "v1alpha1", namespace, "scaledobjects", _request_timeout=TIMEOUT_S
         )
-    except client.ApiException:
-        return None  # KEDA is not installed, or its resources are not for this account
+    except client.ApiException as error:
+        return None, _describe_failure(error, "ScaledObjects", namespace)
     for body in found["items"]:
         reference = body["spec"]["scaleTargetRef"]
         if reference["name"] == name and reference.get("kind", "Deployment") == kind:
-            return dict(body)
-    return None
+            return dict(body), ""
+    return None, ""
 
 
-def _list_scaler_resources(client: Any, connection: Any, namespace: str) -> tuple[dict[str, Any], ...] | None:
-    """Return the ConsumerGroupScalers of a namespace; None if the cluster does not define them."""
+def list_scaler_resources(
+    client: Any, connection: Any, namespace: str
+) -> tuple[tuple[dict[str, Any], ...] | None, str]:
+    """Return the ConsumerGroupScalers of a namespace; None if the cluster does not define them, or why."""
     api = client.CustomObjectsApi(connection)
     try:
         found = api.list_namespaced_custom_object(
             API_GROUP, API_VERSION, namespace, PLURAL, _request_timeout=TIMEOUT_S
         )
     except client.ApiException as error:
-        if error.status != HTTPStatus.FORBIDDEN:
-            return None
-        return () if _is_defined(client, api) else None
-    return tuple(found["items"])
+        if error.status == HTTPStatus.FORBIDDEN:
+            return _ask_for_definition(client, api, namespace)
+        return None, _describe_failure(error, f"{KIND}s", namespace)
+    return tuple(found["items"]), ""
 
 
-def _is_defined(client: Any, api: Any) -> bool:
-    """Return whether the cluster defines the resource, which every account may ask."""
+def _ask_for_definition(client: Any, api: Any, namespace: str) -> tuple[tuple[()] | None, str]:
+    """Ask whether the cluster defines the resource, which every account may."""
     try:
         api.get_api_resources(API_GROUP, API_VERSION, _request_timeout=TIMEOUT_S)
-    except client.ApiException:
-        return False
-    return True
+    except client.ApiException as error:
+        return None, _describe_failure(error, f"{KIND}s", namespace)
+    return (), ""
+
+
+def _describe_failure(error: Any, what: str, namespace: str) -> str:
+    """Return what the API server refused; "" if it does not define these resources."""
+    if error.status == HTTPStatus.NOT_FOUND:
+        return ""
+    return f"{what} of namespace {namespace} could not be listed: {error.status} {error.reason}"

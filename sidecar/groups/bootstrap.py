@@ -1,13 +1,18 @@
 """Opens the shared connections, and the manager of many groups."""
 
-import logging
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.bootstrap import LOOP_HANG_TIMEOUT_S, connect_target, open_telemetry, start_web_server
+from trimtab.sidecar.bootstrap import (
+    LOOP_HANG_TIMEOUT_S,
+    connect_target,
+    log_clean_end,
+    open_telemetry,
+    start_web_server,
+)
 from trimtab.sidecar.extras import require_extra
 from trimtab.sidecar.groups.group_manager import GroupManager, GroupSource, ListedGroups
 from trimtab.sidecar.groups.managed_group import SharedParts
@@ -25,8 +30,6 @@ if TYPE_CHECKING:  # they need an extra
     from trimtab.sidecar.custom_resource.factory import ScalerResources
     from trimtab.sidecar.targets.keda.factory import SharedScaler
     from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
-
-log = logging.getLogger("trimtab.sidecar")
 
 
 class KedaScaler:
@@ -68,7 +71,7 @@ def open_group_manager(listed: GroupListSettings, clock: Clock) -> Generator[Gro
     """
     process = listed.process
     with ExitStack() as stack:
-        stack.callback(log.info, "the sidecar of many groups has stopped")
+        stack.enter_context(log_clean_end("the sidecar of many groups has stopped"))
         brokers = SharedBrokers(process, clock)
         stack.callback(brokers.close)
         web_server = SidecarWebServer(None, clock, LOOP_HANG_TIMEOUT_S + 3 * process.interval)

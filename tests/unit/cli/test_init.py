@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from trimtab.cli.init.group_findings import (
     render_sidecar_settings,
     render_way_back,
 )
+from trimtab.cli.init.run import remove_stale_files
+from trimtab.cli.init.workload_search import find_scaled_object, list_scaler_resources
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.custom_resource.names import to_setting_values
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
@@ -113,6 +116,72 @@ def test_the_written_settings_are_valid(tmp_path: Path) -> None:
     assert choose_limits(FINDINGS) == (1, 4)
     assert yaml.safe_load(render_ingest_settings(FINDINGS, 7000.0))["group.id"] == "shop-lake"
     assert "--replicas=3" in render_way_back(replace(FINDINGS, workload=WORKLOAD))
+
+
+def test_a_reason_stands_once() -> None:
+    """At the first of the settings that it explains, not at each."""
+    text = render_sidecar_settings(replace(FINDINGS, workload=WORKLOAD), 7000.0, "measured")
+    assert text.count("its pods are the members, 3 replicas now") == 1
+    one = replace(FINDINGS, observed=ObservedGroup(GroupState.STABLE, MEMBERS[:1]))
+    assert "# 1 member now" in render_sidecar_settings(one, 7000.0, "measured")
+
+
+def test_resources_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
+    """`kubectl apply -f .` would apply them; what leads back stays."""
+    for name in ("consumergroupscaler.yaml", "scaledobject.yaml", "scaledobject.before.yaml", "sidecar.yaml"):
+        (tmp_path / name).write_text("old")
+    assert remove_stale_files(tmp_path, {"sidecar.yaml", "scaledobject.yaml"}) == ["consumergroupscaler.yaml"]
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"scaledobject.yaml", "scaledobject.before.yaml", "sidecar.yaml"}
+
+
+class RefusedError(Exception):
+    """An answer of the API server, as the client raises it."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+def refuse_lists(error: RefusedError, definition: RefusedError | None = None) -> Any:
+    """Return a client of an API server that refuses to list resources."""
+
+    def refuse(found: RefusedError | None) -> None:
+        if found is not None:
+            raise found
+
+    api = SimpleNamespace(
+        list_namespaced_custom_object=lambda *_, **__: refuse(error),
+        get_api_resources=lambda *_, **__: refuse(definition),
+    )
+    return SimpleNamespace(CustomObjectsApi=lambda _: api, ApiException=RefusedError)
+
+
+@pytest.mark.parametrize(
+    ("client", "resources", "told"),
+    [
+        (refuse_lists(RefusedError(404, "Not Found")), None, ""),
+        (refuse_lists(RefusedError(403, "Forbidden")), (), ""),
+        (refuse_lists(RefusedError(403, "Forbidden"), RefusedError(404, "Not Found")), None, ""),
+        (refuse_lists(RefusedError(500, "Internal")), None, "could not be listed: 500 Internal"),
+        (refuse_lists(RefusedError(403, "No"), RefusedError(503, "Busy")), None, "listed: 503 Busy"),
+    ],
+)
+def test_only_a_404_means_that_a_resource_is_not_defined(client: Any, resources: object, told: str) -> None:
+    """Another answer is told by name: the cluster may define the resource."""
+    found, why = list_scaler_resources(client, None, "sales")
+    assert found == resources
+    assert why.endswith(told) if told else not why
+
+
+def test_a_scaled_object_that_may_not_be_read_is_told() -> None:
+    """Else KEDA and the sidecar would scale one workload."""
+    refused = refuse_lists(RefusedError(403, "Forbidden"))
+    found, why = find_scaled_object(refused, None, "Deployment", "shop", "sales")
+    assert found is None
+    assert why == "ScaledObjects of namespace sales could not be listed: 403 Forbidden"
+    absent = refuse_lists(RefusedError(404, "Not Found"))
+    assert find_scaled_object(absent, None, "Deployment", "shop", "sales") == (None, "")
 
 
 def test_a_scaled_object_keeps_its_limits(tmp_path: Path) -> None:
