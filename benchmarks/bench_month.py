@@ -83,7 +83,7 @@ class Run:
 
 
 def _odd(text: str) -> bool:
-    return any(word in text for word in ("is stuck", "unknown", "not be described"))
+    return any(word in text for word in ("seems stuck", "unknown", "not be described"))
 
 
 def create_autoscaler(name: str, world: World) -> Scaling:

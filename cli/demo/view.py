@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.cli.demo.group_watcher import DemoSnapshot
+from trimtab.cli.demo.group_watcher import DemoSnapshot, ObservedNumbers
 from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY, TOPIC_SHARES, DemoScenario
 from trimtab.common.units import format_bytes, format_count, format_rate
 
@@ -56,12 +56,11 @@ def format_line(history: DemoHistory) -> str:
     snapshot = history.snapshots[-1]
     numbers = snapshot.numbers
     return (
-        f"[{snapshot.at:4.0f} s] {snapshot.reader_count} consumers read, "
-        f"{format_count(numbers.running_replicas)} run, "
-        f"{format_count(numbers.desired_replicas)} desired; "
+        f"[{snapshot.at:4.0f} s] {format_count(snapshot.reader_count, 'consumer reads', 'consumers read')}, "
+        f"{_describe_replicas(numbers)}; "
         f"writing {format_rate(numbers.write_rate)}, "
         f"backlog {format_bytes(numbers.backlog_bytes)}, "
-        f"{snapshot.handovers} handovers"
+        f"{format_count(snapshot.handovers, 'handover')}"
     )
 
 
@@ -116,20 +115,29 @@ def _render_state(name: str, snapshot: DemoSnapshot) -> Text:
     if name in snapshot.draining:
         return Text("draining", style="yellow")
     count = len(snapshot.owned[name])
-    return Text(f"{count} partition{'s' if count != 1 else ''}", style="dim")
+    return Text(format_count(count, "partition"), style="dim")
 
 
 def _render_load(history: DemoHistory, snapshot: DemoSnapshot) -> RenderableType:
     numbers = snapshot.numbers
     table = Table.grid(padding=(0, 1))
-    counts = f"{format_count(numbers.running_replicas)} run, {format_count(numbers.desired_replicas)} desired"
     table.add_row("writing", format_rate(numbers.write_rate), _render_history(history, "write_rate"))
     table.add_row("backlog", format_bytes(numbers.backlog_bytes), _render_history(history, "backlog_bytes"))
-    table.add_row("replicas", counts, _render_history(history, "running_replicas"))
+    table.add_row("replicas", _describe_replicas(numbers), _render_history(history, "running_replicas"))
     mean = snapshot.handover_seconds / snapshot.handovers if snapshot.handovers else 0.0
     text = f"{snapshot.handovers}, {1000 * mean:.0f} ms in the mean" if snapshot.handovers else "none"
     table.add_row("handovers", text, "")
     return table
+
+
+def _describe_replicas(numbers: ObservedNumbers) -> str:
+    """Return "6 run, 1 desired: 5 to stop"; else two different numbers look like an error."""
+    running, desired = numbers.running_replicas, numbers.desired_replicas
+    counts = f"{format_count(running)} run, {format_count(desired)} desired"
+    if running is None or desired is None or running == desired:
+        return counts
+    change = f"{running - desired} to stop" if running > desired else f"{desired - running} to start"
+    return f"{counts}: {change}"
 
 
 def _render_history(history: DemoHistory, name: str) -> Text:

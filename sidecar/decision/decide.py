@@ -54,6 +54,7 @@ from typing import Final
 
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.common.units import format_count
 from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
     DecisionMemory,
@@ -137,7 +138,7 @@ def make_decision(
         *recommendation.warnings,
         model.describe_oversized_partitions(),
         model.describe_partition_limit(recommendation.recommended),
-        model.describe_stuck_partitions(),
+        model.describe_stuck_partitions(now),
         model.describe_unjoined_replicas(now),
         *(cross_rack.notes if cross_rack is not None and model.weighs_racks() else ()),
     )
@@ -202,7 +203,7 @@ def _announce_first_plan(
 ) -> ScalingDecision:
     running = sum(i.alive for i in observation.replicas or ())
     count = running if policy.advisory else policy.clamp_replicas(running)
-    reasons = (f"first plan of this group, with {count} replica{'' if count == 1 else 's'}",)
+    reasons = (f"first plan of this group, with {format_count(count, 'replica')}",)
     plan = start_epoch(GroupPlan(group, 0, now, count, "", 0.0, reasons=reasons), policy)
     metrics = replace(compute_totals(observation), running_replicas=running)
     return ScalingDecision(ScalingAction.ANNOUNCE, reasons, metrics, plan)
@@ -252,7 +253,8 @@ def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
     names = " and ".join(drained)
     why = f"{names} {'owns' if len(drained) == 1 else 'own'} nothing, the group is stable"
     if not model.members.keys() & drained:
-        why = f"{names} can stop: {'it has' if len(drained) == 1 else 'they have'} not joined"
+        ends = "it joins" if len(drained) == 1 else "they join"
+        why = f"{names} can stop before {ends} the group: no longer needed"
     if shared:
         why = f"{names} can stop: they finish their messages, or the broker redelivers them"
     return DecisionStep(ScalingAction.STOP, (why,), stop_names=drained)
@@ -276,7 +278,7 @@ def _handle_external_scaling(context: DecisionContext) -> DecisionStep | None:
         return hold(pause)
     if request is None:
         return None
-    reason = f"{request.requested_by} set {request.count} replicas, adopted"
+    reason = f"{request.requested_by} set {format_count(request.count, 'replica')}, adopted"
     # Ending a drain gives partitions back, which takes a rebalance; a count alone does not.
     make = context.next_plan if context.model.draining else context.amend_plan
     plan = make(reason, replicas=request.count, draining=())
@@ -315,8 +317,9 @@ def _retry_drain(context: DecisionContext) -> DecisionStep | None:
         return hold(f"{drained} drained; {model.explain_instability() or 'about to stop'}")
     if context.memory.seconds_since_change(context.now) < context.policy.drain_retry:
         left = sum(len(model.owned_partitions(n)) for n in busy)
-        return hold(f"{' and '.join(busy)} draining, {left} partitions left")
-    reason = f"{busy[0]} still owns {len(model.owned_partitions(busy[0]))} partitions, drain retried"
+        return hold(f"{' and '.join(busy)} draining, {format_count(left, 'partition')} left")
+    owned = format_count(len(model.owned_partitions(busy[0])), "partition")
+    reason = f"{busy[0]} still owns {owned}, drain retried"
     return DecisionStep(ScalingAction.RETRY_DRAIN, (reason,), context.next_plan(reason))
 
 
@@ -364,7 +367,7 @@ def _back_off(context: DecisionContext, reason: str) -> DecisionStep | None:
     if left <= 0:
         return None
     period = f"in the last {RESTART_BACKOFF_RESET_S:.0f} s"
-    again = f"{len(recent)} replacements {period}, the next in {left:.0f} s"
+    again = f"{format_count(len(recent), 'replacement')} {period}, the next in {left:.0f} s"
     return hold(reason, again, "check the logs of the replicas")
 
 

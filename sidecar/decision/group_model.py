@@ -20,7 +20,7 @@ from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.units import format_bytes, format_name_list, format_rate
+from trimtab.common.units import format_bytes, format_count, format_name_list, format_rate
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
@@ -92,9 +92,12 @@ class GroupModel:
 
     def find_unjoined_replicas(self, now: float) -> tuple[str, ...]:
         """Return instances started within the startup timeout that have not joined."""
-        since = now - self.policy.startup_timeout  # an older one may never join: do not wait for it
-        young = {i.name for i in self.observation.replicas or () if i.started_at >= since}
+        # an older one may never join: do not wait for it
+        young = self._list_started_since(now - self.policy.startup_timeout)
         return tuple(name for name in self.unjoined if name in young)
+
+    def _list_started_since(self, since: float) -> frozenset[str]:
+        return frozenset(i.name for i in self.observation.replicas or () if i.started_at >= since)
 
     def lacks_readers(self, now: float) -> bool:
         """Return whether the backlog grows because replicas have started and not joined.
@@ -126,7 +129,8 @@ class GroupModel:
         owned = {p for member in group.members for p in member.owned_partitions}
         unowned = sorted(p for p in self.write_rates if p not in owned)
         if unowned:
-            return f"{len(unowned)} partitions have no owner ({unowned[0]} first)"
+            what = format_count(len(unowned), "partition has", "partitions have")
+            return f"{what} no owner ({unowned[0]} first)"
         foreign = sorted(
             r.instance or r.id for r in group.members if r.owned_partitions and r.instance not in self.members
         )
@@ -269,21 +273,23 @@ class GroupModel:
             "add partitions, or concurrency per worker"
         )
 
-    def describe_stuck_partitions(self) -> str | None:
+    def describe_stuck_partitions(self, now: float) -> str | None:
         """Return the stuck partition with the largest backlog, and what to check; None without one."""
-        stuck = self.observation.stuck_partitions
+        # A replica that started a moment ago may yet write its first batch, on a busy machine for long.
+        starting = self._list_started_since(now - self.policy.startup_timeout)
+        owners = {p: m.instance for m in self.observation.group.members for p in m.owned_partitions}
+        stuck = [p for p in self.observation.stuck_partitions if owners.get(p) not in starting]
         if not stuck:
             return None
         backlogs = {p: self.write_rates[p].backlog_bytes or 0.0 for p in stuck}
         first = min(backlogs, key=lambda p: (-backlogs[p], p))
-        owners = (m.instance for m in self.observation.group.members if first in m.owned_partitions)
-        owner = next(owners, "no consumer")
+        owner = owners.get(first, "no consumer")
         window = self.policy.scale_up_evaluation_window
         more = f" (and {len(backlogs) - 1} more)" if len(backlogs) > 1 else ""
         return (
-            f"{first}{more} is stuck: {owner} has committed nothing of it for {window:.0f} s, "
-            f"{format_bytes(backlogs[first])} waiting: more consumers would not help, check "
-            "its log for a record that fails"
+            f"{first}{more} seems stuck: {owner} has committed nothing of it for {window:.0f} s, "
+            f"{format_bytes(backlogs[first])} waiting. If this lasts, check its log for a record that fails "
+            "or a slow table: more consumers would not help"
         )
 
     def describe_unjoined_replicas(self, now: float) -> str | None:

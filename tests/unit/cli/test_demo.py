@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,7 +135,7 @@ def test_failures_are_counted(
 @pytest.mark.parametrize(
     ("stored", "ends", "tally", "fault"),
     [
-        (STORED, 2, PartitionTally(1, 30), "1 records were acknowledged, the broker has 2"),
+        (STORED, 2, PartitionTally(1, 30), "1 record was acknowledged, the broker has 2"),
         (StoredPartition(2, 2, 3, 30), 2, TALLY, "holds offset 2, the broker ends at 2"),
         (StoredPartition(2, 2, 2, 31), 2, TALLY, "checksums of the table do not add up"),
     ],
@@ -209,6 +210,20 @@ def test_line_is_one_line(history: DemoHistory) -> None:
     assert format_line(history) == (
         "[   2 s] 2 consumers read, 3 run, 3 desired; writing 150.0 kB/s, backlog 2.0 MB, 2 handovers"
     )
+
+
+@pytest.mark.parametrize(
+    ("running", "text"), [(6, "6 run, 1 desired: 5 to stop;"), (0, "0 run, 1 desired: 1 to start;")]
+)
+def test_line_says_what_becomes_of_a_difference(history: DemoHistory, running: int, text: str) -> None:
+    """More consumers than desired look like an error, unless the line says that they will stop."""
+    last = history.snapshots[-1]
+    numbers = replace(last.numbers, running_replicas=running, desired_replicas=1)
+    assert text in format_line(replace_last(history, replace(last, numbers=numbers)))
+
+
+def replace_last(history: DemoHistory, snapshot: DemoSnapshot) -> DemoHistory:
+    return replace(history, snapshots=[*history.snapshots[:-1], snapshot])
 
 
 def test_picture_is_drawn(history: DemoHistory, tmp_path: Path) -> None:

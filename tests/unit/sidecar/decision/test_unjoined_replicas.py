@@ -138,4 +138,14 @@ def test_a_drained_replica_that_never_joined_is_told_as_such() -> None:
     assert decision.plan.draining == ("c",)
     assert decision.reasons[0].endswith("; c has not joined")
     after = replace(observe(3, 2, LONG, backlog=0.0), plan=decision.plan)
-    assert decide(after).reasons[0] == "c can stop: it has not joined"
+    assert decide(after).reasons[0] == "c can stop before it joins the group: no longer needed"
+
+
+def test_a_replica_that_has_just_started_is_not_called_stuck() -> None:
+    """A busy machine delays its first batch; after the startup timeout it is named."""
+    young, old = (
+        decide(replace(observe(1, 1, started), stuck_partitions=frozenset(PARTITIONS[:2]))).reasons
+        for started in (YOUNG, LONG)
+    )
+    assert not any("stuck" in reason for reason in young)
+    assert any(reason.startswith("t-0 (and 1 more) seems stuck: a has committed nothing") for reason in old)
