@@ -10,7 +10,7 @@ from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Move, Planne
 from trimtab.assignor.problem import IndexedGroup
 from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
 from trimtab.assignor.task_groups import list_task_mates, list_task_warnings
-from trimtab.common.units import format_fill, format_name_list, format_rate
+from trimtab.common.units import format_count, format_fill, format_name_list, format_rate
 
 MAX_NAMES_IN_NOTE: Final = 3  # a note is one line of a log
 
@@ -114,8 +114,8 @@ def _note_unknown_load(decision: PlacementDecision) -> Iterable[str]:
     if missing and missing == len(measured):
         yield "no write rate is known: every partition weighs the same"
     elif missing:
-        count = f"{missing} of {len(measured)}"
-        yield f"no write rate of {count} partitions: their topic's mean, else the overall, serves"
+        count = f"{missing} of {format_count(len(measured), 'partition')}"
+        yield f"no write rate of {count}: their topic's mean, else the overall, serves"
 
 
 def _note_unknown_lags(known: BoolArray) -> Iterable[str]:
@@ -123,7 +123,7 @@ def _note_unknown_lags(known: BoolArray) -> Iterable[str]:
     if missing and missing == len(known):
         yield "no lag is known: partitions are spread by count"
     elif missing:
-        yield f"no lag of {missing} of {len(known)} partitions is known: it counts as 0"
+        yield f"no lag of {missing} of {format_count(len(known), 'partition')} is known: it counts as 0"
 
 
 def _explain_forced_move(group: IndexedGroup, owner: int, topic: str) -> str:

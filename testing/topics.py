@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # as exported for type checkers
 
 from trimtab.common.errors import PeerError
+from trimtab.common.units import format_count
 
 REQUEST_TIMEOUT_S: Final = 30.0
 MAX_NAME_LENGTH: Final = 60  # of the part that names the test
@@ -80,7 +81,8 @@ class KafkaTopics:
             producer.produce(topic, value, key, on_delivery=report)
             producer.poll(0)
         if (left := producer.flush(REQUEST_TIMEOUT_S)) or failed:
-            raise PeerError(f"{topic}: {left + len(failed)} records were not acknowledged; {failed[:1]}")
+            lost = format_count(left + len(failed), "record was", "records were")
+            raise PeerError(f"{topic}: {lost} not acknowledged; {failed[:1]}")
         return written
 
     def produce_stream(

@@ -8,6 +8,7 @@ import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
 from trimtab.common.errors import BrokenHeuristicError, TrimtabError
+from trimtab.common.units import format_count
 
 # Returns the bin of each partition, shape (P,). Bins 0..M-1 are the members. In open mode
 # (`problem.new_member_capacity` is set) bins from M on are members to be added, which subscribe to
@@ -72,7 +73,7 @@ def run_heuristic(entry: Heuristic, problem: PackingProblem) -> IntArray:
 def _find_fault(bins: IntArray, problem: PackingProblem) -> str:
     items, members = len(problem.weight), len(problem.capacity)
     if bins.shape != (items,):
-        return f"gave {bins.shape} bins for {items} partitions"
+        return f"gave {bins.shape} bins for {format_count(items, 'partition')}"
     if not items:
         return ""
     low, high = (UNASSIGNED, members) if problem.new_member_capacity is None else (0, members + items)

@@ -30,7 +30,7 @@ from trimtab.assignor.task_groups import merge_tasks
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import NOT_PLACED, PlanTarget
 from trimtab.common.errors import SettingError
-from trimtab.common.units import format_name_list
+from trimtab.common.units import format_count, format_name_list
 
 MAX_NAMES_IN_NOTE: Final = 3
 
@@ -222,8 +222,8 @@ def _explain_elsewhere(
         return ""
     lacking = np.unique(match.consumer[indexed.item[elsewhere]]).tolist()
     causes = list(_list_causes(target, match, indexed.group, lacking))
-    noun = "partition" if count == 1 else "partitions"
-    return f"; {count} {noun} elsewhere: {format_name_list(causes[:MAX_NAMES_IN_NOTE], len(causes))}"
+    what = format_count(count, "partition")
+    return f"; {what} elsewhere: {format_name_list(causes[:MAX_NAMES_IN_NOTE], len(causes))}"
 
 
 def _list_causes(

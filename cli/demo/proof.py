@@ -15,6 +15,7 @@ from typing import Any, Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo.producers import PartitionTally
 from trimtab.cli.errors import DemoFailedError
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.settings import SessionConfig
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
@@ -63,9 +64,9 @@ class DeliveryProof:
     def summary_line(self) -> str:
         """Return the result as one line."""
         if self.is_exactly_once:
-            return f"exactly once: {self.records} records, 0 lost, 0 duplicated"
+            return f"exactly once: {format_count(self.records, 'record')}, 0 lost, 0 duplicated"
         faults = f"{self.lost} lost, {self.duplicated} duplicated, {self.corrupt} corrupt"
-        return f"NOT exactly once: {self.records} records, {faults}"
+        return f"NOT exactly once: {format_count(self.records, 'record')}, {faults}"
 
 
 def prove_delivery(
@@ -88,7 +89,8 @@ def prove_delivery(
 
 def _find_faults(p: TopicPartition, held: StoredPartition, end: int, sent: PartitionTally) -> Iterable[str]:
     if sent.records != end:
-        yield f"{p}: {sent.records} records were acknowledged, the broker has {end}"
+        acknowledged = format_count(sent.records, "record was", "records were")
+        yield f"{p}: {acknowledged} acknowledged, the broker has {end}"
     if held.next > end:
         yield f"{p}: the table holds offset {held.next - 1}, the broker ends at {end}"
     # checksums of incomplete partitions differ anyway

@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 from trimtab.cli.demo.broker_setup import connect_broker, create_topics
 from trimtab.cli.errors import DemoFailedError
 from trimtab.common.clock import Clock, SystemClock
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
@@ -164,7 +165,7 @@ def _report_handled(workers: QueueWorkers, written: int, kind: str, clock: Clock
     again = sum(delivery > 1 for delivery in handled.values())
     lost = written - len(handled)
     counts = f"{len(handled)} handled, {again} of them after more than one delivery, {lost} lost"
-    typer.echo(f"{'FAILED' if lost else 'proved'}: {written} messages, {counts}")
+    typer.echo(f"{'FAILED' if lost else 'proved'}: {format_count(written, 'message')}, {counts}")
     return not lost
 
 

@@ -30,6 +30,7 @@ from trimtab.cli.demo.view import DemoHistory
 from trimtab.cli.errors import DemoFailedError
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SettingError
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.java.java_runtime import require_java
 from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements
 from trimtab.consumer_sdk.lake.settings import SessionConfig
@@ -114,8 +115,8 @@ class DemoRunner:
         most = max(s.reader_count for s in history.snapshots)
         r_score = sum(s.r_score for s in history.snapshots)
         mean = last.handover_seconds / max(1, last.handovers)
-        handovers = f"{last.handovers} handovers of {mean:.2f} s on average"
-        echo(f"up to {most} consumers; {handovers}; R-score {r_score:.1f} in total")
+        handovers = f"{format_count(last.handovers, 'handover')} of {mean:.2f} s on average"
+        echo(f"up to {format_count(most, 'consumer')}; {handovers}; R-score {r_score:.1f} in total")
         for fault in result.faults[:10]:
             echo(f"fault: {fault}")
         file = self._out / "demo.png"
@@ -191,8 +192,8 @@ class DemoRunner:
         victim = max(candidates, key=lambda n: (rates[n], n), default=None)
         if victim is not None and self._processes.kill_worker(victim):
             self._killed = True
-            count = len(snapshot.owned[victim])
-            self._history.add_event(snapshot.at, "killed", f"{victim} with {count} partitions (SIGKILL)")
+            count = format_count(len(snapshot.owned[victim]), "partition")
+            self._history.add_event(snapshot.at, "killed", f"{victim} with {count} (SIGKILL)")
 
     def _is_caught_up(self, watcher: GroupWatcher, _: DemoSnapshot) -> bool:
         if self._processes.is_restarting:

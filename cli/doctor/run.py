@@ -15,6 +15,7 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.config_file import load_config_file
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import TrimtabError
+from trimtab.common.units import format_count
 from trimtab.sidecar.diagnostics.doctor.all_checks import REMEDY, run_all_checks
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, failed, has_failed_checks, noted, passed
 from trimtab.sidecar.diagnostics.doctor.shard_checks import run_shard_checks
@@ -75,9 +76,9 @@ def format_summary(findings: Sequence[Finding]) -> str:
     """Return the last line: the numbers of failed checks and of warnings."""
     count = sum(found.level.value == "failed" for found in findings)
     warnings = sum(found.level.value == "warning" for found in findings)
-    more = f"{warnings} warning{'' if warnings == 1 else 's'}" if warnings else ""
+    more = format_count(warnings, "warning") if warnings else ""
     if count:
-        return f"{count} of {len(findings)} checks failed" + (f", {more}" if more else "")
+        return f"{count} of {format_count(len(findings), 'check')} failed" + (f", {more}" if more else "")
     return f"no check failed, but {more}" if more else "all checks passed"
 
 
@@ -116,7 +117,7 @@ def _check_tables(ingest: Path) -> Iterable[Finding]:
     try:
         with open_lake_session(load_lake_settings(ingest, None)) as lake:
             names = lake.list_tables()
-            findings.append(passed("catalog", f"{len(names)} tables"))
+            findings.append(passed("catalog", format_count(len(names), "table")))
             findings += [_check_table(lake, name) for name in names]
     except TrimtabError as error:
         findings.append(failed("tables", str(error), REMEDY))

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from trimtab.cli.measure_capacity.capacity_settings import CapacityCase
 from trimtab.common.clock import Clock
 from trimtab.common.errors import SettingError
-from trimtab.common.units import format_bytes, format_rate
+from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
 from trimtab.consumer_sdk.lake import ingest
@@ -57,7 +57,7 @@ class CapacityRig:
     def measure_case(self, case: CapacityCase, values: Sequence[bytes], label: str) -> CaseThroughput:
         """Fill the topics of a case, ingest them, and delete them."""
         with self._backlog(case, values, label) as (topics, size, records):
-            self.report(f"{label}: ingesting into {case.tables} tables")
+            self.report(f"{label}: ingesting into {format_count(case.tables, 'table')}")
             seconds = self._ingest(topics, size, records, label)
         return CaseThroughput(case, size, seconds)
 
@@ -66,7 +66,8 @@ class CapacityRig:
         self, case: CapacityCase, values: Sequence[bytes], label: str
     ) -> Generator[tuple[list[str], int, int]]:
         """Yield the names of the filled topics, the bytes and the number of their records."""
-        self.report(f"{label}: producing {format_bytes(case.size)} into {case.partitions} partitions")
+        partitions = format_count(case.partitions, "partition")
+        self.report(f"{label}: producing {format_bytes(case.size)} into {partitions}")
         topics = {f"{self.name}-{label}-{n}": count for n, count in enumerate(case.split_partitions())}
         admin = AdminClient({**self.client})
         for created in admin.create_topics([NewTopic(*topic) for topic in topics.items()]).values():
@@ -158,8 +159,8 @@ def fill_topics(
     producer.flush()
     if refused:  # the consumer would wait for them
         raise SettingError(
-            f"the broker refused {len(refused)} records of the measurement: {refused[0]}. Grant Write on "
-            "topics of the prefix trimtab-capacity-, or measure with smaller records (--values)"
+            f"the broker refused {format_count(len(refused), 'record')} of the measurement: {refused[0]}. "
+            "Grant Write on topics of the prefix trimtab-capacity-, or measure smaller records (--values)"
         )
     return written, records
 

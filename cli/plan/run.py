@@ -19,7 +19,7 @@ from trimtab.cli.plan.options import PlanOptions
 from trimtab.cli.setting_pairs import split_names
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
-from trimtab.common.units import format_bytes, format_rate, parse_seconds
+from trimtab.common.units import format_bytes, format_count, format_rate, parse_seconds
 from trimtab.sidecar.diagnostics.what_if import (
     GroupBaseline,
     HeuristicOutcome,
@@ -222,8 +222,8 @@ def _format_heading(body: Mapping[str, Any]) -> str:
     cross_rack = body["cross_rack_bytes_per_s"]
     racks = "" if cross_rack is None else f", {format_rate(cross_rack)} across racks"
     return (
-        f"group {body['group']} ({body['state']}): {body['members']} members, "
-        f"{body['partitions']} partitions, {body['unknown']} of them unknown; "
+        f"group {body['group']} ({body['state']}): {format_count(body['members'], 'member')}, "
+        f"{format_count(body['partitions'], 'partition')}, {body['unknown']} of them unknown; "
         f"writing {format_rate(body['bytes_per_s'])}{racks}, backlog "
         f"{format_bytes(body['backlog_bytes'])} ({body['rate_source']}); "
         f"{body['headroom']:.0%} of {format_rate(body['capacity'])} a consumer"

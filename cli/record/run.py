@@ -21,7 +21,7 @@ from trimtab.cli.signals import install_signal_waiter
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, SettingError
-from trimtab.common.units import format_rate, parse_seconds
+from trimtab.common.units import format_count, format_rate, parse_seconds
 from trimtab.sidecar.diagnostics.what_if import PUBLISHED_RATES_MAX_AGE_S, SOURCE_PUBLISHED
 from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
@@ -171,14 +171,16 @@ def record_ticks(
             if lost:
                 console.print(f"trimtab: {_format_lost_ticks(lost)} recorded as before", style="yellow")
             now = clock.monotonic() - begun
-            bar.update(task, completed=now, description=f"{file.tick_count} ticks, {source.label}")
+            bar.update(
+                task, completed=now, description=f"{format_count(file.tick_count, 'tick')}, {source.label}"
+            )
             # the nearest reading to the end is the last; readings keep to a grid, whatever they take
             if now >= seconds - pause / 2 or wait(pause - now % pause):
                 return
 
 
 def _format_lost_ticks(count: int) -> str:
-    return "1 tick was lost and is" if count == 1 else f"{count} ticks were lost and are"
+    return format_count(count, "tick was lost and is", "ticks were lost and are")
 
 
 def _get_write_rates(loads: Mapping[Any, PartitionLoad]) -> WriteRates:
@@ -195,15 +197,13 @@ def _print_summary(file: StreamFile, source: TickSource) -> None:
         )
         raise typer.Exit(1)
     if file.filled_count:
-        typer.echo(f"{file.filled_count} unknown write rates: recorded as the last known ones", err=True)
+        typer.echo(
+            f"{format_count(file.filled_count, 'unknown write rate')}: recorded as last known", err=True
+        )
     typer.echo(
-        f"{_format_count(file.tick_count, 'tick')} of {source.window:g} s ({source.label}), "
-        f"{_format_count(len(file.partitions), 'partition')}, "
+        f"{format_count(file.tick_count, 'tick')} of {source.window:g} s ({source.label}), "
+        f"{format_count(len(file.partitions), 'partition')}, "
         f"{format_rate(file.total_rate / file.tick_count)} on average\n"
         f'trimtab simulate --stream {file.path} --tick "{source.window:g} s" --recommend '
         '--capacity "..."  # what one consumer sustains'
     )
-
-
-def _format_count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

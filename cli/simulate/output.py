@@ -12,7 +12,7 @@ from trimtab.assignor.analysis.simulation import HindsightGap, RunSummary, Simul
 from trimtab.assignor.analysis.simulation.recommendation import consumer_hour_decimals
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.cli.simulate.findings import SimulationFindings
-from trimtab.common.units import format_rate
+from trimtab.common.units import format_count, format_rate
 
 PACKING_COLUMNS: Final = (
     ("CBS %", "cbs_percent", 2),
@@ -112,7 +112,7 @@ def _format_oversized(findings: SimulationFindings) -> list[str]:
     capacity = findings.setup.capacity
     if not over.count:
         return []
-    subject = "1 partition writes" if over.count == 1 else f"{over.count} partitions write"
+    subject = format_count(over.count, "partition writes", "partitions write")
     text = (
         f"{subject} more than one consumer sustains (up to "
         f"{over.peak / capacity:.1f} times as much): no placement cures that. Split their keys or "

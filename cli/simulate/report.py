@@ -17,6 +17,7 @@ from trimtab.cli.simulate.output import (
     operator_columns,
 )
 from trimtab.common.errors import SettingError
+from trimtab.common.units import format_count
 
 CSS: Final = """
 :root { color-scheme: light dark; --paper: #fff; --card: #f4f6f9; --ink: #1c2430; --muted: #68748a;
@@ -101,10 +102,10 @@ def _describe_setup(findings: SimulationFindings, capacity: str | None) -> str:
     several = f"{len(findings.streams)} streams of " if len(findings.streams) > 1 else ""
     return (
         f"{describe_model(findings)} "
-        f"{several}{partitions} partitions and {ticks} ticks of {setup.tick:g} s; a consumer "
-        f"sustains {format_capacity(findings, capacity)} and is filled to {setup.headroom:.0%}; a "
-        f"moved partition pauses {setup.pause:g} s; a byte is late if the oldest unread one has "
-        f"waited {setup.late:g} s. {' '.join(findings.notes)}"
+        f"{several}{format_count(partitions, 'partition')} and {format_count(ticks, 'tick')} of "
+        f"{setup.tick:g} s; a consumer sustains {format_capacity(findings, capacity)} and is filled to "
+        f"{setup.headroom:.0%}; a moved partition pauses {setup.pause:g} s; a byte is late if the "
+        f"oldest unread one has waited {setup.late:g} s. {' '.join(findings.notes)}"
     ).rstrip()
 
 

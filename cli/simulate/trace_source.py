@@ -24,6 +24,7 @@ from trimtab.cli.simulate.trace_files import (
     read_packaged_trace,
 )
 from trimtab.common.errors import InvalidStreamError, SettingError
+from trimtab.common.units import format_count
 
 PACKAGED_SPEED: Final = 24.0  # a day of a packaged data set in an hour
 WINDOW_TICKS: Final = 840  # a week at that speed and ticks of 30 s
@@ -92,14 +93,15 @@ def _read_samples(name: str, options: SimulateOptions) -> Mapping[TopicPartition
 
 def describe_windows(streams: Sequence[WriteRateStream], half: TraceHalf, *, tuned: bool) -> str:
     """Return which half the figures are of, as a sentence."""
-    count = f"{len(streams)} window{'s' * (len(streams) > 1)} of {len(streams[0].rates)} ticks"
+    count = f"{format_count(len(streams), 'window')} of {format_count(len(streams[0].rates), 'tick')}"
     begin = f"Figures of the {half} half of the time, {count}"
     return f"{begin}; the setting was chosen on the first half." if tuned else f"{begin}."
 
 
 def _describe_resampling(trace: ResampledTrace, tick: float, speed: float) -> tuple[str, ...]:
+    partitions = format_count(len(trace.stream.partitions), "partition")
     resampled = (
-        f"{len(trace.stream.partitions)} partitions, resampled to ticks of {tick:g} s, {tick * speed:g} s of "
+        f"{partitions}, resampled to ticks of {tick:g} s, {tick * speed:g} s of "
         "the trace in each; rates change linearly between samples."
     )
     gaps = (

@@ -11,7 +11,7 @@ from trimtab.cli.tables.options import CompactOptions, ExpireOptions
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.type_vars import ResultT
-from trimtab.common.units import format_bytes, parse_bytes, parse_seconds
+from trimtab.common.units import format_bytes, format_count, parse_bytes, parse_seconds
 from trimtab.consumer_sdk.lake import maintenance
 from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.inventory import list_written_tables
@@ -90,4 +90,4 @@ def _create_backoff() -> RetryBackoff:
 
 
 def _format_amount(files: int, size: int) -> tuple[str, str]:
-    return f"{files:,} files", format_bytes(size)
+    return format_count(files, "file", separator=","), format_bytes(size)

@@ -167,9 +167,10 @@ def format_heading(status: GroupStatus, group: str) -> str:
     unknown = f", {load.unknown_partitions} unknown" if load.unknown_partitions else ""
     racks = "" if traffic is None else f", {format_rate(traffic.load)} across racks"
     queue = f", {status.queue_summary}" if status.queue_summary else ""
+    partitions = format_count(load.partitions, "partition")
     return (
         f"{_format_clock(status.time)} group {group} ({status.state}): {counts}; "
-        f"{load.partitions} partitions{unowned}{unknown}; writing {format_rate(load.write_rate)}, "
+        f"{partitions}{unowned}{unknown}; writing {format_rate(load.write_rate)}, "
         f"required {format_rate(load.required_rate)}{racks}, "
         f"backlog {format_bytes(load.backlog)}{queue} ({status.rate_source})"
     )

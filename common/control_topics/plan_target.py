@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, Self
 
 from trimtab.common.control_topics.number_ranges import Count, Int32, NumberRange
+from trimtab.common.units import format_count
 
 MAX_PLACES: Final = 100_000
 MAX_TOPIC_PARTITIONS: Final = 1_000_000
@@ -29,7 +30,7 @@ class PlanTarget:
             raise ValueError("a consumer's name is empty or repeated")
         for topic, numbers in self.partitions.items():
             if len(numbers) > MAX_TOPIC_PARTITIONS:
-                raise ValueError(f"topic {topic[:80]!r} has {len(numbers)} partitions")
+                raise ValueError(f"topic {topic[:80]!r} has {format_count(len(numbers), 'partition')}")
             if max(numbers, default=NOT_PLACED) > self.size:
                 raise ValueError(f"topic {topic[:80]!r} names consumer {max(numbers)} of {self.size}")
 

@@ -27,6 +27,7 @@ from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.consumer.client_adapters import partition_of, to_partition
 from trimtab.consumer_sdk.errors import InvalidSettingError
 
@@ -206,7 +207,7 @@ def _log_reset(reset: OffsetReset) -> None:
 def _describe_skipped(reset: OffsetReset) -> str:
     available = (reset.resume_offset or 0) - reset.log_start_offset
     skips = (
-        f"That skips up to {available} records that the log holds now "
+        f"That skips up to {format_count(available, 'record')} that the log holds now "
         f"({OFFSET_RESET_SETTING}=latest; with earliest they are read)"
         if available
         else "Nothing of the new log is skipped"

@@ -19,6 +19,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
 from trimtab.common.topic_creation import NO_TOPIC_CREATION
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError, QueueTopicMismatchError
 from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.queues.settings import DEAD_LETTER_SETTING, QueueSettings, dead_letter_topic
@@ -136,8 +137,8 @@ def _check_markers(client: AdminClient, settings: QueueSettings, partitions: int
     actual = _count_partitions(client, settings, name, 0 if differing else partitions, clock)
     if actual < partitions:
         raise QueueTopicMismatchError(
-            f"markers topic {name!r} has {actual} partitions and {settings.topic!r} has {partitions}; "
-            "it must have at least as many: add partitions "
+            f"markers topic {name!r} has {format_count(actual, 'partition')} and "
+            f"{settings.topic!r} has {partitions}; it must have at least as many: add partitions "
             f"(kafka-topics.sh --alter --partitions {partitions})"
         )
     for key in differing:
@@ -153,7 +154,7 @@ def _check_dead_letters(client: AdminClient, settings: QueueSettings, partitions
     actual = _count_partitions(client, settings, name, partitions if is_ours else 0, clock)
     if 0 < actual < partitions:  # 0: just created, not yet in the brokers' metadata
         raise QueueTopicMismatchError(
-            f"dead-letter topic {name!r} has {actual} partitions and "
+            f"dead-letter topic {name!r} has {format_count(actual, 'partition')} and "
             f"{settings.topic!r} has {partitions}; it must have at least as many: add partitions "
             f"(kafka-topics.sh --alter --partitions {partitions})"
         )
@@ -219,5 +220,5 @@ def _create_if_missing(client: AdminClient, settings: QueueSettings, topic: NewT
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise QueueTopicMismatchError(
                 f"topic {topic.topic!r} cannot be created: {error.args[0].str()}; create it with "
-                f"{topic.num_partitions} partitions"
+                f"{format_count(topic.num_partitions, 'partition')}"
             ) from error

@@ -89,7 +89,7 @@ class DecisionMetrics:
         """Return ": R 0.72, 5 moves, fullest 88%"; empty without a placement."""
         if self.planned_fill is None:
             return ""
-        moves = "1 move" if self.moves == 1 else f"{self.moves} moves"
+        moves = format_count(self.moves, "move")
         return f": R {self.r_score:.2f}, {moves}, fullest {self.planned_fill:.0%}"
 
     @property
@@ -112,7 +112,7 @@ class DecisionMetrics:
 
     def describe_running(self, noun: str = "") -> str:
         """Return "2 running", with a noun after the number, or "3 started, 0 joined"."""
-        running = f"{format_count(self.running_replicas)}{noun}"
+        running = format_count(self.running_replicas, noun)
         if self.joined_replicas in (None, self.running_replicas):
             return f"{running} running"
         return f"{running} started, {self.joined_replicas} joined"
@@ -153,7 +153,7 @@ class ScalingDecision:
         reading = "" if n.consumption_rate is None else f", consuming {format_rate(n.consumption_rate)}"
         cross_rack = "" if n.cross_rack_rate is None else f", {format_rate(n.cross_rack_rate)} across racks"
         unknown = n.unknown_partitions
-        missing = f", {unknown} of {n.partitions} partitions unknown" if unknown else ""
+        missing = f", {unknown} of {format_count(n.partitions, 'partition')} unknown" if unknown else ""
         plan = f"; plan {self.plan.epoch}{n.placement_summary}" if self.plan else ""
         figures = f"{n.replica_summary}; {load}{reading}{cross_rack}{missing}{plan}"
         return f"{self.action}: {self.reason_text} ({figures})"

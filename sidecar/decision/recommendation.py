@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trimtab.assignor.model import PlacementPlan
+from trimtab.common.units import format_count
 from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
     DecisionMemory,
@@ -160,7 +161,8 @@ def _apply_tolerance(
         fits = model.bound_replicas(share) <= current and _count_required_replicas(model, share) <= current
         return (current, within) if fits and not _is_placement_due(model, memory, now) else (desired, ())
     if model.unknown_partitions:
-        return current, (f"{len(model.unknown_partitions)} partitions are unknown: no scale-down",)
+        unknown = format_count(len(model.unknown_partitions), "partition is", "partitions are")
+        return current, (f"{unknown} unknown: no scale-down",)
     share = 1 - policy.scale_down.tolerance
     if model.bound_replicas(share) >= current:
         return current, within
@@ -241,8 +243,8 @@ def _apply_fallback(
     if unknown_iterations < fallback.failure_threshold or fallback.behavior is FallbackBehavior.CURRENT:
         return current, (reason,)
     count = policy.clamp_replicas(fallback.resolve_replicas(current))
-    reason += f" for {unknown_iterations} iterations"
-    return count, (f"{reason}: fallback {fallback.behavior}, {count} replicas",)
+    reason += f" for {format_count(unknown_iterations, 'iteration')}"
+    return count, (f"{reason}: fallback {fallback.behavior}, {format_count(count, 'replica')}",)
 
 
 def _stabilize(memory: DecisionMemory, policy: AutoscalingPolicy, current: int, now: float) -> int:

@@ -14,7 +14,7 @@
 from dataclasses import replace
 from typing import Final
 
-from trimtab.common.units import format_rate
+from trimtab.common.units import format_count, format_rate
 from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory, ScaleUpEvaluation, ScaleUpSuspension
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import GroupModel
@@ -86,8 +86,9 @@ def _suspend_if_useless(
     caught_up = not sum_overdue_backlog(model.observation, model.policy.catch_up)
     if caught_up or after > before * (1 + MIN_GAIN_SHARE * (growth - 1)):  # rule 3
         return None
+    readers = format_count(evaluation.joined_replicas, "consumer reads", "consumers read")
     reason = (
-        f"{evaluation.joined_replicas} consumers read no more than {evaluation.replicas} "
+        f"{readers} no more than {evaluation.replicas} "
         f"({format_rate(after)}, {format_rate(before)} before): scale-up suspended, check "
         "the sink, the network and the consumers' logs"
     )

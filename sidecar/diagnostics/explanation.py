@@ -155,7 +155,7 @@ def format_decision_line(record: DecisionRecord) -> str:
     """Return a decision of the history in one line, without its time."""
     n = record.metrics
     count = record.observed_move_count
-    iterations = f", {record.iterations} iterations" if record.iterations > 1 else ""
+    iterations = f", {format_count(record.iterations, 'iteration')}" if record.iterations > 1 else ""
     moves = f", {_count_partitions(count)} moved" if count else ""
     return (
         f"{record.action}: {record.reason_text} ({n.replica_summary}; "
@@ -170,7 +170,7 @@ def _is_change(record: DecisionRecord) -> bool:
 def _describe_replicas(last: DecisionRecord, now: float) -> str:
     n = last.metrics
     return (
-        f"{n.describe_running(' replicas')}, "
+        f"{n.describe_running('replica')}, "
         f"{format_count(n.planned_replicas)} planned (epoch {last.epoch}), "
         f"{format_count(n.desired_replicas)} desired, as of {format_age(now - last.until)} ago."
     )
@@ -189,8 +189,8 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
     yield (
         f"Write rate {format_rate(n.write_rate)} and backlog {format_bytes(n.backlog_bytes)} "
         f"need {format_rate(n.required_rate)} in total; at {format_rate(usable)} per "
-        f"consumer ({last.headroom:.0%} of {format_rate(last.capacity)}) at least {least} "
-        f"consumer{'' if least == 1 else 's'}."
+        f"consumer ({last.headroom:.0%} of {format_rate(last.capacity)}) at least "
+        f"{format_count(least, 'consumer')}."
     )
     if last.forecast is not None:
         yield f"{last.forecast.format_line()}."
@@ -264,4 +264,4 @@ def _format_moves(moves: Sequence[RecordedMove], count: int) -> Iterable[str]:
 
 
 def _count_partitions(number: int) -> str:
-    return f"{number} partition{'' if number == 1 else 's'}"
+    return format_count(number, "partition")

@@ -18,6 +18,7 @@ from trimtab.common.control_topics.record_parts import MAX_RECORD_BYTES, PartAss
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
+from trimtab.common.units import format_count
 from trimtab.sidecar.errors import BrokerTimeoutError, NoBrokersAvailableError
 from trimtab.sidecar.kafka.cluster_client import (
     explain_unreachable_brokers,
@@ -167,7 +168,7 @@ class ControlTopicStore:
                 failures.append(_explain_write_failure(error, topic))
         unacknowledged = self._producer.flush(self._settings.timeout + FLUSH_GRACE_S)
         if failures or unacknowledged:
-            reason = failures[0] if failures else f"{unacknowledged} records not acknowledged"
+            reason = failures[0] if failures else f"{format_count(unacknowledged, 'record')} not acknowledged"
             raise BrokerTimeoutError(f"control topics could not be written: {reason}")
 
     @cached_property  # a reader needs no right to write

@@ -20,7 +20,7 @@ import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, FloatArray, TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.units import format_rate
+from trimtab.common.units import format_count, format_rate
 from trimtab.sidecar.measurement.seasonal_forecast import GATE, SEASONS, SeasonalForecast, SeasonalForecaster
 
 MAX_BINS: Final = 288  # five minutes of a day
@@ -56,7 +56,11 @@ class ForecastStatus:
             return f"Forecast: not used; {proof}, it is used below {GATE:g}"
         sign = "-" if self.change < 0 else "+"
         what = f"{sign}{format_rate(abs(self.change))} in {self.horizon:.0f} s"
-        which = f", {self.by_partition} partitions by their own record" if self.by_partition else ""
+        which = (
+            f", {format_count(self.by_partition, 'partition')} by their own record"
+            if self.by_partition
+            else ""
+        )
         return f"Forecast: {what}; {proof}{which}"
 
 

@@ -21,6 +21,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.http_client import build_http_opener, read_bounded
 from trimtab.common.kafka_security.tls import create_client_context
+from trimtab.common.units import format_count
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 MAX_ANSWER_BYTES: Final = 1 << 26  # a sample takes about 150 bytes: 400,000 partitions
@@ -151,4 +152,5 @@ def _describe_missing(
     missing = [p for p in partitions if p not in weights]
     if missing:
         first = f"{missing[0].topic}-{missing[0].partition}"
-        yield f"weights: weight-query tells nothing of {len(missing)} partitions, like {first}: unknown"
+        count = format_count(len(missing), "partition")
+        yield f"weights: weight-query tells nothing of {count}, like {first}: unknown"

@@ -50,10 +50,10 @@ class QueueBacklog:
 
     def __str__(self) -> str:
         if self.kind is not QueueKind.KMQ:
-            return f"{format_count(self.waiting)} messages waiting or in flight"
+            return f"{format_count(self.waiting, 'message')} waiting or in flight"
         returned = f", {self.returned} awaiting redelivery" if self.returned else ""
-        waiting, working = format_count(self.waiting), format_count(self.in_flight)
-        return f"{waiting} messages waiting, {working} in flight{returned}"
+        waiting, working = format_count(self.waiting, "message"), format_count(self.in_flight)
+        return f"{waiting} waiting, {working} in flight{returned}"
 
 
 def decode_in_flight(metadata: str | None, markers_end: int | None) -> InFlightMessages:

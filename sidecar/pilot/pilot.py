@@ -34,6 +34,7 @@ from trimtab.assignor.rebalance.plan_follower import PlanFollower
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.units import format_count
 from trimtab.sidecar.carrier_thread import CarrierThread
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
 from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group, send_heartbeat
@@ -124,7 +125,8 @@ class PilotSession:
         if self._is_ignored:
             return self._explain_ignored_plan(plan)
         if self.off_plan:
-            return f"plan {plan.epoch} is on its way: the broker gives {self.off_plan} partitions to others"
+            off_plan = format_count(self.off_plan, "partition")
+            return f"plan {plan.epoch} is on its way: the broker gives {off_plan} to others"
         assignor = "" if self._assignor == ASSIGNOR_NAME else f" (by the assignor {self._assignor!r})"
         return "; ".join(filter(None, (f"the broker assigns as planned{assignor}", self._heartbeat_note)))
 
@@ -133,7 +135,8 @@ class PilotSession:
         return self.off_plan > 0 and self._tries > 1
 
     def _explain_ignored_plan(self, plan: GroupPlan) -> str:
-        text = f"unsteered: the broker gives {self.off_plan} partitions to others than plan {plan.epoch} does"
+        off_plan = format_count(self.off_plan, "partition")
+        text = f"unsteered: the broker gives {off_plan} to others than plan {plan.epoch} does"
         if self._has_plugin:
             return text
         return f"{text}, by the assignor {self._assignor!r}, which members name (docs/any-client.md)"

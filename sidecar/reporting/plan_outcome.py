@@ -30,7 +30,7 @@ from trimtab.common.control_topics.number_ranges import Count, Figure
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.units import format_name_list
+from trimtab.common.units import format_count, format_name_list
 from trimtab.sidecar.measurement.observation import GroupState, Observation
 
 MAX_LISTED_ELSEWHERE: Final = 20  # partitions listed one by one in an outcome; the others are only counted
@@ -65,7 +65,7 @@ class PlanOutcome:
 
     def format_line(self) -> str:
         """Return the outcome as one log line."""
-        moves = "1 move" if self.moves == 1 else f"{self.moves} moves"
+        moves = format_count(self.moves, "move")
         cost = None if self.moves is None else f"{moves}, R {self.r_score or 0.0:.2f}"
         fill = None if self.max_fill is None else f"fullest {self.max_fill:.0%}"
         figures = ", ".join(filter(None, (cost, fill)))
@@ -78,7 +78,7 @@ class PlanOutcome:
             return "as planned"
         reasons = sorted({one.reason for one in self.elsewhere} - {""})
         why = f" ({format_name_list(reasons[:MAX_NAMED_REASONS], len(reasons))})" if reasons else ""
-        return f"{self.off_plan} partition{'' if self.off_plan == 1 else 's'} elsewhere{why}"
+        return f"{format_count(self.off_plan, 'partition')} elsewhere{why}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.units import format_count
 from trimtab.sidecar.decision.hpa_behavior import MAX_POLICY_PERIOD_S, FallbackBehavior, SelectPolicy
 from trimtab.sidecar.decision.schedule import explain_invalid_cron
 from trimtab.sidecar.settings.fields import ScalingRulesSetting, SchedulePeriodSetting, ToleranceSetting
@@ -183,8 +184,9 @@ def _check_fallback(options: SidecarOptions) -> CheckResults:
     yield current and count is not None, unused
     outside = f"fallback-replicas={count} is not between min={options.min} and max={options.max}"
     yield count is not None and not options.min <= count <= options.max, outside
+    iterations = format_count(options.fallback_after, "iteration")
     early = (
-        f"fallback-after={options.fallback_after} iterations of interval={options.interval:g} s end before a "
+        f"fallback-after={iterations} of interval={options.interval:g} s end before a "
         f"starting sidecar can know a write rate (half of window={options.window:g} s); raise it"
     )
     yield not current and options.fallback_after * options.interval <= options.window / 2, early

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import TrimtabError
+from trimtab.common.units import format_count
 from trimtab.testing.simulation import faults, green
 from trimtab.testing.simulation.broker import Group, Log, Watchers
 from trimtab.testing.simulation.host import Host, ObservedConsumer
@@ -315,7 +316,7 @@ def _scale(at: GroupHistory) -> str | None:
     """Start or stop workers, as an autoscaler does."""
     count = at.rng.choice([n for n in range(1, 5) if n != at.wanted])
     at.scale(count)
-    return f"{count} workers are wanted"
+    return format_count(count, "worker is wanted", "workers are wanted")
 
 
 GROUP_FAULTS: Final[tuple[GroupFault, ...]] = (

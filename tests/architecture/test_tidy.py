@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import statistics
 import subprocess
 import sys
@@ -142,3 +143,17 @@ def test_product_does_not_list_offsets_by_the_admin_client() -> None:
         if ".list_consumer_group_offsets(" in path.read_text()
     ]
     assert calls == []
+
+
+def test_counts_have_their_nouns_from_one_helper() -> None:
+    """An f-string does not write a plural after a number, which may be 1: `format_count` does."""
+    nouns = "members|replicas|partitions|consumers|records|rows|messages|iterations|pods|files|moves"
+    # a constant is not 1, nor is a number with decimals, nor one past a limit (`size`)
+    bare = re.compile(rf"\{{(?![A-Z_]+\}}|target.size)(?![^{{}}]*(?:format_|:\.\d))[^{{}}]*\}} (?:{nouns})\b")
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in list_sources(*PARTS)
+        for line in path.read_text().splitlines()
+        if bare.search(line)
+    ]
+    assert found == []

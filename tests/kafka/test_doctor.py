@@ -167,7 +167,7 @@ def test_share_group_is_checked_as_such(
         return "; ".join(f.message for f in findings if f.check in checks)
 
     with open_queue("share", name, kafka) as queue:
-        eventually(lambda: queue.receive(1, 0.2) or ", 1 members" in group_messages(shared))
+        eventually(lambda: queue.receive(1, 0.2) or ", 1 member," in group_messages(shared))
         assert "no members" not in group_messages(shared)
         assert "is a share group: write queue=share" in group_messages(load_settings(None, values))
 

@@ -223,7 +223,7 @@ def test_the_sidecar_sees_the_group_without_its_pilot(steered: Steered, join: An
     assert member.owned_partitions == member.target_partitions == everything
     assert monitor.get_assignor() == "trimtab"
     found = {f.check: f.message for f in run_broker_checks(steered.settings(), SystemClock())}
-    assert found[f"group {steered.group}"].startswith("stable, 1 members")
+    assert found[f"group {steered.group}"].startswith("stable, 1 member,")
     assert "carries out plans" in found["assignor"]
 
 

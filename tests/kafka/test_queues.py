@@ -354,7 +354,7 @@ def test_mismatched_topics_are_refused(open_queue: Open, topic: Any, admin: Admi
     created = admin.create_topics([NewTopic(narrow, 1, 1), NewTopic(settings, 2, 1)])
     for one in created.values():
         one.result(20)
-    with pytest.raises(QueueTopicMismatchError, match=r"has 1 partitions and .* has 2"):
+    with pytest.raises(QueueTopicMismatchError, match=r"has 1 partition and .* has 2"):
         open_queue("kmq", name, markers=narrow)
     with pytest.raises(QueueTopicMismatchError, match="LogAppendTime"):
         open_queue("kmq", name, markers=settings)

@@ -32,6 +32,7 @@ from trimtab.assignor.open_mode import pack_open_mode
 from trimtab.assignor.score import lower_bound, r_score
 from trimtab.common.clock import Clock
 from trimtab.common.errors import InvalidProblemError
+from trimtab.common.units import format_count
 
 START_HEURISTICS: Final = ("mbf", "mwf", "mbfp", "bfd")
 
@@ -168,7 +169,9 @@ def _check_inputs(problem: PackingProblem, decisions: Iterable[IntArray], moves_
     _check_values("cost of moves", np.array([moves_cost]), above=-math.inf)
     for bins in decisions:
         if bins.shape != problem.weight.shape:
-            raise InvalidProblemError(f"{bins.shape} bins for {len(problem.weight)} partitions")
+            raise InvalidProblemError(
+                f"{bins.shape} bins for {format_count(len(problem.weight), 'partition')}"
+            )
 
 
 def _check_values(what: str, values: FloatArray, *, above: float) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.errors import InvalidStreamError
+from trimtab.common.units import format_count
 
 _NOISE_AUTOCORRELATION: Final = 0.9  # from one tick to the next
 
@@ -156,9 +157,8 @@ def _check_shape(
     what: str, shape: "RandomWalk | ZipfLoad | FlashCrowd | OversizeLoad", at_least_0: tuple[str, ...]
 ) -> None:
     if shape.partitions < 1 or shape.ticks < 1:
-        raise InvalidStreamError(
-            f"a {what} of {shape.partitions} partitions and {shape.ticks} ticks; both must be at least 1"
-        )
+        partitions, ticks = format_count(shape.partitions, "partition"), format_count(shape.ticks, "tick")
+        raise InvalidStreamError(f"a {what} of {partitions} and {ticks}; both must be at least 1")
     for name in (field.name for field in fields(shape) if field.name != "clamped"):
         value: float | None = getattr(shape, name)
         if value is None:

@@ -18,6 +18,7 @@ import numpy as np
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.errors import InvalidStreamError
+from trimtab.common.units import format_count
 
 MAX_CELLS: Final = 50_000_000  # ticks x partitions: 400 MB
 
@@ -59,9 +60,10 @@ def resample_rates(
             "of it; give more samples, a shorter --tick or a lower --speed"
         )
     if ticks * len(samples) > MAX_CELLS:
+        counted = format_count(len(samples), "partition")
         raise InvalidStreamError(
             f"the trace has {ticks:,} ticks of {step:g} s from its first to its last sample; at most "
-            f"{MAX_CELLS // len(samples):,} are possible with {len(samples)} partitions: is a time wrong? "
+            f"{MAX_CELLS // len(samples):,} are possible with {counted}: is a time wrong? "
             "Else give a longer --tick or a higher --speed"
         )
     # The last one, beyond the last sample by a rounding, would leave its tick without rates.

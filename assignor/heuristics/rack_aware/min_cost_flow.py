@@ -9,6 +9,7 @@ from trimtab.assignor.heuristics.rack_aware.costs import RackCosts, price_partit
 from trimtab.assignor.heuristics.rack_aware.flow_network import FlowNetwork, build_network
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, LongArray, PackingProblem
 from trimtab.common.errors import BrokenHeuristicError
+from trimtab.common.units import format_count
 
 MAX_COST_STEPS: Final = 2.0**40  # of the highest partition cost: the solver is exact on integers
 MAX_SOLVER_COST: Final = 2.0**60  # limit of cost times nodes: the solver multiplies them in 64 bits
@@ -38,7 +39,7 @@ def _solve_flows(net: FlowNetwork) -> LongArray:
     if status != solver.OPTIMAL:
         raise BrokenHeuristicError(
             f"heuristic 'rack-aware' (KIP-925): the solver ends with {status.name} for "
-            f"{len(net.layout.items)} partitions; choose another heuristic"
+            f"{format_count(len(net.layout.items), 'partition')}; choose another heuristic"
         )
     flows: LongArray = solver.flows(numbers)
     return flows

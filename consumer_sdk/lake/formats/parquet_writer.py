@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as kinds
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.errors import DiskFullError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.column_mapping import find_missing_columns, spark_schema_of
@@ -169,9 +170,10 @@ def _write_in_place(path: Path) -> Generator[str, None, None]:
 def _cast_column(table: str, field: Any, values: Any) -> Any:
     _check_type_fits((field.name,), table, values.type, field.type)
     if not field.nullable and values.null_count:
+        rows = format_count(values.null_count, "row has", "rows have")
         raise TableSchemaMismatchError(
-            f"table {table}: its column {field.name} is required, and {values.null_count} rows "
-            f"have no value for it. {_NOTHING_WRITTEN}"
+            f"table {table}: its column {field.name} is required, and {rows} "
+            f"no value for it. {_NOTHING_WRITTEN}"
         )
     try:
         return values if values.type == field.type else values.cast(field.type)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.common.units import format_bytes
+from trimtab.common.units import format_bytes, format_count
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.offsets import offset_codec
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps
@@ -147,8 +147,9 @@ def warn_of_offset_cost(table: str, text_bytes: int, snapshots: int) -> str | No
     total = text_bytes * snapshots
     if total // OFFSET_COST_BYTES == (total - text_bytes) // OFFSET_COST_BYTES:
         return None
+    holders = format_count(snapshots, "snapshot holds", "snapshots hold")
     return (
-        f"table {table}: its {snapshots} snapshots hold {format_bytes(total)} of offsets, which each commit "
+        f"table {table}: its {holders} {format_bytes(total)} of offsets, which each commit "
         "writes into a new metadata file. Run trimtab tables expire more often, raise batch.max.age, or "
         "give topics tables of their own (docs/lake.md)"
     )

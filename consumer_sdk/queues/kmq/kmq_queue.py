@@ -25,6 +25,7 @@ from confluent_kafka import Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock, SystemClock
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.errors import MarkerWriteError
 from trimtab.consumer_sdk.queues import topics
@@ -179,8 +180,9 @@ class KmqQueue(MessageQueue):
             for ranges in split_ranges(offsets, MAX_STARTED_MESSAGES)
         ]
         if failed := self._producer.write_and_wait(records, KMQ_WRITE_TIMEOUT_S):
+            lost = format_count(len(failed), "start marker was", "start markers were")
             raise MarkerWriteError(
-                f"{len(failed)} start markers were not stored in {settings.markers_topic!r}: "
+                f"{lost} not stored in {settings.markers_topic!r}: "
                 f"{next(iter(failed.values()))}; no message was delivered, call receive() again"
             )
 

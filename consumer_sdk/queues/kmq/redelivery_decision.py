@@ -5,6 +5,7 @@ from typing import Final
 
 from confluent_kafka import Message
 
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.queues.durable_producer import TOO_LARGE_REASON, ProducerRecord
 from trimtab.consumer_sdk.queues.kmq.markers import MarkerKind
 from trimtab.consumer_sdk.queues.kmq.redelivery_state import DueMessage
@@ -29,7 +30,7 @@ def dead_letter_reason(due: DueMessage, max_deliveries: int) -> str | None:
     if due.kind is MarkerKind.REJECT:
         return due.reason
     if due.delivery >= max_deliveries:
-        return f"delivered {due.delivery} times, the last delivery ended by {due.reason}"
+        return f"delivered {format_count(due.delivery, 'time')}, the last delivery ended by {due.reason}"
     return None
 
 

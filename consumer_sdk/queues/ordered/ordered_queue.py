@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock, SystemClock
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.durable_producer import (
@@ -244,7 +245,7 @@ class OrderedQueue(MessageQueue):
         elif request.action is SettlementAction.REJECT:
             self._send_dead_letter(message, request.reason or request.action.value)
         elif message.delivery >= self._settings.max_deliveries:
-            reason = f"delivered {message.delivery} times, the last delivery ended by retry"
+            reason = f"delivered {format_count(message.delivery, 'time')}, the last delivery ended by retry"
             self._send_dead_letter(message, reason)
         else:
             self._schedule(settlement, request.seconds)

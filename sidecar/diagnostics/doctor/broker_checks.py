@@ -23,6 +23,7 @@ from trimtab.common.errors import PeerError, SaslAuthenticationError, SettingErr
 from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
 from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.units import format_count
 from trimtab.sidecar.diagnostics.doctor import checks
 from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor, check_plan_carrier
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
@@ -138,8 +139,9 @@ class BrokerChecks:
             for text in (*errors, *commits.errors):
                 yield failed(check, text, "run the doctor again; read the brokers' logs")
         elif group.members or commits.offsets:
-            counts = f"{len(group.members)} members, {len(commits.offsets)} commits"
-            yield passed(check, f"{group.state}, {counts}")
+            members = format_count(len(group.members), "member")
+            offsets = format_count(len(commits.offsets), "commit")
+            yield passed(check, f"{group.state}, {members}, {offsets}")
         else:
             # with topics given the group may start later
             level = checks.FindingLevel.NOTE if self._settings.topics else checks.FindingLevel.FAILED

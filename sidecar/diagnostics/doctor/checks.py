@@ -26,6 +26,7 @@ from trimtab.assignor.rebalance.plan_target import match_consumers
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.errors import InvalidPayloadError
+from trimtab.common.units import format_count
 from trimtab.sidecar.decision.group_model import exceeds
 from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
 from trimtab.sidecar.measurement.observation import RequestedReplicas
@@ -113,7 +114,7 @@ def check_control_topic(topic: str, partitions: int, policy: str | None) -> Find
             f"kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact",
         )
     if partitions != 1:
-        return noted(check, f"{partitions} partitions; one is enough")
+        return noted(check, f"{format_count(partitions, 'partition')}; one is enough")
     if policy is None:
         return noted(check, "one partition; its cleanup.policy is unknown: DescribeConfigs is not allowed")
     return passed(check, "compacted, one partition")
@@ -203,10 +204,11 @@ def check_plan_followed(
     decisions = {decision.decision_fingerprint for decision in _decode_decisions(members)}
     group = _snapshot_group(members, partitions)
     if len(decisions) == 1 and decisions <= set(_list_fingerprints(plan, group)):
-        assigned = f"all {len(members)} members have the assignment of epoch {plan.epoch}"
-        elsewhere = _count_elsewhere(plan, group, members)
-        if elsewhere:
-            return noted(check, f"{assigned}; {elsewhere} partitions are on other consumers than planned")
+        having = format_count(len(members), "member has", "members have")
+        assigned = f"{'all ' if len(members) > 1 else ''}{having} the assignment of epoch {plan.epoch}"
+        if elsewhere := _count_elsewhere(plan, group, members):
+            moved = format_count(elsewhere, "partition is", "partitions are")
+            return noted(check, f"{assigned}; {moved} on other consumers than planned")
         return passed(check, assigned)
     if now - plan.time < PLAN_PROPAGATION_S:
         return noted(check, f"epoch {plan.epoch} is new; run the doctor again in {PLAN_PROPAGATION_S:.0f} s")

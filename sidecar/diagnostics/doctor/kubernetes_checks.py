@@ -5,6 +5,7 @@ from contextlib import closing
 from typing import Final
 
 from trimtab.common.errors import PeerError
+from trimtab.common.units import format_count
 from trimtab.sidecar.diagnostics.doctor.checks import (
     Finding,
     check_access,
@@ -59,7 +60,7 @@ def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
                 yield check_access(verb, resource, allowed=api.is_allowed(verb, group, resource, of))
             snapshot = api.fetch_snapshot()
             workload = snapshot.workload
-            yield passed("workload", f"{target} in {namespace}: {len(snapshot.pods)} pods")
+            yield passed("workload", f"{target} in {namespace}: {format_count(len(snapshot.pods), 'pod')}")
             pause = workload.paused_direction
             paused = ("scale-down", "scale-up") if pause == "all" else (pause,) if pause else ()
             remedy = f"kubectl annotate {settings.workload} {PAUSE_ANNOTATION}-"

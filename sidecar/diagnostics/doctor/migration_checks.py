@@ -5,6 +5,7 @@ from typing import Final
 
 from trimtab.assignor.rebalance.consumer_protocol import decode_assignment
 from trimtab.common.errors import InvalidPayloadError
+from trimtab.common.units import format_count
 from trimtab.sidecar.diagnostics.doctor.checks import (
     ASSIGNOR_NAME,
     REBALANCING,
@@ -45,9 +46,10 @@ def check_migration(
         if assignor == ASSIGNOR_NAME
         else "lead the group with the sidecar (lead)"
     )
+    members_with_data = format_count(len(blocking), "member")
     yield noted(
         MIGRATION_CHECK,
-        f"not yet possible: the assignments of {len(blocking)} members, such as {blocking[0]}, have user "
+        f"not yet possible: the assignments of {members_with_data}, such as {blocking[0]}, have user "
         "data, so the broker does not convert the group, and a librdkafka consumer of the new protocol "
         f"ends with the fatal error {FATAL_ERROR}; first {first} "
         "(docs/any-client.md)",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from trimtab.common.units import format_count
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, failed, noted, passed
 
 # With CreateTime the workers' clocks would decide when a message is redelivered; compaction would delete
@@ -22,7 +23,7 @@ def check_markers_topic(
     if messages is not None and partitions < messages:
         return failed(
             check,
-            f"{partitions} partitions, but the messages have {messages}: those of the others wait",
+            f"{format_count(partitions, 'partition')}, the messages have {messages}: those of the rest wait",
             f"grant the workers Alter on it, or kafka-topics --alter --topic {topic} --partitions {messages}",
         )
     for name, needed in REQUIRED_CONFIGS.items():
@@ -32,7 +33,7 @@ def check_markers_topic(
                 f"{name} is {config[name]}: workers refuse to start",
                 f"kafka-configs --alter --topic {topic} --add-config {name}={needed}",
             )
-    return passed(check, f"{partitions} partitions")
+    return passed(check, format_count(partitions, "partition"))
 
 
 def check_trackers(running: int, topic: str, group: str) -> Finding:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
+from trimtab.common.units import format_count
 from trimtab.sidecar.diagnostics.doctor.checks import (
     Finding,
     FindingLevel,
@@ -86,17 +87,19 @@ def check_shards(topic: str, group: str, count: int | None, owners: Sequence[Sha
         return failed(check, "no sidecar is a member of its group", "start the sidecars; read their logs")
     unowned = count - len(frozenset[int]().union(*(one.shards for one in owners)))
     if unowned:
-        text = f"{unowned} of {count} shards have no sidecar: their group rebalances; run the doctor again"
+        shards = f"{unowned} of {format_count(count, 'shard')}"
+        text = f"{shards} without a sidecar: their group rebalances; run the doctor again"
         return noted(check, text)
     idle = sum(not one.shards for one in owners)
     if idle:
         remedy = f"add partitions to {topic}; groups then change their shards, and some their sidecars"
-        text = f"{idle} of {len(owners)} sidecars have no shard: there are only {count}"
+        text = f"{idle} of {format_count(len(owners), 'sidecar')} without a shard: the topic has only {count}"
         return Finding(check, FindingLevel.WARNING, text, remedy)
     number = compute_shard(group, count)
     host = next(one.host for one in owners if number in one.shards)
     where = f"group {group} is in shard {number}, of the sidecar at {host}"
-    return passed(check, f"{len(owners)} sidecars have all {count} shards; {where}")
+    sidecars = format_count(len(owners), "sidecar has", "sidecars have")
+    return passed(check, f"{sidecars} the {format_count(count, 'shard')}; {where}")
 
 
 def _name_check(topic: str) -> str:

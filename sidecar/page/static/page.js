@@ -2,7 +2,7 @@
 
 import { showAnswers } from "./answers.js";
 import { Unauthorized, authorize, follow } from "./events.js";
-import { element, legendKey, replaceContent } from "./format.js";
+import { element, formatCount, legendKey, replaceContent } from "./format.js";
 import { HeatMap, colorOf, formatTime } from "./heatmap.js";
 import { GroupHistory } from "./history.js";
 import { decisionStep, showBehind, showDecision, showHandovers, showHottest, showMoves, showState, showTopics } from "./panels.js";
@@ -82,7 +82,7 @@ class Page {
     const slider = byId("timeline");
     slider.setAttribute("aria-valuemax", String(this.history.samples.length - 1));
     slider.setAttribute("aria-valuenow", String(this.index));
-    slider.setAttribute("aria-valuetext", `${formatTime(sample.t)}, ${sample.metrics.running_replicas ?? "?"} consumers, ${sample.action}`);
+    slider.setAttribute("aria-valuetext", `${formatTime(sample.t)}, ${formatCount(sample.metrics.running_replicas, "consumer")}, ${sample.action}`);
     byId("scale-text").textContent = `0 to ${Math.round(this.heatMap.hottest * 100)}\u00a0% (the hottest partition at the chosen time) and more`;
     byId("map-help").textContent = sample.loads.length ? `${HELP[this.view]}${sample.n ? "" : RESTORED}`
       : "This decision is from before the sidecar's start: its partitions are not recorded.";

@@ -146,7 +146,7 @@ export function showTopics(history, index) {
     : line(`Freshness of all tables: committed within ${formatDuration(m.p99_freshness_s)} (estimated p99`
       + `${m.freshness_slo_s ? `, objective ${formatDuration(m.freshness_slo_s)}` : ""}).`);
   const queue = m.queue_kind === undefined ? null
-    : line(`Queue (${m.queue_kind}): ${m.queue_waiting ?? "?"} messages waiting, ${m.queue_in_flight ?? "?"} in flight, ${m.queue_awaiting_redelivery ?? "?"} to redeliver.`);
+    : line(`Queue (${m.queue_kind}): ${formatCount(m.queue_waiting, "message")} waiting, ${m.queue_in_flight ?? "?"} in flight, ${m.queue_awaiting_redelivery ?? "?"} to redeliver.`);
   return replaceContent("topics", freshness, queue,
     table("Topics, the latest first", ["topic", "#partitions", "#written", "#backlog", "#oldest uncommitted", "#all read in", "#fresh within"], rows),
     note("Fresh within: 99 % of a topic's records are committed, and in the table that they are written to, within this time (estimate)."));

@@ -127,7 +127,7 @@ const COSTS = [ // what is compared: key, name, digits, unit
 export function summarize(change, { recorded, present, changed }) {
   const hours = (one) => one.consumer_hours.toFixed(2);
   const part = present.consumer_hours ? ` (${signed(100 * (changed.consumer_hours / present.consumer_hours - 1), 0)}${PERCENT})` : "";
-  return `${change}: ${hours(changed)} consumer-hours instead of ${hours(present)}${part}, ${changed.moves} moves instead of ${present.moves}, `
+  return `${change}: ${hours(changed)} consumer-hours instead of ${hours(present)}${part}, ${formatCount(changed.moves, "move")} instead of ${present.moves}, `
     + `and ${changed.late_percent.toFixed(2)}${PERCENT} of the traffic late instead of ${present.late_percent.toFixed(2)}${PERCENT}: `
     + `the recorded ${formatDuration(recorded.seconds)}, simulated with both settings.`;
 }

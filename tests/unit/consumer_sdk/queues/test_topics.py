@@ -43,7 +43,7 @@ def cluster(**partitions: int) -> AdminClient:
 
 def test_dead_letters_with_fewer_partitions_are_named() -> None:
     """If they cannot be added, the error says how: dead letters of these partitions could never be stored."""
-    with pytest.raises(QueueTopicMismatchError, match=r"'orders.g.dead' has 1 partitions .* has 2.*--alter"):
+    with pytest.raises(QueueTopicMismatchError, match=r"'orders.g.dead' has 1 partition .* has 2.*--alter"):
         prepare_queue_topics(cluster(messages=2, dead=1), QUEUE, SystemClock(), with_markers=False)
 
 

@@ -16,7 +16,7 @@ def test_user_data_of_an_assignment_blocks_the_change() -> None:
     """The finding names a member, librdkafka's fatal error and what to set first."""
     (finding,) = check_migration({"a": member(b""), "b": member(b"decision")}, "trimtab", "bidirectional")
     assert finding.level is FindingLevel.NOTE
-    assert "1 members, such as b" in finding.message
+    assert "1 member, such as b" in finding.message
     assert "fatal error GROUP_ID_NOT_FOUND (The group id does not exist)" in finding.message
     assert "partition.assignment.strategy=cooperative-sticky,trimtab" in finding.message
 

@@ -17,7 +17,7 @@ def test_a_groups_sidecar_is_named() -> None:
     found = check_shards(TOPIC, GROUP, COUNT, owners)
     assert found.level is FindingLevel.OK
     assert found.message == (
-        f"2 sidecars have all 4 shards; group lake is in shard {NUMBER}, of the sidecar at 10.0.0.2"
+        f"2 sidecars have the 4 shards; group lake is in shard {NUMBER}, of the sidecar at 10.0.0.2"
     )
 
 
@@ -28,7 +28,7 @@ def test_what_is_missing_is_told() -> None:
     assert (nobody.level, nobody.message) == (FindingLevel.FAILED, "no sidecar is a member of its group")
     moving = check_shards(TOPIC, GROUP, COUNT, [ShardOwner("a", OTHERS), ShardOwner("b", frozenset())])
     assert moving.level is FindingLevel.NOTE
-    assert moving.message.startswith("1 of 4 shards have no sidecar")
+    assert moving.message.startswith("1 of 4 shards without a sidecar")
 
 
 def test_more_sidecars_than_shards_are_a_warning() -> None:
@@ -37,5 +37,5 @@ def test_more_sidecars_than_shards_are_a_warning() -> None:
     found = check_shards(TOPIC, GROUP, COUNT, owners)
     assert (found.level, found.message) == (
         FindingLevel.WARNING,
-        "1 of 2 sidecars have no shard: there are only 4",
+        "1 of 2 sidecars without a shard: the topic has only 4",
     )

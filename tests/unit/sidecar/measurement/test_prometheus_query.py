@@ -96,7 +96,7 @@ def test_a_partition_without_a_usable_sample_is_named(
     server.tell(sample(0, "1"), sample(1, value))
     weights, errors = query.fetch_weights((A, B))
     assert weights == {A: 1.0}
-    assert errors == ("weights: weight-query tells nothing of 1 partitions, like orders-1: unknown",)
+    assert errors == ("weights: weight-query tells nothing of 1 partition, like orders-1: unknown",)
 
 
 def test_several_samples_of_a_partition_are_refused(server: PrometheusServer, query: PrometheusQuery) -> None:

@@ -153,7 +153,7 @@ def test_consumption_window_spans_windows_and_batches() -> None:
         ({"fallback": "static", "fallback-replicas": 12}, "not between min=1 and max=10"),
         (
             {"fallback": "static", "fallback-replicas": 2, "fallback-after": 1},
-            "fallback-after=1 iterations of interval=10 s",
+            "fallback-after=1 iteration of interval=10 s",
         ),
         ({"scale-up-evaluation-window": "20 s"}, "scale-up-evaluation-window=20 s is less than window=30 s"),
         ({"backlog-grace": "1 min", "scale-up-evaluation-window": "1 min"}, "twice backlog-grace=60 s"),
