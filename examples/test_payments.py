@@ -1,6 +1,6 @@
 """How to test a handler: through 100 simulated histories, and on a real broker.
 
-pytest examples/test_payments.py
+python -m pytest examples/test_payments.py
 """
 
 import sqlite3
@@ -36,6 +36,25 @@ def open_handler(payments: Payments) -> Callable[[Any], None]:
 def test_every_payment_is_booked_once(simulated_group: Any) -> None:
     """Workers crash, freeze, lose their connection, come and go."""
     report = simulated_group(open_handler, store=Payments, effects=Payments.list_booked, histories=100)
+    report.check_exactly_once()
+
+
+def open_loop(payments: Payments) -> Callable[[Any, Any], None]:
+    """Return the loop of one worker, for applications that poll by themselves."""
+
+    def run(consumer: Any, stop: Any) -> None:
+        while not stop.is_set():
+            for message in consumer.consume(20, timeout=0.5):
+                if message.error() is None:
+                    payments.book(message)
+            consumer.commit(asynchronous=False)
+
+    return run
+
+
+def test_the_loop_books_every_payment_once(simulated_group: Any) -> None:
+    """The same for a loop of the application's own; only its database knows what it has handled."""
+    report = simulated_group(worker=open_loop, store=Payments, effects=Payments.list_booked, histories=10)
     report.check_exactly_once()
 
 

@@ -48,7 +48,7 @@ def test_the_handlers_example_passes(bootstrap: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n0", str(EXAMPLES / "test_payments.py")]
     environment = {**os.environ, "TRIMTAB_TEST_BOOTSTRAP": bootstrap}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    assert "2 passed" in done.stdout, done.stdout
+    assert "3 passed" in done.stdout, done.stdout
 
 
 def test_rack_example_prints_all_records(bootstrap: str, orders: str) -> None:
