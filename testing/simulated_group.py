@@ -257,7 +257,9 @@ def _explain(findings: list[tuple[str, str]], report: GroupReport) -> str:
     if len(kinds) > MAX_LISTED_KINDS:
         listed.append(f"  and {format_count(len(kinds) - MAX_LISTED_KINDS, 'more kind')}")
     seed = _get_seed(findings[0][1])
-    again = f"python -m pytest --simulated-seed {seed}, or simulate_group(..., histories=1, seed={seed}).trace"
+    again = (
+        f"python -m pytest --simulated-seed {seed}, or simulate_group(..., histories=1, seed={seed}).trace"
+    )
     histories = format_count(report.histories, "history", "histories")
     return "\n".join(
         [
