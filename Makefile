@@ -37,7 +37,7 @@ demo: .venv/.run ## run the whole path on an embedded broker: producers, autosca
 WORKERS ?= 2
 test: .venv/.dev ## run all tests except test-slow, test-strangers, test-kubernetes and test-containers; each of WORKERS has a broker and a Spark session
 	@$(BIN)/python -m trimtab.cli.demo.jvm_class_archive
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 30
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 30
 
 kubernetes: .venv/.dev ## find the binaries of a Kubernetes control plane and of KEDA, or build them from source once
 	@PYTHONPATH=tests $(BIN)/python -m cluster.binaries

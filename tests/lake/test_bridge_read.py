@@ -89,7 +89,7 @@ def count_offsets(rows: pa.Table) -> Counter[TopicPartition]:
     return Counter({where: len(offsets) for where, offsets in found.items()})
 
 
-@BOTH
+@SLOW_ON_DELTA
 def test_each_read_has_every_record_once(
     lake: SparkLake, settings: Settings, table: str, produce: Callable[..., None]
 ) -> None:

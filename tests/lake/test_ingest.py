@@ -130,7 +130,7 @@ def produce(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     [
         ("iceberg", "staged"),
         pytest.param("iceberg", "side-tables-committed", marks=pytest.mark.slow),
-        ("delta", "side-tables-committed"),
+        pytest.param("delta", "side-tables-committed", marks=pytest.mark.slow),
         pytest.param("iceberg", "begun", marks=pytest.mark.slow),
         pytest.param("iceberg", "committed", marks=pytest.mark.slow),
         pytest.param("delta", "staged", marks=pytest.mark.slow),

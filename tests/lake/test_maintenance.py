@@ -156,7 +156,7 @@ def test_a_compaction_does_not_weaken_the_fence(
     assert offsets_of(lake, name).next_offset("g", P0) == 999
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_an_idle_partition_keeps_its_offset_when_its_snapshot_expires(
     lake: SparkLake,
     maintenance: TableMaintenance,
@@ -211,7 +211,7 @@ def test_old_snapshots_and_their_files_expire(
     assert rows(name) == all_rows(4)
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_old_orphan_files_are_deleted_and_young_ones_stay(
     lake: SparkLake,
     maintenance: TableMaintenance,

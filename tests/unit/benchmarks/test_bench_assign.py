@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each of Kafka's, and ours, in every scene; make bench runs it, too
+
 BENCH = Path(__file__).parents[3] / "benchmarks" / "bench_assign.py"
 
 

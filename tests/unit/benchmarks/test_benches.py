@@ -75,6 +75,7 @@ def test_decisions_are_held_against_the_bound() -> None:
     assert found["ratio_bound"] >= 1 - 1e-6
 
 
+@pytest.mark.slow
 def test_forecasts_are_compared_at_equal_consumers() -> None:
     """What is kept is the measure of the others."""
     found = run_bench("bench_lookahead.py", "--seeds", 1, "--ticks", 6)
