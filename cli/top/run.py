@@ -161,15 +161,15 @@ def format_heading(status: GroupStatus, group: str) -> str:
     """Return the first line: replicas, partitions, rates and backlog of the group."""
     load = status.total_load
     traffic = status.cross_rack_traffic
-    planned, desired = format_count(status.planned), format_count(status.desired)
-    counts = f"{status.running} running, {planned} planned, {desired} desired"
+    counts = {"running": status.running, "planned": status.planned, "desired": status.desired}
+    known = ", ".join(f"{count} {name}" for name, count in counts.items() if count is not None)
     unowned = f", {status.unowned_partitions} of them unowned" if status.unowned_partitions else ""
     unknown = f", {load.unknown_partitions} unknown" if load.unknown_partitions else ""
     racks = "" if traffic is None else f", {format_rate(traffic.load)} across racks"
     queue = f", {status.queue_summary}" if status.queue_summary else ""
     partitions = format_count(load.partitions, "partition")
     return (
-        f"{_format_clock(status.time)} group {group} ({status.state}): {counts}; "
+        f"{_format_clock(status.time)} group {group} ({status.state}): {known}; "
         f"{partitions}{unowned}{unknown}; writing {format_rate(load.write_rate)}, "
         f"required {format_rate(load.required_rate)}{racks}, "
         f"backlog {format_bytes(load.backlog)}{queue} ({status.rate_source})"

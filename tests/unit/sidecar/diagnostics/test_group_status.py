@@ -185,6 +185,12 @@ def test_heading_has_the_totals() -> None:
     assert "writing 35 B/s, required 55 B/s, backlog 100 B (given)" in heading
 
 
+def test_heading_has_no_counts_of_a_sidecar_that_there_is_not() -> None:
+    """Without a plan and a decision only the running consumers are counted; the line below says why."""
+    heading = run.format_heading(build_group_status(snapshot(plan=None, decisions=())), "g")
+    assert "(stable): 1 running; 4 partitions" in heading
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(-3, "0 s"), (25, "25 s"), (180, "3 min"), (9000, "2.5 h"), (400_000, "5 days")]
 )
