@@ -188,7 +188,7 @@ def test_heading_has_the_totals() -> None:
 def test_heading_has_no_counts_of_a_sidecar_that_there_is_not() -> None:
     """Without a plan and a decision only the running consumers are counted; the line below says why."""
     heading = run.format_heading(build_group_status(snapshot(plan=None, decisions=())), "g")
-    assert "(stable): 1 running; 4 partitions" in heading
+    assert "(stable): 2 running; 4 partitions" in heading
 
 
 @pytest.mark.parametrize(
