@@ -3,8 +3,9 @@
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Final
 
@@ -45,6 +46,23 @@ def stop_on_signals(stop: Event) -> None:
 
     # on a thread: set() takes the event's lock, which the code under a handler may hold
     Thread(target=watch, name="trimtab-signals", daemon=True).start()
+
+
+@contextmanager
+def exit_on_signals() -> Generator[None]:
+    """Leave the block by SystemExit(0) on SIGTERM or SIGINT, wherever it is; a second one changes nothing."""
+    received: list[int] = []
+
+    def handle(number: int, _frame: object) -> None:
+        if not received:  # else the cleaning up would be left incomplete
+            received.append(number)
+            raise SystemExit(0)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, handle)
+    yield
+    if received:  # a library has dropped the exception
+        raise SystemExit(0)
 
 
 def run_interruptible(request: Callable[[], ResultT], wait: Callable[[float], bool]) -> ResultT:

@@ -11,7 +11,8 @@ from trimtab.cli.settings_options import CommandOptions, build_command
 class IngestCommandOptions(CommandOptions, run="trimtab.cli.ingest.run:ingest"):
     """Write the records of Kafka topics into lake tables, each exactly once.
 
-    On SIGTERM or SIGINT it flushes, leaves the group and exits with 0. For example:
+    On SIGTERM or SIGINT it flushes, leaves the group and exits with 0; before it has joined, at once.
+    For example:
 
         trimtab ingest --config ingest.yaml
 

@@ -7,11 +7,12 @@ from threading import Event
 from trimtab.cli.ingest.options import IngestCommandOptions
 from trimtab.cli.logs import log_to_stderr
 from trimtab.cli.setting_pairs import parse_pairs
-from trimtab.cli.signals import stop_on_signals
+from trimtab.cli.signals import exit_on_signals, stop_on_signals
 from trimtab.common.config_file import read_config_file
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 from trimtab.consumer_sdk.lake import ingest as lake_ingest
 from trimtab.consumer_sdk.lake.factory import open_lake
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.warehouse import describe_warehouse
 
 log = logging.getLogger("trimtab.ingest")
@@ -28,13 +29,25 @@ def ingest(options: IngestCommandOptions) -> None:
     with mask_secrets_in_errors(given, os.environ):
         settings = lake_ingest.parse_ingest_settings(resolve_secrets(given, os.environ))
     log_to_stderr()
-    stop = Event()
-    stop_on_signals(stop)  # before Spark starts, which takes seconds
     # before Spark starts, which would create a mistyped folder
-    log.info("writing tables to %s; starting Spark", describe_warehouse(settings.lake.session))
-    lake = open_lake(settings.lake.session, warm_up=True)
-    stop_on_signals(stop)  # again: PySpark installs a SIGINT handler of its own
+    log.info("writing tables to %s", describe_warehouse(settings.lake.session))
+    lake = _start_lake(settings)
+    stop = Event()
+    stop_on_signals(stop)
     try:
         lake_ingest.run_ingest(settings, lake, stop)
     finally:
         lake.close()
+    log.info("stopped")
+
+
+def _start_lake(settings: lake_ingest.IngestSettings) -> SparkLake:
+    """Return the lake; SIGTERM and SIGINT exit with 0, since nothing has been read."""
+    try:
+        with exit_on_signals():
+            lake_ingest.check_broker(settings)  # Spark takes longer to start
+            log.info("starting Spark")
+            return open_lake(settings.lake.session, warm_up=True)
+    except SystemExit:
+        log.info("stopped before joining group %s; nothing was read", settings.lake.group)
+        raise

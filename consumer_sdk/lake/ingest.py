@@ -3,14 +3,18 @@
 import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from confluent_kafka import Consumer as DataConsumer
+from confluent_kafka import KafkaException
+
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.common.http_server import NO_AUTH, AccessPolicy, load_access_policy
+from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
 from trimtab.common.settings_model import (
     ByteRate,
     Parsed,
@@ -25,6 +29,8 @@ from trimtab.common.telemetry.export import TELEMETRY_SETTING, export_telemetry
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.errors import BrokerUnreachableError
+from trimtab.consumer_sdk.lake import connection
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Lake
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
 from trimtab.consumer_sdk.lake.settings import (
@@ -38,6 +44,9 @@ from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 log = logging.getLogger("trimtab.ingest")
 
 INGEST_FETCH_RECORDS: Final = 5000
+BROKER_SILENCE_NOTICE_S: Final = 3.0  # then the log names the cause of the wait
+BROKER_ANSWER_TIMEOUT_S: Final = 10.0  # beyond it: a broker may be starting
+ANSWER_WAIT_S: Final = 0.5
 MAX_PORT: Final = 65535
 _INGEST_DEFAULTS: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
 
@@ -125,6 +134,37 @@ def parse_ingest_settings(config: Mapping[str, Any]) -> IngestSettings:
             options.trimtab_metrics_token_file,
         ),
     )
+
+
+def check_broker(config: IngestSettings) -> None:
+    """Wait for the answer of a broker, which shows that the address is right.
+
+    Raises BrokerUnreachableError, SaslAuthenticationError, TlsHandshakeError.
+    """
+    client = connection.extract_connection_settings(config.consumer_config, "the address of a broker")
+    check_connection(client)
+    # not of an AdminClient: brokers may create the topics that it names
+    consumer = DataConsumer({**client, "group.id": config.lake.group, "log_level": 0})
+    topic = next((name for name in config.topics if not name.startswith("^")), None)
+    try:
+        if _is_answered(consumer, topic, BROKER_SILENCE_NOTICE_S):
+            return
+        address = client.get("bootstrap.servers")
+        log.warning("no broker answers at %s yet; waiting %.0f s more", address, BROKER_ANSWER_TIMEOUT_S)
+        if not _is_answered(consumer, topic, BROKER_ANSWER_TIMEOUT_S):
+            diagnose_connection(client)
+            raise BrokerUnreachableError(str(address))
+    finally:
+        consumer.close()
+
+
+def _is_answered(consumer: DataConsumer, topic: str | None, timeout: float) -> bool:
+    # a signal is handled between two waits
+    for _ in range(round(timeout / ANSWER_WAIT_S)):
+        with suppress(KafkaException):
+            consumer.list_topics(topic, timeout=ANSWER_WAIT_S)
+            return True
+    return False
 
 
 def run_ingest(

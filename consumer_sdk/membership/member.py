@@ -61,6 +61,7 @@ from trimtab.consumer_sdk.membership.events import (
     PartitionsRevoked,
 )
 from trimtab.consumer_sdk.membership.lease import Lease
+from trimtab.consumer_sdk.membership.missing_topics import MissingTopics, list_topic_names
 from trimtab.consumer_sdk.membership.sticky_assignor import OwnershipStickyAssignor
 from trimtab.consumer_sdk.membership.timed_assignor import TimedAssignor
 
@@ -121,7 +122,8 @@ class GroupMember:
         self._plan_follower = PlanFollower()
         self._round_view = self._control_topics.build_leader_view()
         self._topic_names: frozenset[str] = frozenset()
-        self._missing_topics: set[str] = set()
+        list_topics = partial(list_topic_names, settings.librdkafka_config)
+        self._missing_topics = MissingTopics(settings.bootstrap, list_topics)
         self._next_topic_lookup_at = clock.monotonic() + MISSING_TOPIC_LOOKUP_INTERVAL_S
         self._thread = Thread(target=self._run_member_loop, name=f"trimtab-{settings.instance}", daemon=True)
 
@@ -331,9 +333,8 @@ class GroupMember:
             return
         self._next_topic_lookup_at = now + MISSING_TOPIC_LOOKUP_INTERVAL_S
         missing = coordinator.find_missing_topics(self.client, self._topic_names)
-        for topic in sorted(missing - self._missing_topics):
-            log.warning("topic %r does not exist at %s; waiting for it", topic, self._settings.bootstrap)
-        self._missing_topics = missing
+        for warning in self._missing_topics.describe_due(missing, now):
+            log.warning("%s", warning)
 
     def _on_stable_heartbeat(self, sent_at: float) -> None:
         self._last_stable_at = sent_at

@@ -5,15 +5,17 @@ import logging
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext, java_gateway
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -100,8 +102,39 @@ def _create_session(settings: Mapping[str, str]) -> SparkSession:
         return builder.getOrCreate()
     # pyspark passes settings as arguments of spark-submit, which any user can list
     with _pass_settings_by_file(settings), _hold_startup_output() as write_fd:
-        _launch_jvm(write_fd)
+        with _defer_signals():
+            _launch_jvm(write_fd)
+        _create_context(settings)
         return builder.getOrCreate()
+
+
+@contextmanager
+def _defer_signals() -> Generator[None]:
+    """Handle SIGINT and SIGTERM after the block."""
+    # an interrupted launch leaves a JVM that does not end: PySpark deletes the folder that it writes to
+    received: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    own = {n: handler for n, handler in handlers.items() if callable(handler)}
+    if current_thread() is not main_thread():
+        own = {}
+    for number in own:
+        signal.signal(number, lambda number, _frame: received.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in own.items():
+            signal.signal(number, handler)
+    for first in received[:1]:
+        signal.raise_signal(first)
+
+
+def _create_context(settings: Mapping[str, str]) -> None:
+    # PySpark replaces the handler of SIGINT by one that makes the running call to the JVM fail; an
+    # application that handles the signal keeps its own
+    handler = signal.getsignal(signal.SIGINT)
+    SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    if handler is not signal.default_int_handler and current_thread() is main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def _launch_jvm(output_fd: int) -> None:
@@ -119,9 +152,10 @@ def _hold_startup_output() -> Generator[int]:
     output = JvmOutput()
     try:
         yield output.write_fd
-    except BaseException:
+    except BaseException as error:
         output.close_write_end()
-        output.print_held()
+        if isinstance(error, Exception):  # an interrupt is no failure
+            output.print_held()
         raise
     output.close_write_end()
     output.pass_through()
