@@ -55,8 +55,11 @@ def format_line(history: DemoHistory) -> str:
     """Format the last snapshot as one line."""
     snapshot = history.snapshots[-1]
     numbers = snapshot.numbers
+    readers = format_count(snapshot.reader_count, "consumer reads", "consumers read")
+    starting = _count_starting(snapshot)
+    starts = f", {format_count(starting, 'starts', 'start')} Spark" if starting else ""
     return (
-        f"[{snapshot.at:4.0f} s] {format_count(snapshot.reader_count, 'consumer reads', 'consumers read')}, "
+        f"[{snapshot.at:4.0f} s] {readers}{starts}, "
         f"{_describe_replicas(numbers)}; "
         f"writing {format_rate(numbers.write_rate)}, "
         f"backlog {format_bytes(numbers.backlog_bytes)}, "
@@ -104,11 +107,14 @@ def _render_consumers(snapshot: DemoSnapshot, scenario: DemoScenario, width: int
         bar = render_consumer_bar(owned, rates, scenario, width)
         fill = sum(rates) / DEMO_CONSUMER_CAPACITY
         table.add_row(name, bar, f"{fill:4.0%}", _render_state(name, snapshot))
-    # workers that run and own nothing yet; draining ones are no longer counted as running
-    waiting = (snapshot.numbers.running_replicas or 0) + len(snapshot.draining) - len(snapshot.owned)
-    for _ in range(max(0, waiting)):
+    for _ in range(_count_starting(snapshot)):
         table.add_row(Text("…", style="dim"), Text("its Spark session starts", style="dim"), "", "")
     return table
+
+
+def _count_starting(snapshot: DemoSnapshot) -> int:
+    """Count workers that run and own nothing yet; draining ones are no longer counted as running."""
+    return max(0, (snapshot.numbers.running_replicas or 0) + len(snapshot.draining) - len(snapshot.owned))
 
 
 def _render_state(name: str, snapshot: DemoSnapshot) -> Text:
@@ -133,6 +139,8 @@ def _render_load(history: DemoHistory, snapshot: DemoSnapshot) -> RenderableType
 def _describe_replicas(numbers: ObservedNumbers) -> str:
     """Return "6 run, 1 desired: 5 to stop"; else two different numbers look like an error."""
     running, desired = numbers.running_replicas, numbers.desired_replicas
+    if running is None and desired is None:
+        return "the sidecar starts"
     counts = f"{format_count(running)} run, {format_count(desired)} desired"
     if running is None or desired is None or running == desired:
         return counts

@@ -208,17 +208,25 @@ def test_frame_shows_consumers_load_and_decisions(history: DemoHistory) -> None:
 def test_line_is_one_line(history: DemoHistory) -> None:
     """Without a terminal a snapshot is one plain line."""
     assert format_line(history) == (
-        "[   2 s] 2 consumers read, 3 run, 3 desired; writing 150.0 kB/s, backlog 2.0 MB, 2 handovers"
+        "[   2 s] 2 consumers read, 2 start Spark, 3 run, 3 desired; "
+        "writing 150.0 kB/s, backlog 2.0 MB, 2 handovers"
     )
 
 
 @pytest.mark.parametrize(
-    ("running", "text"), [(6, "6 run, 1 desired: 5 to stop;"), (0, "0 run, 1 desired: 1 to start;")]
+    ("running", "desired", "text"),
+    [
+        (6, 1, "6 run, 1 desired: 5 to stop;"),
+        (0, 1, "0 run, 1 desired: 1 to start;"),
+        (None, None, "the sidecar starts;"),
+    ],
 )
-def test_line_says_what_becomes_of_a_difference(history: DemoHistory, running: int, text: str) -> None:
+def test_line_says_what_becomes_of_a_difference(
+    history: DemoHistory, running: int | None, desired: int | None, text: str
+) -> None:
     """More consumers than desired look like an error, unless the line says that they will stop."""
     last = history.snapshots[-1]
-    numbers = replace(last.numbers, running_replicas=running, desired_replicas=1)
+    numbers = replace(last.numbers, running_replicas=running, desired_replicas=desired)
     assert text in format_line(replace_last(history, replace(last, numbers=numbers)))
 
 
