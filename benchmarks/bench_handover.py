@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -30,28 +31,30 @@ def main() -> None:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--moves", type=int, default=20, help="epochs, each moving 12 partitions")
     arguments.add_argument("--heartbeat-ms", type=int, default=250)
-    arguments.add_argument("--consumer", nargs=5, help="(internal: run as a consumer process)")
+    arguments.add_argument("--start-at-release", action="store_true", help="of the consumers")
+    arguments.add_argument("--consumer", nargs=6, help="(internal: run as a consumer process)")
     options = arguments.parse_args()
     if options.consumer:
         consume(*options.consumer)
         return
     with harness.broker(options.bootstrap) as bootstrap, tempfile.TemporaryDirectory() as folder:
-        run(bootstrap, options.moves, options.heartbeat_ms, Path(folder))
+        run(bootstrap, options, Path(folder))
         report(Path(folder), options.heartbeat_ms)
 
 
-def run(bootstrap: str, moves: int, heartbeat: int, folder: Path) -> None:
+def run(bootstrap: str, options: Namespace, folder: Path) -> None:
     topic = harness.new_topic(bootstrap, PARTITIONS)
     plans = f"{topic}-plan"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(plans, 1, 1)])[plans].result()
     names = ("a", "b")
     itself = [sys.executable, __file__, "--consumer", bootstrap, topic]
-    processes = [subprocess.Popen([*itself, n, str(heartbeat), str(folder)]) for n in names]
+    settings = str(options.heartbeat_ms), str(options.start_at_release)
+    processes = [subprocess.Popen([*itself, n, *settings, str(folder)]) for n in names]
     publisher = Producer({"bootstrap.servers": bootstrap})
     with harness.produced(bootstrap, topic, PARTITIONS, RATE):
         sleep(5)
-        for epoch in range(1, moves + 1):
+        for epoch in range(1, options.moves + 1):
             draining = (names[epoch % 2],)
             plan = GroupPlan(topic, epoch, time(), 1, "mbf", 1e9, draining=draining)
             publisher.produce(plans, plan.encode(), plan.key)
@@ -62,7 +65,7 @@ def run(bootstrap: str, moves: int, heartbeat: int, folder: Path) -> None:
         process.wait(timeout=30)
 
 
-def consume(bootstrap: str, topic: str, name: str, heartbeat: str, folder: str) -> None:
+def consume(bootstrap: str, topic: str, name: str, heartbeat: str, early: str, folder: str) -> None:
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     config = {
@@ -72,6 +75,7 @@ def consume(bootstrap: str, topic: str, name: str, heartbeat: str, folder: str) 
         "trimtab.plan.topic": f"{topic}-plan",
         "trimtab.write.rate.topic": "",
         "heartbeat.interval.ms": int(heartbeat),
+        "trimtab.start.at.release": early,
         "session.timeout.ms": 10_000,
     }
     with (Path(folder) / name).open("w") as log, Consumer(config) as consumer:

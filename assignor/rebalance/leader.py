@@ -78,6 +78,7 @@ class RebalanceRound:
     fault: str = ""  # why the plan, or the leader's own heuristic, could not decide
     note: str = ""  # how far a plan's target was carried out
     off_plan: int = 0  # partitions that are not on the target's consumer
+    co_partitioned: bool = False  # partitions of one number change their consumer together
 
     @property
     def is_new_decision(self) -> bool:
@@ -106,17 +107,24 @@ class RebalanceRound:
         fault = self.fault[: max(MIN_FAULT_CHARACTERS, MAX_GROUP_FAULT_CHARACTERS // max(1, members))]
         plain = AssignmentUserData(self.decision_fingerprint, (), bool(promised), fault)
         user_data = [plain.encode()] * members
-        for member, partitions in promised.items():
-            user_data[member] = replace(plain, promised=group_by_topic(partitions)).encode()
+        for member, items in promised.items():
+            partitions = group_by_topic(map(self.snapshot.partition_index.partition_at, items))
+            single = self._have_single_claimants(items)
+            user_data[member] = replace(plain, promised=partitions, starts_at_release=single).encode()
         assigned = self.target if eager else np.where(self.assigned_now, self.target, UNASSIGNED)
         encoded = encode_assignments(self.snapshot.partition_index, assigned, user_data)
         return dict(zip(self.snapshot.member_ids, encoded, strict=True))
 
-    def _promised_by_member(self) -> Mapping[int, list[TopicPartition]]:
-        promised: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    def _promised_by_member(self) -> Mapping[int, list[int]]:
+        promised: defaultdict[int, list[int]] = defaultdict(list)
         for item in np.flatnonzero((self.target != UNASSIGNED) & ~self.assigned_now).tolist():
-            promised[int(self.target[item])].append(self.snapshot.partition_index.partition_at(item))
+            promised[int(self.target[item])].append(item)
         return promised
+
+    def _have_single_claimants(self, items: list[int]) -> bool:
+        # The release of one of several claimants does not tell that the others have stopped.
+        claimants = np.bincount(self.snapshot.claims.partition, minlength=len(self.target))
+        return not self.co_partitioned and bool((claimants[items] == 1).all())
 
 
 def assign_round(
@@ -181,8 +189,10 @@ def _assign_by_policy(
     overdue = view.members_overdue
     decision = compute_decision_fingerprint(members, index, attempt.plan, policy, members_overdue=overdue)
     target = _complete_decision(snapshot, ownership, decision)
+    tasks = bool(policy.co_partitioned)
     if target is not None:
-        return RebalanceRound(snapshot, target, withhold_moving_partitions(target, ownership), decision)
+        now = withhold_moving_partitions(target, ownership)
+        return RebalanceRound(snapshot, target, now, decision, co_partitioned=tasks)
     group = IndexedGroup(members, index, ownership.owner)
     carried = _carry_out(snapshot, group, view, attempt)
     decided = carried.decision or decide_placement(
@@ -192,7 +202,8 @@ def _assign_by_policy(
     target[decided.indexed.item] = decided.target
     now = withhold_moving_partitions(target, ownership)
     off_plan = int(carried.elsewhere.sum())
-    return RebalanceRound(snapshot, target, now, decision, decided, note=carried.note, off_plan=off_plan)
+    outcome = RebalanceRound(snapshot, target, now, decision, decided, co_partitioned=tasks)
+    return replace(outcome, note=carried.note, off_plan=off_plan)
 
 
 def _carry_out(

@@ -76,6 +76,7 @@ class AssignmentUserData:
     promised: PartitionsByTopic = ()
     round_follows: bool = False  # some member has promised partitions: heartbeat more often until then
     fault: str = ""  # why the leader could not carry out the plan, or its own heuristic
+    starts_at_release: bool = False  # each promised partition has one claimant, whose release is enough
 
     def encode(self) -> bytes:
         """Return the encoded user data."""
@@ -83,6 +84,7 @@ class AssignmentUserData:
             decision=self.decision_fingerprint or None,
             promised=dict(self.promised),
             more=self.round_follows,
+            single=self.starts_at_release,
             fault=self.fault or None,
         )
 
@@ -94,6 +96,7 @@ class AssignmentUserData:
             decision_fingerprint=_parse_text(body, "decision") or "",
             promised=_parse_partitions(body, "promised"),
             round_follows=_parse_flag(body, "more"),
+            starts_at_release=_parse_flag(body, "single"),
             fault=_parse_text(body, "fault") or "",
         )
 

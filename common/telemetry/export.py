@@ -7,11 +7,12 @@ service's name come from the standard OTEL_* environment variables.
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Final
-
-from prometheus_client import CollectorRegistry
+from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.common.errors import SettingError
+
+if TYPE_CHECKING:  # a consumer without telemetry does without it: 3 MB
+    from prometheus_client import CollectorRegistry
 
 TELEMETRY_SETTING: Final = "trimtab.telemetry"
 _TRUE_WORDS: Final = frozenset({"true", "yes", "on", "1", "t", "y"})  # those of pydantic
@@ -32,7 +33,7 @@ def require_telemetry_extra(setting_name: str) -> None:
 
 @contextmanager
 def export_telemetry(
-    service: str, registry: CollectorRegistry, setting_name: str, *, enabled: bool
+    service: str, registry: "CollectorRegistry", setting_name: str, *, enabled: bool
 ) -> Generator[None]:
     """Export spans, the registry's metrics and Trimtab's logs while the block runs, if `enabled`.
 

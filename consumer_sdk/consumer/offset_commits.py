@@ -165,7 +165,7 @@ class OffsetCommits(ClusterQueries):
     def _commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
         if not offsets or self._member is None:
             return
-        last = build_final_commit(offsets, self._clock.wall())
+        last = build_final_commit(offsets, self._clock.wall(), self._member.release_token)
         try:
             with self._spans.trace_commit(last):
                 self._member.commit(last, self._partitions.membership_epoch, timeout=5)

@@ -6,20 +6,22 @@ handovers: the old owner writes the time of the release, the new owner the secon
 partition was not read, which the sidecar exports as a metric.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf
 from threading import RLock
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.consumer.client_adapters import has_offset, to_partition
+from trimtab.consumer_sdk.membership.commit_metadata import (
+    COMMIT_METADATA_TERMINATOR,
+    encode_handover,
+    encode_release,
+    parse_release,
+)
 from trimtab.consumer_sdk.membership.events import CommitPosition
-
-COMMIT_METADATA_TERMINATOR: Final = "\0"  # confluent-kafka reads past the end of commit metadata
 
 
 @dataclass(slots=True)
@@ -104,8 +106,8 @@ class PartitionState:
         released = self.released_at.pop(partition, None)
         if released is not None:
             # The two times are from two machines, whose clocks may differ.
-            handover = round(max(0.0, wall_time - released), 3)
-            self.commit_metadata[partition] = _encode_metadata(handover=handover, at=round(wall_time, 3))
+            handover = max(0.0, wall_time - released)
+            self.commit_metadata[partition] = encode_handover(wall_time, handover)
 
     def build_positions(self, offsets: Iterable[RawPartition]) -> dict[TopicPartition, CommitPosition]:
         """Return positions to commit, with the given metadata or else the handover.
@@ -128,22 +130,15 @@ class PartitionState:
 
 
 def build_final_commit(
-    offsets: Mapping[TopicPartition, int], wall_time: float
+    offsets: Mapping[TopicPartition, int], wall_time: float, round_token: str = ""
 ) -> dict[TopicPartition, CommitPosition]:
-    """Return the positions of the last commit before a release, with the release time."""
-    metadata = _encode_metadata(released=round(wall_time, 3))
+    """Return the positions of the last commit before a release, with its time and round."""
+    metadata = encode_release(wall_time, round_token)
     return {partition: CommitPosition(offset, metadata) for partition, offset in offsets.items()}
 
 
 def _parse_release_time(committed: RawPartition) -> float | None:
-    # Applications and other clients commit metadata of their own, and it stays for each next owner.
     try:
-        # confluent-kafka decodes it here, and may read past its end.
-        released = json.loads((committed.metadata or "{}").rstrip("\0"))["released"]
-        return float(released) if 0 <= released < inf else None
-    except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
+        return parse_release(committed.metadata).at  # confluent-kafka decodes it here
+    except ValueError:
         return None
-
-
-def _encode_metadata(**facts: float) -> str:  # the keywords are the names that the sidecar reads
-    return json.dumps(facts) + COMMIT_METADATA_TERMINATOR

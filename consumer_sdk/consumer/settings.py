@@ -45,6 +45,7 @@ _BROKER_DECIDES: Final = {
     "trimtab.capacity": _ASSIGNED_BY_BROKER,
     "trimtab.co.partitioned": _ASSIGNED_BY_BROKER,
     "trimtab.heuristic": _ASSIGNED_BY_BROKER,
+    "trimtab.start.at.release": _ASSIGNED_BY_BROKER,
 }
 _CLASSIC_SETTINGS: Final = frozenset(_BROKER_DECIDES)
 # The second one on the way from cooperative-sticky, the third one on the way to KIP-848's protocol.
@@ -126,6 +127,11 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
         "changes to `group.protocol=consumer`; else leave it out.",
         default="trimtab",
     )
+    trimtab_start_at_release: bool = setting(
+        "Begin with a partition that another consumer gives up at that one's last commit, without waiting "
+        "for the rebalance's second round ([design](design.md#reading-before-the-second-round)).",
+        default=False,
+    )
     group_protocol: Text = setting(
         "`classic`, or `consumer`: KIP-848's protocol, in which the broker assigns "
         "([any client](any-client.md)).",
@@ -194,6 +200,7 @@ class ConsumerSettings:
     auto_offset_store: bool
     auto_commit_interval: float
     telemetry: bool
+    start_at_release: bool
     assignors: tuple[str, ...]  # of the classic protocol, the preferred one first
     librdkafka_config: dict[str, Any]
     joining_config: dict[str, Any] | None  # of a librdkafka that joins the group (KIP-848)
@@ -264,6 +271,7 @@ def _parse_resolved(config: ConsumerConfig, environ: Mapping[str, str]) -> Consu
         auto_offset_store=options.enable_auto_offset_store,
         auto_commit_interval=options.auto_commit_interval_ms / 1000,
         telemetry=options.trimtab_telemetry,
+        start_at_release=options.trimtab_start_at_release,
         assignors=_parse_assignors(options.partition_assignment_strategy),
         librdkafka_config=librdkafka_config,
         joining_config=_build_joining_config(options, librdkafka_config),

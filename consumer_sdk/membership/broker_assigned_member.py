@@ -290,6 +290,11 @@ class BrokerAssignedMember:
         epoch = self.generation_id
         return (epoch, self.member_id) if epoch > 0 else (-1, "")
 
+    @property
+    def release_token(self) -> str:
+        """Return none: only a round of the classic protocol has one."""
+        return ""
+
     def is_current(self, epoch: int) -> bool:
         """Return whether partitions assigned in this epoch are still this member's."""
         return epoch == self.membership_epoch and (self.generation_id > 0 or not self._held)

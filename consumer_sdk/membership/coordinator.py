@@ -43,6 +43,7 @@ from trimtab.assignor.clients.leader_plugin import decode_subscriptions, subscri
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.membership.commit_metadata import parse_release
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
 log = logging.getLogger("trimtab.consumer_sdk")
@@ -53,6 +54,7 @@ HEARTBEAT_INTERVAL_GROWTH: Final = 1.3  # per heartbeat, until heartbeat.interva
 EMPTY_ASSIGNMENT: Final = ConsumerProtocolAssignment(
     version=0, assigned_partitions=[], user_data=b""
 ).encode()
+CONFIRMATION_POLL_INTERVAL_S: Final = 0.005
 LEAVE_TIMEOUT_MS: Final = 2_000  # without an answer the session timeout removes the member
 
 # Heartbeats by the clock of the lease: by time.monotonic, one sent before a suspension of the machine
@@ -98,6 +100,8 @@ class MembershipListener:
     on_lost: Callable[[], None]  # the membership ended; the rebalance listener is called later
     on_rejoin_needed: Callable[[], None]  # possibly: after a failed request, a loss, or new metadata
     on_fenced: Callable[[], None]  # another consumer took the group.instance.id; `on_rejoin_needed` follows
+    # Whether commits of these partitions have to wait for the end of a round.
+    is_unconfirmed: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: False
 
 
 @dataclass
@@ -117,6 +121,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         super().__init__(*positional, **config)
         self._raw_protocol = protocol
         self._is_fenced = False
+        self.waiting_commits: list[object] = []  # in order
         self.heartbeat: Any = AdaptiveHeartbeat(self.heartbeat)
 
     async def _send_heartbeat_request(self) -> None:
@@ -344,6 +349,33 @@ def sleep_on_event_loop(consumer: Any, seconds: float) -> Any:
     return consumer._net.sleep(seconds)
 
 
+def find_released(
+    consumer: Any, partitions: Iterable[TopicPartition], token: str, timeout: float
+) -> frozenset[TopicPartition]:
+    """Return the partitions whose last commit is their release in the round of this token."""
+    wanted = [KafkaPartition(*p) for p in sorted(partitions)]
+    fetch = consumer._coordinator.fetch_committed_offsets_async
+    found = consumer._net.run(fetch, wanted, timeout * 1000)
+    released = (p for p, at in found.items() if parse_release(at.metadata).token == token)
+    return frozenset(TopicPartition(p.topic, p.partition) for p in released)
+
+
+def claim_partitions(consumer: Any, partitions: Iterable[TopicPartition], generation: int) -> bool:
+    """Own these partitions, too, unless a join has begun since the generation; return whether they are."""
+    claimed = {KafkaPartition(*p) for p in partitions}
+    return bool(consumer._net.run(_claim_partitions, consumer._coordinator, claimed, generation))
+
+
+async def _claim_partitions(group: Any, claimed: set[KafkaPartition], generation: int) -> bool:
+    # On the I/O thread, where a membership ends.
+    if group.rejoining or group._generation.generation_id != generation:
+        return False
+    group._subscription.assign_from_subscribed(
+        sorted(claimed | set(group._subscription.assigned_partitions()))
+    )
+    return True
+
+
 def commit_offsets(
     consumer: Any,
     offsets: Mapping[TopicPartition, CommitPosition],
@@ -384,6 +416,7 @@ async def _send_commit(
 ) -> None:
     coordinator = consumer._coordinator
     await coordinator.ensure_coordinator_ready_async(timeout_ms=COORDINATOR_LOOKUP_TIMEOUT_MS)
+    await _wait_for_confirmation(consumer, offsets)
     if not still_owned():
         raise IllegalGenerationError("the partitions were lost before this commit")
     # Nothing else runs on this thread before the request is made, so that the request carries the
@@ -395,3 +428,18 @@ async def _send_commit(
     except KafkaError:
         coordinator._membership_listener.on_rejoin_needed()  # which kafka-python may have requested
         raise
+
+
+async def _wait_for_confirmation(consumer: Any, partitions: Iterable[TopicPartition]) -> None:
+    # In order: a commit that passes another one would be rewound by it.
+    waiting = consumer._coordinator.waiting_commits
+    is_unconfirmed = consumer._coordinator._membership_listener.is_unconfirmed
+    if not waiting and not is_unconfirmed(partitions):
+        return
+    this = object()
+    waiting.append(this)
+    try:
+        while waiting[0] is not this or is_unconfirmed(partitions):
+            await sleep_on_event_loop(consumer, CONFIRMATION_POLL_INTERVAL_S)
+    finally:
+        waiting.remove(this)

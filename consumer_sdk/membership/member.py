@@ -27,15 +27,7 @@ from typing import Any, Final
 from kafka.consumer.subscription_state import (
     AsyncConsumerRebalanceListener,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
 )
-from kafka.errors import (
-    FencedInstanceIdError,
-    GroupAuthorizationFailedError,
-    InconsistentGroupProtocolError,
-    KafkaConnectionError,
-    KafkaTimeoutError,
-    TopicAuthorizationFailedError,
-    UnknownError,
-)
+from kafka.errors import FencedInstanceIdError, KafkaConnectionError, KafkaTimeoutError, UnknownError
 from kafka.errors import KafkaError as KafkaPythonError
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
@@ -47,7 +39,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
-from trimtab.consumer_sdk.errors import BrokerUnreachableError, GroupMembershipError, MissingAclError
+from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.membership import coordinator
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.events import (
@@ -60,6 +52,7 @@ from trimtab.consumer_sdk.membership.events import (
     PartitionsLost,
     PartitionsRevoked,
 )
+from trimtab.consumer_sdk.membership.joining_errors import describe_error, to_joining_error
 from trimtab.consumer_sdk.membership.lease import Lease
 from trimtab.consumer_sdk.membership.missing_topics import MissingTopics, list_topic_names
 from trimtab.consumer_sdk.membership.sticky_assignor import OwnershipStickyAssignor
@@ -100,6 +93,7 @@ class GroupMember:
             co_partitioned=settings.co_partitioned,
             view=self._build_leader_view,
             on_round=self._on_round,
+            starts_at_release=settings.start_at_release,
         )
         self._fenced = Event()
         listener = coordinator.MembershipListener(
@@ -108,6 +102,7 @@ class GroupMember:
             on_lost=self._on_lost,
             on_rejoin_needed=self._wake_up.set,
             on_fenced=self._fenced.set,
+            is_unconfirmed=self._has_unconfirmed_partitions,
         )
         self.client = _connect_member(settings, self._assignor, listener)
         self._assignor.read_subscription = partial(coordinator.read_subscription, self.client)
@@ -184,6 +179,11 @@ class GroupMember:
         """Last known generation of the group; -1 outside the group."""
         return coordinator.generation_id(self.client)
 
+    @property
+    def release_token(self) -> str:
+        """Token of the last round, for the last commit of what it has taken away."""
+        return self._assignor.release_token
+
     def is_current(self, epoch: int) -> bool:
         """Return whether partitions assigned in this epoch are still this member's."""
         return epoch == self.membership_epoch and (
@@ -251,10 +251,10 @@ class GroupMember:
         try:
             # A first round without the plan would be undone by the next.
             self._control_topics.wait_until_read(CONTROL_TOPICS_READ_TIMEOUT_S)
-            while not self._closing.is_set():
+            while not self._closing.is_set() or self._has_unconfirmed_partitions():
                 self._try_iteration()
         except Exception as error:  # noqa: BLE001 - the application must get every error
-            self.inbox.append(MembershipEnded(_to_membership_error(error, self._settings)))
+            self.inbox.append(MembershipEnded(to_joining_error(error, self._settings)))
         finally:
             self._leave_and_close()
 
@@ -267,7 +267,7 @@ class GroupMember:
             if not error.retriable and not isinstance(error, UnknownError):
                 raise
             hint = OVERSIZED_GROUP_HINT if isinstance(error, UnknownError) else ""
-            log.warning("group %s: %s%s; retrying", self._settings.group, _describe_error(error), hint)
+            log.warning("group %s: %s%s; retrying", self._settings.group, describe_error(error), hint)
             self._closing.wait(RECONNECT_DELAY_S)
 
     def _run_iteration(self) -> None:
@@ -287,14 +287,32 @@ class GroupMember:
             if self._rejoin_requested.is_set() and not coordinator.is_joining(self.client):
                 self._rejoin_requested.clear()
                 coordinator.request_rejoin(self.client)
-            coordinator.poll_coordinator(self.client, JOIN_STEP_TIMEOUT_S)
+            if not self._begin_released_partitions():
+                coordinator.poll_coordinator(self.client, JOIN_STEP_TIMEOUT_S)
         self._wake_up.wait(self._choose_iteration())
         self._wake_up.clear()
+
+    def _begin_released_partitions(self) -> bool:
+        """Read promised partitions that have been released; return whether a due join waits for more."""
+        watch = self._assignor.release_watch
+        if watch is None or self._closing.is_set() or coordinator.is_joining(self.client):
+            return False
+        if begun := watch.begin_released(self.client, self._clock.monotonic()):
+            self.inbox.append(PartitionsAssigned(begun, self.membership_epoch))
+            if not watch.promised:
+                self._rejoin_requested.set()  # else the former owner's next join, which confirms it
+        return watch.delays_join(self._clock.monotonic(), is_due=coordinator.must_join(self.client))
+
+    def _has_unconfirmed_partitions(self, partitions: Iterable[TopicPartition] | None = None) -> bool:
+        watch = self._assignor.release_watch
+        return watch is not None and watch.is_unconfirmed(self._clock.monotonic(), partitions)
 
     def _choose_iteration(self) -> float:
         # Joins take two rounds; between them the next step must not wait for a whole iteration.
         if not self._poll_overdue and (self._rejoin_requested.is_set() or coordinator.must_join(self.client)):
             return JOIN_ITERATION_S
+        if (watch := self._assignor.release_watch) is not None and watch.promised:
+            return max(JOIN_ITERATION_S, watch.wait(self._clock.monotonic()))
         if self._poll_overdue or self.is_rebalancing or not coordinator.is_settled(self.client):
             return MEMBER_ITERATION_S
         limit = self._settings.max_poll_interval  # rule 3; kafka-python, too, leaves a group without polls
@@ -401,29 +419,6 @@ def _connect_member(
     except (KafkaTimeoutError, KafkaConnectionError) as error:
         diagnose_connection(settings.librdkafka_config)
         raise BrokerUnreachableError(settings.bootstrap) from error
-
-
-def _describe_error(error: Exception) -> str:
-    text, kind = str(error), type(error).__name__
-    return text if text.startswith(kind) else f"{kind}: {text}".rstrip(": ")
-
-
-def _to_membership_error(error: Exception, settings: ConsumerSettings) -> GroupMembershipError:
-    member = f"group {settings.group}, instance {settings.instance}"
-    if isinstance(error, GroupAuthorizationFailedError):
-        return MissingAclError(f"{member}: no permission to join; grant Read on group {settings.group}")
-    if isinstance(error, TopicAuthorizationFailedError):
-        denied = f"topic {', '.join(sorted(map(str, error.args[0] if error.args else ())))}"
-        return MissingAclError(f"{member}: no permission to read {denied}; grant Read on {denied}")
-    hint = ""
-    if isinstance(error, FencedInstanceIdError):
-        hint = "; another consumer of this group uses the same group.instance.id: give each consumer its own"
-    if isinstance(error, InconsistentGroupProtocolError):
-        hint = (
-            "; its members use another assignor: stop them first, or upgrade one by one with "
-            'partition.assignment.strategy="trimtab,cooperative-sticky"'
-        )
-    return GroupMembershipError(f"{member}: {_describe_error(error)}{hint}")
 
 
 def _to_partitions(partitions: Any) -> frozenset[TopicPartition]:

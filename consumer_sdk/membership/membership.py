@@ -53,6 +53,11 @@ class Membership(Protocol):
         """Generation and member id of one membership; (-1, "") before the first join."""
         ...
 
+    @property
+    def release_token(self) -> str:
+        """Token of the round that takes partitions away now, for their last commit; empty without one."""
+        ...
+
     def is_current(self, epoch: int) -> bool:
         """Return whether partitions assigned in this epoch are still this member's."""
         ...

@@ -6,16 +6,22 @@ from typing import Any
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.clients.leader_plugin import decode_assignment_data
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
+from trimtab.consumer_sdk.membership.commit_metadata import format_round_token
 from trimtab.consumer_sdk.membership.coordinator import RawSubscriptions
+from trimtab.consumer_sdk.membership.release_watch import ReleaseWatch
 
 
 class TimedAssignor(TrimtabAssignor):
-    """TrimtabAssignor that records the times of joins and assignments."""
+    """TrimtabAssignor that records the times of joins and assignments, and what the last round promised."""
 
-    def __init__(self, clock: Clock, *settings: Any, **more: Any) -> None:
+    def __init__(self, clock: Clock, *settings: Any, starts_at_release: bool = False, **more: Any) -> None:
         super().__init__(*settings, **more)
         self._clock = clock
+        self._starts_at_release = starts_at_release
+        self.release_watch: ReleaseWatch | None = None  # of the last round
+        self.release_token = ""  # of the last round, for the partitions that it took away
         self._join_sent_at = clock.monotonic()
         self.joined_at = self._join_sent_at  # send time of the last answered JoinGroup
         self.assigned_at = -inf
@@ -32,8 +38,13 @@ class TimedAssignor(TrimtabAssignor):
         self.joined_at = self._join_sent_at
         self.assigned_at = self._clock.monotonic()
         self.assignment_count += 1
+        placement = decode_assignment_data(assignment.user_data)
+        token = self.release_token = format_round_token(generation, placement.decision_fingerprint)
+        watches = self._starts_at_release and placement.starts_at_release and token
+        promised = [TopicPartition(topic, n) for topic, numbers in placement.promised for n in numbers]
+        self.release_watch = ReleaseWatch(promised, generation, token, self.assigned_at) if watches else None
         # Until the second round the moved partitions have no reader (KIP-429).
-        if decode_assignment_data(assignment.user_data).round_follows:
+        if placement.round_follows:
             self.shorten_heartbeats()
         super().on_assignment(assignment, generation)
 

@@ -29,6 +29,7 @@ from kafka.errors import (
     UnknownMemberIdError,
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
@@ -89,6 +90,9 @@ class Subscription:
 
     def assigned_partitions(self) -> set[KafkaPartition]:
         return set(self.assigned)
+
+    def assign_from_subscribed(self, partitions: Iterable[KafkaPartition]) -> None:
+        self.assigned = set(partitions)
 
 
 @dataclass(slots=True)
@@ -361,6 +365,19 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
 
     async def ensure_coordinator_ready_async(self, timeout_ms: float) -> bool:  # noqa: ARG002 - the interface
         return True
+
+    async def fetch_committed_offsets_async(self, partitions: Any, timeout_ms: float) -> Any:  # noqa: ARG002 - the interface
+        """Return the group's committed offsets of these partitions."""
+        group = self._at.group
+
+        def read(respond: Callable[[Any], None]) -> None:
+            found = {p: group.offsets.get(TopicPartition(p.topic, p.partition)) for p in partitions}
+            respond({p: OffsetAndMetadata(*at, -1) for p, at in found.items() if at is not None})
+
+        try:
+            return self._at.network.call(read)
+        except UnreachableError as error:
+            raise KafkaConnectionError(str(error)) from None
 
     async def _send_offset_commit_request(self, offsets: Any) -> None:
         if self.state == UNJOINED:

@@ -19,7 +19,19 @@ from model.transitions import Transitions
 
 # What a fair schedule does next; the first possible one, so that ticks come last.
 FAIR_ORDER: Final = (
-    *("thaw", "reconnect", "answer", "land", "vanish", "receive", "join", "read", "heartbeat", "tick"),
+    *(
+        "thaw",
+        "reconnect",
+        "answer",
+        "land",
+        "vanish",
+        "receive",
+        "begin",
+        "join",
+        "read",
+        "heartbeat",
+        "tick",
+    ),
 )
 FAIR_STEPS: Final = 200  # a fair schedule needs fewer to come to rest
 PROGRESS_SAMPLE: Final = 16

@@ -208,7 +208,7 @@ class Product:
                 self._collect(number, after)
             case "crash":
                 self._cancel(number)
-            case "receive":
+            case "receive" | "begin":
                 self._rebalance(number, before, after)
         self._lose(before, after)
         self._state = after

@@ -88,6 +88,8 @@ class State(NamedTuple):
     offsets: tuple[int, ...]  # the table's, by partition
     rows: tuple[tuple[int, ...], ...]  # how often the table has each record, by partition
     faults: int  # that may still happen
+    # Generations back of the round by which a partition was released last, NONE before.
+    released: tuple[int, ...] = (NONE,) * len(PARTITIONS)
 
     def with_member(self, number: int, member: Member) -> "State":
         """Return this with another member."""

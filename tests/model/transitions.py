@@ -8,7 +8,9 @@ Members act in any order, and time passes at any point, with these rules:
    rebalance timeout. A member is forgotten after a session timeout of silence.
 3. A batch in flight lands at any time, also after its member was frozen, was expelled or died; once
    cancelled it may also vanish.
-4. Faults: crash, freeze, cut (requests and answers are lost), late (an answer takes its time).
+4. A member that revokes partitions commits them with the token of its round, if the coordinator knows the
+   member and round. The member to which that round has promised them may begin them until it joins.
+5. Faults: crash, freeze, cut (requests and answers are lost), late (an answer takes its time).
    Thawing and reconnecting come at any time.
 """
 
@@ -107,6 +109,9 @@ class Transitions:
             yield Action("join", number), self._join(state, number, member)
         if member.joining != NONE and seat.answer is not None:
             yield Action("receive", number), _receive(state, number, member, seat.answer)
+        for partition in PARTITIONS:
+            if _may_begin(state, member, seat, partition):
+                yield Action("begin", number, partition), _begin(state, number, member, partition)
 
     def _can_read(self, state: State, member: Member, partition: int) -> bool:
         return bool(member.owned >> partition & 1) and member.positions[partition] < len(state.rows[0])
@@ -188,6 +193,7 @@ class Transitions:
                 for number, seat in enumerate(state.seats)
             ),
             preparing=NONE,
+            released=tuple(_older(behind) for behind in state.released),
         )
 
     def _assign_claims(self, claims: Claims) -> dict[int, Answer]:
@@ -298,7 +304,30 @@ def _receive(state: State, number: int, member: Member, answer: Answer) -> State
         positions=positions,
         batch=batch,
     )
+    if answer.behind == 0 and state.seats[number].known:
+        state = state._replace(
+            released=tuple(
+                0 if revoked >> partition & 1 else state.released[partition] for partition in PARTITIONS
+            )
+        )
     return state.with_member(number, received).with_seat(number, state.seats[number]._replace(answer=None))
+
+
+def _may_begin(state: State, member: Member, seat: Seat, partition: int) -> bool:
+    """Return whether the token of the member's round releases a partition that the round has promised it."""
+    promised = member.promise.partitions & ~member.owned
+    joins = member.joining != NONE or seat.claim is not None or seat.answer is not None
+    return (
+        bool(promised >> partition & 1)
+        and not joins
+        and state.released[partition] == member.behind != OUTSIDE
+    )
+
+
+def _begin(state: State, number: int, member: Member, partition: int) -> State:
+    positions = _put(member.positions, partition, state.offsets[partition])
+    begun = member._replace(owned=member.owned | 1 << partition, positions=positions, again=True)
+    return state.with_member(number, begun)
 
 
 def _read(state: State, number: int, member: Member, partition: int) -> State:

@@ -226,10 +226,20 @@ def moved_rows_stay() -> AbstractContextManager[Any]:
     return mock.patch.object(change_rows, "_find_moved_keys", find)
 
 
+def begun_before_the_release() -> AbstractContextManager[Any]:
+    """Begin promised partitions at any last commit of their owner, which may read on."""
+
+    def find(_client: Any, partitions: Any, _token: str, _timeout: float) -> Any:
+        return frozenset(partitions)
+
+    return mock.patch.object(coordinator, "find_released", find)
+
+
 BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     broken.__name__: broken
     for broken in (
         nothing_withheld,
+        begun_before_the_release,
         commits_without_a_generation,
         lease_for_ever,
         table_offsets_not_compared,

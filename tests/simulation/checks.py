@@ -6,10 +6,12 @@
    the record had been deleted before it was read. Committed offsets never go back.
 3. *Files*: a commit refers to no deleted file.
 4. *One owner*: when a member takes over a partition, no other member still hands out its records;
-   a member that lost a partition to another hands out nothing of it.
+   a member that lost a partition to another hands out nothing of it. It takes over what a round has given
+   it, or has promised it where one member claimed the partition.
 5. *Withheld*: the leader assigns no partition that another member holds.
-6. *Commits*: the group accepts offsets of a partition only from its last assigned member, and none
-   beyond the table's.
+6. *Commits*: the group accepts offsets of a partition only from its last assigned member, or from the one
+   that began before the round that assigns it; from its first commit on it is the last. None is beyond the
+   table's.
 7. *Sidecar*: no replica that owns a partition is stopped; no plan exceeds the limits, and no
    more replicas are started than they allow.
 8. *History*: what consumers and tables got has none of the anomalies of `history.anomalies`.
@@ -26,7 +28,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from history.anomalies import Anomaly, find_anomalies
 from simulation.keyed import replay_changes
@@ -36,6 +38,7 @@ from simulation.recording import Recorder
 from simulation.worker import Worker
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.plan_follower import PlanKey
+from trimtab.assignor.rebalance.user_data import AssignmentUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
@@ -57,6 +60,8 @@ class Checks:
     fail: Callable[[str], None]
     marks: Callable[[TopicPartition], int | None]
     given: dict[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+    promised: dict[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+    begun: dict[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     reader: dict[TopicPartition, tuple[str, int]] = field(
         default_factory=dict[TopicPartition, tuple[str, int]]
     )
@@ -72,6 +77,7 @@ class Checks:
     begins: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     handed_out: int = 0
     handovers: int = 0
+    begun_early: int = 0
     commits: int = 0
     gaps: int = 0
     recorder: Recorder = field(kw_only=True)
@@ -181,12 +187,25 @@ class Checks:
     def assigned(self, group: Group, given: Mapping[str, bytes]) -> None:
         """Check a leader's assignments when they arrive."""
         self._planned(group, given)
+        self._accept_claims(group)
+        self.promised.clear()
+        self.begun.clear()
         for member, data in given.items():
             if member in group.members:
-                found = ConsumerProtocolAssignment.decode(data).partitions()
+                assignment = ConsumerProtocolAssignment.decode(data)
                 client = group.members[member].client
-                for tp in found:
+                for tp in assignment.partitions():
                     self._give(member, client, TopicPartition(tp.topic, tp.partition))
+                told = AssignmentUserData.decode(assignment.user_data)
+                for topic, numbers in told.promised if told.starts_at_release else ():
+                    self.promised |= dict.fromkeys((TopicPartition(topic, n) for n in numbers), member)
+
+    def _accept_claims(self, group: Group) -> None:
+        """Note the members that have begun what they were promised, and claimed it when they joined."""
+        for member in group.members.values():
+            sent = ConsumerProtocolSubscription.decode(member.subscription)
+            claimed = (TopicPartition(tp.topic, n) for tp in sent.owned_partitions for n in tp.partitions)
+            self.given |= {p: member.id for p in claimed if self.promised.get(p) == member.id}
 
     def _planned(self, group: Group, given: Mapping[str, bytes]) -> None:
         leader = self.workers[group.members[group.leader].client]
@@ -216,6 +235,8 @@ class Checks:
 
     def committed(self, member: str, partition: TopicPartition, offset: int) -> None:
         """Check an offset that the group accepts."""
+        if self.begun.get(partition) == member:
+            self.given[partition] = member
         if self.given.get(partition) != member:
             self.fail(f"{member} committed {partition}, which was given to {self.given.get(partition)}")
         mark = self.marks(partition)
@@ -229,8 +250,19 @@ class Checks:
             holder = self._holder(partition, worker.name)
             if holder is not None and worker.reads():
                 self.fail(f"{worker.name} took {partition} over while {holder} reads it")
+            self._begin_promised(worker, partition)
             key = (partition, worker.name)
             self.stints[key] = self.stints.get(key, 0) + 1
+
+    def _begin_promised(self, worker: Worker, partition: TopicPartition) -> None:
+        """Check that a round has given or promised the partition; note what begins before its round."""
+        member = worker.member_id()
+        if self.given.get(partition) == member or not worker.reads():
+            return
+        if self.promised.get(partition) != member:
+            self.fail(f"{worker.name} took {partition} over, which it was neither given nor promised")
+        self.begun[partition] = member
+        self.begun_early += 1
 
     def handed(self, worker: Worker, messages: Sequence[Any]) -> None:
         """Check records handed to a worker's application."""

@@ -7,7 +7,7 @@ the group must come to rest with every record in its table. The first violation 
 import logging
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
@@ -71,6 +71,7 @@ class Shape:
     session_timeout: float = 3.0
     poll_interval: float = 6.0
     heartbeat: float = 0.5
+    starts_at_release: bool = False
 
     @classmethod
     def of(cls, rng: random.Random) -> "Shape":
@@ -150,7 +151,8 @@ class History:
     def __post_init__(self) -> None:
         self.hub = green.Hub(self.seed)
         self.rng = random.Random(self.seed ^ 0x5EED)  # noqa: S311 - chance that can be repeated
-        self.shape = Shape.of(self.rng)
+        # by the number of the history: a draw would change all of them
+        self.shape = replace(Shape.of(self.rng), starts_at_release=self.seed % 2 == 1)
         self.rate = self.shape.rate
         self.network = Network(self.hub)
         self.lake = Lake(self.hub)
@@ -443,6 +445,7 @@ def worker_config(name: str, shape: Shape) -> ingest.IngestSettings:
         "session.timeout.ms": shape.session_timeout * 1000,
         "max.poll.interval.ms": shape.poll_interval * 1000,
         "heartbeat.interval.ms": shape.heartbeat * 1000,
+        "trimtab.start.at.release": shape.starts_at_release,
         "lake.warehouse": "simulated",
         "lake.flush.timeout": "3 s",
         "batch.bytes": "3 kB",

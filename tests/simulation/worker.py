@@ -100,6 +100,11 @@ class Worker:
         """Return whether it would return records now."""
         return self.consumer is not None and self.consumer.reads()
 
+    def member_id(self) -> str:
+        """Return its member id in the group."""
+        member = None if self.consumer is None else self.consumer._member
+        return "" if member is None else member.member_id
+
     def round_view(self) -> LeaderView | None:
         """Return the load and the plan of the last round that it led."""
         member = None if self.consumer is None else self.consumer._member

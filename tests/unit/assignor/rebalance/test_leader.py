@@ -81,12 +81,43 @@ def test_all_members_learn_that_another_round_follows() -> None:
     group.join("b")
     for more in (True, False):
         outcome = group.round()
-        user_data = [
-            AssignmentUserData.decode(ConsumerProtocolAssignment.decode(sent).user_data)
-            for sent in outcome.encode().values()
-        ]
-        assert {data.round_follows for data in user_data} == {more}
-        assert user_data == [sent_user_data(outcome, name) for name in "ab"]
+        user_data = decode_user_data(outcome)
+        assert {data.round_follows for data in user_data.values()} == {more}
+        plain = {name: replace(data, starts_at_release=False) for name, data in user_data.items()}
+        assert plain == {name: sent_user_data(outcome, name) for name in "ab"}
+
+
+def decode_user_data(outcome: RebalanceRound) -> dict[str, AssignmentUserData]:
+    """Return what a round tells each member."""
+    return {
+        member: AssignmentUserData.decode(ConsumerProtocolAssignment.decode(sent).user_data)
+        for member, sent in outcome.encode().items()
+    }
+
+
+def test_a_promised_partition_is_read_at_its_release_if_one_member_claims_it() -> None:
+    """The release of one of two claimants does not tell that the other has stopped."""
+    group = Group("a")
+    group.round()
+    group.join("b")
+    told = decode_user_data(group.round())
+    assert (told["a"].starts_at_release, told["b"].starts_at_release) == (False, True)
+    contested = Group("a", "c")
+    contested.owned = dict.fromkeys("ac", frozenset(PARTITIONS))
+    contested.join("b")
+    told = decode_user_data(contested.round())
+    assert told["b"].promised
+    assert not told["b"].starts_at_release
+
+
+def test_co_partitioned_topics_wait_for_the_second_round() -> None:
+    """Their partitions of one number change their consumer together."""
+    group = Group("a")
+    group.round()
+    group.join("b")
+    told = decode_user_data(group.round(policy=PlacementPolicy(co_partitioned=(("t", "u"),))))
+    assert told["b"].promised
+    assert not told["b"].starts_at_release
 
 
 def test_a_round_in_between_keeps_the_promise() -> None:

@@ -98,6 +98,7 @@ class Member:
     """Fake of a group member that holds its lease and never leads."""
 
     is_rebalancing = False
+    release_token = ""
     is_stopped = True
 
     def __init__(self, *_: Any) -> None:

@@ -1,0 +1,48 @@
+"""Metadata of commits: the old owner writes its release, the new one how long the partition was not read."""
+
+import json
+from math import inf
+from typing import Final, NamedTuple
+
+COMMIT_METADATA_TERMINATOR: Final = "\0"  # confluent-kafka reads past the end of commit metadata
+
+
+class Release(NamedTuple):
+    """A last commit before a release: its wall time, and the token of the round that took the partition."""
+
+    at: float | None = None
+    token: str = ""
+
+
+NO_RELEASE: Final = Release()
+
+
+def format_round_token(generation: int, decision_fingerprint: str) -> str:
+    """Return the token of a round; empty if it has no decision that all its members know."""
+    return f"{generation}:{decision_fingerprint}" if decision_fingerprint and generation >= 0 else ""
+
+
+def encode_release(wall_time: float, token: str) -> str:
+    """Return the metadata of a last commit."""
+    released = round(wall_time, 3)
+    return _encode_metadata(released=released, round=token) if token else _encode_metadata(released=released)
+
+
+def encode_handover(wall_time: float, seconds: float) -> str:
+    """Return the metadata of a new owner's commits."""
+    return _encode_metadata(handover=round(seconds, 3), at=round(wall_time, 3))
+
+
+def parse_release(metadata: str | None) -> Release:
+    """Return the release that a commit's metadata tells, or NO_RELEASE."""
+    # Applications and other clients commit metadata of their own, and it stays for each next owner.
+    try:
+        facts = json.loads((metadata or "{}").rstrip(COMMIT_METADATA_TERMINATOR))
+        at, token = facts["released"], facts.get("round", "")
+        return Release(float(at), str(token)) if 0 <= at < inf else NO_RELEASE
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError, AttributeError):
+        return NO_RELEASE
+
+
+def _encode_metadata(**facts: float | str) -> str:  # the keywords are the names that the sidecar reads
+    return json.dumps(facts) + COMMIT_METADATA_TERMINATOR

@@ -1,0 +1,39 @@
+"""Promised partitions are read at their owner's last commit (`trimtab.start.at.release`)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.broker
+
+Eventually = Callable[..., None]
+
+
+def test_a_released_partition_waits_for_no_other_members_flush(
+    topic: Any, start: Any, feed: Any, log: Any, control: Any, eventually: Eventually
+) -> None:
+    """Partitions of one member are read while another one has yet to give up its own, each record once."""
+    name = topic(partitions=6)
+    config = {**control.topics, "trimtab_start_at_release": True}
+    one, slow, two = (start(who, [name], **config) for who in ("one", "slow", "two"))
+    eventually(lambda: len(one.owned) == len(slow.owned) == len(two.owned) == 2)
+    feed.write(name, 6, 600)
+    eventually(lambda: len(log.records) == 600)
+    owned_by_one, owned_by_slow = set(one.owned), set(slow.owned)
+    slow.revocation_s = 4.0
+    control.plan(1, replicas=1, draining=("one", "slow"))
+    eventually(lambda: owned_by_one <= two.owned)
+    assert slow.owned == owned_by_slow
+    feed.write(name, 6, 600)
+    eventually(lambda: {p for p, *_ in log.records[600:]} >= owned_by_one)
+    assert slow.owned == owned_by_slow
+    eventually(lambda: len(two.owned) == 6)
+    eventually(lambda: len(log.records) == 1200)
+    assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
+    eventually(lambda: len(two.consumer.commit(asynchronous=False)) == 6)
+    restarted = start("three", [name], **config)
+    eventually(lambda: restarted.owned)
+    feed.write(name, 6, 600)
+    eventually(lambda: len(log.records) == 1800)
+    assert all(sorted(offsets) == list(range(300)) for offsets in log.offsets().values())
