@@ -85,7 +85,7 @@ page-pictures: test-page ## renew the docs' pictures of the operator's page
 test-collector: .venv/.dev ## send telemetry through OpenTelemetry's collector, built from source once; needs Go
 	@$(BIN)/python -m pytest -m collector --durations 5
 
-test-debezium: .venv/.dev ## compare tables of PostgreSQL, under load and read by Debezium, with those in the lake; needs PostgreSQL and a JDK
+test-debezium: .venv/.dev ## compare tables of PostgreSQL, changed while the sink restarts and read by Debezium, with those in the lake; needs PostgreSQL and a JDK
 	@$(BIN)/python -m pytest -m debezium
 
 test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA, those named like ONLY

@@ -9,6 +9,7 @@ Needs root, for the control groups, and PYTHONPATH=tests: `make bench-spark-clus
 """
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -46,6 +47,10 @@ def main() -> None:
     options = _arguments()
     if options.only:
         print(json.dumps(measure(options, options.only)))
+        return
+    if os.geteuid() != 0:
+        print("left out: control groups need root", file=sys.stderr)
+        harness.result({"mb_per_s": {}})
         return
     speeds: dict[int, float] = {}
     with harness.broker(options.bootstrap) as bootstrap:

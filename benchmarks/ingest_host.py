@@ -349,10 +349,11 @@ class RangeReader(DataSourceReader):
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, **settings})
         consumer.assign([confluent_kafka.TopicPartition(name.topic, name.partition, at)])
         while at < partition.stop:
-            messages = consumer.consume(min(PYTHON_FETCH, partition.stop - at), timeout=0.2)
-            if messages:
-                at = messages[-1].offset() + 1
-                yield record_columns.build_record_batch(name, messages)
+            messages = consumer.consume(PYTHON_FETCH, timeout=0.2)
+            (position,) = consumer.position([confluent_kafka.TopicPartition(name.topic, name.partition)])
+            at = max(at, position.offset)  # beyond gaps, too, like those of transaction markers
+            if ranged := [message for message in messages if message.offset() < partition.stop]:
+                yield record_columns.build_record_batch(name, ranged)
         consumer.close()
 
 

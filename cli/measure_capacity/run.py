@@ -27,7 +27,7 @@ from trimtab.consumer_sdk.lake.settings import parse_session_config
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 # Classes load and code is compiled: the first megabytes take several times as long as the others.
-WARM_UP: Final = CapacityCase(tables=1, partitions=4, size=20_000_000)
+WARM_UP: Final = CapacityCase(tables=1, partitions=4, size=70_000_000)
 
 
 def measure_capacity(options: MeasureCapacityOptions) -> None:

@@ -41,7 +41,7 @@ def find_spark_reason(config: LakeConfig) -> str | None:
     if config.transform is not None:
         return "lake.transform takes a Spark DataFrame"
     if config.schemas:
-        return "lake.schema: JSON is parsed by Spark"
+        return "lake.schema has types of Spark SQL"
     if session.catalog:
         return "lake.catalog.* describes a catalog that Spark connects to"
     return None if local_folder(str(session.warehouse)) else "lake.warehouse is not a local folder"
