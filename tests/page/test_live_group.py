@@ -94,7 +94,7 @@ def follow_faults(browser: Browser, live: LiveGroup, port: int) -> None:
     assert f"(pid {bench.process.pid if bench.process else 0}" in page.inner_text("#who")
     wait_until(page, f"{SAMPLES}.some((s) => s.certificate)")
     page.evaluate("window.trimtab.choose(window.trimtab.index)")
-    assert "no placement within the headroom costs less than" in page.inner_text("#decision-body")
+    assert "no placement within the fill limit costs less than" in page.inner_text("#decision-body")
     assert_tools_answer(page)
     wait_until(page, f"((s) => {JUST_ENOUGH})({SAMPLES}.at(-1))")
     seen = page.evaluate(f"{SAMPLES}.length")

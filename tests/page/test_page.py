@@ -188,11 +188,13 @@ def test_a_new_iteration_appears_by_itself(page: Page) -> None:
         page.focus("#timeline")
         page.keyboard.press("Shift+ArrowLeft")
         assert page.evaluate("window.trimtab.index") == 19  # the decision before
+        assert read_text(page, "#status").removeprefix("shown: ") in read_text(page, "#decision-title")
         group.iterate()
         wait_until(page, "window.trimtab.history.samples.length === 41")
         assert page.evaluate("window.trimtab.index") == 19
         page.click("#live")
         assert page.evaluate("window.trimtab.index") == 40
+        assert read_text(page, "#decision-title") == "Decision"  # now: the header has the time
 
 
 def test_moves_have_reasons_by_pointer_and_keyboard(page: Page) -> None:
@@ -297,7 +299,7 @@ def test_figures_of_a_deciding_sidecar_agree(page: Page) -> None:
         )
         assert "Nothing is late" in read_text(page, "#late")
         assert "Last late from" in read_text(page, "#late")
-        assert "no placement within the headroom costs less than" in read_text(page, "#decision-body")
+        assert "no placement within the fill limit costs less than" in read_text(page, "#decision-body")
         choose_late_time(page)
         late = read_text(page, "#late")
         assert re.search(r"MB late\s+In time again in \d+ s, at ", late)

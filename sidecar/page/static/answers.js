@@ -63,14 +63,14 @@ function showHottest(history, index) {
 
 function judgePartition(ratio, headroom) {
   if (ratio > 1) return line("Too hot: it falls behind on any consumer. Split its keys, or give consumers more capacity.", { class: "hot" });
-  if (ratio > headroom) return line(`Hot: it alone exceeds the headroom (${formatPercent(headroom)}), and has a consumer of its own at best.`, { class: "hot" });
-  return line(`Not too hot: consumers are filled to at most ${formatPercent(headroom)} (headroom), and it fits into one.`);
+  if (ratio > headroom) return line(`Hot: it alone exceeds the fill limit (${formatPercent(headroom)} of a capacity), and has a consumer of its own at best.`, { class: "hot" });
+  return line(`Not too hot: consumers are filled to at most ${formatPercent(headroom)} of their capacity (the fill limit), and it fits into one.`);
 }
 
 function judgeConsumer(name, { fill, partitions }, headroom) {
   const what = `The fullest consumer is ${name}: ${formatPercent(fill)} with ${formatCount(partitions.length, "partition")}`;
   if (fill > 1) return line(`${what}, above its capacity: it falls behind.`, { class: "hot" });
-  return line(fill > headroom + 0.005 ? `${what}, above the headroom and below its capacity: it reads faster than is written.` : `${what}, within the headroom.`);
+  return line(fill > headroom + 0.005 ? `${what}, above the fill limit and below its capacity: it reads faster than is written.` : `${what}, within the fill limit.`);
 }
 
 function showLastRebalance(history, index) {

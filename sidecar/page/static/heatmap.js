@@ -5,8 +5,9 @@ import { NO_OWNER, UNKNOWN, ratioOf } from "./history.js";
 
 const MARGINS = {
   consumers: { left: 92, top: 88, right: 4, bottom: 32 }, // above: how full each consumer is
-  time: { left: 104, top: 4, right: 4, bottom: 18 }, // beside: the owners
+  time: { left: 172, top: 4, right: 4, bottom: 18 }, // beside: the owners and partitions
 };
+const OWNER_WIDTH = 84;
 const BAR_GAP = 8;
 const MIN_TEXT = { width: 74, height: 15 }; // of a cell that has room for its name
 const MAX_SHOWN_RATIO = 1; // a partition that fills a consumer, or more, has the hottest colour
@@ -134,7 +135,7 @@ export class HeatMap {
     this.#outline(context);
   }
 
-  // How full each consumer is: a bar of load ÷ capacity, with lines at the headroom and at the capacity.
+  // How full each consumer is: a bar of load ÷ capacity, with lines at the fill limit (`headroom`) and at the capacity.
   #drawFills(context) {
     const { x, y, w } = this.area;
     const base = y - BAR_GAP * this.pixels;
@@ -152,7 +153,7 @@ export class HeatMap {
     context.setLineDash([4 * this.pixels, 3 * this.pixels]);
     context.textAlign = "right";
     const apart = height(1) - height(headroom) >= 11 * this.pixels; // else the two texts would overlap
-    const limits = [[1, "capacity 100 %", apart ? "middle" : "bottom"], [headroom, `headroom ${Math.round(headroom * 100)} %`, apart ? "middle" : "top"]];
+    const limits = [[1, "capacity 100 %", apart ? "middle" : "bottom"], [headroom, `fill limit ${Math.round(headroom * 100)} %`, apart ? "middle" : "top"]];
     for (const [part, text, baseline] of headroom < 1 ? limits : limits.slice(0, 1)) {
       context.beginPath();
       context.moveTo(x, base - height(part));
@@ -298,6 +299,7 @@ export class HeatMap {
     const { x, y, h } = this.area;
     context.textBaseline = "middle";
     context.textAlign = "left";
+    this.#labelRows(context);
     let free = 0; // labels do not overlap
     for (const { owner, first, last } of this.blocks) {
       const top = y + (first * h) / this.rows;
@@ -309,11 +311,26 @@ export class HeatMap {
       context.fillStyle = this.theme("soft");
       context.save();
       context.beginPath();
-      context.rect(0, middle - 8 * this.pixels, x - 6 * this.pixels, 16 * this.pixels);
+      context.rect(0, middle - 8 * this.pixels, OWNER_WIDTH * this.pixels, 16 * this.pixels);
       context.clip();
       context.fillText(this.history.consumer(owner), 0, middle);
       context.restore();
     }
+  }
+
+  // The names of the rows' partitions, where rows are high enough for text.
+  #labelRows(context) {
+    const { x, y, h } = this.area;
+    const height = h / this.rows;
+    if (height < MIN_TEXT.height * this.pixels) return;
+    context.save();
+    context.beginPath();
+    context.rect(OWNER_WIDTH * this.pixels, 0, x - OWNER_WIDTH * this.pixels, y + h);
+    context.clip();
+    context.fillStyle = this.theme("soft");
+    context.textAlign = "right";
+    this.order.forEach((partition, row) => context.fillText(this.history.label(partition), x - 6 * this.pixels, y + (row + 0.5) * height));
+    context.restore();
   }
 
   #labelTimes(context) {

@@ -14,7 +14,7 @@ const GROUP_PARAMETER = "group";
 const byId = (id) => document.getElementById(id);
 const HELP = {
   consumers: "A column is a consumer, a cell one of its partitions, the largest on top. Outlined: it moved here at this time. "
-    + "The bar above is the consumer's load: blue is within the headroom, orange above it, red above the capacity.",
+    + "The bar above is the consumer's load: blue is within the fill limit, orange above it, red above the capacity.",
   time: "A row is a partition, ordered by its owner at the chosen time; a column is a time. Outlined: it changed its owner.",
 };
 const RESTORED = " From before the sidecar's start, as recorded then, every minute or five.";
@@ -103,6 +103,7 @@ class Page {
     const when = sample ? `${this.live ? "now, " : "shown: "}${formatTime(sample.t)}` : "";
     byId("status").textContent = [when, problem].filter(Boolean).join(": ");
     byId("status").className = problem ? "bad" : "";
+    for (const mark of document.querySelectorAll(".as-of")) mark.textContent = sample && !this.live ? ` at ${formatTime(sample.t)}` : "";
   }
 
   #listen() {

@@ -47,7 +47,7 @@ function describeAlternatives(history, shown, index) {
   const when = found && found.t !== shown.t ? ` as of ${formatTime(found.t)}` : "";
   return [
     element("h3", {}, `Cost, and that of the alternatives${when}`),
-    table("Alternatives", ["consumers", "#moves", "#R planned", "#fullest", "within the headroom", "#cost"], cells, rows.findIndex((one) => one.decided)),
+    table("Alternatives", ["consumers", "#moves", "#R planned", "#fullest", "within the fill limit", "#cost"], cells, rows.findIndex((one) => one.decided)),
     note(`R: the load of the moves in consumers' capacities. cost = consumers + λ × R planned${history.moveCost === null ? "" : `, λ = ${Number(history.moveCost.toPrecision(3))}`}.`),
   ];
 }
@@ -67,7 +67,7 @@ function describeCertificate(certificate) {
     return [title, note("Not computed for this decision. With certify: true in the sidecar's settings it tells how far a decision is from the cheapest possible one, at most.")];
   }
   const gap = certificate.gap === null ? "unknown" : `${(certificate.gap * 100).toFixed(1)} %`;
-  return [title, line(`As of ${formatTime(certificate.t)} the heuristic's own placement costs ${Number(certificate.value).toFixed(2)}, and no placement within the headroom `
+  return [title, line(`As of ${formatTime(certificate.t)} the heuristic's own placement costs ${Number(certificate.value).toFixed(2)}, and no placement within the fill limit `
     + `costs less than ${Number(certificate.lower_bound).toFixed(2)}: it is at most ${gap} above the optimum.`),
   note("That placement is for these loads alone, before limits, windows and the present count, so the decision's cost can differ.")];
 }

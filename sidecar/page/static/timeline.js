@@ -5,9 +5,10 @@ import { formatTime, readTheme } from "./heatmap.js";
 import { DASHES, prepareCanvas } from "./step_chart.js";
 import { isDecision } from "./history.js";
 
-const MARGIN = { left: 34, right: 62, top: 26, bottom: 36 };
+const MARGIN = { left: 34, right: 62, top: 26, bottom: 46 };
 const TICKS_S = [10, 30, 60, 120, 300, 600, 900];
 const MIN_TICK_WIDTH = 90;
+const MARK_WIDTH = 11;
 export const REPLICAS = [ // colour, metric, text, style of the line
   ["recommended", "recommended_replicas", "needed by the load", "dotted"],
   ["desired", "desired_replicas", "wanted, after limits and windows", "dashed"],
@@ -131,7 +132,7 @@ export class TimeLine {
     const step = TICKS_S.find(fits) ?? TICKS_S[TICKS_S.length - 1];
     for (let t = Math.ceil(this.from / step) * step; t <= this.to; t += step) {
       context.fillRect(Math.round(this.x(t)), area.y + area.h, 1, 4);
-      context.fillText(formatTime(t), this.x(t), area.y + area.h + 20);
+      context.fillText(formatTime(t), this.x(t), area.y + area.h + 30);
     }
   }
 
@@ -181,15 +182,18 @@ export class TimeLine {
   #drawMarks(index) {
     const { context, area } = this;
     const y = area.y + area.h + 4;
+    let [free, row] = [0, 0]; // the steps of one decision follow each other closely: their marks alternate between two rows
     this.history.samples.forEach((sample, i) => {
       if (!isDecision(this.history.samples, i)) return;
       const x = this.x(sample.t);
       context.fillStyle = sample.failure ? this.theme("late") : this.theme("mark");
-      drawMark(context, sample.action, x, y);
+      row = x < free ? 1 - row : 0;
+      free = x + MARK_WIDTH;
+      drawMark(context, sample.action, x, y + row * MARK_WIDTH);
     });
     const chosen = this.x(this.history.samples[index].t);
     context.fillStyle = this.theme("accent");
-    context.fillRect(chosen - 1, area.y - 6, 2, area.h + 22);
+    context.fillRect(chosen - 1, area.y - 6, 2, area.h + 32);
     context.beginPath();
     context.arc(chosen, area.y - 5, 4, 0, 7);
     context.fill();
