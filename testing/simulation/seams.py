@@ -46,6 +46,10 @@ def _connect_member(settings: Any, assignor: Any, listener: Any) -> Client:
     return _host().connect_member(settings, assignor, listener)
 
 
+def _list_no_topic_names(_config: Any) -> list[str]:
+    return []
+
+
 Replacements = Mapping[Any, Mapping[str, Any]]
 """New values of a module's names."""
 
@@ -58,6 +62,7 @@ CONSUMER_SEAMS: Final[Replacements] = MappingProxyType(
             "Event": green.Event,
             "Thread": green.Thread,
             "_connect_member": _connect_member,
+            "list_topic_names": _list_no_topic_names,  # for a hint in a warning; the real one asks a broker
         },
         heartbeat: {"time": SimpleNamespace(monotonic=lambda: green.process().hub.now)},
         coordinator: {"Event": green.Event, "Timer": Timer},
