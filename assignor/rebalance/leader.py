@@ -188,7 +188,11 @@ def _assign_by_policy(
     index, policy = snapshot.partition_index, attempt.policy
     overdue = view.members_overdue
     decision = compute_decision_fingerprint(members, index, attempt.plan, policy, members_overdue=overdue)
-    target = _complete_decision(snapshot, ownership, decision)
+    # A member that missed the last round has lost its promises, which their claimants may still hold. The
+    # target of a plan gives it the same again; without one, what others were promised would be placed again.
+    has_target = attempt.plan is not None and attempt.plan.target is not None
+    anew = has_target and snapshot.has_missed_round()
+    target = None if anew else _complete_decision(snapshot, ownership, decision)
     tasks = bool(policy.co_partitioned)
     if target is not None:
         now = withhold_moving_partitions(target, ownership)
