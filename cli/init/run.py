@@ -12,6 +12,7 @@ import yaml
 
 from trimtab.assignor.analysis.simulation import SimulationSetup
 from trimtab.assignor.analysis.streams.stream import parse_stream
+from trimtab.assignor.model import TopicPartition
 from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.init.group_findings import (
     GroupFindings,
@@ -29,14 +30,15 @@ from trimtab.cli.init.group_findings import (
 )
 from trimtab.cli.init.options import InitOptions
 from trimtab.cli.init.workload_search import find_workload
-from trimtab.cli.record.run import READINGS_PER_TICK, record_ticks, select_tick_source
+from trimtab.cli.record.run import READINGS_PER_TICK, TickSource, record_ticks, select_tick_source
 from trimtab.cli.record.stream_file import StreamFile
 from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.signals import install_signal_waiter
 from trimtab.cli.simulate.findings import build_findings
 from trimtab.cli.simulate.run import LIVE_HEADROOM, open_progress
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
-from trimtab.common.clock import SystemClock
+from trimtab.common.clock import Clock, SystemClock
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import SettingError
 from trimtab.common.units import parse_seconds
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
@@ -87,7 +89,7 @@ def init(options: InitOptions) -> None:
 
 
 def _check_files(folder: Path, names: Sequence[str], *, force: bool) -> None:
-    """Make the folder; remove the recording with `force`. Raises SettingError for a file that exists."""
+    """Make the folder. Raises SettingError for a file that exists, unless `force`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -95,7 +97,6 @@ def _check_files(folder: Path, names: Sequence[str], *, force: bool) -> None:
     existing = [name for name in names if (folder / name).exists()]
     if existing and not force:
         raise SettingError(f"--out {folder} has {', '.join(existing)} already; add --force to overwrite them")
-    (folder / STREAM_FILE).unlink(missing_ok=True)
 
 
 def _write_files(folder: Path, files: Mapping[str, str]) -> None:
@@ -122,26 +123,51 @@ def _look(
     with closing(GroupMonitor(settings, clock)) as monitor:
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
         source = select_tick_source(settings, monitor, control_topics, clock)
-        file = StreamFile(options.out / STREAM_FILE, source.window)
-        try:
-            record_ticks(source, file, duration, clock, install_signal_waiter())
-        finally:
-            file.close()
-        if file.tick_count < 2:  # noqa: PLR2004 - a decision comes at the end of a tick
-            raise SettingError("the recording has less than two ticks; give a longer --duration")
+        _record_stream(options.out / STREAM_FILE, source, duration, clock)
         measured = monitor.measure()
         plan = control_topics.read_plan()
         findings = GroupFindings(
             bootstrap=settings.bootstrap,
             group=settings.group,
             observed=measured.group,
-            loads=measured.write_rates,
+            loads=fill_write_rates(measured.write_rates, control_topics.read_write_rates()),
             protocol=_read_assignor(monitor, settings),
             plan_capacity=None if plan is None else plan.capacity,
             given_capacity=settings.capacity if capacity_known else None,
             kafka=parse_pairs("--kafka", options.kafka) or {},
         )
     return findings, source.window
+
+
+def _record_stream(path: Path, source: TickSource, duration: float, clock: Clock) -> None:
+    """Record a stream file; one of an earlier run stays until this one is complete. Raises SettingError."""
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    file = StreamFile(part, source.window)
+    try:
+        record_ticks(source, file, duration, clock, install_signal_waiter())
+    finally:
+        file.close()
+    if file.tick_count < 2:  # noqa: PLR2004 - a decision comes at the end of a tick
+        part.unlink(missing_ok=True)
+        raise SettingError(
+            f"the recording of {duration:g} s has less than two ticks of {source.window:g} s; "
+            f'write --duration "{3 * source.window:g} s" or longer'
+        )
+    part.replace(path)
+
+
+def fill_write_rates(
+    measured: Mapping[TopicPartition, PartitionLoad], published: Mapping[str, TopicWriteRates]
+) -> dict[TopicPartition, PartitionLoad]:
+    """Return the measured loads, with the rates that a sidecar has published for those not measured yet."""
+    known = {TopicPartition(t, n): load for t, one in published.items() for n, load in one.partitions.items()}
+    return {
+        p: replace(load, bytes_per_s=known[p].bytes_per_s)
+        if load.bytes_per_s is None and p in known
+        else load
+        for p, load in measured.items()
+    }
 
 
 def _read_assignor(monitor: GroupMonitor, settings: SidecarSettings) -> str:

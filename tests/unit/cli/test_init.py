@@ -25,9 +25,9 @@ from trimtab.cli.init.group_findings import (
     render_sidecar_settings,
     render_way_back,
 )
-from trimtab.cli.init.run import remove_stale_files
+from trimtab.cli.init.run import fill_write_rates, remove_stale_files
 from trimtab.cli.init.workload_search import find_scaled_object, list_scaler_resources
-from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.custom_resource.names import to_setting_values
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.settings.settings import load_settings
@@ -232,3 +232,14 @@ def test_the_saving_is_told_only_if_there_is_one() -> None:
     )
     assert "25% fewer" in lines[1]
     assert "fewer" not in lines[2]
+
+
+def test_published_rates_fill_those_not_measured() -> None:
+    """Beside a sidecar one look at the broker knows backlogs, but no rate yet."""
+    first, second = PARTITIONS[:2]
+    measured = {first: PartitionLoad(None, None, 500.0, 5), second: PartitionLoad(7.0, 1.0, 0.0, 0)}
+    rates = {number: PartitionLoad(1000.0, 1.0) for number in range(2)}
+    published = {"orders": TopicWriteRates("shop", "orders", 1.0, 10.0, "offsets", rates)}
+    filled = fill_write_rates(measured, published)
+    assert filled == {first: PartitionLoad(1000.0, None, 500.0, 5), second: measured[second]}
+    assert fill_write_rates(measured, {}) == measured
