@@ -43,10 +43,17 @@ def main() -> None:
         with (
             _running_ingests(config, Path(folder), disturb=arguments.disturb),
             harness.produced(bootstrap, topic, arguments.partitions, rate),
-            LakeReader(TABLE, config, engine=arguments.engine) as reader,
         ):
-            figures = _measure(reader, arguments)
+            _wait_for_lake(Path(folder))
+            with LakeReader(TABLE, config, engine=arguments.engine) as reader:
+                figures = _measure(reader, arguments)
     harness.result({"format": arguments.format, "engine": arguments.engine or "arrow", **figures})
+
+
+def _wait_for_lake(folder: Path) -> None:
+    """Wait until the first consumer has begun a lake: Spark's reader would have to create an empty one."""
+    while not (folder / "catalog.db").exists() and not list(folder.rglob("_delta_log")):
+        Event().wait(0.2)
 
 
 def _arguments() -> Namespace:
