@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import yaml
 
-from trimtab.common.settings_model import ByteRate, Duration, Setting, SettingsModel, list_settings
+from trimtab.common.settings_model import ByteRate, ByteSize, Duration, Setting, SettingsModel, list_settings
 from trimtab.sidecar.custom_resource.names import (
     API_GROUP,
     API_VERSION,
@@ -36,13 +36,15 @@ MAX_LENGTH: Final = 256
 
 _NUMBER_PATTERN: Final = r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 _DURATION_PATTERN: Final = rf"{_NUMBER_PATTERN} *(?i:ms|s|m|min|h|d)?"
+_SIZE_PATTERN: Final = rf"{_NUMBER_PATTERN} *(?i:b|[kmgt]b|[kmg]ib)?"
 _TEXT_PATTERNS: Final[Mapping[Any, str]] = {
     Duration: rf"^{_DURATION_PATTERN}$",
-    ByteRate: rf"^{_NUMBER_PATTERN} *(?i:b|[kmgt]b|[kmg]ib)? *(/ *s(ec)?)?$",
+    ByteRate: rf"^{_SIZE_PATTERN} *(/ *s(ec)?)?$",
+    ByteSize: rf"^{_SIZE_PATTERN}$",
     FreshnessSlo: rf"^p99-freshness +{_DURATION_PATTERN}$",
     WorkloadRef: r"^(deployment|statefulset)/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
 }
-_NUMBER_OR_TEXT: Final = (Duration, ByteRate)
+_NUMBER_OR_TEXT: Final = (Duration, ByteRate, ByteSize)
 _SCALAR_SCHEMAS: Final[Mapping[Any, Mapping[str, Any]]] = {
     bool: {"type": "boolean"},
     int: {"type": "integer", "format": "int32"},

@@ -192,6 +192,8 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
         f"consumer ({last.headroom:.0%} of {format_rate(last.capacity)}) at least "
         f"{format_count(least, 'consumer')}."
     )
+    if last.record_cost:
+        yield f"Rates and backlogs count {format_bytes(last.record_cost)} for each record (record-cost)."
     if last.forecast is not None:
         yield f"{last.forecast.format_line()}."
     if n.max_fill is not None:

@@ -45,7 +45,9 @@ class LoadEstimator:
         self._consumption_window = span = settings.consumption_window
         commits = SlidingWindow(span, span / 2, min_spacing_s=span / COMMIT_SAMPLES) if span else None
         log_sizes = window if settings.source == "log-dirs" else None
-        self._meter = WriteRateMeter(window, log_size_window=log_sizes, commit_window=commits)
+        self._meter = WriteRateMeter(
+            window, log_size_window=log_sizes, commit_window=commits, record_cost=settings.record_cost
+        )
         self._rate_variance = WriteRateVariance(settings.window)
         self._catch_up_policy = settings.catch_up
         # In a share group several consumers work on one partition: its backlog is not capped.

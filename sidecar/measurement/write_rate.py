@@ -8,6 +8,7 @@
 3. A run shorter than `min_span_s` seconds gives unknown. Unknown is None, never 0.
 4. With source `offsets`, bytes are records x mean record size; a size never sampled is unknown, but
    0 records are 0 bytes. With `log-dirs`, bytes are the growth of the leader replica's files.
+   Either way each record weighs `record_cost` bytes beyond its own, in all rates and backlogs.
 5. A backlog counts from the group's commit. A vanished commit (expired or deleted) makes it unknown
    until the next one.
 6. In a `kmq` queue messages in flight are part of the backlog; if the sum is 0, but the in-flight
@@ -133,6 +134,7 @@ class WriteRateMeter:
     log_size_window: SlidingWindow | None = None  # `log-dirs` only
     commit_window: SlidingWindow | None = None  # None if consumption is not measured
     record_sizes: RecordSizes = field(default_factory=RecordSizes)
+    record_cost: float = 0.0  # bytes that a record weighs beyond its own
     ever_committed: frozenset[TopicPartition] = frozenset()  # partitions with a commit at any time
 
     def add_readings(self, time: float, readings: OffsetReadings) -> "WriteRateMeter":
@@ -153,14 +155,16 @@ class WriteRateMeter:
     def measure_partitions(self, readings: OffsetReadings) -> dict[TopicPartition, PartitionLoad]:
         """Return write rate and backlog of every partition of the readings."""
         records = self.end_offset_window.compute_rates(readings.partitions)
-        sizes = self._mean_sizes(readings)
+        sizes = self._weigh_records(readings)
         window = self.log_size_window
         byte_rates = None if window is None else window.compute_rates(readings.partitions)
         measured: dict[TopicPartition, PartitionLoad] = {}
         for p in readings.partitions:
             backlog = _add_in_flight(self._compute_backlog(readings, p), readings, p)
             measured[p] = PartitionLoad(
-                bytes_per_s=_to_bytes(records[p], sizes.get(p)) if byte_rates is None else byte_rates[p],
+                bytes_per_s=_to_bytes(records[p], sizes.get(p))
+                if byte_rates is None
+                else _add_record_cost(byte_rates[p], records[p], self.record_cost),
                 records_per_s=records[p],
                 backlog_bytes=_to_bytes(backlog, sizes.get(p)),
                 backlog_records=backlog,
@@ -171,7 +175,7 @@ class WriteRateMeter:
         """Return the committed bytes/s of each partition; unknown ones are absent."""
         if self.commit_window is None:
             return {}
-        sizes, rates = self._mean_sizes(readings), self.commit_window.compute_rates(readings.partitions)
+        sizes, rates = self._weigh_records(readings), self.commit_window.compute_rates(readings.partitions)
         by_partition = ((p, _to_bytes(rate, sizes.get(p))) for p, rate in rates.items())
         return {p: rate for p, rate in by_partition if rate is not None}
 
@@ -180,6 +184,10 @@ class WriteRateMeter:
         if not known and partition in self.ever_committed:
             return None  # rule 5: auto.offset.reset would make it the whole log, or nothing
         return compute_backlog(readings, partition)
+
+    def _weigh_records(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
+        # The one place of the cost with `offsets`: whatever is counted in records is counted by these.
+        return {p: size + self.record_cost for p, size in self._mean_sizes(readings).items()}
 
     def _mean_sizes(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
         if readings.log_sizes is None:
@@ -206,6 +214,12 @@ def _to_bytes(records: float | None, size: float | None) -> float | None:
     if not records:
         return records  # 0 records are 0 bytes, whatever their size (rule 4)
     return None if size is None else records * size
+
+
+def _add_record_cost(rate: float | None, records: float | None, cost: float) -> float | None:
+    if not cost or rate is None:
+        return rate
+    return None if records is None else rate + cost * records
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,4 +206,6 @@ class DecisionRecorder:
 
 def build_record_terms(settings: SidecarSettings) -> RecordTerms:
     """Return the fields that all records of a sidecar with these settings share."""
-    return RecordTerms(settings.group, settings.interval, settings.capacity, settings.headroom)
+    return RecordTerms(
+        settings.group, settings.interval, settings.capacity, settings.headroom, settings.record_cost
+    )

@@ -93,6 +93,7 @@ class DecisionRecord:
     carrier: CarrierStatus | None = None  # None: the group's members carry plans out themselves
     is_advice: bool = False  # of an advisory sidecar: nothing is done
     forecast: ForecastStatus | None = None  # None without a season
+    record_cost: Figure = 0.0  # bytes that a record weighs beyond its own, in all rates and backlogs
 
     @property
     def reason_text(self) -> str:
@@ -127,6 +128,7 @@ class RecordTerms:
     interval: float
     capacity: float
     headroom: float
+    record_cost: float = 0.0
 
 
 def build_decision_record(
@@ -203,5 +205,5 @@ def _get_comparison_key(record: DecisionRecord) -> tuple[object, ...]:
     return (
         (record.action, record.replicas, record.draining, record.replicas_to_start, record.replicas_to_stop),
         (metrics.planned_replicas, metrics.desired_replicas, record.capacity, record.headroom),
-        (texts, record.author),
+        (texts, record.author, record.record_cost),
     )

@@ -63,6 +63,8 @@ def _check_weights(options: SidecarOptions) -> CheckResults:
         f"weight-query is given, but weight-source={options.weight_source}; write weight-source=prometheus"
     )
     yield not queried and options.weight_query is not None, unused
+    costed = "record-cost adds to write rates, but weight-source=prometheus; leave one of the two out"
+    yield queried and options.record_cost > 0, costed
     shape = "prometheus-url is no URL like https://HOST[:PORT][/PATH]"  # its value may hold a password
     yield options.prometheus_url is not None and not _is_plain_url(options.prometheus_url), shape
 

@@ -11,6 +11,7 @@ from trimtab.common.control_topics.topics import DECISION_TOPIC, PLAN_TOPIC, WRI
 from trimtab.common.settings_model import (
     CO_PARTITIONED_EXAMPLE,
     ByteRate,
+    ByteSize,
     Duration,
     SettingsModel,
     TopicGroups,
@@ -82,6 +83,11 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     )
     source: Literal["offsets", "log-dirs"] = setting(
         "Source of write rates: end offsets, or log sizes on the brokers' disks.", default="offsets"
+    )
+    record_cost: ByteSize = setting(
+        'What each record costs a consumer beyond its bytes, like "150 B"; see '
+        "[cost of records](sidecar.md#cost-of-records).",
+        default=0,
     )
     weight_source: Literal["write-rate", "prometheus"] = setting(
         "What a partition weighs: its write rate, or what `weight-query` tells; see "

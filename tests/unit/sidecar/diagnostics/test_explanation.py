@@ -101,6 +101,13 @@ def test_count_is_explained_with_its_figures() -> None:
     assert "no sidecar" not in text
 
 
+def test_the_cost_of_records_is_named() -> None:
+    """With a record cost, rates and backlogs are not bytes alone."""
+    told = "Rates and backlogs count 150 B for each record (record-cost)."
+    assert told in count(record(1, NOW, record_cost=150.0))
+    assert "record-cost" not in count(record(1, NOW))
+
+
 def test_advice_is_told_as_advice() -> None:
     """Nothing was started: the last change is the one before, and no partition had to move."""
     reasons = ("advice only: nothing is scaled here", "3 -> 2: required 90 B/s at 90 B/s a consumer")

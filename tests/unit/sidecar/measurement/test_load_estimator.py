@@ -77,3 +77,18 @@ def test_a_quiet_partition_is_not_stuck_by_its_first_record(estimator: LoadEstim
         estimator.estimate_load(STEP * turn, OffsetReadings((A,), {A: 100}, {A: 0}, {A: 100}), group)
     found = estimator.estimate_load(STEP * 10, OffsetReadings((A,), {A: 2000}, {A: 0}, {A: 100}), group)
     assert found.stuck_partitions == frozenset()
+
+
+def test_small_records_weigh_more_than_their_bytes() -> None:
+    """Two partitions of 5 kB/s: 10-byte records cost what record-cost says, large ones hardly more."""
+    given = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s", "window": 20, "interval": 10}
+    weights: dict[str, tuple[float | None, ...]] = {}
+    for cost in ("0", "190 B"):
+        made = LoadEstimator(load_settings(None, {**given, "record-cost": cost}))
+        made.learn_record_sizes({A: [10], B: [5_000]})
+        for turn in range(4):
+            ends = {A: 5_000 * turn, B: 10 * turn}
+            readings = OffsetReadings((A, B), ends, {A: 0, B: 0}, ends)
+            found = made.estimate_load(STEP * turn, readings, ObservedGroup(GroupState.EMPTY)).write_rates
+        weights[cost] = (found[A].weight, found[B].weight)
+    assert weights == {"0": (5_000.0, 5_000.0), "190 B": (100_000.0, 5_190.0)}

@@ -171,6 +171,7 @@ def test_the_doctor_tells_whether_the_query_is_answered(server: PrometheusServer
     ("given", "error"),
     [
         ({"weight-query": "q"}, "write weight-source=prometheus"),
+        ({"weight-source": "prometheus", "record-cost": "150 B"}, "record-cost adds to write rates"),
         ({"weight-source": "prometheus", "prometheus-url": "http://p:9090"}, "needs weight-query"),
         ({"weight-source": "prometheus", "weight-query": "q"}, "needs prometheus-url"),
         ({"prometheus-url": "http://user:hunter2@p:9090"}, "prometheus-url is no URL like"),

@@ -141,6 +141,27 @@ def test_log_dirs_measure_bytes() -> None:
     assert measured.backlog_bytes == 50 * 100.0
 
 
+def test_a_record_weighs_its_cost_beyond_its_bytes() -> None:
+    """Write rate, backlog and consumption count the cost of each record; records stay records."""
+    meter, last = metered(*((100 * n, 60 * n) for n in range(4)))
+    costed = replace(meter, record_cost=150.0)
+    assert costed.measure_partitions(last)[A] == PartitionLoad(1_600.0, 10.0, 120 * 160.0, 120)
+    assert costed.compute_consumption_rates(last) == {A: 6 * 160.0}
+    unsampled = replace(costed, record_sizes=RecordSizes()).measure_partitions(last)[A]
+    assert (unsampled.bytes_per_s, unsampled.backlog_bytes) == (None, None)
+
+
+def test_log_dirs_add_the_cost_of_records() -> None:
+    """The growth of the files plus the cost of each record; unknown while the records are."""
+    meter = WriteRateMeter(SlidingWindow(30, 1), log_size_window=SlidingWindow(30, 1), record_cost=150.0)
+    first, last = readings(log_sizes={A: 6000}), readings(end_offsets={A: 120}, log_sizes={A: 8000})
+    measured = meter.add_readings(0, first).add_readings(10, last).measure_partitions(last)[A]
+    assert (measured.bytes_per_s, measured.records_per_s) == (200.0 + 2 * 150, 2.0)
+    assert measured.backlog_bytes == 50 * 250.0
+    blind = meter.add_readings(0, replace(first, end_offsets={})).add_readings(10, last)
+    assert blind.measure_partitions(last)[A].bytes_per_s is None
+
+
 @pytest.mark.parametrize(
     ("load", "rate"),
     [
