@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from trimtab.common.config_file import load_config_file
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake import factory
@@ -28,6 +30,7 @@ def open_lake_session(config: Mapping[str, Any]) -> Generator[SparkLake]:
     """Open the lake of a configuration in a new Spark session; close both. Raises SettingError."""
     session = parse_session_config(config)
     check_lake_exists(session)  # Spark would create an empty one
+    typer.echo("starting Spark", err=True)  # on a busy machine it takes a minute
     lake = factory.open_lake(session)
     try:
         yield lake

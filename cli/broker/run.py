@@ -13,6 +13,7 @@ def broker(options: BrokerOptions) -> None:
     properties = _parse_properties(options.settings or [])
     if options.assignor_plugin:
         properties = {**ASSIGNOR_PROPERTIES, **properties}
+    typer.echo("starting Kafka; it is ready once its address is printed", err=True)
     server = EmbeddedBroker(options.port, data=options.data, keep=options.keep, properties=properties)
     with server:
         # alone on standard output: scripts read the address of --port 0 there

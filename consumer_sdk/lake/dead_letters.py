@@ -123,8 +123,8 @@ def list_dead_letter_tables(lake: SparkLake, name: str | None = None) -> list[st
             "of their records. If they are dead letters: "
             f"ALTER TABLE {table} SET TBLPROPERTIES ('{DEAD_LETTER_PROPERTY}' = 'true')"
         )
-    existing = ", ".join(tables) or "none"
-    raise SettingError(f"there is no dead-letter table {table!r}; there are: {existing}")
+    existing = f"there are: {', '.join(tables)}" if tables else "the lake has none"
+    raise SettingError(f"there is no dead-letter table {table!r}; {existing}")
 
 
 def _is_made_by_sink(lake: SparkLake, name: str) -> bool:

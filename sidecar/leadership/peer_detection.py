@@ -79,7 +79,7 @@ class PeerAwareLeadership:
             self._ownership = self._ownership.observe_decisions(records, now, wall)
         except BrokerTimeoutError as error:
             self._ownership = self._ownership.observe_outage(now)
-            self._outage = f"an unknown sidecar ({error})"
+            self._outage = f"it is unknown which sidecar ({error})"
         else:
             self._outage = ""
 
