@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.lake.formats.table_format import local_folder
 from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, SessionConfig
 
@@ -35,7 +36,7 @@ def describe_warehouse(config: SessionConfig) -> str:
     if not folder.exists():
         return f"{folder} (a new folder)"
     count = len(list_local_tables(config) or ())
-    return f"{folder} ({count or 'no'} table{'' if count == 1 else 's'}{'' if count else ' yet'})"
+    return f"{folder} ({format_count(count, 'table') if count else 'no tables yet'})"
 
 
 def _find_folder(config: SessionConfig) -> Path | None:
