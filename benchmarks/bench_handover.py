@@ -14,7 +14,8 @@ from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
-from time import monotonic, sleep, time
+from time import sleep, time
+from typing import NamedTuple
 
 import harness
 from confluent_kafka import Producer
@@ -25,6 +26,7 @@ from trimtab.consumer_sdk import Consumer
 
 PARTITIONS = 12
 RATE = 100
+PERCENTILES = (("median", 50), ("p99", 99))
 
 
 def main() -> None:
@@ -81,40 +83,56 @@ def consume(bootstrap: str, topic: str, name: str, heartbeat: str, early: str, f
     with (Path(folder) / name).open("w") as log, Consumer(config) as consumer:
         consumer.subscribe([topic])
         while not stop.is_set():
-            messages = consumer.consume(500, timeout=0.05)
-            now = monotonic()
-            log.writelines(f"{m.partition()} {m.offset()} {now} {name}\n" for m in messages)
+            if m := consumer.poll(0.05):  # `consume` would wait for more records
+                log.write(f"{m.partition()} {m.offset()} {m.timestamp()[1] / 1000} {time()} {name}\n")
+
+
+class ReadRecord(NamedTuple):
+    """A record, in the order of a partition; times in seconds since 1970."""
+
+    offset: int
+    written_at: float
+    read_at: float
+    owner: str
 
 
 def report(folder: Path, heartbeat: int) -> None:
-    records_by_partition: defaultdict[int, list[tuple[int, float, str]]] = defaultdict(list)
+    pairs = [pair for records in read_logs(folder) for pair in pairwise(records)]
+    handovers = [(old, new) for old, new in pairs if old.owner != new.owner]
+    gaps = [(new.read_at - old.read_at) * 1000 for old, new in handovers]
+    unread = [measure_unread(*pair) * 1000 for pair in handovers]
+    undisturbed = [measure_unread(old, new) * 1000 for old, new in pairs if old.owner == new.owner]
+    figures = {
+        "heartbeat_ms": heartbeat,
+        "count": len(handovers),
+        **summarize("", gaps),
+        **summarize("unread_", unread),
+        **summarize("undisturbed_", undisturbed),
+        "lost": sum(max(0, new.offset - old.offset - 1) for old, new in pairs),
+        "doubled": sum(new.offset == old.offset for old, new in pairs),
+    }
+    print(f"{len(handovers)} handovers: median {figures['median_ms']} ms, p99 {figures['p99_ms']} ms")
+    harness.result({"handover": figures})
+
+
+def read_logs(folder: Path) -> list[list[ReadRecord]]:
+    """Return the records of each partition, in the order of their offsets."""
+    records_by_partition: defaultdict[str, list[ReadRecord]] = defaultdict(list)
     for log in folder.iterdir():
         for line in log.read_text().splitlines():
-            partition, offset, when, name = line.split()
-            records_by_partition[int(partition)].append((int(offset), float(when), name))
-    handovers: list[float] = []
-    doubled = lost = 0
-    for records in records_by_partition.values():
-        records.sort()
-        for one, two in pairwise(records):
-            doubled += one[0] == two[0]
-            lost += max(0, two[0] - one[0] - 1)
-            if one[2] != two[2]:
-                handovers.append((two[1] - one[1]) * 1000)
-    middle, worst = harness.percentile(handovers, 50), harness.percentile(handovers, 99)
-    print(f"{len(handovers)} handovers: median {middle:.0f} ms, p99 {worst:.0f} ms")
-    harness.result(
-        {
-            "handover": {
-                "heartbeat_ms": heartbeat,
-                "count": len(handovers),
-                "median_ms": round(middle),
-                "p99_ms": round(worst),
-                "lost": lost,
-                "doubled": doubled,
-            }
-        }
-    )
+            partition, offset, written_at, read_at, owner = line.split()
+            record = ReadRecord(int(offset), float(written_at), float(read_at), owner)
+            records_by_partition[partition].append(record)
+    return [sorted(records) for records in records_by_partition.values()]
+
+
+def measure_unread(old: ReadRecord, new: ReadRecord) -> float:
+    """Return the seconds during which `new` was there and nobody read it."""
+    return new.read_at - max(old.read_at, new.written_at)
+
+
+def summarize(prefix: str, values_ms: list[float]) -> dict[str, float]:
+    return {f"{prefix}{name}_ms": round(harness.percentile(values_ms, p)) for name, p in PERCENTILES}
 
 
 if __name__ == "__main__":
