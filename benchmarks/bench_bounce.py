@@ -7,7 +7,7 @@ heartbeat and session timeout and otherwise default settings.
 
 - `trimtab`: Trimtab's consumer, one process each. To stop, an instance calls `drain()`, reads until
   the others have taken over, then closes.
-- `trimtab_early`: the same with `trimtab.start.at.release`.
+- `trimtab_second_round`: the same without `trimtab.start.at.release`.
 - `trimtab_close`: as `trimtab`, but an instance stops with `close()` only.
 - `trimtab_static`: with `group.instance.id` and `close()` only: the instance returns within its
   session timeout, so no partition moves, and its partitions wait.
@@ -95,7 +95,7 @@ KIP_848 = {"group.protocol": "consumer"}
 PLANNED = "--protocol consumer"
 SIDES = {
     "trimtab": ClientVariant(250),
-    "trimtab_early": ClientVariant(250, settings={"trimtab.start.at.release": "true"}),
+    "trimtab_second_round": ClientVariant(250, settings={"trimtab.start.at.release": "false"}),
     "trimtab_close": ClientVariant(250, leave="close"),
     "trimtab_static": ClientVariant(250, leave="close", static=True),
     "eager": ClientVariant(250, "java", EAGER, processes=False),

@@ -33,7 +33,7 @@ def main() -> None:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--moves", type=int, default=20, help="epochs, each moving 12 partitions")
     arguments.add_argument("--heartbeat-ms", type=int, default=250)
-    arguments.add_argument("--start-at-release", action="store_true", help="of the consumers")
+    arguments.add_argument("--second-round", action="store_true", help="consumers wait for it")
     arguments.add_argument("--consumer", nargs=6, help="(internal: run as a consumer process)")
     options = arguments.parse_args()
     if options.consumer:
@@ -51,7 +51,7 @@ def run(bootstrap: str, options: Namespace, folder: Path) -> None:
     admin.create_topics([NewTopic(plans, 1, 1)])[plans].result()
     names = ("a", "b")
     itself = [sys.executable, __file__, "--consumer", bootstrap, topic]
-    settings = str(options.heartbeat_ms), str(options.start_at_release)
+    settings = str(options.heartbeat_ms), str(not options.second_round)
     processes = [subprocess.Popen([*itself, n, *settings, str(folder)]) for n in names]
     publisher = Producer({"bootstrap.servers": bootstrap})
     with harness.produced(bootstrap, topic, PARTITIONS, RATE):

@@ -130,7 +130,7 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
     trimtab_start_at_release: bool = setting(
         "Begin with a partition that another consumer gives up at that one's last commit, without waiting "
         "for the rebalance's second round ([design](design.md#reading-before-the-second-round)).",
-        default=False,
+        default=True,
     )
     group_protocol: Text = setting(
         "`classic`, or `consumer`: KIP-848's protocol, in which the broker assigns "

@@ -15,8 +15,7 @@ def test_a_released_partition_waits_for_no_other_members_flush(
 ) -> None:
     """Partitions of one member are read while another one has yet to give up its own, each record once."""
     name = topic(partitions=6)
-    config = {**control.topics, "trimtab_start_at_release": True}
-    one, slow, two = (start(who, [name], **config) for who in ("one", "slow", "two"))
+    one, slow, two = (start(who, [name], **control.topics) for who in ("one", "slow", "two"))
     eventually(lambda: len(one.owned) == len(slow.owned) == len(two.owned) == 2)
     feed.write(name, 6, 600)
     eventually(lambda: len(log.records) == 600)
@@ -32,7 +31,7 @@ def test_a_released_partition_waits_for_no_other_members_flush(
     eventually(lambda: len(log.records) == 1200)
     assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
     eventually(lambda: len(two.consumer.commit(asynchronous=False)) == 6)
-    restarted = start("three", [name], **config)
+    restarted = start("three", [name], **control.topics)
     eventually(lambda: restarted.owned)
     feed.write(name, 6, 600)
     eventually(lambda: len(log.records) == 1800)
