@@ -85,8 +85,11 @@ page-pictures: test-page ## renew the docs' pictures of the operator's page
 test-collector: .venv/.dev ## send telemetry through OpenTelemetry's collector, built from source once; needs Go
 	@$(BIN)/python -m pytest -m collector --durations 5
 
-test-debezium: .venv/.dev ## compare tables of PostgreSQL, changed while the sink restarts and read by Debezium, with those in the lake; needs PostgreSQL and a JDK
-	@$(BIN)/python -m pytest -m debezium
+ROUNDS ?= 3
+RATE ?= 500
+LOAD_SECONDS ?= 30
+test-debezium: .venv/.dev ## change tables of PostgreSQL, RATE rows a second, and kill Debezium's engine and the sinks; compare the lakes of both formats after each round. ROUNDS: of LOAD_SECONDS, for each of two layouts; needs PostgreSQL and a JDK
+	@PYTHONPATH=tests $(BIN)/python -m debezium --rounds $(ROUNDS) --rate $(RATE) --seconds $(LOAD_SECONDS) --seed $(SEED)
 
 test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA, those named like ONLY
 	@$(BIN)/python -m pytest -m kubernetes -k "$(ONLY)"

@@ -4,7 +4,7 @@ import io
 import os
 import shlex
 import subprocess
-from collections.abc import Generator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 from pyarrow import csv
 
 from object_store.servers import HOST, Postgres, find_postgres_program
+from trimtab.cli.supervised import SupervisedProcess
 from trimtab.consumer_sdk.java.jars import fetch_jars
 from trimtab.consumer_sdk.java.java_runtime import require_java
 
@@ -37,10 +38,8 @@ class SourceDatabase(Postgres):
 
     def execute(self, *statements: str) -> str:
         """Run statements, each in a transaction of its own; return what they print, as CSV."""
-        psql = [find_postgres_program("psql"), "-qX", "--csv", "-v", "ON_ERROR_STOP=1"]
-        where = ["-h", HOST, "-p", str(self.port), "-U", "lake", "lake"]
-        script = ";\n".join(statements)
-        done = subprocess.run([*psql, *where], check=True, capture_output=True, text=True, input=script)
+        command, script = self._psql("-q", "--csv"), ";\n".join(statements)
+        done = subprocess.run(command, check=True, capture_output=True, text=True, input=script)
         return done.stdout
 
     def read_rows(self, query: str, schema: Any) -> list[dict[str, Any]]:
@@ -50,34 +49,74 @@ class SourceDatabase(Postgres):
         rows: list[dict[str, Any]] = csv.read_csv(io.BytesIO(text), convert_options=types).to_pylist()
         return rows
 
+    @contextmanager
+    def open_session(self) -> Iterator["Session"]:
+        """Keep a connection for many transactions."""
+        pipe = subprocess.PIPE
+        with subprocess.Popen(self._psql(), stdin=pipe, stdout=pipe, stderr=pipe, text=True) as psql:
+            yield Session(psql)
 
-@contextmanager
-def running_engine(database: SourceDatabase, bootstrap: str, folder: Path, **more: str) -> Generator[None]:
-    """Run Debezium's engine; it continues where it ended in this folder."""
-    settings = {
-        "name": "source",
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
-        "offset.storage.file.filename": str(folder / "offsets"),
-        "offset.flush.interval.ms": "0",
-        "database.hostname": HOST,
-        "database.port": str(database.port),
-        "database.user": "lake",
-        "database.password": "none",
-        "database.dbname": "lake",
-        "plugin.name": "pgoutput",
-        "decimal.handling.mode": "string",
-    }
-    file = folder / "engine.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in (settings | more).items()))
-    with (folder / "engine.log").open("ab") as log:
-        command = [*_java_command(folder), str(file), bootstrap]
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            process.kill()
-            process.wait(30)
+    def _psql(self, *options: str) -> list[str]:
+        program = [find_postgres_program("psql"), "-X", "-v", "ON_ERROR_STOP=1", *options]
+        return [*program, "-h", HOST, "-p", str(self.port), "-U", "lake", "lake"]
+
+
+class Session:
+    """A connection to a database."""
+
+    def __init__(self, psql: "subprocess.Popen[str]") -> None:
+        assert psql.stdin is not None
+        assert psql.stdout is not None
+        assert psql.stderr is not None
+        self._input, self._output, self._errors = psql.stdin, psql.stdout, psql.stderr
+
+    def run_transaction(self, statements: list[str]) -> list[str]:
+        """Commit statements; return the command tag of each, like `UPDATE 3`. Raises RuntimeError."""
+        self._input.write(";\n".join(["BEGIN", *statements, "COMMIT;\n"]))
+        self._input.flush()
+        tags = list[str]()
+        for line in self._output:
+            if line == "COMMIT\n":
+                return tags[1:]
+            tags.append(line.rstrip())
+        raise RuntimeError(f"the database refused {statements}: {self._errors.read()}")
+
+
+class DebeziumEngine:
+    """Debezium's engine; started again, it continues where it ended in its folder."""
+
+    def __init__(
+        self, database: SourceDatabase, bootstrap: str, folder: Path, more: Mapping[str, str]
+    ) -> None:
+        settings = {
+            "name": "source",
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+            "offset.storage.file.filename": str(folder / "offsets"),
+            "offset.flush.interval.ms": "0",
+            "database.hostname": HOST,
+            "database.port": str(database.port),
+            "database.user": "lake",
+            "database.password": "none",
+            "database.dbname": "lake",
+            "plugin.name": "pgoutput",
+            "slot.retry.delay.ms": "1000",  # PostgreSQL may not yet have missed a killed engine
+            "decimal.handling.mode": "string",
+            **more,
+        }
+        file = folder / "engine.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self.log = folder / "engine.log"
+        self._command = [*_compile_program(folder), str(file), bootstrap]
+        self._process: SupervisedProcess | None = None
+
+    def start(self) -> None:
+        self._process = SupervisedProcess([self._command], self.log, 0.0)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        if self._process is not None:
+            self._process.stop()
 
 
 def make_connect_script() -> str:
@@ -95,7 +134,8 @@ def _java_options() -> list[str]:
     return [str(require_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m"]
 
 
-def _java_command(folder: Path) -> list[str]:
+def _compile_program(folder: Path) -> list[str]:
+    """Return the command that runs the compiled program."""
     jars, classes = find_jars(), str(folder / "classes")
     compiler = [str(require_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
     subprocess.run([*compiler, "-cp", jars, "-d", classes, str(PROGRAM)], check=True)
