@@ -34,10 +34,12 @@ Rules; the first that applies decides:
     crash between the two would look like an external pause.
 11. Restart: start one extra replica (even above the limit); once it has joined, drain one of those
     to replace. An extra replica that dies is started again by rule 8; the backoff resets after each
-    replaced replica.
+    replaced replica. While a scale-down is due that only time holds back (rule 12), it comes first and
+    no extra replica starts: the count never rises above a plan that is already too large.
 12. Scale down: if the desired count is below the plan, as far as the scale-down policies allow,
     after the cooldown, unless paused, in a stable group: drain the replicas whose load costs least
-    to move if the others can hold it. New epoch, unless they own nothing.
+    to move if the others can hold it, those with a pending restart first. New epoch, unless they own
+    nothing.
 13. Place: publish learned capacities that changed enough in a new epoch. If a consumer is above its
     capacity, or above the headroom for long, or none of the target's is left, publish a better placement
     in a new epoch after the cooldown, but not twice for the same one within `drain_retry` seconds. Rules
@@ -88,6 +90,7 @@ from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.load_rules import (
     add_due_placement,
     hold_replicas,
+    is_scale_down_due,
     publish_learned_capacities,
     renew_target,
     request_placement,
@@ -384,6 +387,8 @@ def _continue_restart(context: DecisionContext) -> DecisionStep | None:
     if not old:
         return None
     if len(model.active) <= context.plan.replicas:
+        if is_scale_down_due(context):
+            return scale_down(context)
         step = DecisionStep(ScalingAction.SURGE, (f"one extra replica to replace {old[0]}",), start_count=1)
         return _back_off(context, f"restart of {old[0]} waits") or step
     absent = tuple(n for n in model.active if n not in model.members and n not in old)

@@ -61,7 +61,7 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
         return _drain_last_replicas(context)
     if not context.observation.is_steered and not context.policy.advisory:
         return hold(f"{desired} desired", UNSTEERED)  # the drained replicas would never be empty
-    victims = select_victims(model, planned - count, forced=planned > context.policy.max_replicas)
+    victims = _select_drained(context, planned - count)
     if not victims:
         return hold(f"{desired} desired", "the others cannot take over the load of any replica")
     left = planned - len(victims)
@@ -70,6 +70,20 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
         cheap = "has not joined" if len(victims) == 1 else "have not joined"
     why = f"{planned} -> {left}: {_describe_demand(context)}; {' and '.join(victims)} {cheap}"
     return drain_replicas(context, victims, left, why)
+
+
+def is_scale_down_due(context: DecisionContext) -> bool:
+    """Return whether a scale-down is desired, possible, and held back by nothing but time."""
+    desired = context.recommendation.desired
+    disabled = context.policy.scale_down.select_policy is SelectPolicy.DISABLED
+    if desired >= context.plan.replicas or disabled or context.model.explain_pause(Direction.DOWN):
+        return False
+    return desired == 0 or bool(_select_drained(context, 1))
+
+
+def _select_drained(context: DecisionContext, count: int) -> tuple[str, ...]:
+    forced = context.plan.replicas > context.policy.max_replicas
+    return select_victims(context.model, count, forced=forced)
 
 
 def _drain_last_replicas(context: DecisionContext) -> DecisionStep:

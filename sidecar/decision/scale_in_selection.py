@@ -3,7 +3,8 @@
 1. The cost is that of the placement that the plan would publish. The others must stay within the
    headroom, unless the drain is forced: above the limit of replicas, overload is accepted.
 2. Candidates are replicas that sizing leaves empty, up to half of them, and the least loaded ones.
-3. Targets that remove replicas in order allow only the last ones. In a share group nothing moves, and
+3. Replicas with a pending restart come first: they would be replaced otherwise.
+4. Targets that remove replicas in order allow only the last ones. In a share group nothing moves, and
    the newest replicas are selected.
 """
 
@@ -21,6 +22,7 @@ class DrainCost:
     """Cost of draining replicas; sorts by cost."""
 
     fullest: float  # load / capacity of the fullest of the others; at least the limit
+    up_to_date: int  # victims that have no pending restart
     moved_rate: float  # bytes/s that change their owner
     load: float  # bytes/s that the victims read
     victims: tuple[str, ...]
@@ -43,7 +45,8 @@ def select_victims(model: GroupModel, count: int, *, forced: bool = False) -> tu
 
 def _select_newest(model: GroupModel, count: int) -> tuple[str, ...]:
     alive = [i for i in model.observation.replicas or () if i.name in model.active]
-    newest = sorted(alive, key=lambda i: (-i.ordinal, -i.started_at, i.name))
+    old = model.observation.pending_restarts
+    newest = sorted(alive, key=lambda i: (-i.ordinal, i.name not in old, -i.started_at, i.name))
     return tuple(instance.name for instance in newest[:count])
 
 
@@ -53,7 +56,8 @@ def _list_candidates(model: GroupModel, selected: Sequence[str]) -> list[str]:
     left = [n for n in model.active if n not in selected]
     last = max(ordinals[n] for n in left)  # equal for all replicas of targets without an order
     free = [n for n in left if ordinals[n] == last]
-    free.sort(key=lambda n: (loads[n], len(model.owned_partitions(n)), n))
+    old = model.observation.pending_restarts
+    free.sort(key=lambda n: (n not in old, loads[n], len(model.owned_partitions(n)), n))
     kept = {n for n, owned in model.sized.assignment.items() if owned} if model.sized else set[str]()
     spare = [n for n in free if n not in kept]
     return list(dict.fromkeys((*spare[: MAX_DRAIN_CANDIDATES // 2], *free)))[:MAX_DRAIN_CANDIDATES]
@@ -71,4 +75,5 @@ def _compute_drain_cost(model: GroupModel, victims: tuple[str, ...]) -> DrainCos
     fullest = float("inf") if placed.unassigned else model.compute_fullest(placed.assignment)
     moved = sum_rates((m.partition for m in placed.moves if m.source is not None), load)
     given = sum_rates((p for name in victims for p in model.owned_partitions(name)), load)
-    return DrainCost(max(fullest, model.fill_limit), moved, given, victims)
+    current = len(set(victims).difference(model.observation.pending_restarts))
+    return DrainCost(max(fullest, model.fill_limit), current, moved, given, victims)

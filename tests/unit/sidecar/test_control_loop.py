@@ -453,6 +453,31 @@ def test_rolling_restart_replaces_every_replica(world: Simulated, tmp_path: Any)
     assert not (tmp_path / "restart.json").exists()
 
 
+def test_a_rolling_restart_of_a_group_that_shrinks_starts_only_what_stays(
+    world: Simulated, tmp_path: Path
+) -> None:
+    """The load falls as the restart begins: never more run than planned, and one replica is started."""
+    world.rates = dict.fromkeys(PARTITIONS, 60.0)
+    loop = start(world, state_dir=tmp_path)
+    iterate(world, loop, 20)
+    old = {i.name for i in world.target.list_replicas()}
+    assert len(old) == 5
+    world.rates = dict.fromkeys(PARTITIONS, 10.0)
+    iterate(world, loop, 8)  # the stabilization window: fewer are desired from now on
+    (tmp_path / "restart.json").write_text(str(sorted(old)).replace("'", '"'))
+    seen = set(old)
+    for _ in range(80):
+        before = len(world.target.list_replicas())
+        iterate(world, loop, 1)
+        running = {i.name for i in world.target.list_replicas()}
+        assert len(running) <= max(before, 2)  # 2: the only one planned, and its successor
+        seen |= running
+    assert len(world.target.list_replicas()) == 1
+    assert len(seen - old) == 1
+    assert not world.broken
+    assert not (tmp_path / "restart.json").exists()
+
+
 def test_failed_surge_backs_off(world: Simulated, tmp_path: Path) -> None:
     """A restart whose new replica fails to start is not retried in every iteration."""
     loop = start(world, state_dir=tmp_path)

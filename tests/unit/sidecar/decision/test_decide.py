@@ -15,7 +15,7 @@ from trimtab.sidecar.decision.autoscaling_policy import (
 )
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
-from trimtab.sidecar.decision.hpa_behavior import ScalingPolicy, ScalingRules
+from trimtab.sidecar.decision.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
 from trimtab.sidecar.measurement.observation import (
     GroupState,
     Observation,
@@ -371,6 +371,38 @@ def test_a_restart_replaces_by_surge() -> None:
     assert drain.action is ScalingAction.DRAIN
     assert drain.plan is not None
     assert (drain.plan.draining, drain.plan.replicas) == (("a",), 2)
+
+
+TOO_MANY = World({"a": {0: 10, 1: 9}, "b": {2: 5}, "c": {3: 20}}, plan=replace(PLAN, replicas=3))
+
+
+def test_a_scale_down_goes_before_a_restart() -> None:
+    """Fewer desired than planned: a replica with a pending restart is drained, and no extra one starts."""
+    assert decide(TOO_MANY).plan is not None
+    assert decide(TOO_MANY).plan.draining == ("b",)  # type: ignore[union-attr]  # the cheapest
+    decision = decide(replace(TOO_MANY, restart=("a", "c")))
+    assert (decision.action, decision.replicas_to_start) == (ScalingAction.DRAIN, 0)
+    assert decision.plan is not None
+    assert (decision.plan.draining, decision.plan.replicas) == (("a",), 2)
+    waits = decide(replace(TOO_MANY, restart=("a",)), memory=replace(SETTLED, last_change=NOW - 1))
+    assert waits.action is ScalingAction.HOLD
+    assert "cooldown for another 29 s" in waits.format_line()
+
+
+@pytest.mark.parametrize(
+    ("world", "policy"),
+    [
+        (TOO_MANY, replace(POLICY, paused_directions=frozenset({Direction.DOWN}))),
+        (TOO_MANY, replace(POLICY, scale_down=ScalingRules(select_policy=SelectPolicy.DISABLED))),
+    ],
+)
+def test_a_restart_does_not_wait_for_a_scale_down_that_never_comes(
+    world: World, policy: AutoscalingPolicy
+) -> None:
+    """Where scale-down is paused or disabled, the extra replica starts."""
+    decision = decide(replace(world, restart=("a",)), policy)
+    assert decision.metrics.desired_replicas < 3
+    assert decision.action is ScalingAction.SURGE
 
 
 def test_a_surge_that_keeps_dying_is_started_with_growing_delays() -> None:
