@@ -20,6 +20,7 @@ OVERLAYS: Final = (
     "keda",
     "custom-resources",
     "labelled-workloads",
+    "spark-executors",
     *STORAGE_OVERLAYS,
 )
 NAMESPACE: Final = "trimtab"
@@ -37,6 +38,7 @@ VALUES: Final[Mapping[str, Mapping[str, str] | Path]] = {
     "keda": {"keda.enabled": "true", "sidecar.settings.min": "0"},
     "custom-resources": {"customResources.enabled": "true"},
     "labelled-workloads": {"workloadSelector": "trimtab.io/scale=true"},
+    "spark-executors": {"consumer.executors.enabled": "true"},
     **{name: CHART / "examples" / f"{name}.yaml" for name in STORAGE_OVERLAYS},
 }
 """Values, or a file of them, with which the chart equals an overlay."""

@@ -109,7 +109,8 @@ def probes(objects: Iterable[Object]) -> Iterator[dict[str, Any]]:
 def essence(body: Object) -> Any:
     """Return an object without the names and labels of the tool."""
     if body["kind"] == "ConfigMap":
-        return {file: yaml.safe_load(text) for file, text in body["data"].items()}
+        files = {file: yaml.safe_load(text) for file, text in body["data"].items()}
+        return {file: _stripped(text) if "kind" in text else text for file, text in files.items()}
     return _stripped({k: v for k, v in body.items() if k != "metadata"})
 
 
@@ -150,7 +151,8 @@ def test_the_rendered_settings_are_valid(name: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_pods_have_minimal_rights(name: str) -> None:
-    """No root, no writable root file system, no capability, and a token for the sidecar only."""
+    """No root, no writable root file system, no capability, and a token only for who uses Kubernetes' API."""
+    with_token = {"sidecar", *(["consumer"] if name == "spark-executors" else [])}
     for objects in both(name):
         found = list(pods(objects))
         assert len(found) == 2
@@ -159,7 +161,7 @@ def test_pods_have_minimal_rights(name: str) -> None:
             assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
             (container,) = pod["containers"]
             assert container["securityContext"] == RESTRICTED
-            assert pod["automountServiceAccountToken"] == (container["name"] == "sidecar")
+            assert pod["automountServiceAccountToken"] == (container["name"] in with_token)
             assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]  # noqa: S108 - a mount
 
 

@@ -125,8 +125,56 @@ authorization: {{- toYaml . | nindent 2 }}
 
 {{- define "trimtab.consumerSettings" -}}
 {{- $own := dict "bootstrap.servers" .Values.kafka.bootstrap "group.id" .Values.group "topics" .Values.topics "trimtab.capacity" .Values.capacity "trimtab.metrics.host" "0.0.0.0" -}}
+{{- if .Values.consumer.executors.enabled }}{{ $own = merge $own (include "trimtab.executorSettings" . | fromYaml) }}{{ end -}}
 {{- range $name, $value := .Values.consumer.settings }}{{ if not (kindIs "invalid" $value) }}{{ $_ := set $own $name $value }}{{ end }}{{ end -}}
 {{- toYaml $own -}}
+{{- end -}}
+
+{{/* Settings of Spark with pods as executors: see deploy/kustomize/overlays/spark-executors/ingest.yaml. */}}
+{{- define "trimtab.executorSettings" -}}
+lake.file.writer: spark
+spark.master: k8s://https://kubernetes.default.svc
+spark.executor.instances: 1
+spark.executor.cores: 1
+spark.executor.memory: 1g
+spark.kubernetes.namespace: ${env:POD_NAMESPACE}
+spark.kubernetes.container.image: {{ include "trimtab.image" (dict "root" $ "image" .Values.consumer.image) }}
+spark.kubernetes.executor.podTemplateFile: /etc/trimtab/executor.yaml
+spark.kubernetes.driver.pod.name: ${env:POD_NAME}
+spark.driver.host: ${env:POD_IP}
+spark.driver.port: 7078
+spark.blockManager.port: 7079
+spark.kubernetes.executor.disableConfigMap: true
+spark.kubernetes.driver.service.deleteOnTermination: false
+spark.kubernetes.driver.ownPersistentVolumeClaim: false
+spark.kubernetes.driver.reusePersistentVolumeClaim: false
+{{- end -}}
+
+{{/* Template of the executors' pods: see deploy/kustomize/overlays/spark-executors/executor.yaml. */}}
+{{- define "trimtab.executorPod" -}}
+apiVersion: v1
+kind: Pod
+metadata:
+  labels: {{- include "trimtab.selector" (dict "root" $ "part" "executor") | nindent 4 }}
+spec:
+  serviceAccountName: {{ include "trimtab.name" . }}-consumer
+  automountServiceAccountToken: false
+  securityContext: {{- include "trimtab.podSecurity" . | nindent 4 }}
+  containers:
+    - name: executor
+      command:
+        - sh
+        - -c
+        - |
+          {{- .Files.Get "files/executor.sh" | nindent 10 }}
+      envFrom:
+        - secretRef: {name: {{ .Values.consumer.storageCredentials }}, optional: true}
+      securityContext: {{- include "trimtab.security" . | nindent 8 }}
+      volumeMounts:
+        - {name: tmp, mountPath: /tmp}
+  volumes:
+    - name: tmp
+      emptyDir: {sizeLimit: 4Gi}
 {{- end -}}
 
 {{/* "true" if one sidecar manages more groups than the chart's own. */}}
