@@ -1,5 +1,7 @@
 """Settings of a measurement: those of `trimtab ingest`, on topics and tables of its own."""
 
+import base64
+import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ import yaml
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import client_config
 from trimtab.consumer_sdk.lake.changes import change_settings
+from trimtab.consumer_sdk.lake.formats.table_format import local_folder
 from trimtab.consumer_sdk.lake.settings import CATALOG_NAME_SETTING, CATALOG_PREFIX, REGISTRY_DECODERS
 
 CAPACITY_SETTING: Final = "trimtab.capacity"
@@ -22,6 +25,13 @@ DEFAULT_CASES: Final = ("1:32:648", "5:116:100", "5:144:678")
 _REPLACED_SETTINGS: Final = frozenset(
     {"topics", "group.id", "group.instance.id", "client.id", "auto.offset.reset", "lake.table", "lake.tables"}
 )
+_IN_BASE64: Final = "in Base64, one a line: those of a topic, whose schemas the registry has"
+_NEEDED_VALUES: Final = {
+    "json": "one a line, that fit lake.schema",
+    **dict.fromkeys(REGISTRY_DECODERS, _IN_BASE64),
+}
+"""Decoders whose values cannot be made up, and the form of those in a file."""
+_CHANGES: Final = "changes of more keys than a batch has"
 _CAPACITY_LINE: Final = re.compile(r"""(?m)^(["']?)trimtab\.capacity\1\s*:[^#\n]*?(\s*#.*)?$""")
 
 
@@ -62,8 +72,8 @@ def build_ingest_config(
 ) -> dict[str, Any]:
     """Return a configuration of `trimtab ingest` without topics and group.
 
-    Tables get the namespace; `warehouse` replaces a local one. An embedded broker has no use for the
-    settings of the connection. Raises SettingError for a configuration whose values cannot be made up.
+    Tables get the namespace; the folder `warehouse` replaces a local one. An embedded broker has no use
+    for the settings of the connection. Raises SettingError for settings by topic or table.
     """
     _check_measurable(config)
     connection = client_config.extract_connection_settings(config)
@@ -74,7 +84,7 @@ def build_ingest_config(
         and not name.startswith("trimtab.")
         and not (is_embedded and name in connection)
     }
-    if not has_catalog(config):
+    if not has_catalog(config) and not is_remote(config):
         kept["lake.warehouse"] = warehouse
     own = {
         "lake.flush.timeout": FLUSH_TIMEOUT,
@@ -86,16 +96,18 @@ def build_ingest_config(
 
 
 def find_local_warehouse(config: Mapping[str, Any]) -> Path | None:
-    """Return the local folder of the tables, None for a catalog or none. Raises SettingError."""
+    """Return the local folder of the tables, None for a catalog, another storage or none."""
     warehouse = config.get("lake.warehouse")
     if warehouse is None or has_catalog(config):
         return None
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", str(warehouse)):
-        raise SettingError(
-            "lake.warehouse is not a local folder: tables of the measurement would stay there; measure with "
-            "a local folder, or with a catalog (lake.catalog.*), from which they can be dropped"
-        )
-    return Path(str(warehouse)).expanduser().absolute()
+    folder = local_folder(str(warehouse))
+    return None if folder is None else folder.expanduser().absolute()
+
+
+def is_remote(config: Mapping[str, Any]) -> bool:
+    """Return whether the tables lie in another storage than a local folder."""
+    warehouse = config.get("lake.warehouse")
+    return warehouse is not None and local_folder(str(warehouse)) is None
 
 
 def has_catalog(config: Mapping[str, Any]) -> bool:
@@ -104,35 +116,35 @@ def has_catalog(config: Mapping[str, Any]) -> bool:
 
 
 def _check_measurable(config: Mapping[str, Any]) -> None:
-    decoder = config.get("lake.decoder")
-    if decoder in REGISTRY_DECODERS:
-        raise SettingError(
-            f"lake.decoder={decoder}: values of a schema registry cannot be made up; measure with "
-            "lake.decoder=raw, and learn the capacity with the sidecar's learn-capacity"
-        )
-    if config.get("lake.write") == change_settings.UPSERT:
-        raise SettingError(
-            "lake.write=upsert: changes of keys cannot be made up; learn the capacity with the sidecar's "
-            "learn-capacity"
-        )
     for name in ("lake.schema", "lake.partition"):
         if isinstance(config.get(name), Mapping):
             raise SettingError(f"{name} maps topics or tables of your own; write the one to measure")
 
 
-def read_values(path: Path | None, decoder: str) -> list[bytes]:
+def read_values(path: Path | None, config: Mapping[str, Any]) -> list[bytes]:
     """Return the values of --values, none without it. Raises SettingError."""
+    decoder = str(config.get("lake.decoder"))
     if path is None:
-        if decoder == "json":
-            raise SettingError("lake.decoder=json: write --values FILE with values that fit lake.schema")
+        if decoder in _NEEDED_VALUES:
+            what = _CHANGES if config.get("lake.write") == change_settings.UPSERT else "values"
+            raise SettingError(
+                f"lake.decoder={decoder}: write --values FILE with {what}, {_NEEDED_VALUES[decoder]}"
+            )
         return []
     try:
-        values = path.read_bytes().splitlines()
+        lines = path.read_bytes().splitlines()
     except OSError as error:
         raise SettingError(f"--values: {path} cannot be read: {error.strerror}") from error
-    if not values:
+    if not lines:
         raise SettingError(f"--values: {path} is empty; write one value a line")
-    return values
+    return [_decode_base64(path, line) for line in lines] if decoder in REGISTRY_DECODERS else lines
+
+
+def _decode_base64(path: Path, line: bytes) -> bytes:
+    try:
+        return base64.b64decode(line, validate=True)
+    except binascii.Error as error:
+        raise SettingError(f"--values: {path} has a line that is not Base64: {error}") from error
 
 
 def write_capacity(path: Path, capacity: str) -> None:

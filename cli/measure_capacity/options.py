@@ -44,7 +44,10 @@ class MeasureCapacityOptions(CommandOptions, run="trimtab.cli.measure_capacity.r
     record_size: Annotated[int, typer.Option(min=1, help="Bytes of a record.")] = 1000
     values: Annotated[
         Path | None,
-        typer.Option(help="File with values of records, one a line; default: random text in JSON."),
+        typer.Option(
+            help="File with values of records, one a line, in Base64 for lake.decoder avro and protobuf; "
+            "default: random text in JSON."
+        ),
     ] = None
     write: Annotated[Path | None, typer.Option(help="Configuration file to write trimtab.capacity into.")] = (
         None

@@ -24,6 +24,7 @@ from trimtab.common.units import format_bytes, format_rate
 from trimtab.consumer_sdk.lake.connection import extract_connection_settings
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.settings import parse_session_config
+from trimtab.consumer_sdk.lake.spark.session import java_packages, java_session
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 # Classes load and code is compiled: the first megabytes take several times as long as the others.
@@ -34,7 +35,7 @@ def measure_capacity(options: MeasureCapacityOptions) -> None:
     """Measure all cases; print the lowest throughput as `trimtab.capacity`. Raises SettingError."""
     cases = capacity_settings.parse_cases(options.case)
     given = load_config_file(options.config) if options.config else {}
-    values = capacity_settings.read_values(options.values, str(given.get("lake.decoder")))
+    values = capacity_settings.read_values(options.values, given)
     if options.write is not None:
         read_config_file(options.write)  # before the measurement, which takes minutes
     # without a sidecar each join would warn that no write rate is known
@@ -83,8 +84,10 @@ def _open_rig(options: MeasureCapacityOptions, given: Mapping[str, Any], stack: 
     check_connection(client)  # librdkafka retries a refused login for ever
     lake = open_lake(session, warm_up=True)
     stack.callback(lake.close)
-    if capacity_settings.has_catalog(given):  # a folder is removed whole
+    if capacity_settings.has_catalog(given):  # a local folder is removed whole
         stack.callback(drop_tables, lake, namespace)
+    elif capacity_settings.is_remote(given):
+        stack.callback(remove_folder, lake, f"{str(given['lake.warehouse']).rstrip('/')}/{namespace}")
     return CapacityRig(config, client, lake, name, SystemClock(), _report)
 
 
@@ -100,6 +103,12 @@ def drop_tables(lake: SparkLake, namespace: str) -> None:
         if table.startswith(f"{namespace}."):
             lake.spark.sql(f"DROP TABLE {table} PURGE")
     lake.spark.sql(f"DROP NAMESPACE IF EXISTS {namespace}")
+
+
+def remove_folder(lake: SparkLake, address: str) -> None:
+    """Remove the tables of a namespace of Delta, which are folders, from any storage."""
+    path = java_packages(lake.spark).org.apache.hadoop.fs.Path(address)
+    path.getFileSystem(java_session(lake.spark).sessionState().newHadoopConf()).delete(path, True)  # noqa: FBT003 - Java's signature
 
 
 def _report(line: str) -> None:

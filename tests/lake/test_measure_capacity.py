@@ -39,6 +39,30 @@ def test_every_record_of_the_backlog_is_written_and_topics_are_removed(
     assert "case-1: producing 200.0 kB into 5 partitions" in lines
 
 
+@slow_on_delta("iceberg_arrow", "delta_arrow")
+def test_changes_are_measured_with_values_of_a_file(
+    lake: SparkLake, bootstrap: str, namespace: str, warehouse: Path
+) -> None:
+    """Upserts of the keys in the values: every table has one row for each of them."""
+    client = {"bootstrap.servers": bootstrap}
+    upserts = {"lake.write": "upsert", "lake.key": "id", "lake.decoder": "json", "lake.schema": "id BIGINT"}
+    given = {"lake.format": "iceberg" if isinstance(lake, IcebergLake) else "delta", **upserts}
+    config = build_ingest_config(given, namespace, str(warehouse), is_embedded=False) | client
+    rig = CapacityRig(config, client, lake, f"capacity-{namespace}", SystemClock(), lambda _: None)
+    (case,) = parse_cases(["1:2:0.02"])
+    rig.measure_case(case, [b'{"op":"c","after":{"id":%d}}' % key for key in range(30)], "case-1")
+    (table,) = (name for name in lake.list_tables() if name.startswith(f"{namespace}."))
+    assert sorted(row.id for row in lake.spark.table(table).collect()) == list(range(30))
+
+
+def test_folders_of_delta_are_removed(delta: SparkLake, namespace: str, warehouse: Path) -> None:
+    """By the storage's own client, so also from an object storage."""
+    folder = warehouse / namespace
+    delta.spark.range(1).write.format("delta").save(str(folder / "t"))
+    command.remove_folder(delta, f"file:{folder}")
+    assert not folder.exists()
+
+
 def test_refused_records_end_the_measurement(bootstrap: str, topic: Callable[..., str]) -> None:
     """It would wait for them for ever."""
     small = topic(partitions=1, **{"max.message.bytes": "200"})

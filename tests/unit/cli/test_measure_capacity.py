@@ -86,41 +86,69 @@ def test_a_catalog_keeps_its_warehouse() -> None:
     assert found["lake.warehouse"] == "s3://bucket/lake"
 
 
-def test_tables_that_could_not_be_removed_are_refused() -> None:
-    """Delta tables are folders, which only a local warehouse can remove; a URI may hold credentials."""
-    config = {"lake.format": "delta", "lake.warehouse": "s3a://key:hush@bucket/lake"}
-    with pytest.raises(SettingError, match=r"lake\.warehouse .*: tables .* would stay") as caught:
-        capacity_settings.find_local_warehouse(config)
-    assert "hush" not in str(caught.value)
+def test_an_object_storage_keeps_its_warehouse() -> None:
+    """Folders of Delta are removed there, and a local folder's place is beside the tables."""
+    config = {"lake.format": "delta", "lake.warehouse": "s3://bucket/lake"}
+    assert capacity_settings.find_local_warehouse(config) is None
+    assert capacity_settings.is_remote(config)
+    found = capacity_settings.build_ingest_config(config, "scratch", "/unused", is_embedded=True)
+    assert found["lake.warehouse"] == "s3://bucket/lake"
+    local = {"lake.warehouse": "file:///data/lake"}
+    assert capacity_settings.find_local_warehouse(local) == Path("/data/lake")
+    assert not capacity_settings.is_remote(local)
+    assert not capacity_settings.is_remote({})
 
 
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ({"lake.decoder": "avro"}, r"lake\.decoder=avro: .*learn-capacity"),
-        ({"lake.write": "upsert"}, r"lake\.write=upsert: .*learn-capacity"),
         ({"lake.schema": {"orders": "id INT"}}, r"lake\.schema maps topics"),
         ({"lake.partition": {"shop.orders": "id"}}, r"lake\.partition maps topics"),
     ],
 )
-def test_values_that_cannot_be_made_up_are_refused(config: dict[str, Any], problem: str) -> None:
-    """Random bytes are neither a schema's records nor changes by key."""
+def test_settings_by_topic_are_refused(config: dict[str, Any], problem: str) -> None:
+    """The measurement has topics and tables of its own."""
     with pytest.raises(SettingError, match=problem):
         capacity_settings.build_ingest_config(config, "scratch", "/data/tmp", is_embedded=True)
 
 
-def test_json_needs_values(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"lake.decoder": "json"}, "write --values FILE with values, one a line, that fit lake.schema"),
+        ({"lake.decoder": "avro"}, "write --values FILE with values, in Base64, one a line"),
+        ({"lake.decoder": "protobuf"}, "write --values FILE with values, in Base64, one a line"),
+        ({"lake.decoder": "json", "lake.write": "upsert"}, "changes of more keys than a batch has, one a"),
+        (
+            {"lake.decoder": "avro", "lake.write": "upsert"},
+            "changes of more keys than a batch has, in Base64",
+        ),
+    ],
+)
+def test_values_that_cannot_be_made_up_are_needed(config: dict[str, Any], problem: str) -> None:
     """Random text would be dead letters, which cost something else."""
-    with pytest.raises(SettingError, match=r"lake\.decoder=json: write --values"):
-        capacity_settings.read_values(None, "json")
+    with pytest.raises(SettingError, match=f"lake.decoder={config['lake.decoder']}: .*{problem}"):
+        capacity_settings.read_values(None, config)
+    assert capacity_settings.read_values(None, {}) == []
+
+
+def test_values_are_lines_of_a_file(tmp_path: Path) -> None:
+    """Binary ones in Base64, as a schema registry's are."""
     file = tmp_path / "values.jsonl"
     file.write_text('{"id": 1}\n{"id": 2}\n')
-    assert capacity_settings.read_values(file, "json") == [b'{"id": 1}', b'{"id": 2}']
+    assert capacity_settings.read_values(file, {"lake.decoder": "json"}) == [b'{"id": 1}', b'{"id": 2}']
+    with pytest.raises(SettingError, match="has a line that is not Base64"):
+        capacity_settings.read_values(file, {"lake.decoder": "avro"})
+    file.write_bytes(b"AAAAAAEK\nAAAAAAEM\n")
+    assert capacity_settings.read_values(file, {"lake.decoder": "avro"}) == [
+        b"\0\0\0\0\1\n",
+        b"\0\0\0\0\1\x0c",
+    ]
     file.write_text("")
     with pytest.raises(SettingError, match="is empty"):
-        capacity_settings.read_values(file, "raw")
+        capacity_settings.read_values(file, {})
     with pytest.raises(SettingError, match="cannot be read"):
-        capacity_settings.read_values(tmp_path / "none", "raw")
+        capacity_settings.read_values(tmp_path / "none", {})
 
 
 @pytest.mark.parametrize(
