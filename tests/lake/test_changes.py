@@ -1,5 +1,6 @@
 """`lake.write: upsert` from a broker: the table equals a replay of the changes in plain Python."""
 
+import logging
 import random
 from collections.abc import Callable, Iterator
 from io import SEEK_END, BytesIO
@@ -14,16 +15,20 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.table import StaticTable
 
-from tests.change_records import ChangeRecord, Row, change, replay, to_bytes, wrap
+from tests.change_records import ROW_SCHEMA, ChangeRecord, Row, change, replay, to_bytes, wrap
 from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.changes.change_rows import POSITION_COLUMNS
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer.topic_projections import TopicProjections
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
+NO_KEY = "no key: id (lake.key) is null or missing, in the value and in the record key"
 PARTITIONS = 2
 KEYS = 40
 CHANGES = 300  # of a batch
@@ -92,6 +97,16 @@ class Ingest:
         writer = type("SteppedWriter", (LakeWriter,), {"_reach_step": staticmethod(reach_step)})
         self.monkeypatch.setattr(ingest, "LakeWriter", writer)
         ingest.run_ingest(ingest.parse_ingest_settings(self.settings), self.lake, stop)
+
+    def run_until_warned(self, text: str) -> None:
+        """Read until the log has a warning or error with this text."""
+        stop, watch = Event(), logging.Handler(logging.WARNING)
+        watch.emit = lambda record: stop.set() if text in record.getMessage() else None  # type: ignore[method-assign]
+        logging.getLogger("trimtab").addHandler(watch)
+        try:
+            ingest.run_ingest(ingest.parse_ingest_settings(self.settings), self.lake, stop)
+        finally:
+            logging.getLogger("trimtab").removeHandler(watch)
 
     def count_offsets(self) -> int:
         table = self.lake.open_table(self.table)
@@ -164,6 +179,47 @@ def test_rows_that_cannot_have_the_key_are_refused(
     TopicProjections(config(**upsert | {"lake.key": {"orders": "id"}}))
     with pytest.raises(SettingError, match=text):
         TopicProjections(config(**upsert | changed))
+
+
+@pytest.mark.parametrize(
+    ("lake", "text", "properties"),
+    [
+        ("iceberg_arrow", "has format version 2, and lake.write=upsert needs", "'format-version' = '3'"),
+        ("delta_arrow", "has no deletion vectors, which", "'delta.enableDeletionVectors' = 'true'"),
+    ],
+    indirect=["lake"],
+)
+def test_a_table_without_deletion_vectors_loses_nothing(
+    text: str, properties: str, sink: Ingest, produce: Callable[[list[ChangeRecord]], None]
+) -> None:
+    """It halts with a named error, and no offset moves; once it takes them, every change is there."""
+    columns = pa.schema([field for field in RECORD_SCHEMA if field.name in POSITION_COLUMNS])
+    table = sink.lake.create_table(sink.table, pa.schema([*columns, *ROW_SCHEMA]).empty_table())
+    records = [change("c", None, {"id": at, "name": "a", "n": at}) for at in range(20)]
+    produce(records)
+    with pytest.raises(TableSchemaMismatchError, match=text):
+        sink.run_until_warned(text)
+    assert table.read_offsets().offsets.groups == {}
+    sink.lake.spark.sql(f"ALTER TABLE {sink.table} SET TBLPROPERTIES ({properties})")
+    sink.run(len(records))
+    assert rows_by_id(sink.read_rows()) == replay(records)
+
+
+@pytest.mark.parametrize("key", [{"id": None}, {"other": 1}, None])
+def test_a_change_without_a_key_is_a_dead_letter(
+    key: Any, sink: Ingest, bootstrap: str, produce: Callable[[list[ChangeRecord]], None]
+) -> None:
+    """Null or missing, in value and record key; the changes beside it count, and it can be read there."""
+    records = [change("c", None, {"id": at, "name": "a", "n": at}) for at in range(4)]
+    produce(records)
+    value = to_bytes({"op": "u", "before": None, "after": {"id": None, "name": "lost", "n": 1}})
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(sink.settings["topics"][0], value, to_bytes(key), partition=0)
+    assert producer.flush(60) == 0
+    sink.run(len(records) + 1)
+    assert rows_by_id(sink.read_rows()) == replay(records)
+    (letter,) = sink.lake.spark.table(f"{sink.table}_dead_letter").collect()
+    assert (bytes(letter.value), letter.error) == (value, NO_KEY)
 
 
 def test_bad_changes_are_dead_letters_beside_the_rows(
