@@ -111,9 +111,9 @@ class Ages:
 
 def _measure(reader: LakeReader, arguments: Namespace) -> dict[str, Any]:
     took, versions, pause = list[float](), set[Any](), Event()
-    while (rows := reader.read()).table_version is None:  # also warms the reader
-        pause.wait(arguments.interval)
-    ranges = rows.topic_ranges.items()  # records that are there already are older than a read
+    ranges = _read_first_version(
+        reader, arguments.interval
+    ).topic_ranges.items()  # records that are there already are older than a read
     bridge, table = Ages({p: gap.next for p, gap in ranges}), Ages({p: gap.next for p, gap in ranges})
     missing, doubled, begun = 0, 0, monotonic()
     while len(took) < arguments.reads or monotonic() < begun + arguments.seconds:
@@ -132,6 +132,17 @@ def _measure(reader: LakeReader, arguments: Namespace) -> dict[str, Any]:
     counts = {"reads": len(took), "records": sum(bridge.seen.values()), "versions": len(versions)}
     ages = {"bridge": bridge.summarize(), "table_alone": table.summarize()}
     return {**counts, **figures, **ages, "missing": missing, "doubled": doubled}
+
+
+def _read_first_version(reader: LakeReader, interval: float) -> LakeRows:
+    """Read until the table has rows, which also warms the reader; return a read after that."""
+    version = None
+    while version is None:
+        rows = reader.read()
+        rows.to_arrow()
+        version = rows.table_version
+        Event().wait(interval)
+    return reader.read()
 
 
 def _to_columns(rows: LakeRows) -> dict[str, NDArray[Any]]:

@@ -21,6 +21,9 @@ log = logging.getLogger("trimtab.lake")
 class StoredTable(LakeTable, Protocol):
     """A table with the totals that the inventory shows."""
 
+    # Of the table, not of its name: a table that was created again has another one.
+    def read_id(self) -> str: ...  # noqa: D102
+
     # None: the table does not have it.
     def read_property(self, name: str) -> str | None: ...  # noqa: D102
 

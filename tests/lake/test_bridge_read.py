@@ -178,6 +178,10 @@ def test_json_is_decoded_as_the_sink_decodes_it(
         assert rows.to_spark().where("id = 7 AND name = 'ann'").count() == 4
         assert rows.to_pandas()["id"].tolist() == [7] * 4
         assert rows.to_duckdb().aggregate("count(*), min(name)").fetchall() == [(4, "ann")]
+        produce(2, b'{"id": 8, "name": "bob"}')
+        rows = reader.read()  # the rows are kept as Arrow now, and a frame is still to be had
+        ids = [found.column("id").to_pylist() for found in (rows.to_arrow(), rows.to_spark().toArrow())]
+        assert ids == [[7] * 2 + [8] + [7] * 2 + [8]] * 2
 
 
 @BOTH

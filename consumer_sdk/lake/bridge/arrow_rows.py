@@ -14,6 +14,18 @@ from trimtab.consumer_sdk.lake.interfaces import Records
 _ROW_NUMBER: Final = "__trimtab_row"
 
 
+def join_rows(table: str, rows: Records | None, behind: Records | KeyedChanges | None) -> Records:
+    """Return a table's rows with those behind it; one of both may be None: no table, nothing behind it.
+
+    Raises TableSchemaMismatchError.
+    """
+    if isinstance(behind, KeyedChanges):
+        return behind.upserts if rows is None else apply_changes(table, rows, behind)
+    if rows is None or behind is None:
+        return behind if rows is None else rows
+    return append_rows(rows, behind)
+
+
 def append_rows(rows: Records, more: Records) -> Records:
     """Return both, by name; a column that one of them lacks is null there.
 

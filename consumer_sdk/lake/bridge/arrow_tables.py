@@ -43,6 +43,8 @@ _FIND_TABLE: Final = (
 class ArrowTableReader(ABC):
     """Reads versions of one table; the rows of the last one are kept for the next read."""
 
+    keeps_rows = True
+
     def __init__(self, table: str, library: str) -> None:
         self._table = table
         self._library = import_library(library)
@@ -58,13 +60,9 @@ class ArrowTableReader(ABC):
         """Return the records themselves."""
         return records
 
-    def append_rows(self, rows: Records, more: Records) -> Records:
+    def join_rows(self, rows: Records | None, behind: Records | KeyedChanges | None) -> Records:
         """Return both. Raises TableSchemaMismatchError."""
-        return arrow_rows.append_rows(rows, more)
-
-    def apply_changes(self, rows: Records, changes: KeyedChanges) -> Records:
-        """Return the rows after these changes. Raises TableSchemaMismatchError."""
-        return arrow_rows.apply_changes(self._table, rows, changes)
+        return arrow_rows.join_rows(self._table, rows, behind)
 
     def _scan_once(self, version: object, scan: Callable[[], Records]) -> Records:
         if self._scanned is None or self._scanned[0] != version:

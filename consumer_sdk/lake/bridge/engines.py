@@ -8,7 +8,6 @@ from trimtab.common.errors import SettingError
 from trimtab.common.suggestions import suggest_name
 from trimtab.consumer_sdk.lake.bridge.arrow_tables import DeltaTableReader, IcebergTableReader
 from trimtab.consumer_sdk.lake.bridge.spark_tables import SparkTableReader
-from trimtab.consumer_sdk.lake.bridge.table_snapshot import SnapshotReader
 from trimtab.consumer_sdk.lake.bridge.version_keeper import VersionKeeper
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.formats.table_format import local_folder
@@ -49,17 +48,18 @@ def find_spark_reason(config: LakeConfig) -> str | None:
 
 def open_table_reader(
     table: str, config: LakeConfig, engine: str | None, lake: SparkLake | None
-) -> SnapshotReader:
+) -> VersionKeeper:
     """Return the reader of a table. A session of Spark that it starts is left running, as its frames need it.
 
     Raises SettingError, MissingExtraError, and the errors of `open_lake`.
     """
     session = config.session
-    if lake is not None:
-        return SparkTableReader(table, lake)
-    if select_engine(config, engine) == SPARK_ENGINE:
+    if lake is None and select_engine(config, engine) == SPARK_ENGINE:
         check_lake_exists(session)  # Spark would create an empty one
-        return SparkTableReader(table, open_lake(session))
+        lake = open_lake(session)
+    if lake is not None:
+        decodes_frames = config.transform is not None or bool(config.schemas)
+        return VersionKeeper(SparkTableReader(table, lake, decodes_frames=decodes_frames))
     folder = local_folder(str(session.warehouse)) or Path()
     if not folder.is_dir():
         raise SettingError(f"lake.warehouse: there is no folder {folder}")

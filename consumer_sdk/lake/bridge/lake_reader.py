@@ -21,9 +21,9 @@ from trimtab.common.suggestions import suggest_name
 from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.bridge.engines import open_table_reader
 from trimtab.consumer_sdk.lake.bridge.lake_rows import LakeRows
+from trimtab.consumer_sdk.lake.bridge.spark_rows import SparkRows
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
 from trimtab.consumer_sdk.lake.bridge.topic_tail import TopicTail, build_tail_settings
-from trimtab.consumer_sdk.lake.bridge.version_keeper import VersionKeeper
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.ingest import parse_ingest_settings
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
@@ -82,8 +82,7 @@ class LakeReader:
     def close(self) -> None:
         """Close the connections to the brokers, and end reading in the background."""
         self._tail.close()
-        if isinstance(self._reader, VersionKeeper):
-            self._reader.close()
+        self._reader.close()
 
     def read(self) -> LakeRows:
         """Return the rows as of now.
@@ -136,15 +135,11 @@ class LakeReader:
         rows = None if snapshot.scan is None else snapshot.scan()
         return LakeRows(self._table, snapshot.version, ranges, self._join_records(rows, records))
 
-    def _join_records(self, rows: Frame | None, records: Records) -> Frame:
-        more = self._decode(records) if records.num_rows else None
-        if isinstance(more, KeyedChanges):
-            if rows is not None:
-                return self._reader.apply_changes(rows, more)
-            more = self._reader.to_frame(more.upserts)
-        if more is None:
-            return self._reader.to_frame(records.slice(0, 0)) if rows is None else rows
-        return more if rows is None else self._reader.append_rows(rows, more)
+    def _join_records(self, rows: Frame | None, records: Records) -> Records | SparkRows:
+        behind = self._decode(records) if records.num_rows else None
+        if rows is None and behind is None:
+            behind = records.slice(0, 0)
+        return self._reader.join_rows(rows, behind)
 
     def _decode(self, records: Records) -> Frame | KeyedChanges | None:
         topic = str(records.column("topic")[0])  # topics of one table have one schema

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.bridge.arrow_tables import import_library
-from trimtab.consumer_sdk.lake.interfaces import Frame, Records
+from trimtab.consumer_sdk.lake.bridge.spark_rows import SparkRows
+from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
-from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,11 @@ class LakeRows:
     table: str
     table_version: int | None
     topic_ranges: Mapping[TopicPartition, OffsetGap]
-    frame: Frame  # Arrow, or a Spark frame, which is evaluated when it is used
+    rows: Records | SparkRows
 
     def to_arrow(self) -> Records:
         """Return a pyarrow Table."""
-        if not isinstance(self.frame, DataFrame):
-            return self.frame
-        with jvm_errors.translate_errors(f"table {self.table}"):
-            return self.frame.toArrow()
+        return self.rows.to_arrow() if isinstance(self.rows, SparkRows) else self.rows
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame. Raises MissingExtraError."""
@@ -45,7 +42,10 @@ class LakeRows:
         return (connection or duckdb.connect()).from_arrow(self.to_arrow())
 
     def to_spark(self) -> DataFrame:
-        """Return a Spark DataFrame. Raises SettingError if the rows were not read with Spark."""
-        if not isinstance(self.frame, DataFrame):
+        """Return a Spark DataFrame, which is evaluated when it is used.
+
+        Raises SettingError if the rows were not read with Spark.
+        """
+        if not isinstance(self.rows, SparkRows):
             raise SettingError(f"table {self.table} was read without Spark; read it with engine='spark'")
-        return self.frame
+        return self.rows.to_spark()

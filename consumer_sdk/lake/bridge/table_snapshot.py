@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.consumer_sdk.lake.bridge.spark_rows import SparkRows
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
@@ -23,6 +24,11 @@ class TableSnapshot:
 class SnapshotReader(Protocol):
     """Reads versions of one table, and joins rows with others. Raises LakeUnavailableError."""
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether scans return rows in memory, which are worth keeping."""
+        ...
+
     def read_snapshot(
         self, group: str, partitions: Iterable[TopicPartition], *, newest: bool = False
     ) -> TableSnapshot:
@@ -33,16 +39,13 @@ class SnapshotReader(Protocol):
         ...
 
     def to_frame(self, records: Records) -> Frame:
-        """Return a frame of Arrow records."""
+        """Return a frame of Arrow records, to decode."""
         ...
 
-    def append_rows(self, rows: Frame, more: Frame) -> Frame:
-        """Return both, by name; a column that one of them lacks is null there.
+    def join_rows(self, rows: Frame | None, behind: Frame | KeyedChanges | None) -> Records | SparkRows:
+        """Return what a scan returned with the decoded records behind it; one of both may be None.
 
-        Raises TableSchemaMismatchError for columns of types that have no common one.
+        By name; a column that one of them lacks is null there. Raises TableSchemaMismatchError for columns
+        of types that have no common one.
         """
-        ...
-
-    def apply_changes(self, rows: Frame, changes: KeyedChanges) -> Frame:
-        """Return the rows after these changes. Raises TableSchemaMismatchError."""
         ...

@@ -7,6 +7,7 @@ are still in the topic. Rules:
 2. They wait if the newer version knows a partition that the kept one does not: the reader takes such
    a partition's start from the group, which may already be behind rows of the newer version.
 3. They wait if the background failed, so that its error has a reader.
+4. A version is kept if its rows are in memory; a frame of Spark's is not evaluated to keep it.
 """
 
 from collections.abc import Iterable
@@ -15,11 +16,11 @@ from dataclasses import replace
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import SnapshotReader, TableSnapshot
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.interfaces import Frame
 
 
 class VersionKeeper:
-    """Reads versions of one table by another reader whose rows are Arrow tables; not thread-safe."""
+    """Reads versions of one table by another reader; not thread-safe."""
 
     def __init__(self, reader: SnapshotReader) -> None:
         self._reader = reader
@@ -27,8 +28,7 @@ class VersionKeeper:
         self._loading: Future[TableSnapshot] | None = None
         self._background = ThreadPoolExecutor(1, "trimtab-table-reader")
         self.to_frame = reader.to_frame
-        self.append_rows = reader.append_rows
-        self.apply_changes = reader.apply_changes
+        self.join_rows = reader.join_rows
 
     def read_snapshot(
         self, group: str, partitions: Iterable[TopicPartition], *, newest: bool = False
@@ -59,10 +59,10 @@ class VersionKeeper:
 
     def _read_at_once(self, found: TableSnapshot) -> TableSnapshot:
         self._kept = self._loading = None  # what is being loaded is older
-        if found.scan is None:
+        if found.scan is None or not self._reader.keeps_rows:  # rule 4
             return found
 
-        def scan() -> Records:
+        def scan() -> Frame:
             self._kept = _load_rows(found)
             assert self._kept.scan is not None
             return self._kept.scan()

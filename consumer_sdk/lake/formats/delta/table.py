@@ -304,6 +304,11 @@ class DeltaTable:
             problem = jvm_errors.to_trimtab_error(error, where)
             log.warning("%s; trimtab tables expire removes them", problem)
 
+    def read_id(self) -> str:
+        """Return the table's id as of the last refresh."""
+        with jvm_errors.translate_errors(f"table {self.name}"):
+            return str(self._log.unsafeVolatileSnapshot().metadata().id())
+
     def read_property(self, name: str) -> str | None:
         """Return a table property of the newest version."""
         with jvm_errors.translate_errors(f"table {self.name}"):

@@ -288,6 +288,11 @@ class IcebergTable:
             problem = jvm_errors.to_trimtab_error(error, where)
             log.warning("%s; trimtab tables expire removes them", problem)
 
+    def read_id(self) -> str:
+        """Return the table's id."""
+        with jvm_errors.translate_errors(f"table {self.name}"):
+            return str(self.java_table.uuid())
+
     def read_property(self, name: str) -> str | None:
         """Return a table property as of the last refresh."""
         with jvm_errors.translate_errors(f"table {self.name}"):

@@ -67,8 +67,11 @@ class FakeTable:
     def to_frame(self, frame: Any) -> Any:
         return frame
 
-    def append_rows(self, rows: Any, more: Any) -> Any:
-        return arrow_rows.append_rows(rows, more)
+    def join_rows(self, rows: Any, behind: Any) -> Any:
+        return arrow_rows.join_rows("lake.orders", rows, behind)
+
+    def close(self) -> None:
+        pass
 
 
 @dataclass

@@ -27,6 +27,7 @@ class FakeReader:
         self.scans_may_end.set()
         self.error: Exception | None = None
         self.scanned = list[int]()
+        self.keeps_rows = True
 
     def read_snapshot(
         self, group: str, _partitions: Iterable[TopicPartition], *, newest: bool = False
@@ -48,11 +49,8 @@ class FakeReader:
     def to_frame(self, records: Any) -> Any:
         return records
 
-    def append_rows(self, rows: Any, more: Any) -> Any:
-        return arrow_rows.append_rows(rows, more)
-
-    def apply_changes(self, rows: Any, changes: Any) -> Any:
-        return arrow_rows.apply_changes("lake.orders", rows, changes)
+    def join_rows(self, rows: Any, behind: Any) -> Any:
+        return arrow_rows.join_rows("lake.orders", rows, behind)
 
 
 @pytest.fixture
@@ -123,6 +121,20 @@ def test_an_error_of_the_background_is_raised_by_the_next_read(
     with pytest.raises(LakeUnavailableError, match="gone"):
         count_rows(keeper)
     table.error = None
+    assert count_rows(keeper) == 2
+
+
+def test_a_version_whose_rows_are_not_in_memory_is_not_kept(table: FakeReader) -> None:
+    """Spark evaluates a frame when it is used; only rows that were asked for as Arrow are kept."""
+    table.keeps_rows = False
+    keeper = VersionKeeper(table)
+    for number in (1, 2):
+        table.offsets = {P: number}
+        assert count_rows(keeper) == number
+    assert keeper._loading is None
+    table.keeps_rows = True
+    assert count_rows(keeper) == 2
+    table.offsets = {P: 3}
     assert count_rows(keeper) == 2
 
 
