@@ -13,6 +13,10 @@ _SIMULATION: Final = (
     "tests/simulation/test_histories.py::test_no_history_violates_an_invariant[1]",
 )
 _LAKE: Final = (_OFFSETS, _WRITER, *_SIMULATION)
+_CHANGES: Final = (
+    *(f"{_UNIT}/lake/changes", "tests/property/test_keyed_changes.py"),
+    *(f"{_UNIT}/lake/bridge/test_arrow_rows.py", f"{_UNIT}/lake/formats/test_upsert_staging.py"),
+)
 
 GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
     "assignor/rebalance/cooperative.py": (
@@ -35,6 +39,23 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
     "consumer_sdk/lake/writer/batches.py": (f"{_WRITER}/test_batches.py", *_LAKE),
     "consumer_sdk/lake/writer/partition_positions.py": (f"{_WRITER}/test_partition_positions.py", *_LAKE),
     "consumer_sdk/lake/writer/flush.py": (f"{_WRITER}/test_flush.py", *_LAKE),
+    **{
+        f"consumer_sdk/lake/changes/{name}.py": (
+            *(f"{_UNIT}/lake/changes/{test}.py" for test in first),
+            *_CHANGES,
+        )
+        for name, first in {
+            "change_decoders": ("test_keyed_projection",),
+            "change_formats": ("test_keyed_projection",),
+            "change_rows": ("test_keyed_projection",),
+            "change_settings": ("test_change_settings",),
+            "json_change_schemas": ("test_json_change_schemas",),
+            "json_objects": ("test_json_objects",),
+            "keyed_changes": ("test_keyed_changes",),
+            "keyed_projection": ("test_keyed_projection",),
+            "truncations": ("test_keyed_projection",),
+        }.items()
+    },
     "consumer_sdk/queues/ordered/key_ordering.py": (
         *(f"{_UNIT}/queues/test_key_ordering.py", "tests/property/test_key_ordering.py"),
     ),

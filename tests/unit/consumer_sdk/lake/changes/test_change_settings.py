@@ -33,6 +33,7 @@ MAPPING = {"op": "type", "upsert": ["I", "U"], "delete": "D"}
         ({"lake.key": 3}, "is no list of names"),
         ({"lake.decoder": None, "lake.schema": None}, "needs lake.decoder=json .*, avro or protobuf"),
         ({"batch.bytes": "2 GB"}, "batch.bytes: at most 1.0 GB"),
+        ({"batch.bytes": 1_000_000_001}, "batch.bytes: at most 1.0 GB"),
         ({"lake.transform": len}, "lake.transform: changes .* omit it"),
         ({"lake.delete": "sof"}, "did you mean 'soft'"),
         ({"lake.truncate": "aply"}, "did you mean 'apply'"),
@@ -80,6 +81,27 @@ def test_a_bad_setting_is_an_error(change: dict[str, Any], text: str) -> None:
 def test_upserts_are_resolved(change: dict[str, Any], settings: ChangeSettings) -> None:
     """Keys by topic, the format, and what becomes of deletes."""
     assert parse_lake_config(UPSERT | change).changes == settings
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch.bytes": 1_000_000_000},
+        {"lake.tables": {"a": "x.a", "b": "x.b"}, "lake.truncate": "apply"},
+        {"lake.tables": {"a": "x.t", "b": "x.t"}},
+    ],
+)
+def test_what_is_allowed_is_allowed(change: dict[str, Any]) -> None:
+    """The largest batch; tables of their own with TRUNCATEs, a shared one without."""
+    assert parse_lake_config(UPSERT | change).changes
+
+
+def test_deletes_remove_rows_and_truncates_do_not_by_default() -> None:
+    """The settings that say otherwise are off."""
+    for settings in (parse_lake_config(UPSERT).changes, ChangeSettings({"*": ("id",)})):
+        assert settings is not None
+        assert not settings.soft_deletes
+        assert not settings.applies_truncations
 
 
 def test_a_topic_has_a_key() -> None:

@@ -5,7 +5,7 @@ from datetime import date
 import pyarrow as pa
 import pytest
 
-from trimtab.consumer_sdk.lake.changes.json_objects import parse_json_objects
+from trimtab.consumer_sdk.lake.changes.json_objects import MAX_REASON_LENGTH, parse_json_objects
 
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string())])
 GOOD = {
@@ -25,6 +25,7 @@ BAD = {
     b'{"a":1}\nnull\n{}': "not one JSON object",
     b'{"a":2}{"a":3}': "not one JSON object",
     b'{"a":2} {"a":3}': "not one JSON object",
+    b'{"y":[]}{"z":[]}': "not one JSON object",
     b'{"a":1}\x00': "not one JSON object",
     b'{"a":1': "not one JSON object",
     b'{"a":}': "JSON parse error: Invalid value.",
@@ -70,6 +71,19 @@ def test_dates_are_text_or_numbers() -> None:
     assert rows.to_pylist() == [row, None, None, {"d": None, "s": None}]
     assert sorted(reasons) == [1, 2]
     assert parse_json_objects(pa.array([number]), schema, dates_are_numbers=True)[0].to_pylist() == [row]
+
+
+def test_two_objects_are_found_in_a_slice() -> None:
+    """An array may begin in the middle of its buffer."""
+    values = pa.array([b"{}", b'{"y":[]  }{"z":[]  }'])[1:]
+    assert parse_json_objects(values, SCHEMA)[1] == {0: "not one JSON object"}
+
+
+def test_a_reason_is_cut() -> None:
+    """It may quote the value."""
+    reason = parse_json_objects(pa.array([b'{"a":1.%s}' % (b"5" * 900)]), SCHEMA)[1][0]
+    assert reason.startswith("Failed to convert JSON to int64")
+    assert len(reason) == MAX_REASON_LENGTH == 300
 
 
 def test_no_values_are_no_rows() -> None:

@@ -165,6 +165,19 @@ def test_a_truncate_is_applied_to_topics_of_one_partition_only(other: str) -> No
         projection.read_changes(pa.concat_tables([records, more]))
 
 
+def test_a_projection_has_the_rows_of_its_table_and_the_dead_letters_beside_it() -> None:
+    """Of any partition, where no TRUNCATE is applied; without dead letters it has no table for them."""
+    records = build_records([change("c", None, A1), change("c", None, A2)._replace(partition=1)])
+    projected = build_projection().project_records(records, lambda table: table)
+    assert projected.topic_table.upserts.num_rows == 2
+    assert projected.side_tables == {}
+    projected = build_projection().project_records(build_records([change("x")]), lambda table: table)
+    assert projected.topic_table.upserts.num_rows == 0
+    ((name, letters),) = projected.side_tables.items()
+    assert name == "lake.orders_dead_letter"
+    assert letters.column("error").to_pylist() == ["op 'x' is unknown"]
+
+
 def test_keyed_rows() -> None:
     """A value is the row, null deletes; the key is a column of the value, or the record's key."""
     name = {"name": "a", "n": 1}
@@ -195,6 +208,10 @@ def test_compound_keys() -> None:
     assert read(projection, *records) == ([B1], [(1, "b"), (1, "a")], [])
     ((_, reason),) = read(projection, ChangeRecord(b"1", None))[2]
     assert reason == "record key: it is no object, and the table has several key columns"
+    named = ChangeRecord({"id": 1, "name": "z"}, change("u", None, {"id": None, "name": "a"}).value)
+    assert read(projection, named)[1] == [(1, "a")]  # the row's own part of the key counts
+    unknown = change("u", {"id": None, "name": "a"}, B1).value
+    assert read(projection, ChangeRecord({"id": 1, "name": "b"}, unknown))[1:] == ([(1, "b")], [])
 
 
 def test_soft_deletes() -> None:
@@ -208,6 +225,28 @@ def test_soft_deletes() -> None:
     assert read(projection, ChangeRecord({"id": 1}, None)) == ([lone], [(1,)], [])
     other = ChangeRecord({"id": 2}, None)
     assert read(projection, change("d", A1), other)[1] == [(1,), (2,)]
+
+
+def test_tombstones_behind_a_soft_delete_keep_its_row() -> None:
+    """Of any key in the batch; one that has no key is a dead letter, behind a delete without one, too."""
+    projection = build_projection(rules=KeyRules(("id",), soft_deletes=True))
+    deleted = A1 | {"__deleted": True}
+    tombstone = ChangeRecord({"id": 1}, None)
+    rows, _, _ = read(projection, change("c", None, A2), change("d", A1), tombstone)
+    assert rows == [A2 | {"__deleted": False}, deleted]
+    rows, _, _ = read(projection, ChangeRecord({"id": 2}, None), change("d", A1), tombstone)
+    assert deleted in rows
+    keyless = ChangeRecord(None, change("d", A1).value)
+    assert read(projection, keyless, ChangeRecord(None, None)) == ([deleted], [(1,)], [(1, NO_KEY)])
+
+
+def test_a_column_of_soft_deletes_must_be_free() -> None:
+    """The table would have it twice."""
+    schema = pa.schema([("id", pa.int64()), ("__deleted", pa.string())])
+    projection = build_projection(rules=KeyRules(("id",), soft_deletes=True), schema=schema)
+    value = {"op": "c", "before": None, "after": {"id": 1}}
+    with pytest.raises(TableSchemaMismatchError, match=r"a column __deleted, which lake\.delete=soft adds"):
+        projection.read_changes(build_records([ChangeRecord(None, value)]))
 
 
 def test_topics_of_one_table_have_rows_of_their_own() -> None:

@@ -1,0 +1,94 @@
+"""Values and keys of a schema registry, whose own decoder has tests in `tests/lake/test_registry.py`."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.change_records import ROW_SCHEMA, ChangeRecord, build_records
+from trimtab.consumer_sdk.lake.changes.change_decoders import (
+    JsonChangeDecoder,
+    RegistryChangeDecoder,
+    split_by_reason,
+)
+from trimtab.consumer_sdk.lake.changes.change_formats import recognize_keyed_rows
+from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
+from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import DecodedRecords, RegistryDecoder
+
+
+@dataclass
+class NumberDecoder:
+    """A registry's decoder of decimal numbers behind a prefix, which become a column `id`."""
+
+    prefix: bytes = b""
+    batches: list[Any] = field(default_factory=list)
+
+    def decode_batch(self, records: Any) -> DecodedRecords:
+        self.batches.append(records)
+        if not records.column("value").null_count < records.num_rows:
+            return DecodedRecords(records, None)
+        values = [value.removeprefix(self.prefix) for value in records.column("value").to_pylist()]
+        good = [value.isdigit() for value in values]
+        reasons = {at: f"{value!r} is no number" for at, value in enumerate(values) if not good[at]}
+        numbers = pa.array([int(value) if value.isdigit() else None for value in values], pa.int64())
+        rows = records.append_column("id", numbers)
+        return split_by_reason(rows, records, reasons) if reasons else DecodedRecords(rows, None)
+
+
+@pytest.fixture
+def numbers() -> NumberDecoder:
+    return NumberDecoder()
+
+
+@pytest.fixture
+def decoder(numbers: NumberDecoder) -> RegistryChangeDecoder:
+    return RegistryChangeDecoder(cast("RegistryDecoder", numbers))
+
+
+def test_values_are_the_registrys(decoder: RegistryChangeDecoder, numbers: NumberDecoder) -> None:
+    """The whole batch at once."""
+    records = pa.table({"value": pa.array([b"1", b"x"], pa.binary())})
+    decoded = decoder.decode_values(records)
+    assert numbers.batches == [records]
+    assert decoded.rows.column("id").to_pylist() == [1]
+    assert decoded.dead_letters is not None
+
+
+def test_keys_are_structs_at_their_places(decoder: RegistryChangeDecoder) -> None:
+    """An unreadable key is null, with its reason; the others keep their places."""
+    keys, reasons = decoder.decode_keys(pa.array([b"7", b"8"], pa.binary()))
+    assert (keys.to_pylist(), reasons) == ([{"id": 7}, {"id": 8}], {})
+    keys, reasons = decoder.decode_keys(pa.array([b"x", b"7", b"y", b"8"], pa.binary()))
+    assert keys.to_pylist() == [None, {"id": 7}, None, {"id": 8}]
+    assert reasons == {0: "b'x' is no number", 2: "b'y' is no number"}
+
+
+def test_the_type_of_a_key_comes_from_the_keys_if_no_value_tells_it() -> None:
+    """As in a batch of tombstones alone."""
+    projection = KeyedProjection(
+        "lake.orders",
+        RegistryChangeDecoder(cast("RegistryDecoder", NumberDecoder(b"\0"))),
+        recognize_keyed_rows,
+        KeyRules(("id",)),
+    )
+    records = build_records([ChangeRecord(b"\x007", None), ChangeRecord(b"\x008", None)])
+    changes, letters = projection.read_changes(records)
+    assert letters is None
+    assert changes.touched_keys.column("id").type == pa.int64()
+    assert changes.touched_keys.column("id").to_pylist() == [7, 8]
+
+
+def test_dates_are_debeziums_unless_said_otherwise() -> None:
+    """Days since 1970."""
+    assert JsonChangeDecoder(ROW_SCHEMA, ROW_SCHEMA).dates_are_numbers
+
+
+def test_dead_letters_have_their_reasons_in_the_order_of_the_records() -> None:
+    """As many rows are left as have none."""
+    records = pa.table({"value": np.arange(5)})
+    split = split_by_reason(records, records, {3: "three", 1: "one"})
+    assert split.rows.column("value").to_pylist() == [0, 2, 4]
+    assert split.dead_letters.to_pylist() == [{"value": 1, "error": "one"}, {"value": 3, "error": "three"}]
