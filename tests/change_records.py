@@ -1,7 +1,8 @@
 """Change records for tests: Debezium's envelope, Arrow tables of records, and a replay in plain Python."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,6 +37,17 @@ def change(op: str, before: Row | None = None, after: Row | None = None) -> Chan
     row = after or before
     envelope = {"before": before, "after": after, "source": {"lsn": 3}, "op": op, "ts_ms": 1}
     return ChangeRecord(None if row is None else {"id": row["id"]}, envelope)
+
+
+def draw_changes(chance: random.Random, count: int, keys: int) -> Iterator[ChangeRecord]:
+    """Yield changes as Debezium does: snapshot, inserts, updates, deletes, half of them with tombstones."""
+    for number in range(count):
+        row: Row = {"id": chance.randrange(keys), "name": f"n{number}", "n": number}
+        op = chance.choice("rcuuud")
+        record = change(op, row) if op == "d" else change(op, None, row)
+        yield record
+        if op == "d" and chance.random() < 0.5:
+            yield ChangeRecord(record.key, None)
 
 
 def wrap(value: Any) -> dict[str, Any]:

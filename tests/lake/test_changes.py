@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import SEEK_END, BytesIO
 from pathlib import Path
 from threading import Event
@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.table import StaticTable
 
-from tests.change_records import ROW_SCHEMA, ChangeRecord, Row, change, replay, to_bytes, wrap
+from tests.change_records import ROW_SCHEMA, ChangeRecord, Row, change, draw_changes, replay, to_bytes, wrap
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake import ingest
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 NO_KEY = "no key: id (lake.key) is null or missing, in the value and in the record key"
 PARTITIONS = 2
 KEYS = 40
-CHANGES = 300  # of a batch
+CHANGES = 300  # of a batch, without tombstones
 
 Settings = dict[str, Any]
 
@@ -64,17 +64,6 @@ def produce(bootstrap: str, settings: Settings) -> Callable[[list[ChangeRecord]]
         assert producer.flush(60) == 0
 
     return send
-
-
-def make_changes(chance: random.Random) -> Iterator[ChangeRecord]:
-    """Yield changes as Debezium does: snapshot, inserts, updates, deletes with their tombstones."""
-    for number in range(CHANGES):
-        row: Row = {"id": chance.randrange(KEYS), "name": f"n{number}", "n": number}
-        op = chance.choice("rcuuud")
-        record = change(op, row) if op == "d" else change(op, None, row)
-        yield record
-        if op == "d" and chance.random() < 0.5:
-            yield ChangeRecord(record.key, None)
 
 
 class Ingest:
@@ -147,7 +136,7 @@ def test_the_table_equals_a_replay_after_crashes(
     chance = random.Random(5)  # noqa: S311 - test data
     records: list[ChangeRecord] = []
     for crash_at in ("staged", "committed", ""):
-        batch = list(make_changes(chance))
+        batch = list(draw_changes(chance, CHANGES, KEYS))
         records += batch
         produce(batch)
         if crash_at:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -11,9 +12,19 @@ from typing import Any, Final
 import yaml
 from confluent_kafka import Producer
 
+from tests.change_records import ChangeRecord, to_bytes
+
 COUNT: Final = 4000
 PARTITIONS: Final = 4
 END_SECONDS: Final = 120  # of a busy machine
+
+
+CHANGE_SETTINGS: Final = {
+    "lake.decoder": "json",
+    "lake.schema": "id BIGINT, name STRING, n BIGINT",
+    "lake.write": "upsert",
+    "lake.key": "id",
+}
 
 
 def produce(bootstrap: str, topic: str) -> None:
@@ -21,6 +32,15 @@ def produce(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for n in range(COUNT):
         producer.produce(topic, b"x" * 100, str(n).encode(), n % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+def produce_changes(bootstrap: str, topic: str, changes: Iterable[ChangeRecord]) -> None:
+    """Write changes to the partitions of their keys."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for record in changes:
+        key, value = to_bytes(record.key), to_bytes(record.value)
+        producer.produce(topic, value, key, partition=record.key["id"] % PARTITIONS)
     assert producer.flush(60) == 0
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 from pyiceberg.table import StaticTable
 
@@ -15,6 +16,13 @@ from object_store.servers import ACCESS_KEY, HOST, REGION, SECRET_KEY, Postgres,
 
 Place = tuple[int, int]
 """Partition and offset."""
+
+
+def read_table(rig: ObjectStoreRig, table_format: str, name: str) -> list[Place]:
+    """Return the rows of a table of either format, sorted; Iceberg's is in the REST catalog."""
+    if table_format == "delta":
+        return read_delta(rig, name)
+    return read_iceberg(rig, rest_location(rig, name.rpartition(".")[2]))
 
 
 def read_iceberg(rig: ObjectStoreRig, location: str | None) -> list[Place]:
@@ -27,6 +35,26 @@ def read_iceberg(rig: ObjectStoreRig, location: str | None) -> list[Place]:
 
 def read_delta(rig: ObjectStoreRig, name: str) -> list[Place]:
     """Return the rows of a table, sorted; none of a table that does not exist yet."""
+    table = _open_delta(rig, name)
+    return [] if table is None else sorted(_places(table.to_pyarrow_table(columns=["partition", "offset"])))
+
+
+def read_keyed_rows(rig: ObjectStoreRig, table_format: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table of changes, of either format; deletion vectors are applied."""
+    if table_format == "delta":
+        found = _open_delta(rig, name)
+        if found is None:
+            return []
+        query = QueryBuilder().register("t", found)
+        return list(pa.table(query.execute("SELECT id, name, n FROM t").read_all()).to_pylist())
+    location = rest_location(rig, name.rpartition(".")[2])
+    if location is None:
+        return []
+    table = StaticTable.from_metadata(location, rig.reader_options)
+    return list(table.scan(selected_fields=("id", "name", "n")).to_arrow().to_pylist())
+
+
+def _open_delta(rig: ObjectStoreRig, name: str) -> DeltaTable | None:
     options = {
         "AWS_ENDPOINT_URL": rig.gateway.address,
         "AWS_ALLOW_HTTP": "true",
@@ -35,10 +63,9 @@ def read_delta(rig: ObjectStoreRig, name: str) -> list[Place]:
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
     }
     try:
-        table = DeltaTable(f"{WAREHOUSE}/{name.replace('.', '/')}", storage_options=options)
+        return DeltaTable(f"{WAREHOUSE}/{name.replace('.', '/')}", storage_options=options)
     except TableNotFoundError:
-        return []
-    return sorted(_places(table.to_pyarrow_table(columns=["partition", "offset"])))
+        return None
 
 
 def rest_location(rig: ObjectStoreRig, name: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from object_store.ingest import COUNT, PARTITIONS, Ingest
-from object_store.readers import Place, jdbc_location, read_delta, read_iceberg, rest_location
+from object_store.readers import Place, jdbc_location, read_delta, read_iceberg, read_table, rest_location
 from object_store.rig import WAREHOUSE, ObjectStoreRig, storage_settings
 from object_store.servers import Postgres
 
@@ -84,11 +84,4 @@ def test_a_missing_bucket_is_named_and_loses_nothing(
         eventually(lambda: NO_BUCKET in ingest.read_log() or not _all_alive(ingest), timeout=90)
         assert NO_BUCKET in ingest.read_log(), ingest.read_log()
         rig.gateway.bucket.mkdir()
-        check_complete(eventually, ingest, lambda: read_rows(rig, table_format, f"late.{ingest.table}"))
-
-
-def read_rows(rig: ObjectStoreRig, table_format: str, name: str) -> list[Place]:
-    """Return the rows of a table of either format, sorted."""
-    if table_format == "delta":
-        return read_delta(rig, name)
-    return read_iceberg(rig, rest_location(rig, name.rpartition(".")[2]))
+        check_complete(eventually, ingest, lambda: read_table(rig, table_format, f"late.{ingest.table}"))
