@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.change_records import ChangeRecord, to_bytes
 
@@ -75,6 +75,14 @@ class Ingest:
     def read_log(self) -> str:
         """Return what all processes have logged."""
         return (self.folder / "stderr").read_text(errors="replace")
+
+    def count_committed(self) -> int:
+        """Return the sum of the group's committed offsets."""
+        names = ("bootstrap.servers", "group.id")
+        consumer = Consumer({name: self.common[name] for name in names})
+        found = consumer.committed([TopicPartition(self.topic, n) for n in range(PARTITIONS)], timeout=60)
+        consumer.close()
+        return sum(max(0, partition.offset) for partition in found)
 
     def stop(self) -> list[int]:
         """Stop all processes by SIGTERM; return their exit codes."""

@@ -58,12 +58,13 @@ def settings(request: pytest.FixtureRequest, object_store: ObjectStoreRig, reado
 def test_a_mistake_is_named(
     settings: dict[str, Any], secret: str, advice: str, ingest: Ingest, eventually: Any
 ) -> None:
-    """The log says what to do; no secret is in it, and the process ends when it is told to."""
+    """The log says what to do; no secret is in it, no offset moves, the process ends when it is told to."""
     process = ingest.start({**ingest.to_namespace("bad"), **settings}, AWS_SECRET_ACCESS_KEY=secret)
     eventually(lambda: advice in ingest.read_log() or process.poll() is not None, timeout=90)
     assert advice in ingest.read_log(), ingest.read_log()
     ingest.stop()
     assert secret not in ingest.read_log()
+    assert ingest.count_committed() == 0, "nothing is written, so all of it is read again"
 
 
 @pytest.mark.parametrize("table", ["new", "existing"])
