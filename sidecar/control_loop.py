@@ -39,6 +39,7 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
     TargetStatus,
 )
+from trimtab.sidecar.measurement.overload_tracker import OverloadChance, OverloadTracker
 from trimtab.sidecar.measurement.startup_time import StartupTimes
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
@@ -86,6 +87,7 @@ class ControlLoop:
         self._plan_tracker = PlanTracker()
         self._carrier_status: CarrierStatus | None = None
         self._forecaster = _build_forecaster(settings)
+        self._overload_tracker = OverloadTracker(settings.window)
         self._forecast: ForecastStatus | None = None
         self._startup_times = StartupTimes()
 
@@ -135,6 +137,7 @@ class ControlLoop:
             carrier=self._carry_out_plan(measurement),
             plan=self._plan,
             forecast=self._forecast,
+            overload=self._forecast_overload(observation),
         )
         self._report(report, measurement)
         return decision
@@ -185,6 +188,10 @@ class ControlLoop:
         now, startup = self._clock.monotonic(), self._startup_times.median
         loads, self._forecast = self._forecaster.forecast_load(now, measurement.write_rates, startup)
         return replace(measurement, write_rates=loads)
+
+    def _forecast_overload(self, observation: Observation) -> OverloadChance | None:
+        now, capacity = self._clock.monotonic(), self._policy.placement.capacity
+        return self._overload_tracker.track(now, observation.write_rates, observation.group.members, capacity)
 
     def _learn_startup_time(self, observation: Observation, now: float) -> None:
         if self._policy.advisory:

@@ -192,16 +192,21 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
         f"consumer ({last.headroom:.0%} of {format_rate(last.capacity)}) at least "
         f"{format_count(least, 'consumer')}."
     )
-    if last.record_cost:
-        yield f"Rates and backlogs count {format_bytes(last.record_cost)} for each record (record-cost)."
-    if last.forecast is not None:
-        yield f"{last.forecast.format_line()}."
+    yield from _describe_weights(last)
     if n.max_fill is not None:
         yield f"The fullest consumer needs {n.max_fill:.0%} of its capacity."
+    yield from (f"{chance.format_line()}." for chance in (last.overload,) if chance is not None)
     if n.recommended_replicas is not None and n.recommended_replicas > max(1, least):
         yield f"The load needs {n.recommended_replicas}: partitions cannot be split to fill every consumer."
     if n.unknown_partitions:
         yield f"The write rate of {n.unknown_partitions} of {_count_partitions(n.partitions)} is unknown."
+
+
+def _describe_weights(last: DecisionRecord) -> Iterable[str]:
+    if last.record_cost:
+        yield f"Rates and backlogs count {format_bytes(last.record_cost)} for each record (record-cost)."
+    if last.forecast is not None:
+        yield f"{last.forecast.format_line()}."
 
 
 def _describe_plan(planned: DecisionRecord, outcome: PlanOutcome | None, now: float) -> Iterable[str]:

@@ -53,6 +53,14 @@ def test_sizes_of_the_closed_loop_are_compared() -> None:
         assert streams["constant"]["mwf"]["decisions"] > 0
 
 
+def test_predicted_overloads_are_compared_with_those_seen() -> None:
+    """By both forecasts, with the number of cases."""
+    found = run_bench("bench_calibration.py", "--delta", 15, "--trace", "--partitions", 16, "--ticks", 30)
+    assert list(found) == ["by deviations", "as forecast"]
+    counts = {name: sum(cell["cases"] for cell in cells.values()) for name, cells in found.items()}
+    assert counts["by deviations"] == counts["as forecast"] > 0
+
+
 def test_each_step_is_left_out_in_turn() -> None:
     """Search and closing, at every δ."""
     found = run_bench("bench_ablation.py", "--seeds", 1, "--ticks", 2)

@@ -17,6 +17,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.measurement.handover_time import PartitionMove
+from trimtab.sidecar.measurement.overload_tracker import OverloadChance
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
@@ -78,6 +79,7 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
         plan_outcome=OUTCOME,
         learned_capacities={"worker-1": 80.0},
         scale_up_suspended=True,
+        overload=OverloadChance("worker-1", 0.042, 30.0),
         errors=() if reachable else ("group lake: no answer",),
     )
 
@@ -96,6 +98,7 @@ def test_metrics_show_the_reports(served: Served) -> None:
         "trimtab_estimated_freshness_seconds": 9.0,
         "trimtab_learned_capacity_bytes_per_second|worker-1": 80.0,
         "trimtab_scale_up_suspended": 1.0,
+        "trimtab_overload_chance_ratio": 0.042,
         "trimtab_replicas_planned": 3.0,
         "trimtab_replicas_desired": 3.0,
         "trimtab_partitions_unknown": 1.0,

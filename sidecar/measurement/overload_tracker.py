@@ -1,0 +1,120 @@
+"""Tracks which consumer is most likely above its capacity a window from now, and how such predictions fared.
+
+Write rates of overlapping windows hardly differ, so it predicts once a window, and until then tells the last
+prediction. Consumers of one partition are left out: no placement helps them.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from trimtab.assignor.forecast import RateChangeStats
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, TopicPartition
+from trimtab.assignor.packing import sum_loads
+from trimtab.common.control_topics.number_ranges import Count, Figure
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.units import format_count
+from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.measurement.overload_forecast import OverloadForecaster
+
+RECORD_LENGTH: Final = 120  # measurements: an hour at a window of 30 s
+OVERLOAD_SLACK: Final = 1e-6  # relative; float sums are inexact
+
+
+@dataclass(frozen=True, slots=True)
+class OverloadChance:
+    """The most likely overload, and the record of the last predictions."""
+
+    consumer: str
+    chance: Figure
+    window: Figure  # seconds from the prediction
+    expected: Figure = 0.0  # sum of the chances that were predicted
+    came_true: Count = 0
+    predictions: Count = 0
+
+    def format_line(self) -> str:
+        """Return the chance and its record as one sentence."""
+        what = f"{self.consumer} exceeds its capacity within {self.window:g} s"
+        line = f"Overload: {what} with a chance of {self.chance:.1%}"
+        if not self.predictions:
+            return line
+        count = format_count(self.predictions, "prediction")
+        return f"{line}; of {count} {self.expected:.1f} were expected to come true, {self.came_true} did"
+
+
+class OverloadTracker:
+    """The forecaster of a group, whose partitions and consumers come and go."""
+
+    def __init__(self, window: float) -> None:
+        """Take the window of the write rates, in seconds."""
+        self._window = window
+        self._measured_at = -inf
+        self._partitions: tuple[TopicPartition, ...] = ()
+        self._forecaster = OverloadForecaster(RateChangeStats.empty(0))
+        self._made: tuple[IntArray, FloatArray, FloatArray] | None = None  # owners, capacities, chances
+        self._record: deque[tuple[float, int, int]] = deque(maxlen=RECORD_LENGTH)
+        self._last: OverloadChance | None = None
+
+    def track(
+        self,
+        now: float,
+        loads: Mapping[TopicPartition, PartitionLoad],
+        members: Sequence[ObservedMember],
+        capacity: float,
+    ) -> OverloadChance | None:
+        """Return the last prediction, a new one once a window; `now` is monotonic, `capacity` the default."""
+        if now - self._measured_at < self._window or all(one.bytes_per_s is None for one in loads.values()):
+            return self._last
+        self._measured_at = now
+        self._align(tuple(sorted(loads)))
+        rates = np.array([_to_rate(loads[p]) for p in self._partitions])
+        self._score(rates)
+        number = {p: n for n, member in enumerate(members) for p in member.owned_partitions}
+        owner = np.array([number.get(p, UNASSIGNED) for p in self._partitions], dtype=np.int32)
+        own = (member.capacity for member in members)
+        capacities = np.array([capacity if one is None else one for one in own], dtype=np.float64)
+        chances, self._forecaster = self._forecaster.add_measurement(rates, owner, capacities)
+        self._made = owner, capacities, chances
+        self._last = self._describe(members, chances)
+        return self._last
+
+    def _align(self, names: tuple[TopicPartition, ...]) -> None:
+        if names == self._partitions:
+            return
+        place = {p: n for n, p in enumerate(self._partitions)}
+        source = np.array([place.get(p, UNASSIGNED) for p in names], dtype=np.int32)
+        self._forecaster = self._forecaster.select_partitions(source)
+        if self._made is not None:
+            owner, capacities, chances = self._made
+            self._made = np.append(owner, UNASSIGNED)[source].astype(np.int32), capacities, chances
+        self._partitions = names
+
+    def _score(self, rates: FloatArray) -> None:
+        if self._made is None:
+            return
+        owner, capacities, chances = self._made
+        load = sum_loads(owner, np.nan_to_num(rates, nan=0.0), len(capacities))
+        counted = ~np.isnan(chances)
+        came_true = load[counted] > capacities[counted] * (1 + OVERLOAD_SLACK)
+        self._record.append((float(chances[counted].sum()), int(came_true.sum()), int(counted.sum())))
+
+    def _describe(self, members: Sequence[ObservedMember], chances: FloatArray) -> OverloadChance | None:
+        if np.isnan(chances).all():
+            return None
+        first = int(np.nanargmax(chances))
+        return OverloadChance(
+            members[first].instance or members[first].id,
+            float(chances[first]),
+            self._window,
+            expected=sum(expected for expected, _, _ in self._record),
+            came_true=sum(true for _, true, _ in self._record),
+            predictions=sum(count for _, _, count in self._record),
+        )
+
+
+def _to_rate(load: PartitionLoad) -> float:
+    return np.nan if load.bytes_per_s is None else load.bytes_per_s
