@@ -12,7 +12,7 @@ _BUCKET: Final = (
 _REGION: Final = "the bucket is in another region: set lake.s3.region (or AWS_REGION) to the bucket's"
 _EXPIRED: Final = (
     "the credentials have expired: renew them where this process reads them; it goes on by itself if they "
-    "come from a file or a role, else restart it"
+    "come from a role or from a profile's credential_process, else restart it"
 )
 _CLOCK: Final = "this machine's clock and the store's differ too much: synchronize them (NTP)"
 _UNKNOWN_KEY: Final = (
