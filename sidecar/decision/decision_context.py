@@ -128,8 +128,9 @@ def attach_target(context: DecisionContext, step: DecisionStep) -> DecisionStep:
     if plan is None or not _requires_placement(step.action, plan, before):
         return step
     model = context.model
-    if plan.capacities != before.capacities:
-        model = replace(model, plan=replace(before, capacities=plan.capacities))
+    # A replica that no longer drains may be all that is left: where all drain, all go on reading.
+    if plan.capacities != before.capacities or not {*before.draining}.issubset(plan.draining):
+        model = replace(model, plan=replace(before, capacities=plan.capacities, draining=plan.draining))
     names = tuple(name for name in model.running if name not in plan.draining)
     places = max(0, plan.replicas - len(names))
     if model.sized is None or not (names or places):

@@ -56,7 +56,7 @@ class Scene:
         (folder / "tmp").mkdir()
         (folder / "lake").mkdir()
         self.bootstrap = bootstrap
-        body = fire.ingest(bootstrap, folder, "iceberg", "spark")
+        body = fire.ingest(bootstrap, folder, "iceberg", "spark") | {"batch.max.age": "4 s"}
         self.ingest.write_text(yaml.safe_dump({**body, "group.id": group, "topics": [topic]}))
         self.settings = {**fire.sidecar(bootstrap), "group": group, "min": 1, "max": 4}
         self.settings |= {"topics": topic, "catch-up-time": "120 s", "backlog-grace": "15 s"}

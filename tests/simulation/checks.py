@@ -217,7 +217,8 @@ class Checks:
         decision = PlanKey.of_plan(plan), seen.eligible
         if leaves_joiners_idle(plan, seen.eligible, measured=measured):
             self.decided_anew.add(decision)
-        for deviation in find_deviations(plan, seen, anew=decision in self.decided_anew):
+        anew = decision in self.decided_anew
+        for deviation in find_deviations(plan, seen, leader.knows_partition, anew=anew):
             self.fail(f"{leader.name} led plan {plan.epoch}: {deviation}")
 
     def _give(self, member: str, client: str, partition: TopicPartition) -> None:

@@ -8,15 +8,15 @@ reads one consumer's share, and nothing else, keeps it while its consumer is abs
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.common.control_topics.plan_target import NOT_PLACED, PlanTarget
 from trimtab.testing.simulation.broker import Group
 
 Owners = dict[TopicPartition, str]
@@ -65,20 +65,32 @@ def group_by_consumer(target: PlanTarget) -> Mapping[int, list[TopicPartition]]:
     return shares
 
 
+def _restrict_target(target: PlanTarget, knows: Callable[[TopicPartition], bool]) -> PlanTarget:
+    """Return the target without the partitions that the leader has not heard of."""
+    known = {
+        topic: tuple(of if knows(TopicPartition(topic, n)) else NOT_PLACED for n, of in enumerate(numbers))
+        for topic, numbers in target.partitions.items()
+    }
+    return replace(target, partitions=known)
+
+
 def leaves_joiners_idle(plan: GroupPlan, eligible: frozenset[str], *, measured: bool) -> bool:
     """Return whether there are joiners beyond the plan, and no load or no heuristic to fill them by it."""
     by_load = measured and plan.heuristic not in ("sticky", "lag-aware", "rack-aware")
     return plan.target is not None and len(eligible) > plan.target.size and not by_load
 
 
-def find_deviations(plan: GroupPlan, seen: Round, *, anew: bool = False) -> Iterator[str]:
+def find_deviations(
+    plan: GroupPlan, seen: Round, knows: Callable[[TopicPartition], bool], *, anew: bool = False
+) -> Iterator[str]:
     """Yield what in a round is neither the plan's target nor one of its repairs.
 
+    `knows`: the partitions of the leader's metadata, which the sidecar's may be ahead of.
     `anew`: the target is left, since joiners beyond it would read nothing.
     """
-    target = plan.target
-    if target is None:
+    if plan.target is None:
         return
+    target = _restrict_target(plan.target, knows)
     yield from (f"plan {plan.epoch} failed: {fault}" for fault in sorted(seen.faults))
     present = seen.eligible & set(target.consumers)
     joiners = seen.eligible - present

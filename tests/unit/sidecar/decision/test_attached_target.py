@@ -211,6 +211,17 @@ def test_a_plan_that_keeps_no_consumer_has_no_target(changed: dict[str, Any]) ->
     assert decision.plan.target is None
 
 
+def test_the_target_after_a_death_keeps_no_replica_that_still_drains() -> None:
+    """The kept one died while all others drained: one of these stays and gets everything (seed 50776)."""
+    plan = replace(PLAN, replicas=1, draining=("a", "b"))
+    decision = decide(observe({"a": {0: 10.0}, "b": {1: 10.0}}, plan))
+    assert decision.action is ScalingAction.CANCEL_DRAIN
+    assert decision.plan is not None
+    assert decision.plan.target is not None
+    assert decision.plan.target.consumers == tuple({"a", "b"}.difference(decision.plan.draining))
+    assert decision.plan.target.partitions == {"t": (1, 1)}
+
+
 def test_a_share_group_has_no_target() -> None:
     """The broker hands its messages out."""
     seen = observe({"a": {0: 90.0, 1: 90.0}})
