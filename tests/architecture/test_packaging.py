@@ -66,6 +66,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.slow  # `make wheels` builds and uses each wheel
 def test_wheel_holds_every_module_and_nothing_else(copy: Path, wheel: Path) -> None:
     """Built from the sdist, it has each module under its installed name; Cython modules are compiled."""
     inside = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}

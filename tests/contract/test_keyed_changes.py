@@ -155,6 +155,7 @@ def test_readers_without_spark_see_the_same_rows(replica: Callable[..., Replica]
     writer.check()
 
 
+@SLOW_ON_DELTA
 def test_a_truncate_empties_the_table(replica: Callable[..., Replica]) -> None:
     """`lake.truncate: apply`: rows of earlier batches go, and those behind it in its own batch stay."""
     projection = build_projection(rules=KeyRules(("id",), applies_truncations=True))
@@ -383,7 +384,7 @@ def test_the_old_row_may_lie_in_another_partition(replica: Callable[..., Replica
     writer.check()
 
 
-@pytest.mark.parametrize("formats", ["iceberg", "delta"], indirect=True)
+@slow_on_delta("iceberg", "delta", "formats")
 @pytest.mark.parametrize("key", [("id", "name"), ("name",)], ids="-".join)
 def test_a_key_column_may_be_a_partition_column(replica: Callable[..., Replica], key: Sequence[str]) -> None:
     """Whether the data files have it, too, or only the paths and Delta's log."""

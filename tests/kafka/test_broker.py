@@ -104,6 +104,7 @@ def test_port_in_use_is_reported(used_port: int) -> None:
     assert broker.pid == 0
 
 
+@pytest.mark.slow
 def test_port_taken_during_the_start_is_reported(used_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If only the JVM finds the port in use, the error is the same."""
     module = sys.modules[EmbeddedBroker.__module__]

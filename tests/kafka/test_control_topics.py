@@ -51,7 +51,7 @@ def make_reader(settings: SidecarSettings) -> ControlTopicReader:
     return ControlTopicReader(parse_consumer_settings(config), SystemClock())
 
 
-@pytest.mark.parametrize("control_partitions", [1, 3])
+@pytest.mark.parametrize("control_partitions", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_values_of_100000_partitions_and_1000_members_are_read(
     bootstrap: str, admin: AdminClient, topic: Callable[..., str], group: str, control_partitions: int
 ) -> None:

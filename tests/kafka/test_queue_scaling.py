@@ -98,7 +98,9 @@ def start_sidecar(
         sidecar.close()
 
 
-@pytest.mark.parametrize(("kind", "partitions"), [("kmq", 3), ("share", 1)])
+@pytest.mark.parametrize(
+    ("kind", "partitions"), [pytest.param("kmq", 3, marks=pytest.mark.slow), ("share", 1)]
+)
 def test_workers_scale_from_zero_and_back(
     kind: str, partitions: int, bootstrap: str, topic: Any, start_sidecar: Any, eventually: Eventually
 ) -> None:

@@ -36,7 +36,7 @@ def drop(lake: SparkLake, warehouse: Path) -> Callable[[str], None]:
     return drop
 
 
-@FORMATS
+@SLOW_ON_DELTA
 def test_deleted_rows_are_not_written_again(writers: Make, rows: Read, spark: Any, namespace: str) -> None:
     """Offsets do not follow the rows: deleted rows stay deleted, new records are written."""
     table = f"{namespace}.orders"

@@ -476,7 +476,9 @@ def test_settings_that_the_client_rejects_are_errors() -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "lake", [pytest.param("iceberg", marks=pytest.mark.slow), "iceberg_arrow", "delta_arrow"], indirect=True
+    "lake",
+    ["iceberg_arrow", *(pytest.param(lake, marks=pytest.mark.slow) for lake in ("iceberg", "delta_arrow"))],
+    indirect=True,
 )
 def test_avro_records_are_written_and_the_table_evolves(
     writers: Make, registry: Any, spark: Any, namespace: str

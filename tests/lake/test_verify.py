@@ -180,7 +180,7 @@ def test_the_command_passes_sound_tables(
 
 
 @pytest.mark.parametrize(
-    "lake", [pytest.param("iceberg_arrow", marks=pytest.mark.slow), "delta_arrow"], indirect=True
+    "lake", ["iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
 )
 def test_the_commands_verify_compact_and_expire(
     write_table: Callable[..., None],

@@ -90,6 +90,7 @@ def test_forecasts_are_compared_at_equal_consumers() -> None:
     assert found["balanced"]["walk δ=15"]["kept_r_percent_of_kept"] == pytest.approx(100)
 
 
+@pytest.mark.slow
 def test_racks_are_weighed_against_consumers_and_moves(tmp_path: Path) -> None:
     """Every heuristic is timed; a dearer rack lets less cross; the picture is drawn."""
     plot = tmp_path / "rack-awareness.png"
@@ -101,6 +102,7 @@ def test_racks_are_weighed_against_consumers_and_moves(tmp_path: Path) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     """Both pictures of the page, and the small example's figures."""
     found = run_bench("draw_placement.py", "--folder", tmp_path, "--ticks", 2)
@@ -109,6 +111,7 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_a_simulated_day_with_faults_is_neither_scaled_to_nothing_nor_to_the_most() -> None:
     """At each fault the count stays near what is written; by lag it runs to the most.
 

@@ -76,7 +76,7 @@ def run(stream: WriteRateStream, season: float | None) -> SimulationRun:
     return run_live(parse_contender("steady"), stream, SETUP, LiveSettings(season=season))
 
 
-@pytest.mark.parametrize(("delta", "seed"), [(15, 2), (25, 3)])
+@pytest.mark.parametrize(("delta", "seed"), [(15, 2), pytest.param(25, 3, marks=pytest.mark.slow)])
 def test_random_walks_cost_no_more(delta: float, seed: int) -> None:
     """The gate stays closed where nothing returns: consumers and moves are at most 1 % more."""
     walk = RandomWalk(delta, 20, 200).generate_stream(np.random.default_rng(seed))
