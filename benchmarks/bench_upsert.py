@@ -1,6 +1,9 @@
 """Inserts, updates and deletes by key into a table, compared with other tools.
 
 - `trimtab_iceberg`, `trimtab_delta`: Trimtab's commit of keyed changes, files written from Arrow.
+- `trimtab_iceberg_spark`, `trimtab_delta_spark`: the same, files written by Spark (lake.file.writer).
+- `trimtab_iceberg_json`, `trimtab_delta_json`: files written from Arrow; the changes are records of a topic,
+  Debezium's envelopes in JSON, which are decoded. Reading them from a broker is not a part of it.
 - `spark_merge_iceberg`, `spark_merge_delta`: Spark's MERGE INTO with deletion vectors on the same tables.
 - `pyiceberg`: its upsert and delete, in batches of --peer-batch: it takes minutes for larger ones.
 - `delta_rs`: its MERGE, which rewrites the touched data files.
@@ -34,6 +37,10 @@ HOST = Path(__file__).parent / "upsert_host.py"
 CASES = (
     "trimtab_iceberg",
     "trimtab_delta",
+    "trimtab_iceberg_spark",
+    "trimtab_delta_spark",
+    "trimtab_iceberg_json",
+    "trimtab_delta_json",
     "spark_merge_iceberg",
     "spark_merge_delta",
     "pyiceberg",
@@ -105,7 +112,7 @@ def measured(name: str, options: Namespace) -> Figures:
         command = [sys.executable, str(HOST), name, json.dumps(plan)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
             try:
-                beside = options.beside and name in CASES[:2]
+                beside = options.beside and name.startswith("trimtab")
                 compacting = _compacting_beside(name, Path(folder)) if beside else nullcontext([])
                 figures = _watched(host, batches * batch, compacting)
             except BaseException:

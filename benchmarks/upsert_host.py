@@ -24,13 +24,20 @@ import pyarrow as pa
 from ingest_meter import cpu_seconds
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.changes.change_decoders import JsonChangeDecoder
+from trimtab.consumer_sdk.lake.changes.change_formats import recognize_debezium
+from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
+from trimtab.consumer_sdk.lake.changes.change_settings import DEBEZIUM
+from trimtab.consumer_sdk.lake.changes.json_change_schemas import build_value_schema
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
 from trimtab.consumer_sdk.lake.factory import create_maintenance, open_lake
 from trimtab.consumer_sdk.lake.interfaces import new_attempt_id
 from trimtab.consumer_sdk.lake.maintenance import compact_table
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 from trimtab.consumer_sdk.lake.settings import SessionConfig
 
 NAME: Final = "lake.bench"
@@ -39,6 +46,23 @@ WHERE: Final = TopicPartition("bench", 0)
 BACKOFF: Final = RetryBackoff(random.Random(1))  # noqa: S311 - jitter
 LOAD_ROWS: Final = 250_000
 """Rows of one commit of the first load."""
+
+ROW_SCHEMA: Final = pa.schema([("id", pa.int64()), ("version", pa.int64()), ("text", pa.string())])
+SOURCE: Final = {
+    "version": "3.2.0.Final",
+    "connector": "postgresql",
+    "name": "bench",
+    "ts_ms": 1,
+    "snapshot": "false",
+    "db": "bench",
+    "sequence": '["1","2"]',
+    "schema": "public",
+    "table": "bench",
+    "txId": 1,
+    "lsn": 1,
+    "xmin": None,
+}
+"""Debezium's description of a change's source; nobody reads it, but everybody parses it."""
 
 ENDS: Final = 10
 """Batches at the beginning and at the end that are compared."""
@@ -102,8 +126,12 @@ class Case(ABC):
     def load(self, rows: Any) -> None:
         """Append rows."""
 
+    def prepare(self, changes: KeyedChanges) -> Any:
+        """Return a batch as `apply` takes it; not measured."""
+        return changes
+
     @abstractmethod
-    def apply(self, changes: KeyedChanges) -> None:
+    def apply(self, changes: Any) -> None:
         """Apply one batch."""
 
     @abstractmethod
@@ -114,9 +142,9 @@ class Case(ABC):
 class InSpark(Case):
     """A table in this process's Spark session."""
 
-    def __init__(self, folder: Path, form: str) -> None:
+    def __init__(self, folder: Path, form: str, file_writer: str = "arrow") -> None:
         super().__init__(folder)
-        self.lake = open_lake(SessionConfig(warehouse=str(folder), format=form, file_writer="arrow"))
+        self.lake = open_lake(SessionConfig(warehouse=str(folder), format=form, file_writer=file_writer))
         empty = with_topic(Source().insert(1))
         columns = empty.upserts.slice(0, 0)
         self.lake.create_table(NAME, KeyedChanges(columns, empty.touched_keys, empty.key_columns))
@@ -147,6 +175,27 @@ class Trimtab(InSpark):
 
     def apply(self, changes: KeyedChanges) -> None:
         self._commit(with_topic(changes))
+
+
+class TrimtabFromJson(InSpark):
+    """The same from the records of a topic: Debezium's envelopes in JSON, which are decoded."""
+
+    def __init__(self, folder: Path, form: str) -> None:
+        super().__init__(folder, form)
+        decoder = JsonChangeDecoder(
+            build_value_schema(ROW_SCHEMA, DEBEZIUM), pa.schema([ROW_SCHEMA.field(0)])
+        )
+        self._projection = KeyedProjection(NAME, decoder, recognize_debezium, KeyRules(KEY))
+
+    def prepare(self, changes: KeyedChanges) -> Any:
+        """Return the records of the changes."""
+        return encode_records(changes)
+
+    def apply(self, changes: Any) -> None:
+        keyed, letters = self._projection.read_changes(changes)
+        assert letters is None
+        columns = ("topic", *ROW_SCHEMA.names)
+        self._commit(KeyedChanges(keyed.upserts.select(columns), keyed.touched_keys, keyed.key_columns))
 
 
 class SparkMerge(InSpark):
@@ -234,9 +283,41 @@ def with_deletes(changes: KeyedChanges) -> Any:
     return pa.concat_tables([upserts, more]).append_column("deleted", flags)
 
 
+def encode_records(changes: KeyedChanges) -> Any:
+    """Return the changes as the records of a topic."""
+    upserts, gone = changes.upserts.to_pylist(), deleted_keys(changes).to_pylist()
+    envelopes = [{"op": "u", "before": None, "after": row, "source": SOURCE, "ts_ms": 1} for row in upserts]
+    envelopes += [
+        {
+            "op": "d",
+            "before": {"id": key, "version": None, "text": None},
+            "after": None,
+            "source": SOURCE,
+            "ts_ms": 1,
+        }
+        for key in gone
+    ]
+    keys = [row["id"] for row in upserts] + gone
+    count = len(keys)
+    columns = {
+        "topic": [WHERE.topic] * count,
+        "partition": [WHERE.partition] * count,
+        "offset": list(range(count)),
+        "timestamp": [None] * count,
+        "key": [b'{"id":%d}' % key for key in keys],
+        "value": [json.dumps(envelope, separators=(",", ":")).encode() for envelope in envelopes],
+        "headers": [None] * count,
+    }
+    return pa.table(columns, schema=RECORD_SCHEMA)
+
+
 CASES: dict[str, Callable[[Path], Case]] = {
     "trimtab_iceberg": lambda folder: Trimtab(folder, "iceberg"),
     "trimtab_delta": lambda folder: Trimtab(folder, "delta"),
+    "trimtab_iceberg_spark": lambda folder: Trimtab(folder, "iceberg", "spark"),
+    "trimtab_delta_spark": lambda folder: Trimtab(folder, "delta", "spark"),
+    "trimtab_iceberg_json": lambda folder: TrimtabFromJson(folder, "iceberg"),
+    "trimtab_delta_json": lambda folder: TrimtabFromJson(folder, "delta"),
     "spark_merge_iceberg": lambda folder: SparkMerge(folder, "iceberg"),
     "spark_merge_delta": lambda folder: SparkMerge(folder, "delta"),
     "pyiceberg": PyIceberg,
@@ -244,7 +325,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
 }
 
 
-def apply_all(case: Case, batches: Sequence[KeyedChanges], compact: int) -> list[float]:
+def apply_all(case: Case, batches: Sequence[Any], compact: int) -> list[float]:
     """Apply the batches, compacting after every `compact` of them; return the CPU seconds of each."""
     used: list[float] = []
     for number, batch in enumerate(batches, 1):
@@ -262,8 +343,8 @@ def main(name: str, text: str) -> None:
     for first in range(0, plan["rows"], LOAD_ROWS):
         case.load(source.insert(min(LOAD_ROWS, plan["rows"] - first)).upserts)
     for _ in range(plan["warm"]):
-        case.apply(source.change(plan["batch"]))
-    batches = [source.change(plan["batch"]) for _ in range(plan["batches"])]
+        case.apply(case.prepare(source.change(plan["batch"])))
+    batches = [case.prepare(source.change(plan["batch"])) for _ in range(plan["batches"])]
     print("ready", flush=True)
     sys.stdin.readline()
     began = perf_counter()
