@@ -7,6 +7,7 @@ from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
+from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.consumer.client_adapters import encode_group_metadata
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset, OffsetResetHandler
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
@@ -19,6 +20,7 @@ from trimtab.consumer_sdk.membership.membership import Membership
 class ClusterQueries:
     """Methods of `Consumer` that neither read nor commit."""
 
+    _clock: Clock
     _closed: bool
     _data_plane: DataConsumer
     _member: Membership | None  # another thread's close() or unsubscribe() may set None at any time
@@ -127,6 +129,12 @@ class ClusterQueries:
 
     def _record_poll(self, member: Membership) -> None:
         member.record_poll()
+
+    def _wait_without_records(self, seconds: float) -> None:
+        if self._member is not None:
+            self._member.wait(seconds)
+        elif seconds > 0:
+            self._clock.sleep(seconds)
 
     def _check_not_closed(self) -> None:
         if self._closed:

@@ -50,6 +50,7 @@ from trimtab.consumer_sdk.consumer.fetch_control import (
     stop_fetching,
     warm_up_connections,
 )
+from trimtab.consumer_sdk.consumer.handler_time import HandlerTime
 from trimtab.consumer_sdk.consumer.offset_reset import REPORTING_CONFIG, OffsetResetHandler
 from trimtab.consumer_sdk.consumer.partition_control import PartitionControl
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
@@ -101,6 +102,7 @@ class Consumer(PartitionControl):
         self._wake_fetch = plane.wake if isinstance(plane, FairConsumer) else lambda: None
         self._offset_resets = OffsetResetHandler(self._data_plane, self._settings.librdkafka_config)
         self._partitions = PartitionState()
+        self._handler_time = HandlerTime(self._clock)
         self._member: Membership | None = None
         self._callbacks: dict[str, RebalanceCallback | None] = {}
         self._assigned_in_callback: list[RawPartition] | None = None
@@ -156,12 +158,14 @@ class Consumer(PartitionControl):
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
         begun_at = self._clock.monotonic()
         deadline = begun_at + (inf if timeout < 0 else timeout)
+        self._handler_time.on_call(num_messages, begun_at)
         fetched: list[list[Message]] = []
         try:
             while (messages := self._take_turn(fetched, num_messages, deadline)) is None:
                 pass
             if self._spans.is_on and messages:
                 self._spans.record_receive(messages, self._clock.monotonic() - begun_at)
+            self._handler_time.on_return(messages)
             return messages  # noqa: TRY300 - inside: no signal can come between it and the caller (rule 6)
         except BaseException:
             self._put_back(fetched)
@@ -420,12 +424,6 @@ class Consumer(PartitionControl):
         from trimtab.consumer_sdk.membership import member  # noqa: PLC0415
 
         return member.GroupMember(self._settings, self._clock, self._wake_fetch)
-
-    def _wait_without_records(self, seconds: float) -> None:
-        if self._member is not None:
-            self._member.wait(seconds)
-        elif seconds > 0:
-            self._clock.sleep(seconds)
 
     def _leave_group(self) -> None:
         member = self._member

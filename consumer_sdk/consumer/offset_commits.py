@@ -15,7 +15,6 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.consumer.client_adapters import (
     has_offset,
     list_client_errors,
@@ -27,6 +26,7 @@ from trimtab.consumer_sdk.consumer.client_adapters import (
 from trimtab.consumer_sdk.consumer.cluster_queries import ClusterQueries
 from trimtab.consumer_sdk.consumer.fair_lock import FairLock
 from trimtab.consumer_sdk.consumer.fetch_control import stop_fetching
+from trimtab.consumer_sdk.consumer.handler_time import HandlerTime
 from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
 from trimtab.consumer_sdk.membership.events import CommitCompleted, CommitPosition
 from trimtab.consumer_sdk.membership.membership import Membership
@@ -42,7 +42,7 @@ class OffsetCommits(ClusterQueries):
     """Methods of `Consumer` that store and commit offsets."""
 
     _access: FairLock  # to the data plane; taken before the partitions' lock, and never after it
-    _clock: Clock
+    _handler_time: HandlerTime
     _next_auto_commit_at: float
     _spans: ConsumerSpans
 
@@ -68,7 +68,7 @@ class OffsetCommits(ClusterQueries):
             if requested is None:
                 requested = _with_offsets(self._committable_offsets())
             self._require_owned(requested)
-            positions = self._partitions.build_positions(requested)
+            positions = self._partitions.build_positions(requested, self._read_handler_time())
             epoch = self._partitions.membership_epoch  # of the check: a later one owns them at other offsets
             if asynchronous:
                 self._commit_async(member, positions, epoch)
@@ -201,6 +201,9 @@ class OffsetCommits(ClusterQueries):
         if self._settings.on_commit is not None:
             raw_error = None if error is None else to_confluent_error(error)
             self._settings.on_commit(raw_error, to_raw_offsets(positions))
+
+    def _read_handler_time(self) -> dict[str, float]:
+        return self._handler_time.read_facts()
 
     def _require_owned(self, requested: Sequence[RawPartition]) -> None:
         # A commit of a partition that another member owns would rewind that member.

@@ -3,7 +3,8 @@
 Used by the application's threads: sets are replaced and never changed, so that one thread can iterate
 over a set while another changes it. Commits take their offsets from here. Commit metadata carries
 handovers: the old owner writes the time of the release, the new owner the seconds during which the
-partition was not read, which the sidecar exports as a metric.
+partition was not read, which the sidecar exports as a metric. One partition of each commit carries the
+consumer's handler time, too, from which the sidecar learns what a record costs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.consumer.client_adapters import has_offset, to_partition
 from trimtab.consumer_sdk.membership.commit_metadata import (
     COMMIT_METADATA_TERMINATOR,
+    add_facts,
     encode_handover,
     encode_release,
     parse_release,
@@ -109,15 +111,19 @@ class PartitionState:
             handover = max(0.0, wall_time - released)
             self.commit_metadata[partition] = encode_handover(wall_time, handover)
 
-    def build_positions(self, offsets: Iterable[RawPartition]) -> dict[TopicPartition, CommitPosition]:
-        """Return positions to commit, with the given metadata or else the handover.
+    def build_positions(
+        self, offsets: Iterable[RawPartition], handler_time: Mapping[str, float] | None = None
+    ) -> dict[TopicPartition, CommitPosition]:
+        """Return positions to commit, with the given metadata or else the handover, and the handler time.
 
         Without OFFSET_INVALID and the like: committed, it would rewind the group to its reset policy.
         """
         given = {to_partition(p): p for p in offsets if has_offset(p)}
-        metadata = self.commit_metadata | {
-            p: raw.metadata + COMMIT_METADATA_TERMINATOR for p, raw in given.items() if raw.metadata
-        }
+        told = {p: raw.metadata + COMMIT_METADATA_TERMINATOR for p, raw in given.items() if raw.metadata}
+        metadata = self.commit_metadata | told
+        carrier = min((p for p in given if p not in told), default=None)
+        if carrier is not None and handler_time:  # once: of thousands of partitions it would be megabytes
+            metadata[carrier] = add_facts(metadata.get(carrier, ""), handler_time)
         return {p: CommitPosition(raw.offset, metadata.get(p, "")) for p, raw in given.items()}
 
     def on_committed(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:

@@ -1,6 +1,10 @@
-"""Metadata of commits: the old owner writes its release, the new one how long the partition was not read."""
+"""Metadata of commits: the old owner writes its release, the new one how long the partition was not read.
+
+A commit of several partitions carries the consumer's handler time in one of them.
+"""
 
 import json
+from collections.abc import Mapping
 from math import inf
 from typing import Final, NamedTuple
 
@@ -31,6 +35,12 @@ def encode_release(wall_time: float, token: str) -> str:
 def encode_handover(wall_time: float, seconds: float) -> str:
     """Return the metadata of a new owner's commits."""
     return _encode_metadata(handover=round(seconds, 3), at=round(wall_time, 3))
+
+
+def add_facts(metadata: str, facts: Mapping[str, float]) -> str:
+    """Return metadata of this module, or none, with more facts in it."""
+    known = json.loads(metadata.rstrip(COMMIT_METADATA_TERMINATOR) or "{}")
+    return _encode_metadata(**known, **facts)
 
 
 def parse_release(metadata: str | None) -> Release:
