@@ -137,6 +137,7 @@ class ControlLoop:
             carrier=self._carry_out_plan(measurement),
             plan=self._plan,
             forecast=self._forecast,
+            record_cost=measurement.record_cost,
             overload=self._forecast_overload(observation),
         )
         self._report(report, measurement)

@@ -205,8 +205,8 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
 def _describe_weights(last: DecisionRecord) -> Iterable[str]:
     if last.record_cost:
         yield f"Rates and backlogs count {format_bytes(last.record_cost)} for each record (record-cost)."
-    if last.forecast is not None:
-        yield f"{last.forecast.format_line()}."
+    learned = (last.learned_record_cost, last.forecast)
+    yield from (f"{status.format_line()}." for status in learned if status is not None)
 
 
 def _describe_plan(planned: DecisionRecord, outcome: PlanOutcome | None, now: float) -> Iterable[str]:

@@ -25,6 +25,7 @@ from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
+from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -45,6 +46,7 @@ class GroupMeasurement:
     # Empty if neither the heuristic nor a member needs racks.
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
+    record_cost: RecordCostStatus | None = None  # None if it is not learned
 
 
 class GroupObserver(Protocol):
@@ -216,6 +218,7 @@ class GroupMonitor:
             ),
             consumption_rates=load.consumption_rates,
             stuck_partitions=load.stuck_partitions,
+            record_cost=load.record_cost,
             replica_racks=racks,
             queue=None if kind is None else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
         )
@@ -276,6 +279,7 @@ class GroupMonitor:
             committed_offsets=_derive_committed_offsets(commits, ends) if commits.is_known else None,
             reset_to_earliest=self._settings.offset_reset == "earliest",
             in_flight=None if kmq_progress is None else kmq_progress.in_flight,
+            commit_metadata=commits.metadata,
         )
         if self._sampler is not None:
             sizes = self._sampler.sample_record_sizes(ends.values, begins.values, self._clock.monotonic())

@@ -13,10 +13,13 @@ from typing import Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.shared_defaults import QueueKind
+from trimtab.sidecar.measurement.handler_work import HandlerWorkTracker
 from trimtab.sidecar.measurement.observation import ObservedGroup
 from trimtab.sidecar.measurement.partition_weights import weigh_loads, weigh_rates
+from trimtab.sidecar.measurement.record_cost import RecordCostLearner, RecordCostStatus
 from trimtab.sidecar.measurement.write_rate import (
     OffsetReadings,
+    RecordWeights,
     SlidingWindow,
     WriteRateMeter,
     add_required_rates,
@@ -35,6 +38,7 @@ class LoadEstimate:
     write_rates: Mapping[TopicPartition, PartitionLoad]
     consumption_rates: Mapping[TopicPartition, float]  # bytes/s, where known
     stuck_partitions: frozenset[TopicPartition]
+    record_cost: RecordCostStatus | None = None  # None if it is not learned
 
 
 class LoadEstimator:
@@ -46,8 +50,13 @@ class LoadEstimator:
         commits = SlidingWindow(span, span / 2, min_spacing_s=span / COMMIT_SAMPLES) if span else None
         log_sizes = window if settings.source == "log-dirs" else None
         self._meter = WriteRateMeter(
-            window, log_size_window=log_sizes, commit_window=commits, record_cost=settings.record_cost
+            window,
+            log_size_window=log_sizes,
+            commit_window=commits,
+            weights=RecordWeights(record=settings.record_cost),
         )
+        self._cost_learner = RecordCostLearner() if settings.learn_record_cost else None
+        self._work_tracker = HandlerWorkTracker(settings.window)
         self._rate_variance = WriteRateVariance(settings.window)
         self._catch_up_policy = settings.catch_up
         # In a share group several consumers work on one partition: its backlog is not capped.
@@ -71,6 +80,7 @@ class LoadEstimator:
         With `weights` from outside, in the unit of the capacity, all figures are in that unit.
         """
         self._meter = self._meter.add_readings(now, readings)
+        record_cost = self._learn_record_cost(now, readings, group)
         measured = self._meter.measure_partitions(readings)
         consumption = self._meter.compute_consumption_rates(readings)
         weighed = measured if weights is None else weigh_loads(measured, weights)
@@ -84,13 +94,27 @@ class LoadEstimator:
         stuck = self._find_stuck(now, group, measured, consumption)
         if weights is not None:
             consumption = weigh_rates(consumption, measured, weights)
-        return LoadEstimate(write_rates, consumption, stuck)
+        return LoadEstimate(write_rates, consumption, stuck, record_cost)
 
     def record_outage(self, now: float, readings: OffsetReadings) -> Mapping[TopicPartition, PartitionLoad]:
         """Record that no broker answered; write rates are unknown until a run is long enough."""
         # An empty reading breaks the run (`write_rate`, rule 2).
         self._meter = self._meter.add_readings(now, readings)
         return self._meter.measure_partitions(readings)
+
+    def _learn_record_cost(
+        self, now: float, readings: OffsetReadings, group: ObservedGroup
+    ) -> RecordCostStatus | None:
+        if self._cost_learner is None:
+            return None
+        sizes = self._meter.estimate_record_sizes(readings)
+        work, self._work_tracker = self._work_tracker.collect_work(group.members, readings, sizes)
+        status = self._cost_learner.learn(now, work)
+        if self._cost_learner.weights != self._meter.weights:
+            self._meter = replace(self._meter, weights=self._cost_learner.weights)
+            # the change of all rates at once is none of what is written
+            self._rate_variance = WriteRateVariance(self._rate_variance.sample_interval_s)
+        return status
 
     def _find_stuck(
         self,

@@ -8,7 +8,8 @@
 3. A run shorter than `min_span_s` seconds gives unknown. Unknown is None, never 0.
 4. With source `offsets`, bytes are records x mean record size; a size never sampled is unknown, but
    0 records are 0 bytes. With `log-dirs`, bytes are the growth of the leader replica's files.
-   Either way each record weighs `record_cost` bytes beyond its own, in all rates and backlogs.
+   Either way each record weighs `weights.record` bytes beyond its own, and these as `weights` tells, in all
+   rates and backlogs.
 5. A backlog counts from the group's commit. A vanished commit (expired or deleted) makes it unknown
    until the next one.
 6. In a `kmq` queue messages in flight are part of the backlog; if the sum is 0, but the in-flight
@@ -19,6 +20,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Final, NamedTuple
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
@@ -73,6 +75,16 @@ class SlidingWindow:
         return (last - first) / span
 
 
+class RecordWeights(NamedTuple):
+    """What a byte and a record weigh, in bytes."""
+
+    byte: float = 1.0
+    record: float = 0.0
+
+
+BYTES_ALONE: Final = RecordWeights()
+
+
 @dataclass(frozen=True, slots=True)
 class RecordSizes:
     """Mean record size of each partition in bytes, exponentially weighted."""
@@ -111,6 +123,7 @@ class OffsetReadings:
     reset_to_earliest: bool = True  # auto.offset.reset: without a commit all records are unread, or none
     log_sizes: Mapping[TopicPartition, int] | None = None  # `log-dirs` only: bytes of the leader replicas
     in_flight: Mapping[TopicPartition, InFlightMessages] | None = None  # `kmq` only
+    commit_metadata: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
 
 def compute_backlog(readings: OffsetReadings, partition: TopicPartition) -> int | None:
@@ -134,7 +147,7 @@ class WriteRateMeter:
     log_size_window: SlidingWindow | None = None  # `log-dirs` only
     commit_window: SlidingWindow | None = None  # None if consumption is not measured
     record_sizes: RecordSizes = field(default_factory=RecordSizes)
-    record_cost: float = 0.0  # bytes that a record weighs beyond its own
+    weights: RecordWeights = BYTES_ALONE
     ever_committed: frozenset[TopicPartition] = frozenset()  # partitions with a commit at any time
 
     def add_readings(self, time: float, readings: OffsetReadings) -> "WriteRateMeter":
@@ -164,7 +177,7 @@ class WriteRateMeter:
             measured[p] = PartitionLoad(
                 bytes_per_s=_to_bytes(records[p], sizes.get(p))
                 if byte_rates is None
-                else _add_record_cost(byte_rates[p], records[p], self.record_cost),
+                else _weigh_rate(byte_rates[p], records[p], self.weights),
                 records_per_s=records[p],
                 backlog_bytes=_to_bytes(backlog, sizes.get(p)),
                 backlog_records=backlog,
@@ -186,10 +199,12 @@ class WriteRateMeter:
         return compute_backlog(readings, partition)
 
     def _weigh_records(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
-        # The one place of the cost with `offsets`: whatever is counted in records is counted by these.
-        return {p: size + self.record_cost for p, size in self._mean_sizes(readings).items()}
+        # The one place of the weights with `offsets`: whatever is counted in records is counted by these.
+        byte, record = self.weights
+        return {p: byte * size + record for p, size in self.estimate_record_sizes(readings).items()}
 
-    def _mean_sizes(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
+    def estimate_record_sizes(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
+        """Return each partition's mean record size in bytes; unknown ones are absent."""
         if readings.log_sizes is None:
             return self.record_sizes.estimate_sizes(readings.partitions)
         sizes: dict[TopicPartition, float] = {}
@@ -216,10 +231,10 @@ def _to_bytes(records: float | None, size: float | None) -> float | None:
     return None if size is None else records * size
 
 
-def _add_record_cost(rate: float | None, records: float | None, cost: float) -> float | None:
-    if not cost or rate is None:
+def _weigh_rate(rate: float | None, records: float | None, weights: RecordWeights) -> float | None:
+    if not weights.record or rate is None:
         return rate
-    return None if records is None else rate + cost * records
+    return None if records is None else weights.byte * rate + weights.record * records
 
 
 @dataclass(frozen=True, slots=True)

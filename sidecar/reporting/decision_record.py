@@ -23,6 +23,7 @@ from trimtab.common.control_topics.versioned_json import decode_control_value, e
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.measurement.overload_tracker import OverloadChance
+from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
@@ -95,6 +96,7 @@ class DecisionRecord:
     is_advice: bool = False  # of an advisory sidecar: nothing is done
     forecast: ForecastStatus | None = None  # None without a season
     record_cost: Figure = 0.0  # bytes that a record weighs beyond its own, in all rates and backlogs
+    learned_record_cost: RecordCostStatus | None = None  # None if it is not learned
     overload: OverloadChance | None = None  # None without a consumer of several partitions
 
     @property
@@ -174,6 +176,7 @@ def build_decision_record(
         carrier=report.carrier,
         is_advice=decision.is_advice,
         forecast=report.forecast,
+        learned_record_cost=report.record_cost,
         overload=report.overload,
     )
 

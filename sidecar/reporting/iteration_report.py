@@ -13,6 +13,7 @@ from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.measurement.observation import GroupState, ObservedMember
 from trimtab.sidecar.measurement.overload_tracker import OverloadChance
+from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
@@ -48,6 +49,7 @@ class IterationReport:
     group_state: GroupState = GroupState.UNKNOWN
     leader: str = ""  # the managing sidecar, as far as it is known
     forecast: ForecastStatus | None = None  # None without a season
+    record_cost: RecordCostStatus | None = None  # None if it is not learned
     overload: OverloadChance | None = None  # None without a consumer of several partitions, and in standby
 
     @property

@@ -78,6 +78,20 @@ FORECAST_GAUGES: Final[GaugeRows] = (  # of ForecastStatus
     ("by_partition", "trimtab_forecast_partitions", "Partitions whose own forecast is used"),
     ("is_used", "trimtab_forecast_used", "1 while decisions follow the load forecast, 0 while not"),
 )
+RECORD_COST_GAUGES: Final[GaugeRows] = (  # of RecordCostStatus
+    ("cost", "trimtab_learned_record_cost_bytes", "What a record costs beyond its bytes, by the last fit"),
+    (
+        "capacity",
+        "trimtab_handler_capacity_bytes_per_second",
+        "What a consumer that works on records all the time handles of them",
+    ),
+    (
+        "error_ratio",
+        "trimtab_learned_record_cost_error_ratio",
+        "Squared errors of predicted handler time / those of a prediction by bytes alone",
+    ),
+    ("is_used", "trimtab_learned_record_cost_used", "1 while loads count the learned cost, 0 while not"),
+)
 CERTIFICATE_GAUGES: Final[GaugeRows] = (
     ("gap", "trimtab_optimality_gap_ratio", "Upper bound of cost / optimum - 1"),
     ("value", "trimtab_decision_cost", "Cost of the decision: consumers + moves-cost x R"),
@@ -179,6 +193,8 @@ class SidecarMetrics(Collector):
         yield from self._collect_plan(group, report)
         for attribute, name, text in FORECAST_GAUGES if report.forecast is not None else ():
             yield _build_gauge(group, name, text, getattr(report.forecast, attribute))
+        for attribute, name, text in RECORD_COST_GAUGES if report.record_cost is not None else ():
+            yield _build_gauge(group, name, text, getattr(report.record_cost, attribute))
         text = "Chance that the most likely consumer exceeds its capacity within a window"
         chance = None if report.overload is None else report.overload.chance
         yield _build_gauge(group, "trimtab_overload_chance_ratio", text, chance)

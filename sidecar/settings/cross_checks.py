@@ -65,6 +65,10 @@ def _check_weights(options: SidecarOptions) -> CheckResults:
     yield not queried and options.weight_query is not None, unused
     costed = "record-cost adds to write rates, but weight-source=prometheus; leave one of the two out"
     yield queried and options.record_cost > 0, costed
+    learned = "learn-record-cost is about write rates, but weight-source=prometheus; leave one of the two out"
+    yield queried and options.learn_record_cost, learned
+    told = "record-cost is given, but learn-record-cost=true learns it; leave one of the two out"
+    yield options.learn_record_cost and options.record_cost > 0, told
     shape = "prometheus-url is no URL like https://HOST[:PORT][/PATH]"  # its value may hold a password
     yield options.prometheus_url is not None and not _is_plain_url(options.prometheus_url), shape
 

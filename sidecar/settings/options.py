@@ -89,6 +89,11 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         "[cost of records](sidecar.md#cost-of-records).",
         default=0,
     )
+    learn_record_cost: bool = setting(
+        "Learn what a record costs from the consumers' handler time, and use it while that predicts better "
+        "than bytes; see [cost of records](sidecar.md#cost-of-records).",
+        default=False,
+    )
     weight_source: Literal["write-rate", "prometheus"] = setting(
         "What a partition weighs: its write rate, or what `weight-query` tells; see "
         "[weights from Prometheus](sidecar.md#weights-from-prometheus).",

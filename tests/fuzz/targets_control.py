@@ -3,7 +3,7 @@
 import json
 import zlib
 from base64 import b64encode
-from dataclasses import replace
+from dataclasses import astuple, replace
 from hashlib import sha256
 from typing import Final, cast
 
@@ -27,6 +27,7 @@ from trimtab.sidecar.diagnostics.explanation import (
     format_decision_line,
 )
 from trimtab.sidecar.leadership.group_ownership import GroupOwnership
+from trimtab.sidecar.measurement.handler_work import parse_handler_report
 from trimtab.sidecar.page.history import GroupHistory
 from trimtab.sidecar.reporting.decision_record import (
     DecisionRecord,
@@ -91,7 +92,10 @@ SEEDS: Final = {
     "apply_write_rates": [RATES.encode(), encode_part(RATES.key, RATES.encode())],
     "read_sample": [SAMPLE.encode(), replace(SAMPLE, loads="", topics={"t": (0, 0)}).encode()],
     "read_decision": [RECORD.encode(), replace(RECORD, author=None, is_final=True).encode()],
-    "read_commit_metadata": [OpenMessages(7, 1, 2).encode().encode()],
+    "read_commit_metadata": [
+        OpenMessages(7, 1, 2).encode().encode(),
+        b'{"handover": 0.5, "at": 1, "handling": 2.5, "uptime": 9.0, "opened": 1.7e9}',
+    ],
 }
 SETTINGS: Final = parse_consumer_settings({"bootstrap.servers": "x:1", "group.id": "g"}, {})
 
@@ -143,8 +147,11 @@ def read_decision(data: bytes) -> None:
 
 
 def read_commit_metadata(data: bytes) -> None:
-    """The sidecar takes the metadata of any commit; what no tracker wrote counts as none."""
-    decode_open_messages(data.decode(errors="replace"))
+    """The sidecar takes the metadata of any commit; what no tracker and no consumer wrote counts as none."""
+    text = data.decode(errors="replace")
+    decode_open_messages(text)
+    report = parse_handler_report(text)
+    assert report is None or all(0 <= figure < 1e10 for figure in astuple(report))
 
 
 def _apply(topic: str, data: bytes) -> None:

@@ -15,13 +15,17 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
+from trimtab.consumer_sdk.consumer.consumer import Consumer as ConsumerOfSdk
 from trimtab.sidecar.diagnostics.group_snapshot import LiveGroupReader
 from trimtab.sidecar.diagnostics.what_if import evaluate_heuristics, measure_baseline
 from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError
+from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness, sample_ages
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupMonitor
+from trimtab.sidecar.measurement.handler_work import HandlerWork, HandlerWorkTracker
 from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 UNREACHABLE = "127.0.0.1:1"
@@ -114,6 +118,43 @@ def test_monitor_reads_members_and_backlog(
     assert after.write_rates[TopicPartition(name, 0)].backlog_records == 6
     assert after.commit_metadata == {TopicPartition(name, 0): '{"handover": 0.5, "at": 1}'}
     assert after.group.state is GroupState.EMPTY
+
+
+@pytest.mark.broker
+def test_consumers_tell_their_handler_time_in_commits(
+    bootstrap: str, topic: TopicFactory, group: str, eventually: Eventually
+) -> None:
+    """A handler that takes half a millisecond for each record; the sidecar reads that from the commits."""
+    name, pause = topic(partitions=2), Event()
+    config = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    brokers = BrokerClient({"bootstrap.servers": bootstrap}, group, 5.0, SystemClock())
+    tracker, work = HandlerWorkTracker(0.5), list[HandlerWork]()
+    partitions = tuple(TopicPartition(name, n) for n in range(2))
+
+    def is_told() -> bool:
+        nonlocal tracker
+        messages = consumer.consume(50, timeout=0.1)
+        pause.wait(len(messages) * 0.0005)
+        commits = brokers.fetch_group_commits(partitions)
+        readings = OffsetReadings(partitions, {}, {}, commits.offsets, commit_metadata=commits.metadata)
+        members = brokers.describe_group()[0].members
+        told, tracker = tracker.collect_work(members, readings, dict.fromkeys(partitions, float(SIZE)))
+        work.extend(told)
+        return sum(one.records for one in work) > 100
+
+    try:
+        with (
+            ConsumerOfSdk({**config, "auto.commit.interval.ms": 200}) as consumer,
+            steady(bootstrap, name, 2, unit=100),
+        ):
+            consumer.subscribe([name])
+            eventually(is_told)
+    finally:
+        brokers.close()
+    per_record = sum(one.handling for one in work) / sum(one.records for one in work)
+    assert 0.0004 < per_record < 0.05  # the requests between two calls count, too
+    assert all(one.bytes == one.records * SIZE for one in work)
+    assert all(one.handling <= one.span for one in work)
 
 
 @pytest.mark.broker

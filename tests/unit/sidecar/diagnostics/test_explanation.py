@@ -27,6 +27,7 @@ from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
 from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.measurement.overload_tracker import OverloadChance
+from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
@@ -117,6 +118,20 @@ def test_the_chance_of_an_overload_is_told() -> None:
     proved = replace(chance, expected=31.44, came_true=29, predictions=1200)
     fared = "of 1200 predictions 31.4 were expected to come true, 29 did."
     assert f"{told}; {fared}" in count(record(1, NOW, overload=proved))
+
+
+def test_a_learned_cost_is_told_with_its_proof() -> None:
+    """Whether it is used, and how its predictions have done."""
+    status = RecordCostStatus(41, 200.4, 9.1e6, 0.12, is_used=True)
+    told = (
+        "Record cost: 200 B a record; over 41 predictions its squared errors are 0.12 of those of bytes "
+        "alone; a consumer that only works handles 9.1 MB/s."
+    )
+    assert told in count(record(1, NOW, learned_record_cost=status))
+    unused = replace(status, error_ratio=0.9, is_used=False)
+    assert "not used; over 41 predictions" in count(record(1, NOW, learned_record_cost=unused))
+    early = count(record(1, NOW, learned_record_cost=RecordCostStatus(3)))
+    assert "Record cost: not known after 3 predictions, it takes 30 of consumers" in early
 
 
 def test_advice_is_told_as_advice() -> None:

@@ -1,5 +1,6 @@
 """Stuck partitions: overdue for a whole window without a commit, and their load."""
 
+import json
 from collections.abc import Iterable
 
 import pytest
@@ -92,3 +93,26 @@ def test_small_records_weigh_more_than_their_bytes() -> None:
             found = made.estimate_load(STEP * turn, readings, ObservedGroup(GroupState.EMPTY)).write_rates
         weights[cost] = (found[A].weight, found[B].weight)
     assert weights == {"0": (5_000.0, 5_000.0), "190 B": (100_000.0, 5_190.0)}
+
+
+def test_a_learned_cost_weighs_small_records_more() -> None:
+    """Two consumers at equal bytes/s, of which the one with small records works ten times as long."""
+    given = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s", "window": 20, "interval": 10}
+    made = LoadEstimator(load_settings(None, {**given, "learn-record-cost": True}))
+    made.learn_record_sizes({A: [100], B: [10_000]})
+    owners = (ObservedMember("1", "one", frozenset({A})), ObservedMember("2", "two", frozenset({B})))
+    weights: list[tuple[float | None, ...]] = []
+    for turn in range(60):
+        ends, metadata = {A: 1_000 * turn, B: 10 * turn}, dict[TopicPartition, str]()
+        for partition, seconds in ((A, 1.0), (B, 0.1)):
+            told = {"handling": seconds * turn, "uptime": STEP * turn, "opened": 1.7e9}
+            metadata[partition] = json.dumps(told)
+        readings = OffsetReadings((A, B), ends, {A: 0, B: 0}, ends, commit_metadata=metadata)
+        found = made.estimate_load(STEP * turn, readings, ObservedGroup(GroupState.STABLE, owners))
+        weights.append((found.write_rates[A].weight, found.write_rates[B].weight))
+    assert weights[5] == (10_000.0, 10_000.0)
+    assert found.record_cost is not None
+    assert found.record_cost.is_used
+    small, large = (weight or 0.0 for weight in weights[-1])
+    assert small / large == pytest.approx(10, rel=0.01)
+    assert small + large == pytest.approx(20_000)

@@ -13,6 +13,7 @@ from trimtab.sidecar.measurement.write_rate import (
     CounterSample,
     OffsetReadings,
     RecordSizes,
+    RecordWeights,
     SlidingWindow,
     WriteRateMeter,
     add_required_rates,
@@ -144,7 +145,7 @@ def test_log_dirs_measure_bytes() -> None:
 def test_a_record_weighs_its_cost_beyond_its_bytes() -> None:
     """Write rate, backlog and consumption count the cost of each record; records stay records."""
     meter, last = metered(*((100 * n, 60 * n) for n in range(4)))
-    costed = replace(meter, record_cost=150.0)
+    costed = replace(meter, weights=RecordWeights(record=150.0))
     assert costed.measure_partitions(last)[A] == PartitionLoad(1_600.0, 10.0, 120 * 160.0, 120)
     assert costed.compute_consumption_rates(last) == {A: 6 * 160.0}
     unsampled = replace(costed, record_sizes=RecordSizes()).measure_partitions(last)[A]
@@ -153,7 +154,8 @@ def test_a_record_weighs_its_cost_beyond_its_bytes() -> None:
 
 def test_log_dirs_add_the_cost_of_records() -> None:
     """The growth of the files plus the cost of each record; unknown while the records are."""
-    meter = WriteRateMeter(SlidingWindow(30, 1), log_size_window=SlidingWindow(30, 1), record_cost=150.0)
+    weights = RecordWeights(record=150.0)
+    meter = WriteRateMeter(SlidingWindow(30, 1), log_size_window=SlidingWindow(30, 1), weights=weights)
     first, last = readings(log_sizes={A: 6000}), readings(end_offsets={A: 120}, log_sizes={A: 8000})
     measured = meter.add_readings(0, first).add_readings(10, last).measure_partitions(last)[A]
     assert (measured.bytes_per_s, measured.records_per_s) == (200.0 + 2 * 150, 2.0)

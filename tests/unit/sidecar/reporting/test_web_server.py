@@ -18,6 +18,7 @@ from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, Sc
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.overload_tracker import OverloadChance
+from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
@@ -79,6 +80,7 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
         plan_outcome=OUTCOME,
         learned_capacities={"worker-1": 80.0},
         scale_up_suspended=True,
+        record_cost=RecordCostStatus(41, 200.0, 9e6, 0.12, is_used=True),
         overload=OverloadChance("worker-1", 0.042, 30.0),
         errors=() if reachable else ("group lake: no answer",),
     )
@@ -98,6 +100,10 @@ def test_metrics_show_the_reports(served: Served) -> None:
         "trimtab_estimated_freshness_seconds": 9.0,
         "trimtab_learned_capacity_bytes_per_second|worker-1": 80.0,
         "trimtab_scale_up_suspended": 1.0,
+        "trimtab_learned_record_cost_bytes": 200.0,
+        "trimtab_learned_record_cost_error_ratio": 0.12,
+        "trimtab_learned_record_cost_used": 1.0,
+        "trimtab_handler_capacity_bytes_per_second": 9e6,
         "trimtab_overload_chance_ratio": 0.042,
         "trimtab_replicas_planned": 3.0,
         "trimtab_replicas_desired": 3.0,
