@@ -177,6 +177,12 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     proxy: Proxy
 
+    def handle_expect_100(self) -> bool:
+        """Answer at once: a client waits a second for it before each upload."""
+        answered = super().handle_expect_100()
+        self.wfile.flush()
+        return answered
+
     def _serve(self) -> None:
         answer = self.proxy.answer(
             Request(self.command, self.path, tuple(self.headers.items()), self._read_body())
