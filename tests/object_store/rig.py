@@ -6,6 +6,7 @@ from typing import Any, Final, Self
 
 from object_store.proxy import Proxy
 from object_store.servers import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, Gateway, RestCatalogServer
+from object_store.users import ExpiringUser
 
 WAREHOUSE: Final = f"s3://{BUCKET}/warehouse"
 
@@ -14,7 +15,8 @@ class ObjectStoreRig:
     """Servers for the length of a `with` block; the objects are files below `warehouse`."""
 
     def __init__(self, folder: Path, *, with_catalog: bool = True) -> None:
-        self.gateway = Gateway(folder / "store", folder / "versitygw.log")
+        self.user = ExpiringUser(folder / "users")
+        self.gateway = Gateway(folder / "store", folder / "versitygw.log", users=self.user.folder)
         self.warehouse = self.gateway.bucket / "warehouse"
         self.store = Proxy(self.gateway.port)
         self.server: RestCatalogServer | None = None

@@ -73,7 +73,7 @@ class Server:
 class Gateway(Server):
     """versitygw: a bucket is a folder, an object a file of the same name. `readonly` refuses every write.
 
-    `access_log` gets a line per request.
+    `access_log` gets a line per request; `users` is the folder of an `ExpiringUser`.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class Gateway(Server):
         readonly: bool = False,
         port: int | None = None,
         access_log: Path | None = None,
+        users: Path | None = None,
     ) -> None:
         super().__init__(log, {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}, port)
         self.bucket = folder / BUCKET
@@ -91,12 +92,14 @@ class Gateway(Server):
         self._folder = folder
         self._readonly = readonly
         self._access_log = access_log
+        self._users = users
 
     def _command(self) -> Sequence[str]:
         program = str(programs.find_gateway())
         options = ["--port", f"{HOST}:{self.port}", "--region", REGION, "--quiet", "--health", "/health"]
         options += ["--readonly"] if self._readonly else []
         options += ["--access-log", str(self._access_log)] if self._access_log else []
+        options += ["--iam-dir", str(self._users), "--iam-cache-disable"] if self._users else []
         return [program, *options, "posix", str(self._folder)]
 
     def _answers(self) -> bool:
