@@ -277,7 +277,7 @@ class DeltaTable:
         """Add files, offsets, gaps in one version. Raises CommitConflictError, TableSchemaMismatchError."""
         with discard_lost_vectors(staged), jvm_errors.translate_errors(f"table {self.name}: commit"):
             self._check_store()
-            transaction = self._start_transaction()
+            transaction = self._start_transaction(expected.snapshot_id)
             self._check_unchanged(transaction.snapshot(), staged, expected)
             advanced = find_advanced(offsets, expected.offsets)
             # The fence: Delta refuses the commit if another one changes an app id that was read. After
@@ -326,7 +326,8 @@ class DeltaTable:
         return {"rows": rows, "files": int(snapshot.numOfFiles()), "bytes": int(snapshot.sizeInBytes())}
 
     def _stage_with_spark(self, frame: DataFrame) -> tuple[delta_columns.DeltaSchema, AddActions]:
-        transaction = self._start_transaction()
+        # never committed, so it may begin at the version that the opening or the last refresh found
+        transaction = self._start_transaction(int(self._log.unsafeVolatileSnapshot().version()))
         schema = delta_columns.read_schema(transaction.snapshot().metadata())
         rows = delta_columns.cast_to_table(self.name, frame, schema, java(self._spark))
         # Applies partitioning, generated columns, constraints, column mapping; collects statistics.
@@ -334,7 +335,7 @@ class DeltaTable:
         return schema, tuple(str(actions.apply(n).json()) for n in range(actions.size()))
 
     def _stage_with_arrow(self, rows: Records, attempt: str) -> tuple[delta_columns.DeltaSchema, AddActions]:
-        metadata = self._update_snapshot().metadata()
+        metadata = self._log.unsafeVolatileSnapshot().metadata()  # of the opening or the last refresh
         schema = delta_columns.read_schema(metadata)
         properties = str(metadata.configuration().keys().mkString("\n")).splitlines()
         arrow_files.check_writable(self.name, schema, properties)
@@ -353,8 +354,15 @@ class DeltaTable:
                 f"table {self.name}: another writer changed its columns first"
             ) from error
 
-    def _start_transaction(self) -> Any:
-        return self._log.startTransaction(self._scala_none, self._scala_none)
+    def _start_transaction(self, version: int | None) -> Any:
+        """Begin at a version if it is the newest known one, else at the newest one of the log."""
+        # Without a version Delta lists the log, on S3 a request. Begun at an older one, a transaction loses
+        # against what was committed since as against what is committed while it runs.
+        known = self._log.unsafeVolatileSnapshot()
+        start = (
+            java(self._spark).scala.Option.apply(known) if known.version() == version else self._scala_none
+        )
+        return self._log.startTransaction(self._scala_none, start)
 
     def _update_snapshot(self) -> Any:
         return self._log.update(False, self._scala_none, self._scala_none)  # noqa: FBT003 - Delta's signature
