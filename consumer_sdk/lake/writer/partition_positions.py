@@ -12,7 +12,9 @@ Rules:
    transactions).
 2. A submitted span expects the previous `submitted` as the table's offset. Batches form a chain: a
    refused batch makes all later ones of the chain refused.
-3. After a refusal, the partition is rewound to the table's offset; records beyond it are dropped.
+3. After a refusal, the partition is rewound to the table's offset; records beyond it are dropped. The
+   outcome of a batch of an earlier assignment changes nothing: the partition was lost meanwhile, and what
+   the table has by now was read when it was assigned again.
 4. Records fetched before a partition was reassigned or rewound may still arrive. The first record
    after that must be the requested one; if it is not, or if the offsets of a run do not
    ascend, the run is dropped and requested once more. The second answer is accepted: the hole is
@@ -28,7 +30,7 @@ Rules:
 import logging
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import lt
 from typing import Final
 
@@ -54,6 +56,7 @@ class PartitionPosition:
     is_rewound: bool = False
     pending_gaps: tuple[OffsetGap, ...] = ()  # those below `submitted` are in a batch or in the table
     began_without_offset: bool = False  # the group had no committed offset
+    chained: list[OffsetSpan] = field(default_factory=list[OffsetSpan])  # in flight
 
 
 class PositionTracker:
@@ -142,36 +145,50 @@ class PositionTracker:
             gaps = tuple(gap for gap in position.pending_gaps if gap.first < following)
             gaps = clip_gaps(gaps, position.submitted)
             spans[partition] = OffsetSpan(position.submitted, first, following, gaps)
+            position.chained.append(spans[partition])
             position.submitted = following
         return spans
 
     def confirm_committed(self, spans: Mapping[TopicPartition, OffsetSpan]) -> dict[TopicPartition, int]:
-        """Record a committed batch; return the new offsets of the partitions still owned."""
-        offsets = {p: span.next for p, span in spans.items() if p in self._owned}
+        """Record a committed batch; return the new offsets of the partitions owned ever since."""
+        offsets = {p: span.next for p, span in spans.items() if self._pop_chained(p, span)}
         for partition, offset in offsets.items():
             self._owned[partition].committed = offset
         return offsets
 
     def select_submitted(self, spans: Mapping[TopicPartition, OffsetSpan]) -> set[TopicPartition]:
         """Return the partitions of a submitted batch that have been owned ever since."""
-        return {p for p, span in spans.items() if p in self._owned and self._owned[p].submitted == span.next}
+        return {p for p, span in spans.items() if self._is_chained(p, span)}
 
     def rewind_partitions(
         self, spans: Mapping[TopicPartition, OffsetSpan], offsets: Mapping[TopicPartition, int | None]
     ) -> dict[TopicPartition, int]:
-        """Move to the table's offsets (rule 3); return where to read on, owned partitions only."""
+        """Move to the table's offsets (rule 3); return where to read on, partitions owned ever since only."""
         restarts: dict[TopicPartition, int] = {}
-        for partition in spans:
-            position = self._owned.get(partition)
-            if position is None:
+        for partition, span in spans.items():
+            if not self._pop_chained(partition, span):
                 continue
+            position = self._owned[partition]
             committed = offsets.get(partition)
             position.committed = position.submitted = committed
-            first = _first_not_none(committed, position.start, spans[partition].first)
+            first = _first_not_none(committed, position.start, span.first)
             position.awaits_first_record = position.is_rewound = True
             position.reread_requested = False
             restarts[partition] = position.next = _first_not_none(skip_gaps(position.pending_gaps, first))
         return restarts
+
+    def _pop_chained(self, partition: TopicPartition, span: OffsetSpan) -> bool:
+        """Take a span out of flight; return whether its partition has been owned ever since."""
+        is_chained = self._is_chained(partition, span)
+        if is_chained:
+            position = self._owned[partition]
+            position.chained = [chained for chained in position.chained if chained is not span]
+        return is_chained
+
+    def _is_chained(self, partition: TopicPartition, span: OffsetSpan) -> bool:
+        position = self._owned.get(partition)
+        # By identity: a span of an earlier assignment may be equal.
+        return position is not None and any(chained is span for chained in position.chained)
 
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the table's next offsets of owned partitions that it knows."""

@@ -109,8 +109,9 @@ def test_a_gap_of_a_refused_batch_is_kept(positions: PositionTracker) -> None:
     spans = positions.chain_spans({P: (150, 151)})
     assert positions.rewind_partitions(spans, {P: 120}) == {P: 150}
     positions.accept_run(P, [150])
-    assert positions.chain_spans({P: (150, 151)}) == {P: OffsetSpan(120, 150, 151, (OffsetGap(120, 150),))}
-    positions.confirm_committed({P: OffsetSpan(120, 150, 151)})
+    again = positions.chain_spans({P: (150, 151)})
+    assert again == {P: OffsetSpan(120, 150, 151, (OffsetGap(120, 150),))}
+    positions.confirm_committed(again)
     positions.accept_run(P, [151])
     assert positions.chain_spans({P: (151, 152)}) == {P: OffsetSpan(151, 151, 152)}
 
@@ -243,3 +244,17 @@ def test_the_log_tells_where_assigned_partitions_start(caplog: pytest.LogCapture
         log_starts({P: 40, TopicPartition("orders", 1): None}, resets_to_end=False)
     new = "not in the table yet, so at the group's offset or, if it has none, by auto.offset.reset: orders-1"
     assert caplog.messages == [f"assigned orders-0 at 40; {new}"]
+
+
+def test_outcomes_of_an_earlier_assignment_change_nothing() -> None:
+    """The partition was lost and assigned again meanwhile, at an offset that the table then had (seed 60477)."""
+    positions = PositionTracker()
+    positions.assign(P, 100)
+    positions.accept_run(P, [100, 101])
+    cancelled = positions.chain_spans({P: (100, 102)})
+    positions.forget_partitions([P])
+    positions.assign(P, 102)
+    assert positions.rewind_partitions(cancelled, {P: 100}) == {}
+    assert positions.confirm_committed(cancelled) == {}
+    assert positions.committed_offsets([P]) == {P: 102}
+    assert positions.accept_run(P, [102]) == 0
