@@ -5,10 +5,11 @@
 - `plain_loop`: confluent-kafka's consumer, reads each value and writes nothing.
 - `plain_loop_tuned`: the same with `fetch.queue.backoff.ms=20`, as in Trimtab; librdkafka's default
   of one second slows the plain loop down whenever it falls behind.
-- `structured_streaming`: Spark Structured Streaming, `availableNow`, into an Iceberg table.
+- `structured_streaming`, `structured_streaming_delta`: Spark Structured Streaming, `availableNow`, into
+  an Iceberg or a Delta table, without headers.
 - `delta_rs`: the tuned loop with deltalake, which appends batches of the same size.
-- `spark_ranges`, only with `--cases`: a prototype in which Spark's Kafka source reads ranges of offsets
-  and the sink commits them.
+- `trimtab_ranges`, only with `--cases`: a prototype in which Spark's Kafka source reads ranges of offsets
+  and the sink commits them; docs/design.md says why it is not in the product.
 - `spark_python_ranges`, likewise: the same with a data source in Python, whose tasks read by librdkafka.
 
 Each case is a separate process. Its start (the JVM, Spark) and a warm-up on another topic are
@@ -47,9 +48,10 @@ CASES = (
     "plain_loop",
     "plain_loop_tuned",
     "structured_streaming",
+    "structured_streaming_delta",
     "delta_rs",
 )
-PROTOTYPES = ("spark_ranges", "spark_python_ranges")
+PROTOTYPES = ("trimtab_ranges", "spark_python_ranges")
 BOUNDED = ("trimtab_iceberg", "trimtab_arrow")
 """Cases that also run with a longer backlog."""
 
@@ -236,6 +238,8 @@ def _ratios(cases: Mapping[str, Figures]) -> Iterator[tuple[str, float]]:
     for one, two in (
         ("trimtab_iceberg", "structured_streaming"),
         ("trimtab_arrow", "structured_streaming"),
+        ("trimtab_delta", "structured_streaming_delta"),
+        ("trimtab_arrow_delta", "structured_streaming_delta"),
         ("trimtab_arrow", "plain_loop"),
         ("trimtab_arrow", "plain_loop_tuned"),
         ("trimtab_arrow", "delta_rs"),

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar, Final
@@ -59,7 +59,7 @@ TUNED: Final = {"fetch.queue.backoff.ms": 20}
 """Pause of fetching while the queue is full, in ms; librdkafka's default is a second."""
 
 RANGES: Final = 500_000
-"""Records of one batch of `spark_ranges`."""
+"""Records of one batch of `trimtab_ranges`."""
 
 RANGE_OPTIONS: Final = {
     "includeHeaders": "true",
@@ -199,14 +199,30 @@ class StructuredStreaming(Case):
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         super().__init__(bootstrap, folder)
+        self.lake = open_lake(self.build_session_config())
+
+    def build_session_config(self) -> SessionConfig:
         others = (*IN_SPARK, "org.apache.spark:spark-token-provider-kafka-0-10_2.13")
         jar_files = jars.fetch_jars("spark-kafka", [CONNECTOR], excludes=others, is_pinned=False)
         others = (*IN_SPARK, "org.apache.kafka:*", "org.apache.spark:spark-tags_2.13")
         tokens = jars.fetch_jars("spark-kafka-tokens", [TOKENS], excludes=others, is_pinned=False)
         spark_settings = {"spark.jars": ",".join(map(str, (*jar_files, *tokens)))}
-        self.lake = open_lake(SessionConfig(warehouse=str(folder), spark=spark_settings))
+        return SessionConfig(warehouse=str(self.folder), spark=spark_settings)
 
     def run(self, topic: str, count: int, on_start: Begun) -> None:  # noqa: ARG002 - all there is
+        with tempfile.TemporaryDirectory() as checkpoints:
+            sink = self.open_sink(topic).option("checkpointLocation", checkpoints).trigger(availableNow=True)
+            on_start()
+            self.start_query(sink, topic).awaitTermination()
+
+    def open_sink(self, topic: str) -> Any:
+        """Return a writer of the topic's records, without headers."""
+        source = self.lake.spark.readStream.format("kafka").options(
+            **{"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}, startingOffsets="earliest"
+        )
+        return source.load().select("topic", "partition", "offset", "timestamp", "key", "value").writeStream
+
+    def start_query(self, sink: Any, topic: str) -> Any:
         spark, table = self.lake.spark, f"lake.{topic.replace('-', '_')}"
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake")
         kinds = "topic string, partition int, offset bigint, timestamp timestamp"
@@ -215,18 +231,25 @@ class StructuredStreaming(Case):
             f"CREATE TABLE {table} ({kinds}, key binary, value binary) USING iceberg "
             f"TBLPROPERTIES ({properties})"  # the codec's level, as the sink's tables have it
         )
-        source = spark.readStream.format("kafka").options(
-            **{"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}, startingOffsets="earliest"
-        )
-        rows = source.load().select("topic", "partition", "offset", "timestamp", "key", "value")
-        sink = rows.writeStream.format("iceberg").trigger(availableNow=True)
-        with tempfile.TemporaryDirectory() as folder:
-            on_start()
-            query = sink.option("checkpointLocation", folder).toTable(table)
-            query.awaitTermination()
+        return sink.format("iceberg").toTable(table)
 
     def count_rows(self, topic: str) -> tuple[int, int]:
         return counted(self.lake.spark.table(f"lake.{topic.replace('-', '_')}"))
+
+
+class StructuredStreamingDelta(StructuredStreaming):
+    """The same into a Delta table, compressed as the sink's."""
+
+    def build_session_config(self) -> SessionConfig:
+        codec = {"spark.sql.parquet.compression.codec": "zstd"}
+        config = super().build_session_config()
+        return replace(config, format="delta", spark=config.spark | codec)
+
+    def start_query(self, sink: Any, topic: str) -> Any:
+        return sink.format("delta").start(str(self.folder / "lake" / topic))
+
+    def count_rows(self, topic: str) -> tuple[int, int]:
+        return counted(self.lake.spark.read.format("delta").load(str(self.folder / "lake" / topic)))
 
 
 class SparkRanges(StructuredStreaming):
@@ -365,7 +388,8 @@ CASES: dict[str, Callable[[str, Path], Case]] = {
     "plain_loop": PlainLoop,
     "plain_loop_tuned": TunedLoop,
     "structured_streaming": StructuredStreaming,
-    "spark_ranges": SparkRanges,
+    "structured_streaming_delta": StructuredStreamingDelta,
+    "trimtab_ranges": SparkRanges,
     "spark_python_ranges": SparkPythonRanges,
     "delta_rs": DeltaRs,
 }

@@ -17,6 +17,7 @@ COLOURS = {
     "plain_loop": "#a0a0a0",
     "plain_loop_tuned": "#606060",
     "structured_streaming": "#d62728",
+    "structured_streaming_delta": "#ff9896",
     "delta_rs": "#ff7f0e",
 }
 
