@@ -359,9 +359,7 @@ class DeltaTable:
         # Without a version Delta lists the log, on S3 a request. Begun at an older one, a transaction loses
         # against what was committed since as against what is committed while it runs.
         known = self._log.unsafeVolatileSnapshot()
-        start = (
-            java(self._spark).scala.Option.apply(known) if known.version() == version else self._scala_none
-        )
+        start = java(self._spark).scala.Option.apply(known if known.version() == version else None)
         return self._log.startTransaction(self._scala_none, start)
 
     def _update_snapshot(self) -> Any:
@@ -437,10 +435,8 @@ def _is_table_dropped(error: BaseException) -> bool:
 
 def _count_rows(add: dict[str, Any]) -> int:
     if "stats" not in add:
-        raise SettingError(
-            "spark.databricks.delta.stats.collect=false leaves files without row counts, which the writer "
-            "needs; omit it"
-        )
+        unset = "spark.databricks.delta.stats.collect=false leaves files without row counts"
+        raise SettingError(f"{unset}, which the writer needs; omit it")
     return int(json.loads(add["stats"])["numRecords"])
 
 

@@ -247,7 +247,7 @@ def test_the_log_tells_where_assigned_partitions_start(caplog: pytest.LogCapture
 
 
 def test_outcomes_of_an_earlier_assignment_change_nothing() -> None:
-    """The partition was lost and assigned again meanwhile, at an offset that the table then had (seed 60477)."""
+    """The partition was lost and assigned again meanwhile, where the table then was (seed 60477)."""
     positions = PositionTracker()
     positions.assign(P, 100)
     positions.accept_run(P, [100, 101])
