@@ -153,7 +153,7 @@ def test_a_negative_transaction_is_never_no_offset(lake: SparkLake, table: LakeT
 
 def commit_txn(table: Any, app_id: str, version: int) -> None:
     """Commit one `txn` action, as any writer of the table may."""
-    transaction = table._start_transaction()
+    transaction = table._start_transaction(None)
     actions = table._build_actions(StagedFiles("x"), {app_id: version})
     scala = java_packages(table._spark).org.apache.spark.api.python.PythonUtils
     transaction.commit(scala.toSeq(actions), table._build_operation("foreign"))

@@ -14,11 +14,11 @@ from mutants.operators import list_mutants
 from mutants.runner import list_tasks
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = 20
+SAMPLE = 10
 
 
 def test_a_sample_of_mutants_is_killed_or_explained() -> None:
-    """Twenty mutants of three modules, each of which a test must notice."""
+    """Ten mutants of three modules, each of which a test must notice."""
     program = [sys.executable, "-m", "mutants", "--sample", str(SAMPLE), "--seed", "2", "--jobs", "1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
     run = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
