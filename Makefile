@@ -254,11 +254,13 @@ bench-kit: .venv/.dev ## start of the testing kit's broker, and 100 simulated hi
 bench-telemetry: .venv/.dev ## cost of a consume while telemetry is off, compared with the code without it, and while it is on
 	@$(BIN)/python benchmarks/bench_telemetry.py
 
-bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; and by Spark; then 1,000 reads during kills, handovers and compactions; 15 minutes
+bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; and by Spark; then 1,000 reads during kills, handovers and compactions, for events and for changes by key, in both formats; 25 minutes
 	@$(BIN)/python benchmarks/bench_bridge.py
 	@$(BIN)/python benchmarks/bench_bridge.py --format delta
 	@$(BIN)/python benchmarks/bench_bridge.py --engine spark
-	@$(BIN)/python benchmarks/bench_bridge.py --reads 1000 --rate 200 --seconds 0 --disturb
+	@for format in iceberg delta; do for write in append upsert; do \
+		PYTHONPATH=tests $(BIN)/python benchmarks/bench_bridge.py --reads 1000 --rate 200 --seconds 0 --disturb \
+			--format $$format --write $$write || exit 1; done; done
 
 bench-storage: object-store ## MB/s, CPU and requests of an append on S3 and on the local disk, compared with Spark's own append
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_storage.py --mb 64 --batches 5

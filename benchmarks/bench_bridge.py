@@ -5,6 +5,10 @@ The age of a record is counted from its timestamp to the return of the first rea
 the table alone to the first read whose version of the table has it. Every read is checked: each
 record of the topic below the cut is there, once.
 
+`--write upsert` produces changes by key: inserts, updates, deletes and tombstones. Each read is compared,
+row for row, with a replay of the topic in plain Python up to the read's own cut (`bridge_streams`). A
+record that a newer one replaces before any read has no age. Needs PYTHONPATH=tests.
+
 `--disturb` runs two ingests with batches of 2 s, kills and restarts one of them again and
 again, and compacts the table meanwhile.
 """
@@ -13,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +29,7 @@ from typing import Any
 import harness
 import numpy as np
 import yaml
+from bridge_streams import STREAMS, Stream
 from numpy.typing import NDArray
 
 from trimtab.consumer_sdk.lake import LakeReader, LakeRows
@@ -36,18 +42,20 @@ COMPACTION_EVERY = 3  # disturbances
 
 def main() -> None:
     arguments = _arguments()
-    with harness.broker(arguments.bootstrap) as bootstrap, tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        bootstrap = stack.enter_context(harness.broker(arguments.bootstrap))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         topic = harness.new_topic(bootstrap, arguments.partitions)
-        config = _configure(arguments, bootstrap, topic, folder)
+        stream = stack.enter_context(STREAMS[arguments.write](bootstrap, topic, arguments))
+        config = _configure(arguments, bootstrap, topic, folder) | stream.settings
+        disturbances = stack.enter_context(_running_ingests(config, Path(folder), disturb=arguments.disturb))
         rate = arguments.rate / arguments.partitions
-        with (
-            _running_ingests(config, Path(folder), disturb=arguments.disturb),
-            harness.produced(bootstrap, topic, arguments.partitions, rate),
-        ):
-            _wait_for_lake(Path(folder))
-            with LakeReader(TABLE, config, engine=arguments.engine) as reader:
-                figures = _measure(reader, arguments)
-    harness.result({"format": arguments.format, "engine": arguments.engine or "arrow", **figures})
+        stack.enter_context(harness.produced(bootstrap, topic, arguments.partitions, rate, stream.records))
+        _wait_for_lake(Path(folder))
+        with LakeReader(TABLE, config, engine=arguments.engine) as reader:
+            figures = _measure(reader, stream, arguments)
+    case = {"format": arguments.format, "engine": arguments.engine or "arrow", "write": arguments.write}
+    harness.result({**case, **figures, **disturbances})
 
 
 def _wait_for_lake(folder: Path) -> None:
@@ -60,6 +68,8 @@ def _arguments() -> Namespace:
     parser = harness.parser(__doc__ or "")
     parser.add_argument("--format", default=TABLE_FORMATS[0], choices=TABLE_FORMATS)
     parser.add_argument("--engine", choices=["arrow", "spark"])
+    parser.add_argument("--write", default="append", choices=sorted(STREAMS), help="lake.write")
+    parser.add_argument("--keys", type=int, default=2000, help="of --write upsert")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--rate", type=float, default=2000, help="records/s")
     parser.add_argument("--batch-age", type=float, default=60, help="batch.max.age in seconds")
@@ -109,29 +119,28 @@ class Ages:
         return {f"p{p}_s": round(float(np.percentile(whole, p)), 3) for p in (50, 99)}
 
 
-def _measure(reader: LakeReader, arguments: Namespace) -> dict[str, Any]:
+def _measure(reader: LakeReader, stream: Stream, arguments: Namespace) -> dict[str, Any]:
     took, versions, pause = list[float](), set[Any](), Event()
     ranges = _read_first_version(
         reader, arguments.interval
     ).topic_ranges.items()  # records that are there already are older than a read
     bridge, table = Ages({p: gap.next for p, gap in ranges}), Ages({p: gap.next for p, gap in ranges})
-    missing, doubled, begun = 0, 0, monotonic()
+    differences, begun = Counter[str](), monotonic()
     while len(took) < arguments.reads or monotonic() < begun + arguments.seconds:
         started_at = monotonic()
         rows = reader.read()
-        columns = _to_columns(rows)
+        arrow = rows.to_arrow()
         took.append(monotonic() - started_at)
         versions.add(rows.table_version)
-        now = time()
+        now, columns = time(), _to_columns(arrow)
         bridge.observe(columns, {p: gap.next for p, gap in rows.topic_ranges.items()}, now)
         table.observe(columns, {p: gap.first for p, gap in rows.topic_ranges.items()}, now)
-        lacking, surplus = _compare(columns, sum(gap.next for gap in rows.topic_ranges.values()))
-        missing, doubled = missing + lacking, doubled + surplus
+        differences.update(_compare(stream, rows, arrow))
         pause.wait(arguments.interval)
     figures = {f"read_p{p}_s": round(harness.percentile(took, p), 3) for p in (50, 99)}
     counts = {"reads": len(took), "records": sum(bridge.seen.values()), "versions": len(versions)}
     ages = {"bridge": bridge.summarize(), "table_alone": table.summarize()}
-    return {**counts, **figures, **ages, "missing": missing, "doubled": doubled}
+    return {**counts, **figures, **ages, **differences}
 
 
 def _read_first_version(reader: LakeReader, interval: float) -> LakeRows:
@@ -145,43 +154,50 @@ def _read_first_version(reader: LakeReader, interval: float) -> LakeRows:
     return reader.read()
 
 
-def _to_columns(rows: LakeRows) -> dict[str, NDArray[Any]]:
-    arrow = rows.to_arrow()
+def _to_columns(arrow: Any) -> dict[str, NDArray[Any]]:
     return {n: np.asarray(arrow.column(n).cast("int64")) for n in ("partition", "offset", "timestamp")}
 
 
-def _compare(columns: dict[str, NDArray[Any]], expected: int) -> tuple[int, int]:
-    """Return the numbers of missing and of doubled records; offsets begin at 0 and have no holes."""
-    distinct = len(np.unique(columns["partition"] << 40 | columns["offset"]))
-    return expected - distinct, len(columns["offset"]) - distinct
+def _compare(stream: Stream, rows: LakeRows, arrow: Any) -> Mapping[str, int]:
+    """Return the numbers of differences from what the read must return, by kind; print them, if any."""
+    ends = {where.partition: gap.next for where, gap in rows.topic_ranges.items()}
+    found = stream.count_differences(arrow, ends)
+    if any(found.values()):
+        print(f"version {rows.table_version}, ranges {rows.topic_ranges}: {found}", file=sys.stderr)
+    return found
 
 
 @contextmanager
-def _running_ingests(config: dict[str, Any], folder: Path, *, disturb: bool) -> Iterator[None]:
+def _running_ingests(config: dict[str, Any], folder: Path, *, disturb: bool) -> Iterator[Counter[str]]:
+    """Run the ingests within the context; yield the numbers of disturbances so far, by kind."""
     file = folder / "ingest.yaml"
     file.write_text(yaml.safe_dump(config))
-    stop = Event()
+    stop, disturbances = Event(), Counter[str]()
     with ExitStack() as stack:
         processes = [_start("ingest", "--config", file) for _ in range(2 if disturb else 1)]
         stack.callback(lambda: [_end(process) for process in processes])
         if disturb:
-            thread = Thread(target=_disturb, args=(processes, file, stop))
+            thread = Thread(target=_disturb, args=(processes, file, disturbances, stop))
             thread.start()
             stack.callback(thread.join)
             stack.callback(stop.set)
-        yield
+        yield disturbances
 
 
-def _disturb(processes: list[subprocess.Popen[bytes]], file: Path, stop: Event) -> None:
+def _disturb(
+    processes: list[subprocess.Popen[bytes]], file: Path, disturbances: Counter[str], stop: Event
+) -> None:
     turn = 0
     while not stop.wait(DISTURBANCE_S):
         turn += 1
         if turn % COMPACTION_EVERY == 0:
-            _start("tables", "compact", TABLE, "--config", file).wait()
+            code = _start("tables", "compact", TABLE, "--config", file).wait()
+            disturbances["failed_compactions" if code else "compactions"] += 1
         else:  # its partitions move to the other one, and back
             processes[-1].kill()
             processes[-1].wait()
             processes[-1] = _start("ingest", "--config", file)
+            disturbances["kills"] += 1
 
 
 def _start(*arguments: str | Path) -> subprocess.Popen[bytes]:

@@ -5,11 +5,12 @@ import uuid
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import quantiles
 from threading import Event, Thread
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,6 +25,14 @@ BURST = 0.02
 RECORD_BYTES = 100
 """Size of a steady producer's records."""
 NO_PROPERTIES: Mapping[str, str] = {}
+
+
+class Record(NamedTuple):
+    """A record to produce."""
+
+    partition: int
+    value: bytes | None
+    key: bytes | None = None
 
 
 def parser(what: str) -> ArgumentParser:
@@ -64,27 +73,35 @@ def fill(bootstrap: str, topic: str, partitions: int, count: int, bodies: int | 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "acks": 1})
     turn = [b"x" * bodies] if isinstance(bodies, int) else bodies
     for number in range(count):
-        _write(producer, topic, turn[number % len(turn)], number % partitions)
+        _write(producer, topic, Record(number % partitions, turn[number % len(turn)]))
         producer.poll(0)
     producer.flush()
 
 
-def _write(producer: Producer, topic: str, body: bytes, partition: int) -> None:
+def _write(producer: Producer, topic: str, record: Record) -> None:
     """Write a record, once the producer has room for it."""
     while True:
         try:
-            producer.produce(topic, body, partition=partition)
+            producer.produce(topic, record.value, record.key, partition=record.partition)
         except BufferError:
             producer.poll(0.1)
         else:
             return
 
 
+def steady_records(partitions: int) -> Iterator[Record]:
+    """Yield records of 100 bytes, of the partitions in turn."""
+    return cycle([Record(partition, b"x" * RECORD_BYTES) for partition in range(partitions)])
+
+
 @contextmanager
-def produced(bootstrap: str, topic: str, partitions: int, rate: float) -> Iterator[None]:
-    """Write `rate` records/s of 100 bytes to each partition in a thread, within the context."""
+def produced(
+    bootstrap: str, topic: str, partitions: int, rate: float, records: Iterator[Record] | None = None
+) -> Iterator[None]:
+    """Write `rate` records/s for each partition in a thread, within the context; default: of 100 bytes."""
     stop = Event()
-    thread = Thread(target=_produce, args=(bootstrap, topic, partitions, rate, stop))
+    given = records or steady_records(partitions)
+    thread = Thread(target=_produce, args=(bootstrap, topic, partitions, rate, given, stop))
     thread.start()
     try:
         yield
@@ -93,13 +110,14 @@ def produced(bootstrap: str, topic: str, partitions: int, rate: float) -> Iterat
         thread.join()
 
 
-def _produce(bootstrap: str, topic: str, partitions: int, rate: float, stop: Event) -> None:
+def _produce(
+    bootstrap: str, topic: str, partitions: int, rate: float, records: Iterator[Record], stop: Event
+) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
     turn, burst = monotonic(), max(1, round(rate * BURST))
     while not stop.is_set():
-        for partition in range(partitions):
-            for _ in range(burst):
-                _write(producer, topic, b"x" * RECORD_BYTES, partition)
+        for record in islice(records, burst * partitions):
+            _write(producer, topic, record)
         producer.poll(0)
         turn += burst / rate
         stop.wait(max(0.0, turn - monotonic()))

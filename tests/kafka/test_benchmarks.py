@@ -75,6 +75,19 @@ def test_upsert_benchmark_compares_tools() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lake_format", ["iceberg", "delta"])
+def test_bridge_benchmark_compares_reads_of_changes_with_a_replay(bootstrap: str, lake_format: str) -> None:
+    """While the table gets new versions, no read lacks a row, or has one twice or an outdated one."""
+    small = ("--rate", "400", "--batch-age", "2", "--reads", "60", "--seconds", "15")
+    figures = run_benchmark(
+        "bench_bridge.py", "--bootstrap", bootstrap, "--write", "upsert", "--format", lake_format, *small
+    )
+    assert figures["reads"] >= 60
+    assert figures["versions"] > 1
+    assert (figures["missing"], figures["doubled"], figures["stale"]) == (0, 0, 0)
+
+
+@pytest.mark.slow
 def test_group_size_benchmark_finds_the_limit() -> None:
     """A broker refuses a group whose record exceeds its limit unless compressed; the doctor warns before."""
     sizes = ("--sizes", "20x40", "80x400", "100x1000")
