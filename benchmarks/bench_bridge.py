@@ -54,8 +54,9 @@ def main() -> None:
         _wait_for_lake(Path(folder))
         with LakeReader(TABLE, config, engine=arguments.engine) as reader:
             figures = _measure(reader, stream, arguments)
-    case = {"format": arguments.format, "engine": arguments.engine or "arrow", "write": arguments.write}
-    harness.result({**case, **figures, **disturbances})
+        # before the ingests end, for a busy machine may take minutes to end a compaction
+        case = {"format": arguments.format, "engine": arguments.engine or "arrow", "write": arguments.write}
+        harness.result({**case, **figures, **disturbances})
 
 
 def _wait_for_lake(folder: Path) -> None:

@@ -138,4 +138,4 @@ def percentile(values: list[float], percent: int) -> float:
 
 def result(figures: dict[str, Any]) -> None:
     """Print the RESULT line."""
-    print("RESULT " + json.dumps(figures))
+    print("RESULT " + json.dumps(figures), flush=True)
