@@ -59,10 +59,13 @@ test-older-brokers: .venv/.dev ## run the tests of led groups on Kafka LED_BROKE
 object-store: .venv/.dev ## build versitygw, an S3 server, from source once, and fetch Iceberg's REST catalog; needs Go
 	@PYTHONPATH=tests $(BIN)/python -m object_store
 
-try-object-store: object-store ## serve S3 on port 9000 and a REST catalog on 8181 until Ctrl-C (docs/storage.md)
-	@PYTHONPATH=tests $(BIN)/python -m object_store.serve
+STORE_PORT ?= 9000
+CATALOG_PORT ?= 8181
+STORE_FOLDER ?= build/object-store
+try-object-store: object-store ## serve S3 on STORE_PORT and a REST catalog on CATALOG_PORT until Ctrl-C (docs/storage.md); the objects stay in STORE_FOLDER
+	@PYTHONPATH=tests $(BIN)/python -m object_store.serve --store-port $(STORE_PORT) --catalog-port $(CATALOG_PORT) --folder $(STORE_FOLDER)
 
-test-object-store: object-store ## run the tests on S3 with REST and JDBC catalogs, those named like ONLY; needs PostgreSQL
+test-object-store: object-store ## run the tests on S3 with REST and JDBC catalogs and the commands of docs/storage.md, those named like ONLY; needs PostgreSQL
 	@$(BIN)/python -m pytest -m object_store -k "$(ONLY)" --durations 10
 
 CRD := deploy/kustomize/overlays/custom-resources/definition.yaml
@@ -94,7 +97,7 @@ test-debezium: .venv/.dev ## change tables of PostgreSQL, RATE rows a second, an
 test-kubernetes: kubernetes ## run the tests on a real Kubernetes API server and its controllers, with a real KEDA, those named like ONLY
 	@$(BIN)/python -m pytest -m kubernetes -k "$(ONLY)"
 
-test-spark-cluster: .venv/.dev ## run the sink on Spark's standalone cluster of this machine: each file writer, and workers that are killed
+test-spark-cluster: object-store ## run the sink on Spark's standalone cluster of this machine: each file writer, workers that are killed, and tables on S3
 	@$(BIN)/python -m pytest -m spark_cluster --durations 5
 
 BASE_TAG := debian:bookworm-slim

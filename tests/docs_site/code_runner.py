@@ -1,8 +1,8 @@
 """Runs the code blocks of a page in an empty folder, as a reader would.
 
-A block with a title is a file; `sh` blocks, and indented ones, are commands of bash; a `text` block is what
-the command before it prints, in which "…" stands for anything and a number for any number. Comments before
-a block direct it:
+A block with a title is a file; `sh` blocks, and indented ones, are commands of bash, in which variables stay
+that an earlier block exports; a `text` block is what the command before it prints, in which "…" stands for
+anything and a number for any number. Comments before a block direct it:
 
     <!-- test: background NAME until "TEXT" -->   runs on in a terminal of its own; prints TEXT once it works
     <!-- test: stop NAME -->                      Ctrl-C in that terminal, which must end the program well
@@ -46,6 +46,7 @@ class PageRunner:
     replacements: Mapping[str, str]  # the addresses of the docs, and those of the test
     _terminals: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _output: str = ""
+    _exports: str = ""
 
     def run(self, blocks: Sequence[CodeBlock]) -> None:
         """Run the blocks in order. Raises DocsError for the first that fails."""
@@ -82,11 +83,18 @@ class PageRunner:
             text = text.replace(old, new)
         return text
 
+    def _read_commands(self, block: CodeBlock) -> str:
+        """Return a block's commands behind the exports of the blocks before it."""
+        commands, before = self._replace(block.text), self._exports
+        exports = (line for line in commands.splitlines() if line.startswith("export "))
+        self._exports += "".join(f"{line}\n" for line in exports)
+        return before + commands
+
     def _run_command(self, block: CodeBlock, after: CodeBlock | None) -> None:
-        deadline = monotonic() + EVENTUALLY_S
+        commands, deadline = self._read_commands(block), monotonic() + EVENTUALLY_S
         while True:
             done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", self._replace(block.text)],
+                ["bash", "-euo", "pipefail", "-c", commands],
                 cwd=self.folder,
                 env=make_environment(),
                 check=False,
@@ -112,10 +120,11 @@ class PageRunner:
     def _start(self, block: CodeBlock) -> None:
         name, _, rest = block.instruction.removeprefix("background ").partition(" ")
         text = rest.removeprefix("until ").strip('"')
-        command = self._replace(block.text)
         if block.language == "python":
-            (self.folder / f"{name}.py").write_text(command)
+            (self.folder / f"{name}.py").write_text(self._replace(block.text))
             command = f"python {name}.py"
+        else:
+            command = self._read_commands(block)
         log = self.folder / f".{name}.log"
         with log.open("wb") as output:
             self._terminals[name] = subprocess.Popen(

@@ -50,6 +50,15 @@ def list_code_blocks(page: Path) -> list[CodeBlock]:
     return found
 
 
+def list_section_blocks(page: Path, heading: str) -> list[CodeBlock]:
+    """Return the code blocks of a section of level two."""
+    lines = page.read_text().splitlines()
+    first = lines.index(f"## {heading}")
+    following = (n for n in range(first + 1, len(lines)) if lines[n].startswith("## "))
+    end = next(following, len(lines))
+    return [block for block in list_code_blocks(page) if first < block.line <= end]
+
+
 def map_prose(page: str, change: Callable[[str], str]) -> str:
     """Return the page with everything but its code changed."""
     parts = CODE.split(page)  # prose and code in turn

@@ -1,19 +1,21 @@
-"""The code blocks of the README and the tutorials do what their pages say, on a real broker."""
+"""The code blocks of README, tutorials and docs/storage.md do what their pages say, on a real broker."""
 
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from debezium.source import SourceDatabase, make_connect_script
 from docs_site.code_runner import DocsError, PageRunner, find_missing_line, running_page
-from docs_site.pages import DOCS, ROOT, CodeBlock, list_code_blocks
+from docs_site.pages import DOCS, ROOT, CodeBlock, list_code_blocks, list_section_blocks
 from object_store.servers import HOST, find_postgres_program, free_port
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
 CI_PAGE = DOCS / "tutorial-consumer.md"
 DATABASE_PAGE = DOCS / "tutorial-changes.md"
+STORAGE_PAGE = DOCS / "storage.md"
 PAGES = [
     ROOT / "README.md",
     *(page for page in sorted(DOCS.glob("tutorial-*.md")) if page not in {CI_PAGE, DATABASE_PAGE}),
@@ -39,7 +41,9 @@ def shop_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SourceDa
         yield database
 
 
-def run_page(page: Path, folder: Path, bootstrap: str, more: Mapping[str, str] | None = None) -> None:
+def run_blocks(
+    blocks: Sequence[CodeBlock], folder: Path, bootstrap: str, more: Mapping[str, str] | None = None
+) -> None:
     web_port = free_port()
     replacements = {
         "localhost:9092": bootstrap,
@@ -49,20 +53,20 @@ def run_page(page: Path, folder: Path, bootstrap: str, more: Mapping[str, str] |
         **(more or {}),
     }
     with running_page(folder, replacements) as runner:
-        runner.run(list_code_blocks(page))
+        runner.run(blocks)
 
 
 @pytest.mark.broker
 def test_the_consumer_tutorial_runs(bootstrap: str, tmp_path: Path) -> None:
     """Pasted block by block into an empty folder, the tutorial prints what it shows."""
-    run_page(CI_PAGE, tmp_path, bootstrap)
+    run_blocks(list_code_blocks(CI_PAGE), tmp_path, bootstrap)
 
 
 @pytest.mark.docs
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_runs(page: Path, own_broker: str, tmp_path: Path) -> None:
     """Pasted block by block into an empty folder, the page's commands end well and print what it shows."""
-    run_page(page, tmp_path, own_broker)
+    run_blocks(list_code_blocks(page), tmp_path, own_broker)
 
 
 @pytest.mark.docs
@@ -79,7 +83,21 @@ def test_the_tutorial_of_changes_runs(own_broker: str, shop_database: SourceData
         "database.port=5432": f"database.port={port}",
         "localhost:8083": f"localhost:{free_port()}",
     }
-    run_page(DATABASE_PAGE, tmp_path, own_broker, more)
+    run_blocks(list_code_blocks(DATABASE_PAGE), tmp_path, own_broker, more)
+
+
+@pytest.mark.object_store
+def test_the_storage_page_can_be_tried(own_broker: str, tmp_path: Path) -> None:
+    """A store and a catalog are started, and a topic is written to them, by the page's own commands."""
+    store_port, catalog_port = free_port(), free_port()
+    ports = f"STORE_PORT={store_port} CATALOG_PORT={catalog_port}"
+    more = {
+        "make try-object-store": f"make -C {ROOT} try-object-store {ports} STORE_FOLDER={tmp_path}/store",
+        ".venv/bin/": f"{Path(sys.executable).parent}/",
+        "localhost:9000": f"localhost:{store_port}",
+        "localhost:8181": f"localhost:{catalog_port}",
+    }
+    run_blocks(list_section_blocks(STORAGE_PAGE, "Try it"), tmp_path, own_broker, more)
 
 
 def make_block(text: str, language: str = "sh", instruction: str = "", title: str = "") -> CodeBlock:
@@ -121,6 +139,13 @@ def test_files_are_written_and_addresses_replaced(tmp_path: Path) -> None:
         [make_block(text, "python", title="a.py"), make_block("python a.py"), make_block("…: 3 rec…", "text")]
     )
     assert "localhost:1" in (tmp_path / "a.py").read_text()
+
+
+def test_an_export_holds_for_later_blocks(tmp_path: Path) -> None:
+    """As in a terminal, which a reader keeps open."""
+    runner = PageRunner(tmp_path, {})
+    blocks = [make_block("export PLACE=here"), make_block("echo $PLACE"), make_block("here", "text")]
+    runner.run(blocks)
 
 
 def test_output_is_compared_in_order() -> None:
