@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cluster.control_plane import ControlPlane
     from cluster.kubelet import Kubelet
     from cluster.workloads import Cluster
+    from spark_cluster.standalone import StandaloneCluster
     from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
     from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
     from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
@@ -164,6 +165,18 @@ def lake(iceberg: "IcebergLake") -> "IcebergLake":
 @pytest.fixture(scope="session")
 def spark(iceberg: "IcebergLake") -> "SparkSession":
     return iceberg.spark
+
+
+@pytest.fixture(scope="module")
+def standalone(
+    tmp_path_factory: pytest.TempPathFactory, eventually: Eventually
+) -> "Iterator[StandaloneCluster]":
+    """Spark's standalone master, without workers."""
+    from spark_cluster.standalone import StandaloneCluster  # noqa: PLC0415 - pyspark is slow
+
+    cluster = StandaloneCluster(tmp_path_factory.mktemp("spark"), eventually)
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from object_store.ingest import PARTITIONS, Ingest, make_settings, produce
+from object_store.ingest import CHANGE_SETTINGS, PARTITIONS, Ingest, make_settings, produce
 from object_store.rig import ObjectStoreRig
 from object_store.servers import CREDENTIALS
 
@@ -33,5 +33,17 @@ def ingest(
     name = topic(partitions=PARTITIONS)
     produce(bootstrap, name)
     made = Ingest(name, tmp_path, make_settings(bootstrap, group, name))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def changes(
+    topic: Callable[..., str], bootstrap: str, group: str, tmp_path: Path, credentials: None
+) -> Iterator[Ingest]:
+    """`trimtab ingest` of changes, on an empty topic, not started yet."""
+    del credentials
+    name = topic(partitions=PARTITIONS)
+    made = Ingest(name, tmp_path, make_settings(bootstrap, group, name) | CHANGE_SETTINGS)
     yield made
     made.close()

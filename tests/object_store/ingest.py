@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,8 @@ from tests.change_records import ChangeRecord, to_bytes
 COUNT: Final = 4000
 PARTITIONS: Final = 4
 END_SECONDS: Final = 120  # of a busy machine
-
+ALL_PLACES: Final = list(product(range(PARTITIONS), range(COUNT // PARTITIONS)))
+"""Partition and offset of each record."""
 
 CHANGE_SETTINGS: Final = {
     "lake.decoder": "json",

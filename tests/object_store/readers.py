@@ -2,13 +2,15 @@
 
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import StaticTable
 
 from object_store.rig import WAREHOUSE, ObjectStoreRig
@@ -52,6 +54,22 @@ def read_keyed_rows(rig: ObjectStoreRig, table_format: str, name: str) -> list[d
         return []
     table = StaticTable.from_metadata(location, rig.reader_options)
     return list(table.scan(selected_fields=("id", "name", "n")).to_arrow().to_pylist())
+
+
+def read_rest_rows(rig: ObjectStoreRig, name: str, *columns: str) -> list[dict[str, Any]]:
+    """Return columns of an Iceberg table that the REST catalog's own interface names, by pyiceberg."""
+    assert rig.server is not None
+    catalog = RestCatalog("rest", uri=rig.server.address, **rig.reader_options)
+    try:
+        table = catalog.load_table(name)
+    except NoSuchTableError:
+        return []
+    return list(table.scan(selected_fields=columns).to_arrow().to_pylist())
+
+
+def sort_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a table's rows by their key `id`."""
+    return sorted(rows, key=lambda row: row["id"])
 
 
 def _open_delta(rig: ObjectStoreRig, name: str) -> DeltaTable | None:

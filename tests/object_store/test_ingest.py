@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from object_store.ingest import COUNT, PARTITIONS, Ingest
+from object_store.ingest import ALL_PLACES, COUNT, Ingest
 from object_store.readers import Place, jdbc_location, read_delta, read_iceberg, read_table, rest_location
 from object_store.rig import WAREHOUSE, ObjectStoreRig, storage_settings
 from object_store.servers import Postgres
@@ -15,15 +15,14 @@ pytestmark = [pytest.mark.object_store, pytest.mark.broker]
 
 NO_BUCKET = "the bucket does not exist: create it"
 POSTGRES_DRIVER = "org.postgresql:postgresql:42.7.7"
-ALL = [(partition, offset) for partition in range(PARTITIONS) for offset in range(COUNT // PARTITIONS)]
 
 
 def check_complete(eventually: Any, ingest: Ingest, read: Callable[[], list[Place]]) -> None:
     """Wait until the table has as many rows as the topic; they must be the topic's."""
     eventually(lambda: len(read()) >= COUNT or not _all_alive(ingest), timeout=90)
-    assert read() == ALL, ingest.read_log()
+    assert read() == ALL_PLACES, ingest.read_log()
     assert not any(ingest.stop()), ingest.read_log()
-    assert read() == ALL
+    assert read() == ALL_PLACES
 
 
 def _all_alive(ingest: Ingest) -> bool:

@@ -1,21 +1,12 @@
 """`lake.write: upsert` into an object store: the table equals a replay of the topic in plain Python."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from object_store.ingest import (
-    CHANGE_SETTINGS,
-    END_SECONDS,
-    PARTITIONS,
-    Ingest,
-    make_settings,
-    produce_changes,
-)
-from object_store.readers import read_keyed_rows
+from object_store.ingest import END_SECONDS, Ingest, produce_changes
+from object_store.readers import read_keyed_rows, sort_rows
 from object_store.rig import ObjectStoreRig
 from tests.change_records import ChangeRecord, Row, draw_changes, replay
 
@@ -25,16 +16,6 @@ KEYS = 60
 CHANGES = 400  # of each half
 
 
-@pytest.fixture
-def changes(topic: Callable[..., str], bootstrap: str, group: str, tmp_path: Path) -> Iterator[Ingest]:
-    """`trimtab ingest` of changes, on an empty topic, not started yet."""
-    name = topic(partitions=PARTITIONS)
-    made = Ingest(name, tmp_path, make_settings(bootstrap, group, name) | CHANGE_SETTINGS)
-    yield made
-    made.close()
-
-
-@pytest.mark.usefixtures("credentials")
 @pytest.mark.parametrize("table_format", ["iceberg", "delta"])
 def test_the_table_equals_a_replay_of_its_topic(
     table_format: str, object_store: ObjectStoreRig, changes: Ingest, bootstrap: str, eventually: Any
@@ -60,7 +41,3 @@ def test_the_table_equals_a_replay_of_its_topic(
     left.terminate()
     assert left.wait(END_SECONDS) == 0, changes.read_log()
     assert read_table() == replay_topic()
-
-
-def sort_rows(rows: Iterable[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: row["id"])

@@ -6,6 +6,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,25 @@ _ENVIRONMENT: Final = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SCALA_VERSION": "2.
 _END_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")  # also if the test run is killed
 _STOP_TIMEOUT_S: Final = 30.0
 
+# Long enough to be killed in: a task waits 2 ms for each row.
+SLOW_TRANSFORM: Final = """
+def slow(frame):
+    return frame.selectExpr("*", "java_method('java.lang.Thread', 'sleep', 2L) AS waited")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process of Spark's worker; its executors write their logs below `folder`."""
+
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+
+    def has_open_task(self) -> bool:
+        """Return whether an executor has begun a task and not finished it, by its log."""
+        logs = (log.read_text(errors="replace") for log in self.folder.glob("app-*/*/stderr"))
+        return any(log.count("Running task ") > log.count("Finished task ") for log in logs)
+
 
 class StandaloneCluster:
     """A master and workers of one core each; `close` ends all of them."""
@@ -30,7 +50,7 @@ class StandaloneCluster:
         self._folder = folder
         self._eventually = eventually
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.workers: list[subprocess.Popen[bytes]] = []  # that live, the oldest first
+        self.workers: list[Worker] = []  # that live, the oldest first
         port, ui = _free_port(), _free_port()
         self.url = f"spark://127.0.0.1:{port}"
         master = ["Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui)]
@@ -45,11 +65,17 @@ class StandaloneCluster:
         place = ["--host", "127.0.0.1", "--webui-port", str(_free_port())]
         self._start(folder.name, ["Worker", *limits, *place, self.url], wrapper)
         self._eventually(lambda: self._log.read_text().count("Registering worker") > known)
-        self.workers.append(self._processes[-1])
+        self.workers.append(Worker(self._processes[-1], folder))
 
-    def kill_worker(self) -> None:
-        """Kill the oldest worker with its executors, as the loss of its machine."""
-        _kill_group(self.workers.pop(0))
+    def find_busy_worker(self) -> Worker | None:
+        """Return a worker that runs a task."""
+        return next((worker for worker in self.workers if worker.has_open_task()), None)
+
+    def kill_worker(self, worker: Worker | None = None) -> None:
+        """Kill a worker, by default the oldest, with its executors, as the loss of its machine."""
+        killed = worker or self.workers[0]
+        self.workers.remove(killed)
+        _kill_group(killed.process)
 
     def _start(self, name: str, command: list[str], wrapper: Sequence[str] = ()) -> Path:
         daemon, *arguments = command

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from spark_cluster.standalone import StandaloneCluster, session_settings
+from spark_cluster.standalone import SLOW_TRANSFORM, StandaloneCluster, session_settings
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
@@ -24,20 +24,6 @@ pytestmark = [pytest.mark.spark_cluster, pytest.mark.broker]
 
 COUNT = 600  # records of a topic
 PARTITIONS = 2
-# Long enough to be killed in: a task waits 2 ms for each row.
-SLOW_TRANSFORM = """
-def slow(frame):
-    return frame.selectExpr("*", "java_method('java.lang.Thread', 'sleep', 2L) AS waited")
-"""
-
-
-@pytest.fixture(scope="module")
-def standalone(
-    tmp_path_factory: pytest.TempPathFactory, eventually: Callable[..., None]
-) -> Iterator[StandaloneCluster]:
-    cluster = StandaloneCluster(tmp_path_factory.mktemp("spark"), eventually)
-    yield cluster
-    cluster.close()
 
 
 @pytest.fixture(scope="module")

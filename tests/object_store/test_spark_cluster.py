@@ -1,0 +1,88 @@
+"""Spark's standalone cluster writes to an object store with a REST catalog, as in docs/spark-cluster.md."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from object_store.ingest import ALL_PLACES, COUNT, Ingest, produce_changes
+from object_store.readers import Place, read_rest_rows, sort_rows
+from object_store.rig import ObjectStoreRig
+from spark_cluster.standalone import SLOW_TRANSFORM, StandaloneCluster, session_settings
+from tests.change_records import ChangeRecord, Row, draw_changes, replay
+
+pytestmark = [pytest.mark.object_store, pytest.mark.spark_cluster, pytest.mark.broker]
+
+WORKERS = 2
+KEYS = 60
+CHANGES = 400  # of each half
+
+
+@pytest.fixture
+def cluster_settings(
+    standalone: StandaloneCluster, object_store: ObjectStoreRig, credentials: None
+) -> dict[str, Any]:
+    """Settings of an ingest by the cluster; its workers have the store's credentials in their environment."""
+    del credentials  # a worker inherits them from this process
+    while len(standalone.workers) < WORKERS:
+        standalone.add_worker()
+    spark = {**session_settings(standalone.url), "spark.cores.max": WORKERS}
+    return {**object_store.settings("iceberg"), "lake.file.writer": "spark", **spark}
+
+
+def test_a_worker_that_dies_in_a_batch_loses_nothing(
+    ingest: Ingest,
+    standalone: StandaloneCluster,
+    object_store: ObjectStoreRig,
+    cluster_settings: dict[str, Any],
+    tmp_path: Path,
+    eventually: Callable[..., None],
+) -> None:
+    """It is killed in the middle of a task; the other one goes on, and each record is there once."""
+    (tmp_path / "slowly.py").write_text(SLOW_TRANSFORM)
+    settings = {**ingest.to_namespace("cluster"), "lake.transform": "slowly:slow", **cluster_settings}
+    process = ingest.start(settings, PYTHONPATH=str(tmp_path))
+    eventually(lambda: standalone.find_busy_worker() or process.poll() is not None, timeout=90)
+    killed = standalone.find_busy_worker()
+    assert killed, ingest.read_log()
+    standalone.kill_worker(killed)
+    assert killed.has_open_task()
+    assert ingest.count_committed() < COUNT
+
+    def read_places() -> list[Place]:
+        rows = read_rest_rows(object_store, f"cluster.{ingest.table}", "partition", "offset")
+        return sorted((row["partition"], row["offset"]) for row in rows)
+
+    eventually(lambda: len(read_places()) >= COUNT or process.poll() is not None, timeout=90)
+    assert ingest.stop() == [0], ingest.read_log()
+    assert read_places() == ALL_PLACES
+
+
+def test_a_table_of_changes_equals_a_replay(
+    changes: Ingest,
+    object_store: ObjectStoreRig,
+    cluster_settings: dict[str, Any],
+    bootstrap: str,
+    eventually: Callable[..., None],
+) -> None:
+    """The second half of the changes updates and deletes rows of the first."""
+    process = changes.start({**changes.to_namespace("cluster_changes"), **cluster_settings})
+    chance, written = random.Random(12), list[ChangeRecord]()  # noqa: S311 - test data
+
+    def read_table() -> list[Row]:
+        rows = read_rest_rows(object_store, f"cluster_changes.{changes.table}", "id", "name", "n")
+        return sort_rows(rows)
+
+    def replay_topic() -> list[Row]:
+        return sort_rows(replay(written).values())
+
+    for _ in range(2):
+        half = list(draw_changes(chance, CHANGES, KEYS))
+        written += half
+        produce_changes(bootstrap, changes.topic, half)
+        eventually(lambda: read_table() == replay_topic() or process.poll() is not None, timeout=90)
+        assert read_table() == replay_topic(), changes.read_log()
+    assert changes.stop() == [0], changes.read_log()
+    assert read_table() == replay_topic()
