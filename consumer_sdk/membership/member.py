@@ -133,11 +133,11 @@ class GroupMember:
             self.client.subscribe(topics=list(topics), listener=listener)
         else:
             self.client.subscribe(pattern=pattern, listener=listener)
+        self.request_rejoin()  # before the thread's first join, which would not serve a later request
         # A second subscribe() changes the topics of the running member.
         if not self._thread.is_alive():
             self._control_topics.start()
             self._thread.start()
-        self.request_rejoin()
 
     def wait(self, seconds: float) -> None:
         """Wait; the member's thread goes on."""
@@ -299,8 +299,9 @@ class GroupMember:
             return False
         if begun := watch.begin_released(self.client, self._clock.monotonic()):
             self.inbox.append(PartitionsAssigned(begun, self.membership_epoch))
-            if not watch.promised:
-                self._rejoin_requested.set()  # else the former owner's next join, which confirms it
+            if not watch.promised:  # else the former owner's next join confirms it
+                # At once: `_rejoin_requested` would outlast a join that is due, and cost a third round.
+                coordinator.request_rejoin(self.client)
         return watch.delays_join(self._clock.monotonic(), is_due=coordinator.must_join(self.client))
 
     def _has_unconfirmed_partitions(self, partitions: Iterable[TopicPartition] | None = None) -> bool:

@@ -89,7 +89,8 @@ class Hostile:
     def _run(self) -> None:
         while not self.stopping.is_set():
             with suppress(UnknownError):  # what the broker cannot store
-                self.consumer.poll(timeout_ms=100)
+                # kafka-python's own poll may forget a join that outlasts it; no later join would follow.
+                coordinator.poll_coordinator(self.consumer, 0.1)
         self.consumer.close()
 
     def stop(self) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from trimtab.consumer_sdk.membership import release_watch
+
 pytestmark = pytest.mark.broker
 
 Eventually = Callable[..., None]
@@ -36,3 +38,22 @@ def test_a_released_partition_waits_for_no_other_members_flush(
     feed.write(name, 6, 600)
     eventually(lambda: len(log.records) == 1800)
     assert all(sorted(offsets) == list(range(300)) for offsets in log.offsets().values())
+
+
+def test_a_move_has_two_rounds_if_the_former_owner_joins_first(
+    topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A next owner that begins while the second round is already due requests no third one."""
+    monkeypatch.setattr(release_watch, "FIRST_LOOK_S", 0.1)  # heartbeats announce the second round before
+    monkeypatch.setattr(release_watch, "JOIN_DELAY_S", 0.3)
+    name = topic(partitions=4)
+    feed.write(name, 4, 400)
+    first = start("w0", [name])
+    eventually(lambda: len(log.records) == 400)
+    before = first.consumer.generation_id()
+    second = start("w1", [name])
+    eventually(lambda: len(second.owned) == 2 and second.consumer.generation_id() >= before + 2)
+    third = start("w2", [name])  # its rounds follow any third one
+    eventually(lambda: third.owned)
+    eventually(lambda: third.consumer.generation_id() >= before + 4)
+    assert first.consumer.generation_id() == before + 4
