@@ -8,15 +8,14 @@ seconds. Their handlers wait as long as a consumer works that sustains `CAPACITY
     python benchmarks/bench_record_cost.py    # 90 seconds
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from threading import Event, Thread
+from collections.abc import Sequence
+from contextlib import ExitStack
+from threading import Event
 from time import monotonic
-from typing import Any
 
 import numpy as np
 from confluent_kafka import Producer
-from harness import broker, new_topic, parser, result
+from harness import broker, new_topic, parser, result, run_thread
 
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.consumer.consumer import Consumer
@@ -54,19 +53,6 @@ def main() -> None:
             "is_used": status.is_used,
         }
     )
-
-
-@contextmanager
-def run_thread(target: Any, *arguments: object) -> Iterator[None]:
-    """Run a function in a thread within the context; its last argument is the event that ends it."""
-    stop = Event()
-    thread = Thread(target=target, args=(*arguments, stop))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def produce(bootstrap: str, topic: str, size: int, seed: int, stop: Event) -> None:

@@ -3,7 +3,7 @@
 import json
 import uuid
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
@@ -99,9 +99,15 @@ def produced(
     bootstrap: str, topic: str, partitions: int, rate: float, records: Iterator[Record] | None = None
 ) -> Iterator[None]:
     """Write `rate` records/s for each partition in a thread, within the context; default: of 100 bytes."""
+    with run_thread(_produce, bootstrap, topic, partitions, rate, records or steady_records(partitions)):
+        yield
+
+
+@contextmanager
+def run_thread(target: Callable[..., None], *arguments: object) -> Iterator[None]:
+    """Run a function in a thread within the context; its last argument is the event that ends it."""
     stop = Event()
-    given = records or steady_records(partitions)
-    thread = Thread(target=_produce, args=(bootstrap, topic, partitions, rate, given, stop))
+    thread = Thread(target=target, args=(*arguments, stop))
     thread.start()
     try:
         yield

@@ -16,6 +16,10 @@ from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 CI_PAGE = DOCS / "tutorial-consumer.md"
 DATABASE_PAGE = DOCS / "tutorial-changes.md"
 STORAGE_PAGE = DOCS / "storage.md"
+DELTA_INSTEAD = {
+    "lake.catalog.type: rest": "lake.format: delta",
+    "lake.catalog.uri: http://localhost:8181": "lake.warehouse: s3://lake/warehouse",
+}
 PAGES = [
     ROOT / "README.md",
     *(page for page in sorted(DOCS.glob("tutorial-*.md")) if page not in {CI_PAGE, DATABASE_PAGE}),
@@ -87,11 +91,13 @@ def test_the_tutorial_of_changes_runs(own_broker: str, shop_database: SourceData
 
 
 @pytest.mark.object_store
-def test_the_storage_page_can_be_tried(own_broker: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("instead", [{}, DELTA_INSTEAD], ids=["iceberg", "delta"])
+def test_the_storage_page_can_be_tried(instead: dict[str, str], own_broker: str, tmp_path: Path) -> None:
     """A store and a catalog are started, and a topic is written to them, by the page's own commands."""
     store_port, catalog_port = free_port(), free_port()
     ports = f"STORE_PORT={store_port} CATALOG_PORT={catalog_port}"
     more = {
+        **instead,
         "make try-object-store": f"make -C {ROOT} try-object-store {ports} STORE_FOLDER={tmp_path}/store",
         ".venv/bin/": f"{Path(sys.executable).parent}/",
         "localhost:9000": f"localhost:{store_port}",

@@ -1,10 +1,11 @@
 """`trimtab ingest` as a process, on a topic with COUNT records."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -13,11 +14,14 @@ from typing import Any, Final
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.change_records import ChangeRecord, to_bytes
+from object_store.readers import sort_rows
+from tests.change_records import ChangeRecord, Row, draw_changes, replay, to_bytes
 
 COUNT: Final = 4000
 PARTITIONS: Final = 4
 END_SECONDS: Final = 120  # of a busy machine
+KEYS: Final = 60
+CHANGES: Final = 400  # of each half
 ALL_PLACES: Final = list(product(range(PARTITIONS), range(COUNT // PARTITIONS)))
 """Partition and offset of each record."""
 
@@ -96,6 +100,28 @@ class Ingest:
         for process in self.started:
             process.kill()
             process.wait()
+
+
+class ChangedTable:
+    """A table of changes by key, and the changes that its topic holds."""
+
+    def __init__(self, ingest: Ingest, read_rows: Callable[[], list[Row]], seed: int) -> None:
+        self._ingest = ingest
+        self._read_rows = read_rows
+        self._chance = random.Random(seed)  # noqa: S311 - test data
+        self._written: list[ChangeRecord] = []
+
+    def equals_replay(self) -> bool:
+        """Return whether the table has the rows that a replay of its topic in plain Python has."""
+        return sort_rows(self._read_rows()) == sort_rows(replay(self._written).values())
+
+    def write_half(self, process: "subprocess.Popen[bytes]", eventually: Callable[..., None]) -> None:
+        """Produce changes, and wait until the table has them or the process has ended."""
+        half = list(draw_changes(self._chance, CHANGES, KEYS))
+        self._written += half
+        produce_changes(self._ingest.common["bootstrap.servers"], self._ingest.topic, half)
+        eventually(lambda: self.equals_replay() or process.poll() is not None, timeout=90)
+        assert self.equals_replay(), self._ingest.read_log()
 
 
 def make_settings(bootstrap: str, group: str, topic: str) -> dict[str, Any]:

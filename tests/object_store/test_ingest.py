@@ -10,6 +10,7 @@ from object_store.ingest import ALL_PLACES, COUNT, Ingest
 from object_store.readers import Place, jdbc_location, read_delta, read_iceberg, read_table, rest_location
 from object_store.rig import WAREHOUSE, ObjectStoreRig, storage_settings
 from object_store.servers import Postgres
+from trimtab.consumer_sdk.java.jars import NO_DEPENDENCIES, fetch_jars
 
 pytestmark = [pytest.mark.object_store, pytest.mark.broker]
 
@@ -41,10 +42,17 @@ def test_iceberg_by_rest_is_exactly_once(
     )
 
 
+def find_driver() -> str:
+    """Return PostgreSQL's driver as a file, without its dependencies, which are annotations."""
+    (jar,) = fetch_jars("postgres", (POSTGRES_DRIVER,), excludes=(NO_DEPENDENCIES,), is_pinned=False)
+    return str(jar)
+
+
+@pytest.mark.parametrize("setting", ["spark.jars.packages", "spark.jars"])
 def test_iceberg_by_jdbc_is_exactly_once(
-    object_store: ObjectStoreRig, ingest: Ingest, eventually: Any, tmp_path: Path
+    setting: str, object_store: ObjectStoreRig, ingest: Ingest, eventually: Any, tmp_path: Path
 ) -> None:
-    """The catalog is a PostgreSQL database."""
+    """The catalog is a PostgreSQL database; Spark downloads its driver, or is given a file."""
     with Postgres(tmp_path / "postgres.log") as postgres:
         settings = {
             "lake.catalog.type": "jdbc",
@@ -52,7 +60,7 @@ def test_iceberg_by_jdbc_is_exactly_once(
             "lake.catalog.jdbc.user": "lake",
             "lake.warehouse": WAREHOUSE,
             **ingest.to_namespace("jdbc"),
-            "spark.jars.packages": POSTGRES_DRIVER,
+            setting: POSTGRES_DRIVER if setting == "spark.jars.packages" else find_driver(),
         }
         ingest.start(settings | storage_settings(object_store.store.address))
         check_complete(

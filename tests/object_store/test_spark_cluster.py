@@ -1,23 +1,19 @@
 """Spark's standalone cluster writes to an object store with a REST catalog, as in docs/spark-cluster.md."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from object_store.ingest import ALL_PLACES, COUNT, Ingest, produce_changes
-from object_store.readers import Place, read_rest_rows, sort_rows
+from object_store.ingest import ALL_PLACES, COUNT, ChangedTable, Ingest
+from object_store.readers import Place, read_rest_rows
 from object_store.rig import ObjectStoreRig
 from spark_cluster.standalone import SLOW_TRANSFORM, StandaloneCluster, session_settings
-from tests.change_records import ChangeRecord, Row, draw_changes, replay
 
 pytestmark = [pytest.mark.object_store, pytest.mark.spark_cluster, pytest.mark.broker]
 
 WORKERS = 2
-KEYS = 60
-CHANGES = 400  # of each half
 
 
 @pytest.fixture
@@ -64,25 +60,15 @@ def test_a_table_of_changes_equals_a_replay(
     changes: Ingest,
     object_store: ObjectStoreRig,
     cluster_settings: dict[str, Any],
-    bootstrap: str,
     eventually: Callable[..., None],
 ) -> None:
     """The second half of the changes updates and deletes rows of the first."""
     process = changes.start({**changes.to_namespace("cluster_changes"), **cluster_settings})
-    chance, written = random.Random(12), list[ChangeRecord]()  # noqa: S311 - test data
-
-    def read_table() -> list[Row]:
-        rows = read_rest_rows(object_store, f"cluster_changes.{changes.table}", "id", "name", "n")
-        return sort_rows(rows)
-
-    def replay_topic() -> list[Row]:
-        return sort_rows(replay(written).values())
-
+    names = ("id", "name", "n")
+    table = ChangedTable(
+        changes, lambda: read_rest_rows(object_store, f"cluster_changes.{changes.table}", *names), seed=12
+    )
     for _ in range(2):
-        half = list(draw_changes(chance, CHANGES, KEYS))
-        written += half
-        produce_changes(bootstrap, changes.topic, half)
-        eventually(lambda: read_table() == replay_topic() or process.poll() is not None, timeout=90)
-        assert read_table() == replay_topic(), changes.read_log()
+        table.write_half(process, eventually)
     assert changes.stop() == [0], changes.read_log()
-    assert read_table() == replay_topic()
+    assert table.equals_replay()
