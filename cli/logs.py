@@ -3,6 +3,16 @@
 import logging
 import sys
 
+from trimtab.consumer_sdk.log_rate_limit import RateLimitFilter
+
+
+class KafkaPythonLogFilter(RateLimitFilter):
+    """Limits repeated lines of kafka-python, which logs four for each connection that a broker refuses."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log the record."""
+        return not record.name.startswith("kafka.") or super().filter(record)
+
 
 def log_to_stderr() -> None:
     """Log to standard error: Trimtab's loggers from INFO on, all others from WARNING on."""
@@ -10,6 +20,7 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     # py4j logs a stack trace for a lost JVM, which Trimtab reports in one line
     handler.addFilter(lambda record: record.module != "java_gateway")
+    handler.addFilter(KafkaPythonLogFilter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, format=form, datefmt="%H:%M:%S")
     logging.getLogger("trimtab").setLevel(logging.INFO)
     # kafka-python logs a missing topic as an error at each refresh; Trimtab logs it once
