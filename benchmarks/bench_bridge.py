@@ -9,8 +9,8 @@ record of the topic below the cut is there, once.
 row for row, with a replay of the topic in plain Python up to the read's own cut (`bridge_streams`). A
 record that a newer one replaces before any read has no age. Needs PYTHONPATH=tests.
 
-`--disturb` runs two ingests with batches of 2 s, kills and restarts one of them again and
-again, and compacts the table meanwhile.
+`--disturb` runs two ingests with batches of 2 s. Once the lake is there, it kills and restarts one of them
+again and again, and compacts the table meanwhile; the last lines that a compaction printed go to stderr.
 """
 
 import subprocess
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, time
-from typing import Any
+from typing import IO, Any
 
 import harness
 import numpy as np
@@ -38,6 +38,7 @@ from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
 TABLE = "bench.orders"
 DISTURBANCE_S = 15.0
 COMPACTION_EVERY = 3  # disturbances
+COMPACTION_LINES = 20  # that are printed
 
 
 def main() -> None:
@@ -48,10 +49,15 @@ def main() -> None:
         topic = harness.new_topic(bootstrap, arguments.partitions)
         stream = stack.enter_context(STREAMS[arguments.write](bootstrap, topic, arguments))
         config = _configure(arguments, bootstrap, topic, folder) | stream.settings
-        disturbances = stack.enter_context(_running_ingests(config, Path(folder), disturb=arguments.disturb))
+        file = Path(folder, "ingest.yaml")
+        file.write_text(yaml.safe_dump(config))
+        ingests = stack.enter_context(_running_ingests(file, 2 if arguments.disturb else 1))
         rate = arguments.rate / arguments.partitions
         stack.enter_context(harness.produced(bootstrap, topic, arguments.partitions, rate, stream.records))
         _wait_for_lake(Path(folder))
+        disturbances = Counter[str]()
+        if arguments.disturb:
+            disturbances = stack.enter_context(_disturbing(ingests, file))
         with LakeReader(TABLE, config, engine=arguments.engine) as reader:
             figures = _measure(reader, stream, arguments)
         # before the ingests end, for a busy machine may take minutes to end a compaction
@@ -168,42 +174,59 @@ def _compare(stream: Stream, rows: LakeRows, arrow: Any) -> Mapping[str, int]:
     return found
 
 
+Ingests = list[subprocess.Popen[bytes]]
+
+
 @contextmanager
-def _running_ingests(config: dict[str, Any], folder: Path, *, disturb: bool) -> Iterator[Counter[str]]:
-    """Run the ingests within the context; yield the numbers of disturbances so far, by kind."""
-    file = folder / "ingest.yaml"
-    file.write_text(yaml.safe_dump(config))
+def _running_ingests(file: Path, count: int) -> Iterator[Ingests]:
+    processes = [_start("ingest", "--config", file) for _ in range(count)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            _end(process)
+
+
+@contextmanager
+def _disturbing(ingests: Ingests, file: Path) -> Iterator[Counter[str]]:
+    """Disturb the ingests within the context; yield the numbers of disturbances so far, by kind."""
     stop, disturbances = Event(), Counter[str]()
-    with ExitStack() as stack:
-        processes = [_start("ingest", "--config", file) for _ in range(2 if disturb else 1)]
-        stack.callback(lambda: [_end(process) for process in processes])
-        if disturb:
-            thread = Thread(target=_disturb, args=(processes, file, disturbances, stop))
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(stop.set)
+    thread = Thread(target=_disturb, args=(ingests, file, disturbances, stop))
+    thread.start()
+    try:
         yield disturbances
+    finally:
+        stop.set()
+        thread.join()
 
 
-def _disturb(
-    processes: list[subprocess.Popen[bytes]], file: Path, disturbances: Counter[str], stop: Event
-) -> None:
+def _disturb(ingests: Ingests, file: Path, disturbances: Counter[str], stop: Event) -> None:
     turn = 0
     while not stop.wait(DISTURBANCE_S):
         turn += 1
         if turn % COMPACTION_EVERY == 0:
-            code = _start("tables", "compact", TABLE, "--config", file).wait()
-            disturbances["failed_compactions" if code else "compactions"] += 1
+            disturbances["compactions" if _compact(file) else "failed_compactions"] += 1
         else:  # its partitions move to the other one, and back
-            processes[-1].kill()
-            processes[-1].wait()
-            processes[-1] = _start("ingest", "--config", file)
+            ingests[-1].kill()
+            ingests[-1].wait()
+            ingests[-1] = _start("ingest", "--config", file)
             disturbances["kills"] += 1
 
 
-def _start(*arguments: str | Path) -> subprocess.Popen[bytes]:
+def _compact(file: Path) -> bool:
+    """Compact the table, print the last lines of the output, and return whether it succeeded."""
+    output, begun = file.with_name("compaction.log"), monotonic()
+    with output.open("wb") as stream:
+        code = _start("tables", "compact", TABLE, "--config", file, output=stream).wait()
+    lines = output.read_text(errors="replace").splitlines()[-COMPACTION_LINES:]
+    ended = f"compaction ended with {code} after {monotonic() - begun:.0f} s:"
+    print(ended, *lines, sep="\n  ", file=sys.stderr, flush=True)
+    return code == 0
+
+
+def _start(*arguments: str | Path, output: IO[bytes] | int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "trimtab.cli", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
