@@ -1,46 +1,78 @@
-"""Files that failed tries left in an object store are removed with `trimtab tables expire`'s rules."""
+"""`trimtab tables expire` removes the files that failed tries left in an object store."""
 
+import json
 import os
-import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from time import time
+from typing import Any
 
-import pyarrow as pa
 import pytest
+import yaml
 
+from object_store.readers import read_table
 from object_store.rig import ObjectStoreRig
-from trimtab.consumer_sdk.lake.factory import create_maintenance, open_lake
-from trimtab.consumer_sdk.lake.maintenance import ExpiryPolicy
-from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.settings import parse_session_config
+from object_store.staged_attempts import PLACES
 
 pytestmark = [pytest.mark.object_store, pytest.mark.usefixtures("credentials")]
 
 DAY = 86_400.0
-TABLE = "orphans.t"
 
 
-def leave_behind(file: Path, age: float) -> Path:
-    """Copy a data file, as a try that was not committed leaves one behind."""
-    orphan = file.with_name(f"orphan-{age:.0f}.parquet")
-    shutil.copy2(file, orphan)
-    then = time() - age
-    os.utime(orphan, (then, then))
-    return orphan
+def run_writer(folder: Path, table: str, settings: dict[str, Any]) -> dict[str, Path]:
+    """Return the data file of each attempt of a writer that was killed."""
+    command = [sys.executable, "-m", "object_store.staged_attempts", str(folder), table, json.dumps(settings)]
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=tests, check=False, stdout=subprocess.PIPE, text=True, timeout=180)
+    assert done.returncode == -signal.SIGKILL
+    return {attempt: Path(file) for attempt, file in json.loads(done.stdout).items()}
 
 
-def test_orphans_are_removed(object_store: ObjectStoreRig) -> None:
-    """Those that are old enough, and no file of the table."""
-    small = {"spark.master": "local[1]", "spark.driver.memory": "512m", "lake.file.writer": "arrow"}
-    lake = open_lake(parse_session_config({**object_store.settings("iceberg"), **small}))
-    try:
-        rows = lake.to_frame(pa.table({"n": [1, 2]}))
-        table = lake.create_table(TABLE, rows)
-        table.commit(table.stage_rows(rows, "attempt"), CommittedOffsets(), table.read_offsets())
-        (kept,) = object_store.warehouse.rglob("orphans/**/*.parquet")
-        old, young = leave_behind(kept, 2 * DAY), leave_behind(kept, 60.0)
-        found = create_maintenance(lake).expire_versions(TABLE, ExpiryPolicy(DAY, DAY), time())
-        assert found.orphans == 1
-        assert [file.exists() for file in (kept, young, old)] == [True, True, False]
-    finally:
-        lake.close()
+def make_older(file: Path, age_s: float) -> None:
+    """Set back the time that the store has for an object."""
+    then = time() - age_s
+    os.utime(file, (then, then))
+
+
+def expire(table: str, config: Path) -> list[str]:
+    """Run `trimtab tables expire` with the shortest ages; return the columns of the table's line."""
+    ages = ["--older-than", "1 h", "--orphans-older-than", "1 d"]
+    command = [sys.executable, "-m", "trimtab.cli", "tables", "expire", table, "--config", str(config), *ages]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if table in line)
+    return [column.strip() for column in line.strip("│").split("│")]
+
+
+@pytest.mark.parametrize(
+    ("table_format", "writer", "counted"),
+    [
+        ("iceberg", "spark", ["0", "0", "1"]),
+        ("delta", "arrow", ["0", "1", "among them"]),
+        ("delta", "spark", ["0", "1", "among them"]),
+    ],
+    ids=["iceberg", "delta", "delta-spark"],
+)
+def test_old_orphans_are_removed(
+    table_format: str, writer: str, counted: list[str], object_store: ObjectStoreRig, tmp_path: Path
+) -> None:
+    """Those of a crashed try; neither those of a try in progress, nor a file of the table, however old."""
+    namespace = f"orphans_{table_format}_{writer}"
+    settings = {
+        "lake.format": table_format,
+        "lake.file.writer": writer,
+        "spark.master": "local[1]",
+        "spark.driver.memory": "512m",
+        **object_store.settings(table_format),
+    }
+    name = f"{namespace}.t"
+    files = run_writer(object_store.warehouse / namespace, name, settings)
+    make_older(files["committed"], 2 * DAY)
+    make_older(files["crashed"], 2 * DAY)
+    config = tmp_path / "lake.yaml"
+    config.write_text(yaml.safe_dump(settings))
+    assert expire(name, config) == [name, *counted]
+    assert [attempt for attempt, file in files.items() if file.exists()] == ["committed", "in-progress"]
+    assert read_table(object_store, table_format, name) == PLACES
