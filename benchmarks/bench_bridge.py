@@ -39,6 +39,7 @@ TABLE = "bench.orders"
 DISTURBANCE_S = 15.0
 COMPACTION_EVERY = 3  # disturbances
 COMPACTION_LINES = 20  # that are printed
+WRONG = ("missing", "doubled", "stale")  # counts of a RESULT that must be 0
 
 
 def main() -> None:
@@ -63,6 +64,8 @@ def main() -> None:
         # before the ingests end, for a busy machine may take minutes to end a compaction
         case = {"format": arguments.format, "engine": arguments.engine or "arrow", "write": arguments.write}
         harness.result({**case, **figures, **disturbances})
+    if any(figures.get(name) for name in WRONG):
+        sys.exit("rows are wrong: see RESULT")
 
 
 def _wait_for_lake(folder: Path) -> None:

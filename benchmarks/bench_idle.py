@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 
 from harness import broker, new_topic, parser, produced, result
 
-CLIENTS = ("trimtab", "trimtab_async", "confluent")
+CLIENTS = ("trimtab", "trimtab_heartbeat_3s", "trimtab_async", "confluent")
+SETTINGS = {"trimtab_heartbeat_3s": {"heartbeat.interval.ms": 3000}}
+"""Settings beside the defaults; 3 s is confluent-kafka's default, Trimtab's is 250 ms."""
 PARTITIONS = 4
 SETTLE_S = 5.0
 """Between joining or the first records and the measurement: connections are made, caches filled."""
@@ -58,7 +60,12 @@ class Host:
     """A client's process."""
 
     def __init__(self, client: str, bootstrap: str, topic: str) -> None:
-        config = {"bootstrap.servers": bootstrap, "group.id": topic, "topic": topic}
+        config = {
+            "bootstrap.servers": bootstrap,
+            "group.id": topic,
+            "topic": topic,
+            **SETTINGS.get(client, {}),
+        }
         host = str(Path(__file__).parent / "idle_host.py")
         self.topic = topic
         self.process = Popen(

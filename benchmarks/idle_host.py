@@ -1,6 +1,6 @@
 """A consumer of bench_idle in a process of its own.
 
-idle_host.py CLIENT CONFIG - CLIENT is `trimtab`, `trimtab_async` or `confluent` (confluent-kafka's consumer);
+idle_host.py CLIENT CONFIG - CLIENT is `confluent`, `trimtab_async`, or else a consumer of Trimtab;
 CONFIG is its configuration in JSON, with the topic under "topic". Prints `reading` once it has partitions.
 Each line on standard input is answered with a JSON object of its Python threads: native id to name. Ends when
 standard input ends.

@@ -17,9 +17,10 @@ from trimtab.common.errors import SettingError
 SECRET_REFERENCE: Final = re.compile(r"\$\{(env|file):([^{}]+)\}")
 _SECRET_NAME: Final = re.compile(
     r"password|secret|user[.]info|key[.]pem|credential$|token$|sas-token|connection-string|authorization$"
-    r"|access[.-]key|(account|private|encryption|sse)[.]key|azure[.]sas[.]|[.]header[.]|sasl[.]oauthbearer[.]config",
+    r"|access[.-]key|(account|private|sse|encryption|decryption|client-provided)[.-]key|azure[.]sas[.]|[.]header[.]|sasl[.]oauthbearer[.]config",
     re.IGNORECASE,
 )
+_SECRET_IN_VALUE: Final = re.compile(r"://[^/@\s]*:[^/@\s]+@|[?&;]password=[^&;\s]", re.IGNORECASE)
 # ssl.key.location and sasl.oauthbearer.token.endpoint.url name a place, not a secret
 _LOCATION_NAME: Final = re.compile(r"[.-](file|location|endpoint[.]url)$")
 
@@ -50,7 +51,8 @@ def is_secret(name: str) -> bool:
 
 def reject_secret_argument(flag: str, name: str, value: str) -> None:
     """Raise SettingError for a secret on a command line."""
-    if is_secret(name) and SECRET_REFERENCE.sub("", value):
+    plain = SECRET_REFERENCE.sub("", value)
+    if (is_secret(name) and plain) or _SECRET_IN_VALUE.search(plain):
         # every user of the machine can read command lines (ps, /proc)
         raise SettingError(
             f"{flag} {name}: a command line is visible to other users; write "

@@ -61,9 +61,13 @@ class ClusterQueries:
         member = self._member
         if member is None:  # assign() without a subscription: no other reader, no lease
             return bool(self._partitions.owned)
-        # A membership that was lost and renewed holds a lease, but not on the same partitions.
-        lost = any(isinstance(event, PartitionsLost | MembershipEnded) for event in tuple(member.inbox))
-        return member.holds_lease() and not lost
+        return member.holds_lease() and not self._has_lost_partitions(member)
+
+    def _has_lost_partitions(self, member: Membership) -> bool:
+        """Return whether a membership has ended since the last event; call it after `holds_lease`."""
+        # A membership that was lost and renewed holds a lease, but not on the same partitions. The loss is
+        # in the inbox before the join that renews the lease, so it is not missed between the two calls.
+        return any(isinstance(event, PartitionsLost | MembershipEnded) for event in tuple(member.inbox))
 
     def drain(self) -> None:
         """Request an empty assignment; this consumer stays in the group, idle."""

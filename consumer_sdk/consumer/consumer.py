@@ -258,7 +258,8 @@ class Consumer(PartitionControl):
 
     def _recheck_lease(self) -> bool:
         # The process may have been frozen since the check before the fetch.
-        return self._apply_lease() and self.holds_lease()
+        member = self._member
+        return self._apply_lease() and (member is None or not self._has_lost_partitions(member))
 
     def _collect_messages(
         self, fetched: list[list[Message]], max_messages: int, deadline: float

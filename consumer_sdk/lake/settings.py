@@ -34,7 +34,13 @@ from trimtab.consumer_sdk.lake.decoding.schema_registry import REGISTRY_USER_INF
 from trimtab.consumer_sdk.lake.schema import partition_spec
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules
 from trimtab.consumer_sdk.lake.schema.table_names import DEFAULT_TABLE_TEMPLATE, TableNames
-from trimtab.consumer_sdk.lake.storage_config import S3, STORAGES, StorageConfig, find_storage
+from trimtab.consumer_sdk.lake.storage_config import (
+    LOCATION_EXAMPLES,
+    S3,
+    STORAGES,
+    StorageConfig,
+    find_storage,
+)
 from trimtab.consumer_sdk.lake.writer.batches import BatchLimits
 
 Transform: TypeAlias = Callable[[Any], Any]
@@ -216,12 +222,17 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         for name in sorted(given):
             if name.startswith("lake.s3.") and self.lake_storage != S3:
                 yield f"{name}: set lake.storage={S3} with it"
-        storage = find_storage(self.lake_warehouse) or self.lake_storage
-        if self.lake_storage not in ("", storage):
-            yield (
-                f"lake.storage={self.lake_storage}, and lake.warehouse is a location of another storage; "
-                f"write lake.storage={storage}"
+        storage = find_storage(self.lake_warehouse)
+        if not self.lake_storage or not self.lake_warehouse or storage == self.lake_storage:
+            return
+        if storage:
+            hint = f"is a location of another storage; write lake.storage={storage}"
+        else:  # a folder of this machine, which no other consumer has
+            hint = (
+                f"is no location of it; write one like {LOCATION_EXAMPLES[self.lake_storage]} (the name that "
+                "a catalog has for a warehouse is lake.catalog.warehouse)"
             )
+        yield f"lake.storage={self.lake_storage}, and lake.warehouse {hint}"
 
     @property
     def limits(self) -> BatchLimits:

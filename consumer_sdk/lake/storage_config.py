@@ -8,6 +8,11 @@ S3: Final = "s3"
 GCS: Final = "gcs"
 AZURE: Final = "azure"
 STORAGES: Final = (S3, GCS, AZURE)
+LOCATION_EXAMPLES: Final[Mapping[str, str]] = {
+    S3: "s3://BUCKET/FOLDER",
+    GCS: "gs://BUCKET/FOLDER",
+    AZURE: "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER",
+}
 _STORAGE_BY_SCHEME: Final[Mapping[str, str]] = {"s3": S3, "s3a": S3, "gs": GCS, "abfs": AZURE, "abfss": AZURE}
 
 

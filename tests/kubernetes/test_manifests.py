@@ -205,6 +205,30 @@ def test_the_chart_rejects_invalid_values(name: str, value: str, message: str) -
     assert "'not' failed" not in refused.value.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("consumer.volume.enabled", "true", "executors cannot write to the volume"),
+        (r"consumer.settings.lake\.file\.writer", "arrow", "executors would be idle"),
+    ],
+)
+def test_the_chart_rejects_executors_without_work(name: str, value: str, message: str) -> None:
+    """Executors of Spark write files to an object storage, or are left out."""
+    with pytest.raises(CalledProcessError) as refused:
+        chart({"consumer.executors.enabled": "true", name: value})
+    assert message in refused.value.stderr
+
+
+def test_executors_log_in_as_consumers_do() -> None:
+    """Azure mounts a token into pods with this label."""
+    label = "azure.workload.identity/use"
+    objects = chart(
+        {"consumer.executors.enabled": "true", r"consumer.podLabels.azure\.workload\.identity/use": "yes"}
+    )
+    settings = next(o["data"] for o in objects if "executor.yaml" in o.get("data", {}))
+    assert yaml.safe_load(settings["executor.yaml"])["metadata"]["labels"][label] == "yes"
+
+
 def test_the_chart_reports_all_errors_at_once() -> None:
     """Two mistakes are two lines of one error."""
     with pytest.raises(CalledProcessError) as refused:

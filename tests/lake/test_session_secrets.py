@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security.secrets import is_secret
+from trimtab.common.kafka_security.secrets import is_secret, reject_secret_argument
 from trimtab.consumer_sdk.lake.spark import session
 
 PROGRAM = """
@@ -80,10 +81,29 @@ def test_secrets_are_detected_by_name() -> None:
         "spark.hadoop.fs.azure.sas.container.account",
         "spark.hadoop.fs.gs.auth.service.account.private.key",
         "spark.hadoop.fs.s3a.encryption.key",
+        "lake.catalog.gcs.encryption-key",
+        "lake.catalog.gcs.decryption-key",
+        "spark.hadoop.fs.azure.encryption.encoded.client-provided-key",
     )
     assert [name for name in secret if not is_secret(name)] == []
     shown = ("trimtab.metrics.token.file", "ssl.key.location", "lake.catalog.uri", "group.id")
     assert [name for name in shown if is_secret(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "refused"),
+    [
+        ("jdbc:postgresql://user:hush@catalog/db", True),
+        ("jdbc:postgresql://catalog/db?user=lake&password=hush", True),
+        ("jdbc:postgresql://catalog/db?user=lake&password=${env:CATALOG_PASSWORD}", False),
+        ("https://lake:${file:/run/secrets/catalog}@catalog", False),
+        ("https://catalog:8181", False),
+    ],
+)
+def test_an_address_with_a_password_is_no_argument(value: str, refused: bool) -> None:  # noqa: FBT001
+    """Every user of the machine can list command lines; a reference to the secret may stand there."""
+    with pytest.raises(SettingError, match="visible to other users") if refused else nullcontext():
+        reject_secret_argument("--set", "lake.catalog.uri", value)
 
 
 FAILING = """

@@ -5,6 +5,7 @@ Iceberg reads and writes S3 and Google Cloud Storage by clients of its own, whic
 settings: each client finds them in the environment, in files or in the role of its machine.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -57,11 +58,11 @@ def list_client_classes(table_format: str, storage: str) -> tuple[str, ...]:
     return tuple(sorted({_CLIENTS[name, storage](config).client_class for name in formats}))
 
 
-def _s3_file_io(config: StorageConfig) -> StorageClient:
+def _build_s3_file_io(config: StorageConfig) -> StorageClient:
     settings = {
         "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
         "s3.endpoint": config.endpoint,
-        "client.region": _choose_region(config),
+        "client.region": choose_region(config, os.environ),
         "s3.path-style-access": "true" if config.path_style else "",
     }
     return StorageClient(
@@ -72,7 +73,7 @@ def _s3_file_io(config: StorageConfig) -> StorageClient:
     )
 
 
-def _s3a(config: StorageConfig) -> StorageClient:
+def _build_s3a_client(config: StorageConfig) -> StorageClient:
     settings = {
         "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",  # s3:// as Iceberg writes it
         # as Iceberg's client; S3A's own list lacks the profile's file and the token of a service account
@@ -82,7 +83,7 @@ def _s3a(config: StorageConfig) -> StorageClient:
             "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
         ),
         "fs.s3a.endpoint": config.endpoint,
-        "fs.s3a.endpoint.region": _choose_region(config),
+        "fs.s3a.endpoint.region": choose_region(config, os.environ),
         "fs.s3a.path.style.access": "true" if config.path_style else "",
     }
     # hadoop-aws names the SDK's bundle of all services, 640 MB; S3 needs 12 MB of it
@@ -96,11 +97,17 @@ def _s3a(config: StorageConfig) -> StorageClient:
     )
 
 
-def _choose_region(config: StorageConfig) -> str:
-    return config.region or (DEFAULT_S3_REGION if config.endpoint else "")
+def choose_region(config: StorageConfig, environ: Mapping[str, str]) -> str:
+    """Return the region of `lake.s3.region`; with an endpoint the environment's, or servers' usual one.
+
+    "" leaves it to the client, which asks the environment, too, and the profile.
+    """
+    if config.region or not config.endpoint:
+        return config.region
+    return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or DEFAULT_S3_REGION
 
 
-def _gcs_file_io(_: StorageConfig) -> StorageClient:
+def _build_gcs_file_io(_: StorageConfig) -> StorageClient:
     return StorageClient(
         "iceberg-gcs",
         (f"org.apache.iceberg:iceberg-gcp-bundle:{ICEBERG_VERSION}",),
@@ -109,7 +116,7 @@ def _gcs_file_io(_: StorageConfig) -> StorageClient:
     )
 
 
-def _gcs_connector(_: StorageConfig) -> StorageClient:
+def _build_gcs_client(_: StorageConfig) -> StorageClient:
     return StorageClient(
         "hadoop-gcs",
         ("com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26:shaded",),
@@ -122,7 +129,7 @@ def _gcs_connector(_: StorageConfig) -> StorageClient:
     )
 
 
-def _abfs(_: StorageConfig) -> StorageClient:
+def _build_azure_client(_: StorageConfig) -> StorageClient:
     return StorageClient(
         "hadoop-azure",
         (f"org.apache.hadoop:hadoop-azure:{HADOOP_VERSION}",),
@@ -135,10 +142,10 @@ def _abfs(_: StorageConfig) -> StorageClient:
 
 
 _CLIENTS: Final[Mapping[tuple[str, str], Callable[[StorageConfig], StorageClient]]] = {
-    (ICEBERG_FORMAT, S3): _s3_file_io,
-    (ICEBERG_FORMAT, GCS): _gcs_file_io,
-    (ICEBERG_FORMAT, AZURE): _abfs,
-    (DELTA_FORMAT, S3): _s3a,
-    (DELTA_FORMAT, GCS): _gcs_connector,
-    (DELTA_FORMAT, AZURE): _abfs,
+    (ICEBERG_FORMAT, S3): _build_s3_file_io,
+    (ICEBERG_FORMAT, GCS): _build_gcs_file_io,
+    (ICEBERG_FORMAT, AZURE): _build_azure_client,
+    (DELTA_FORMAT, S3): _build_s3a_client,
+    (DELTA_FORMAT, GCS): _build_gcs_client,
+    (DELTA_FORMAT, AZURE): _build_azure_client,
 }

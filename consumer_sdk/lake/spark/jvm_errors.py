@@ -53,7 +53,7 @@ _STORAGE_UNAVAILABLE: Final = re.compile(
     | ^org\.apache\.iceberg\.exceptions\.(RuntimeIO|ServiceUnavailable|ServiceFailure)Exception$
     | ^org\.apache\.iceberg\.exceptions\.(REST|NotAuthorized|Forbidden)Exception$
     | ^org\.apache\.thrift\. | ^org\.apache\.hadoop\.(net|fs|ipc|security)\.
-    | ^software\.amazon\.awssdk\.
+    | ^software\.amazon\.awssdk\. | ^com\.google\.(cloud|api)\. | ^com\.azure\.
     """,
     re.VERBOSE,
 )

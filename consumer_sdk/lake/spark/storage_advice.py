@@ -37,7 +37,7 @@ _NO_CONNECTION: Final = (
 # The first rule that matches the "name: message" of any cause wins. S3's clients keep its error codes to
 # themselves: their exceptions have S3's sentences.
 _RULES: Final = (
-    (r"NoSuchBucket|UnknownStoreException|bucket does not exist", _BUCKET),
+    (r"NoSuchBucket|UnknownStoreException|bucket does not exist|container does not exist", _BUCKET),
     (r"authorization header is malformed|PermanentRedirect|AWSRedirect|Status Code: 301", _REGION),
     (r"must be addressed using the specified endpoint", _REGION),
     (r"token .*expired|ExpiredToken|credentials? .*expired", _EXPIRED),
@@ -45,9 +45,11 @@ _RULES: Final = (
     (r"InvalidAccessKeyId|access key id you provided|request signature we calculated", _UNKNOWN_KEY),
     (r"Unable to load credentials|NoAuthWithAWS|NoAwsCredentials", _NO_CREDENTIALS),
     (r"Unable to load region", _NO_REGION),
-    (r"Access ?Denied|ForbiddenException|Status Code: 403", _DENIED),
+    (r"Access ?Denied|ForbiddenException|Status Code: 403|does not have storage\.\w+\.\w+ access", _DENIED),
+    (r"AuthorizationPermissionMismatch|AuthorizationFailure", _DENIED),
     (r"NotAuthorizedException|Status Code: 401", _LOGIN),
     (r"Slow ?Down|reduce your request rate|Status Code: 503", _SLOW_DOWN),
+    (r"rateLimitExceeded|Too Many Requests|ServerBusy|exceeded the rate limit", _SLOW_DOWN),
     (r"(Connect|UnknownHost|NoRouteToHost)\w*Exception|Connection refused", _NO_CONNECTION),
 )
 

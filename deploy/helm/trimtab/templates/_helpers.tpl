@@ -77,6 +77,12 @@ capabilities: {drop: [ALL]}
 {{- if and $inside (not .Values.consumer.volume.enabled) -}}
 {{- $wrong = append $wrong "consumer.settings.lake.warehouse is in /lake, where nothing can be written without a volume; set consumer.volume.enabled" -}}
 {{- end -}}
+{{- if and .Values.consumer.executors.enabled .Values.consumer.volume.enabled -}}
+{{- $wrong = append $wrong "consumer.executors.enabled: executors cannot write to the volume of consumer.volume.enabled; put the tables into an object storage (consumer.settings.lake\\.storage), or leave one of the two out" -}}
+{{- end -}}
+{{- if and .Values.consumer.executors.enabled (eq (toString (index $settings "lake.file.writer")) "arrow") -}}
+{{- $wrong = append $wrong "consumer.executors.enabled: with lake.file.writer=arrow the consumers write the files, and executors would be idle; leave one of the two out" -}}
+{{- end -}}
 {{- $own := or (index $settings "spark.jars") (index $settings "spark.jars.packages") (hasPrefix "hdfs:" (toString (index $settings "lake.warehouse"))) -}}
 {{- if not (or .Values.consumer.volume.enabled (index $settings "lake.storage") $own) -}}
 {{- $wrong = append $wrong "consumer.settings.lake.storage is not set: tables of consumers on several nodes are in an object storage, s3, gcs or azure; or set consumer.volume.enabled for a trial on one node" -}}
@@ -155,7 +161,11 @@ spark.kubernetes.driver.reusePersistentVolumeClaim: false
 apiVersion: v1
 kind: Pod
 metadata:
-  labels: {{- include "trimtab.selector" (dict "root" $ "part" "executor") | nindent 4 }}
+  labels:
+    {{- include "trimtab.selector" (dict "root" $ "part" "executor") | nindent 4 }}
+    {{- with .Values.consumer.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 spec:
   serviceAccountName: {{ include "trimtab.name" . }}-consumer
   automountServiceAccountToken: false

@@ -7,9 +7,10 @@ import pytest
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.java.jars import load_pinned_hashes
 from trimtab.consumer_sdk.lake.formats.jar_downloads import list_requirements
+from trimtab.consumer_sdk.lake.formats.object_storage import choose_region
 from trimtab.consumer_sdk.lake.formats.table_format import SessionRequirements, resolve_requirements
 from trimtab.consumer_sdk.lake.settings import parse_session_config
-from trimtab.consumer_sdk.lake.storage_config import STORAGES
+from trimtab.consumer_sdk.lake.storage_config import STORAGES, StorageConfig
 
 REST = {"lake.catalog.type": "rest", "lake.catalog.uri": "http://catalog:8181"}
 ON_S3 = {"lake.storage": "s3", "lake.s3.endpoint": "http://store:9000", "lake.s3.path.style.access": True}
@@ -47,6 +48,23 @@ def test_delta_gets_the_same_address() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("config", "environ", "region"),
+    [
+        (StorageConfig("s3", "http://store:9000"), {}, "us-east-1"),
+        (StorageConfig("s3", "http://store:9000"), {"AWS_REGION": "eu-west-1"}, "eu-west-1"),
+        (StorageConfig("s3", "http://store:9000"), {"AWS_DEFAULT_REGION": "eu-west-2"}, "eu-west-2"),
+        (StorageConfig("s3", "http://store:9000", "eu-west-3"), {"AWS_REGION": "eu-west-1"}, "eu-west-3"),
+        (StorageConfig("s3"), {"AWS_REGION": "eu-west-1"}, ""),
+    ],
+)
+def test_the_region_is_the_setting_or_the_environments(
+    config: StorageConfig, environ: dict[str, str], region: str
+) -> None:
+    """A server at an endpoint of its own takes a default; AWS's client asks the environment itself."""
+    assert choose_region(config, environ) == region
+
+
 def test_settings_of_the_user_win() -> None:
     """A catalog's own setting stays as it is written; AWS without an endpoint asks the environment."""
     own = {"lake.catalog.io-impl": "org.apache.iceberg.io.ResolvingFileIO"}
@@ -72,6 +90,11 @@ def test_without_the_setting_nothing_changes() -> None:
             {"lake.storage": "s3", "lake.warehouse": "gs://lake"},
             "location of another storage; write lake.storage=gcs",
         ),
+        (
+            {"lake.storage": "s3", "lake.warehouse": "lake/warehouse"},
+            "no location of it; write one like s3://BUCKET/FOLDER",
+        ),
+        ({"lake.storage": "azure", "lake.warehouse": "file:///lake"}, "one like abfss://CONTAINER"),
         ({"lake.s3.region": "x", "lake.s3.regoin": "x"}, r"did you mean 'lake\.s3\.region'"),
     ],
 )

@@ -59,10 +59,41 @@ def test_a_missing_client_is_no_outage(name: str, message: str) -> None:
     assert "set lake.storage to s3, gcs or azure" in str(error)
 
 
-def test_errors_of_a_client_are_outages() -> None:
-    """A client that is there and gets no answer is tried again."""
-    name = "software.amazon.awssdk.core.exception.SdkClientException"
-    assert isinstance(translate(name, "Unable to execute HTTP request"), LakeUnavailableError)
+@pytest.mark.parametrize(
+    ("name", "message", "advice"),
+    [
+        (
+            "software.amazon.awssdk.core.exception.SdkClientException",
+            "Unable to execute HTTP request",
+            "do not respond",
+        ),
+        (
+            "com.google.cloud.storage.StorageException",
+            "writer@lake does not have storage.objects.create access to the bucket",
+            "access denied",
+        ),
+        (
+            "com.google.api.client.googleapis.json.GoogleJsonResponseException",
+            "429 Too Many Requests rateLimitExceeded",
+            "asks for fewer requests",
+        ),
+        (
+            "com.azure.storage.blob.models.BlobStorageException",
+            "Status code 404, The specified container does not exist.",
+            "does not exist: create it",
+        ),
+        (
+            "org.apache.hadoop.fs.azurebfs.contracts.exceptions.AbfsRestOperationException",
+            "403, AuthorizationPermissionMismatch",
+            "access denied",
+        ),
+    ],
+)
+def test_errors_of_a_client_are_outages(name: str, message: str, advice: str) -> None:
+    """A client that is there and is refused, or gets no answer, tries again; the error says what to do."""
+    error = translate(name, message)
+    assert isinstance(error, LakeUnavailableError)
+    assert advice in str(error)
 
 
 @pytest.mark.parametrize(
