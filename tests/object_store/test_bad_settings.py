@@ -60,7 +60,7 @@ def test_a_mistake_is_named(
 ) -> None:
     """The log says what to do; no secret is in it, no offset moves, the process ends when it is told to."""
     process = ingest.start({**ingest.to_namespace("bad"), **settings}, AWS_SECRET_ACCESS_KEY=secret)
-    eventually(lambda: advice in ingest.read_log() or process.poll() is not None, timeout=90)
+    eventually(lambda: advice in ingest.read_log() or process.poll() is not None, timeout=150)
     assert advice in ingest.read_log(), ingest.read_log()
     ingest.stop()
     assert secret not in ingest.read_log()

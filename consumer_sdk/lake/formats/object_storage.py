@@ -18,6 +18,10 @@ ICEBERG_VERSION: Final = "1.11.0"
 HADOOP_VERSION: Final = "3.4.2"  # of pyspark's jars: Hadoop refuses clients of another version
 AWS_SDK_VERSION: Final = "2.29.52"  # that of hadoop-aws
 DEFAULT_S3_REGION: Final = "us-east-1"  # of an endpoint without a region: the SDK signs requests with one
+# By default S3A sends a request up to 40 times: the SDK 5 times, and again after 1 s, 2 s, 4 s and so on. To
+# a store that does not answer that takes 3 minutes, without a line in the log, and Delta repeats it. Behind
+# these retries the flush is tried again. "Slow down" has a limit of its own.
+_S3A_RETRIES: Final = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "2"}
 _HADOOP: Final = "spark.hadoop."
 # Libraries that Spark provides; other versions would conflict.
 _PROVIDED_BY_SPARK: Final = (
@@ -85,6 +89,7 @@ def _build_s3a_client(config: StorageConfig) -> StorageClient:
         "fs.s3a.endpoint": config.endpoint,
         "fs.s3a.endpoint.region": choose_region(config, os.environ),
         "fs.s3a.path.style.access": "true" if config.path_style else "",
+        **_S3A_RETRIES,
     }
     # hadoop-aws names the SDK's bundle of all services, 640 MB; S3 needs 12 MB of it
     modules = (f"software.amazon.awssdk:{m}:{AWS_SDK_VERSION}" for m in ("s3", "s3-transfer-manager", "sts"))

@@ -7,6 +7,7 @@ Delta tables are folders without a catalog: "shop.orders" is folder shop/orders 
 Spark's session catalog, in memory, gives an opened table its name in SQL.
 """
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -99,11 +100,20 @@ def _delta_requirements(config: SessionConfig) -> SessionRequirements:
     client = resolve_client(config)
     settings = {
         **_DELTA_SETTINGS,
-        "spark.sql.warehouse.dir": hadoop_path(str(config.warehouse)),
+        "spark.sql.warehouse.dir": _choose_database_folder(str(config.warehouse)),
         **(client.hadoop if client else {}),
     }
     probe = "org.apache.spark.sql.delta.DeltaLog"
     return SessionRequirements("delta", (DELTA_JAR,), settings, probe, _PROVIDED_BY_SPARK, client)
+
+
+def _choose_database_folder(warehouse: str) -> str:
+    """Return the folder of Spark's default database, in which no table is."""
+    # Spark makes it before its first statement, and tries again with each one as long as it cannot: a remote
+    # storage that does not answer would delay the rehearsal of a flush by minutes
+    if local_folder(warehouse) is None:
+        return Path(tempfile.gettempdir(), "trimtab-spark-warehouse").as_uri()
+    return hadoop_path(warehouse)
 
 
 def _iceberg_requirements(config: SessionConfig) -> SessionRequirements:

@@ -1,5 +1,6 @@
 """Clients of object storages: one set of settings serves both table formats."""
 
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
@@ -45,6 +46,8 @@ def test_delta_gets_the_same_address() -> None:
         "s3a.endpoint": "http://store:9000",
         "s3a.endpoint.region": "us-east-1",
         "s3a.path.style.access": "true",
+        "s3a.attempts.maximum": "3",
+        "s3a.retry.limit": "2",
     }
 
 
@@ -63,6 +66,16 @@ def test_the_region_is_the_setting_or_the_environments(
 ) -> None:
     """A server at an endpoint of its own takes a default; AWS's client asks the environment itself."""
     assert choose_region(config, environ) == region
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "folder"),
+    [("/lake", "file:/lake"), ("s3://lake/tables", "file:///*/trimtab-spark-warehouse")],
+)
+def test_sparks_default_database_is_local(warehouse: str, folder: str) -> None:
+    """Spark makes its folder before the first statement, and waits for a storage that does not answer."""
+    settings = resolve(**{"lake.format": "delta", "lake.warehouse": warehouse}).settings
+    assert fnmatch(settings["spark.sql.warehouse.dir"], folder)
 
 
 def test_settings_of_the_user_win() -> None:
