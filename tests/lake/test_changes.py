@@ -118,9 +118,9 @@ def sink(settings: Settings, lake: SparkLake, monkeypatch: pytest.MonkeyPatch) -
     return Ingest(settings, lake, monkeypatch)
 
 
-def rows_by_id(rows: Any) -> dict[tuple[int], Row]:
+def rows_by_id(rows: Any, *further: str) -> dict[tuple[int], Row]:
     """Return the rows' columns by id, each of which has one."""
-    found = rows.select(["id", "name", "n"]).to_pylist()
+    found = rows.select(["id", "name", "n", *further]).to_pylist()
     by_id = {(row["id"],): row for row in found}
     assert len(by_id) == len(found)
     return by_id
@@ -145,6 +145,32 @@ def test_the_table_equals_a_replay_after_crashes(
         if crash_at != "committed":  # else nothing is left to read
             sink.run(len(records))
         assert rows_by_id(sink.read_rows()) == replay(records)
+
+
+@pytest.mark.parametrize("lake", ["iceberg_arrow", "delta_arrow"], indirect=True)
+def test_soft_deletes_keep_the_rows(sink: Ingest, produce: Callable[[list[ChangeRecord]], None]) -> None:
+    """Marked, with the values of `before`, until a change brings the key back; in later batches, too."""
+    sink.settings["lake.delete"] = "soft"
+    chance = random.Random(7)  # noqa: S311 - test data
+    records: list[ChangeRecord] = []
+    for _ in range(2):
+        drawn = draw_changes(chance, CHANGES, KEYS)
+        batch = [record for record in drawn if record.value is not None]  # tombstones.on.delete: false
+        records += batch
+        produce(batch)
+        sink.run(len(records))
+        rows = rows_by_id(sink.read_rows(), "__deleted")
+        assert rows == replay_soft_deletes(records)
+        assert {row["__deleted"] for row in rows.values()} == {False, True}
+
+
+def replay_soft_deletes(records: list[ChangeRecord]) -> dict[tuple[int], Row]:
+    """Return the rows by id after Debezium's changes, in plain Python, those of deletes marked."""
+    rows: dict[tuple[int], Row] = {}
+    for _, value, _ in records:
+        row = value["after"] or value["before"]
+        rows[row["id"],] = row | {"__deleted": value["after"] is None}
+    return rows
 
 
 @pytest.mark.parametrize(
