@@ -13,6 +13,8 @@ listeners; the application's thread takes events from `inbox` and commits. The r
    within its session it keeps its partitions without a rebalance; until its first rebalance it acts
    on plans as if it were the leader. If another consumer takes its `group.instance.id` it ends with
    an error and does not join again.
+6. A member that the plan drains leaves the group in place of its next join, once it owns nothing
+   (`drained_leave`), and joins again as soon as a plan no longer drains it.
 """
 
 import logging
@@ -42,6 +44,7 @@ from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.membership import coordinator
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
+from trimtab.consumer_sdk.membership.drained_leave import DrainedLeave
 from trimtab.consumer_sdk.membership.events import (
     CommitCompleted,
     CommitPosition,
@@ -115,6 +118,7 @@ class GroupMember:
         self._poll_overdue = False
         self._last_poll_at = clock.monotonic()
         self._plan_follower = PlanFollower()
+        self._drained_leave = DrainedLeave(settings, self._assignor, self._plan_follower)
         self._round_view = self._control_topics.build_leader_view()
         self._topic_names: frozenset[str] = frozenset()
         list_topics = partial(list_topic_names, settings.librdkafka_config)
@@ -273,6 +277,12 @@ class GroupMember:
     def _run_iteration(self) -> None:
         if self._fenced.is_set():  # rule 5: joining would fence the other consumer in turn
             raise FencedInstanceIdError
+        if not self._drained_leave.stays_away(self.client, self._control_topics.plan):
+            self._take_part()
+        self._wake_up.wait(self._choose_iteration())
+        self._wake_up.clear()
+
+    def _take_part(self) -> None:
         limit, group = self._settings.max_poll_interval, self._settings.group
         overdue = self._clock.monotonic() - self._last_poll_at > limit
         if overdue and not self._poll_overdue:
@@ -289,8 +299,6 @@ class GroupMember:
                 coordinator.request_rejoin(self.client)
             if not self._begin_released_partitions():
                 coordinator.poll_coordinator(self.client, JOIN_STEP_TIMEOUT_S)
-        self._wake_up.wait(self._choose_iteration())
-        self._wake_up.clear()
 
     def _begin_released_partitions(self) -> bool:
         """Read promised partitions that have been released; return whether a due join waits for more."""
@@ -309,6 +317,8 @@ class GroupMember:
         return watch is not None and watch.is_unconfirmed(self._clock.monotonic(), partitions)
 
     def _choose_iteration(self) -> float:
+        if self._drained_leave.is_away:  # until a plan arrives
+            return IDLE_ITERATION_S
         # Joins take two rounds; between them the next step must not wait for a whole iteration.
         if not self._poll_overdue and (self._rejoin_requested.is_set() or coordinator.must_join(self.client)):
             return JOIN_ITERATION_S

@@ -20,6 +20,8 @@ class TimedAssignor(TrimtabAssignor):
         super().__init__(*settings, **more)
         self._clock = clock
         self._starts_at_release = starts_at_release
+        self._claimed_at_join = False  # whether the last JoinGroup claimed partitions
+        self._emptied_in = -1  # generation of a round that took all of them away
         self.release_watch: ReleaseWatch | None = None  # of the last round
         self.release_token = ""  # of the last round, for the partitions that it took away
         self._join_sent_at = clock.monotonic()
@@ -31,7 +33,9 @@ class TimedAssignor(TrimtabAssignor):
     def metadata(self, topics: Iterable[str]) -> Any:
         """Record the time; called just before each JoinGroup is sent."""
         self._join_sent_at = self._clock.monotonic()
-        return super().metadata(topics)
+        subscription = super().metadata(topics)
+        self._claimed_at_join = bool(subscription.owned_partitions)
+        return subscription
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """Record the times of the join and of the assignment; called when SyncGroup is answered."""
@@ -46,7 +50,13 @@ class TimedAssignor(TrimtabAssignor):
         # Until the second round the moved partitions have no reader (KIP-429).
         if placement.round_follows:
             self.shorten_heartbeats()
+        keeps_any = bool(assignment.partitions() or promised)
+        self._emptied_in = generation if token and self._claimed_at_join and not keeps_any else -1
         super().on_assignment(assignment, generation)
+
+    def is_emptied_in(self, generation: int) -> bool:
+        """Return whether a leader of ours took all partitions away in this generation and promised none."""
+        return 0 <= generation == self._emptied_in
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:
         """Lead a rebalance on the raw subscriptions."""

@@ -15,8 +15,8 @@ Rules; the first that applies decides:
     Publish a changed maximum batch age (`freshness`) in the same epoch.
  3. Advisory: record the observed count. A placement (rule 13) comes before advice to change the count.
  4. Stop: stop a draining replica once it owns nothing, the group is stable and every partition has
-    an owner. Targets that remove replicas in order start with the last. In a share group nothing is
-    owned; the next iteration stops the replica.
+    an owner. A drained consumer of the SDK has left the group by then. Targets that remove replicas in
+    order start with the last. In a share group nothing is owned; the next iteration stops the replica.
  5. Settle: remove stopped replicas from the plan, in the same epoch. Then apply counts set by
     others at the target (`external_scaling`). Then stop the last replicas if the group is idle
     (`stop_last_replicas`): only they are stopped while they own partitions.
@@ -256,8 +256,7 @@ def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
     names = " and ".join(drained)
     why = f"{names} {'owns' if len(drained) == 1 else 'own'} nothing, the group is stable"
     if not model.members.keys() & drained:
-        ends = "it joins" if len(drained) == 1 else "they join"
-        why = f"{names} can stop before {ends} the group: no longer needed"
+        why = f"{names} {'is' if len(drained) == 1 else 'are'} not in the group and no longer needed"
     if shared:
         why = f"{names} can stop: they finish their messages, or the broker redelivers them"
     return DecisionStep(ScalingAction.STOP, (why,), stop_names=drained)

@@ -90,6 +90,11 @@ class GroupModel:
         """Active instances that have not joined the group."""
         return tuple(name for name in self.active if name not in self.members)
 
+    @property
+    def expected_members(self) -> tuple[str, ...]:
+        """Live instances that are members or have yet to join; a drained one may have left for good."""
+        return tuple(name for name in self.running if name in self.members or name not in self.plan.draining)
+
     def find_unjoined_replicas(self, now: float) -> tuple[str, ...]:
         """Return instances started within the startup timeout that have not joined."""
         # an older one may never join: do not wait for it
@@ -105,7 +110,8 @@ class GroupModel:
         After the startup timeout it does so while fewer than half have joined: a fault of all.
         """
         # by number: clients of names that the target does not know read, too
-        enough = len(self.running) if self.find_unjoined_replicas(now) else len(self.running) / 2
+        expected = len(self.expected_members)
+        enough = expected if self.find_unjoined_replicas(now) else expected / 2
         return len(self.observation.group.members) < enough
 
     def without_backlog(self) -> "GroupModel":
@@ -295,7 +301,7 @@ class GroupModel:
     def describe_unjoined_replicas(self, now: float) -> str | None:
         """Return the replicas that have not joined within the startup timeout; None without one."""
         late = [name for name in self.unjoined if name not in self.find_unjoined_replicas(now)]
-        if not late or len(self.observation.group.members) >= len(self.running):
+        if not late or len(self.observation.group.members) >= len(self.expected_members):
             return None  # or they have, under names that the target does not know
         listed = format_name_list(late[:MAX_NAMED_REPLICAS], len(late))
         have, logs = ("has", "its log") if len(late) == 1 else ("have", "their logs")

@@ -177,7 +177,7 @@ def test_pods_follow_the_load(  # noqa: PLR0913 - fixtures
     """Pods follow the load although sidecar and API server die; each record arrives exactly once.
 
     No pod is deleted while it owns a partition. The number of pods is nearly always within one of
-    what the load needs, and a change has one rebalance more than the rounds of a cooperative one.
+    what the load needs, and a change has the two rounds of a cooperative rebalance.
     """
     begun = monotonic()
     name = workload("deployment", 1, **scene.container())
@@ -215,7 +215,7 @@ def test_pods_follow_the_load(  # noqa: PLR0913 - fixtures
 def calm(result: dict[str, Any]) -> None:
     """Check that the pods matched the load and that no superfluous rebalance occurred."""
     assert result["within_one_of_the_least"] >= NEAR
-    due = (ROUNDS + 1) * result["changes"] + ROUNDS * result["placements"]
+    due = ROUNDS * (result["changes"] + result["placements"]) + 1  # one may be late
     assert result["rebalances"] <= due
 
 

@@ -138,7 +138,7 @@ def test_a_drained_replica_that_never_joined_is_told_as_such() -> None:
     assert decision.plan.draining == ("c",)
     assert decision.reasons[0].endswith("; c has not joined")
     after = replace(observe(3, 2, LONG, backlog=0.0), plan=decision.plan)
-    assert decide(after).reasons[0] == "c can stop before it joins the group: no longer needed"
+    assert decide(after).reasons[0] == "c is not in the group and no longer needed"
 
 
 def test_a_replica_that_has_just_started_is_not_called_stuck() -> None:
