@@ -186,7 +186,8 @@ class DatabaseCopy:
             self._run_round(plan_round(self._chance, self._seconds, adds_column=number == 1))
             self._compare()
             self.totals["rounds"] += 1
-        self.totals["unclean_ends"] += sum(sink.stop() != 0 for sink in self._sinks)
+        for sink in self._sinks:
+            self._stop(sink)
         self._compare()
         self.totals["changes"] = self.writer.changes
         self.totals["truncations"] = self.writer.truncations
@@ -212,10 +213,16 @@ class DatabaseCopy:
         part.start()
         self.totals[name] += 1
 
+    def _stop(self, sink: Sink) -> None:
+        if (code := sink.stop()) != 0:
+            self.totals["unclean_ends"] += 1
+            log = sink.log.read_text(errors="replace")[-LOG_TAIL:]
+            _log(f"{sink.format} ended with {code}; {sink.log.name}:\n{log}")
+
     def _add_column(self) -> None:
         """Let the sinks know the column first: JSON has no schema that could tell them."""
         for sink in self._sinks:
-            self.totals["unclean_ends"] += sink.stop() != 0
+            self._stop(sink)
             sink.configure(lake_schema=load.LATER_LAKE_COLUMNS)
             sink.start()
         self._database.execute(*map(load.add_column, load.TABLES))
