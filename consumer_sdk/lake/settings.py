@@ -105,9 +105,7 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         "URL of an S3-compatible storage; AWS's own by default.", default=""
     )
     lake_s3_region: Annotated[str, Parsed(str)] = setting(
-        "Region of the buckets.",
-        default="",
-        default_text="the environment's; with an endpoint else `us-east-1`",
+        "Region of the buckets.", default="", default_text="the environment's; at endpoints else `us-east-1`"
     )
     lake_s3_path_style_access: bool = setting(
         "Whether the bucket is in the URL's path, not in the host's name, as most S3-compatible "

@@ -43,6 +43,7 @@ class Sink:
             "spark.driver.extraJavaOptions": jvm_options(find_archive()),
         }
         self._process: SupervisedProcess | None = None
+        self._log_begin = 0  # of the process, in bytes
 
     def configure(self, **changes: Any) -> None:
         """Change settings, given with underscores for dots; they hold from the next start on."""
@@ -52,6 +53,7 @@ class Sink:
         """Start the process."""
         self._config.write_text(yaml.safe_dump(self._settings))
         command = [sys.executable, "-m", "trimtab.cli", "ingest", "--config", str(self._config)]
+        self._log_begin = self.log.stat().st_size if self.log.exists() else 0
         self._process = SupervisedProcess([command], self.log, 0.0)
 
     @property
@@ -70,14 +72,18 @@ class Sink:
         """Send SIGTERM; return the exit code, None if the process does not end."""
         process, deadline = self._process, monotonic() + STOP_SECONDS
         assert process is not None
-        while not process.pid and not process.has_ended:
-            process.read_status(1.0)
+        while not (process.has_ended or (process.pid and self._handles_signals())):
+            process.read_status(0.2)
         if not process.has_ended:
             os.kill(process.pid, signal.SIGTERM)
         while not process.has_ended and monotonic() < deadline:
             process.read_status(1.0)
         process.stop()
         return process.exit_code
+
+    def _handles_signals(self) -> bool:
+        """Return whether the process is past its imports; before, SIGTERM ends any program of Python."""
+        return self.log.exists() and b"starting Spark" in self.log.read_bytes()[self._log_begin :]
 
 
 def read_lake_table(table_format: str, warehouse: Path, name: str) -> list[dict[str, Any]]:
