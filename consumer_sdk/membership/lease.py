@@ -31,7 +31,7 @@ class Lease:
 
     def renew(self, sent_at: float) -> "Lease":
         """Return the lease renewed by an answered request, sent at `sent_at`."""
-        # Of all calls most bring nothing new, several for each record.
+        # `poll` calls this several times for each record, and hardly any call brings a later time.
         return self if sent_at <= self.last_contact else replace(self, last_contact=sent_at)
 
     def is_valid(self, now: float) -> bool:
