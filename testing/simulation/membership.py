@@ -428,8 +428,9 @@ class Client:
         subscription.subscription, subscription.listener = set(topics), listener
         self._cluster.request_update()
 
-    def partitions_for_topic(self, topic: str) -> set[int]:
-        return self._cluster.partitions_for_topic(topic) or set()
+    def partitions_when_leading(self, topic: str) -> set[int]:
+        """Return the topic's partitions in the metadata on which the member led its last round."""
+        return (self._coordinator._assigned_for or {}).get(topic, set())
 
     def close(self, autocommit: bool = False, timeout_ms: float = 0) -> None:  # noqa: ARG002, FBT001, FBT002 - the interface
         self._coordinator.close()

@@ -218,7 +218,7 @@ class Checks:
         if leaves_joiners_idle(plan, seen.eligible, measured=measured):
             self.decided_anew.add(decision)
         anew = decision in self.decided_anew
-        for deviation in find_deviations(plan, seen, leader.knows_partition, anew=anew):
+        for deviation in find_deviations(plan, seen, leader.knew_partition, anew=anew):
             self.fail(f"{leader.name} led plan {plan.epoch}: {deviation}")
 
     def _give(self, member: str, client: str, partition: TopicPartition) -> None:

@@ -65,10 +65,10 @@ def group_by_consumer(target: PlanTarget) -> Mapping[int, list[TopicPartition]]:
     return shares
 
 
-def _restrict_target(target: PlanTarget, knows: Callable[[TopicPartition], bool]) -> PlanTarget:
-    """Return the target without the partitions that the leader has not heard of."""
+def _restrict_target(target: PlanTarget, knew: Callable[[TopicPartition], bool]) -> PlanTarget:
+    """Return the target without the partitions that the leader had not heard of."""
     known = {
-        topic: tuple(of if knows(TopicPartition(topic, n)) else NOT_PLACED for n, of in enumerate(numbers))
+        topic: tuple(of if knew(TopicPartition(topic, n)) else NOT_PLACED for n, of in enumerate(numbers))
         for topic, numbers in target.partitions.items()
     }
     return replace(target, partitions=known)
@@ -81,16 +81,16 @@ def leaves_joiners_idle(plan: GroupPlan, eligible: frozenset[str], *, measured: 
 
 
 def find_deviations(
-    plan: GroupPlan, seen: Round, knows: Callable[[TopicPartition], bool], *, anew: bool = False
+    plan: GroupPlan, seen: Round, knew: Callable[[TopicPartition], bool], *, anew: bool = False
 ) -> Iterator[str]:
     """Yield what in a round is neither the plan's target nor one of its repairs.
 
-    `knows`: the partitions of the leader's metadata, which the sidecar's may be ahead of.
+    `knew`: the partitions of the leader's metadata of this round, which the sidecar's may be ahead of.
     `anew`: the target is left, since joiners beyond it would read nothing.
     """
     if plan.target is None:
         return
-    target = _restrict_target(plan.target, knows)
+    target = _restrict_target(plan.target, knew)
     yield from (f"plan {plan.epoch} failed: {fault}" for fault in sorted(seen.faults))
     present = seen.eligible & set(target.consumers)
     joiners = seen.eligible - present

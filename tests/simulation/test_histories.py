@@ -12,6 +12,8 @@ from simulation.broken import BROKEN
 from simulation.history import run
 
 CLEAN = range(1, 81)
+REPAIRED = (1458, 50643, 50776)
+"""Seeds that found a defect of the group or of its checks, and that no range above has."""
 FIRST = 1
 
 FOUND_WITHIN = {
@@ -43,6 +45,12 @@ def test_no_history_violates_an_invariant(first: int) -> None:
     """Exactly once, one owner, a group at rest: for any faults in any order."""
     wrong = {seed: result.wrong for seed in range(first, first + 20) if (result := run(seed)).wrong}
     assert wrong == {}, f"replay: make simulate-faults SEED={next(iter(wrong))} N=1"
+
+
+@pytest.mark.parametrize("seed", REPAIRED)
+def test_a_repaired_history_violates_no_invariant(seed: int) -> None:
+    """What a history has found once stays repaired."""
+    assert run(seed).wrong is None, f"replay: make simulate-faults SEED={seed} N=1"
 
 
 @pytest.mark.parametrize("rule", sorted(BROKEN))

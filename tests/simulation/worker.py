@@ -110,12 +110,15 @@ class Worker:
         member = None if self.consumer is None else self.consumer._member
         return member._round_view if isinstance(member, GroupMember) else None
 
-    def knows_partition(self, partition: TopicPartition) -> bool:
-        """Return whether the metadata of its membership has the partition; new ones come with the next."""
+    def knew_partition(self, partition: TopicPartition) -> bool:
+        """Return whether the metadata of the last round that it led has the partition.
+
+        Newer metadata may arrive before its assignments reach the coordinator, and starts another round.
+        """
         member = None if self.consumer is None else self.consumer._member
         if not isinstance(member, GroupMember):
             return False
-        return partition.partition in member.client.partitions_for_topic(partition.topic)
+        return partition.partition in member.client.partitions_when_leading(partition.topic)
 
     def hiccup(self) -> None:
         """Keep the application from polling for `stall` seconds, once."""
