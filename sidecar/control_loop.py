@@ -41,6 +41,7 @@ from trimtab.sidecar.measurement.observation import (
 )
 from trimtab.sidecar.measurement.overload_tracker import OverloadChance, OverloadTracker
 from trimtab.sidecar.measurement.startup_time import StartupTimes
+from trimtab.sidecar.measurement.write_rate import RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome, PlanTracker
@@ -138,7 +139,7 @@ class ControlLoop:
             plan=self._plan,
             forecast=self._forecast,
             record_cost=measurement.record_cost,
-            overload=self._forecast_overload(observation),
+            overload=self._forecast_overload(observation, measurement.record_weights),
         )
         self._report(report, measurement)
         return decision
@@ -190,9 +191,10 @@ class ControlLoop:
         loads, self._forecast = self._forecaster.forecast_load(now, measurement.write_rates, startup)
         return replace(measurement, write_rates=loads)
 
-    def _forecast_overload(self, observation: Observation) -> OverloadChance | None:
+    def _forecast_overload(self, observation: Observation, weights: RecordWeights) -> OverloadChance | None:
         now, capacity = self._clock.monotonic(), self._policy.placement.capacity
-        return self._overload_tracker.track(now, observation.write_rates, observation.group.members, capacity)
+        loads, members = observation.write_rates, observation.group.members
+        return self._overload_tracker.track(now, loads, members, capacity, weights)
 
     def _learn_startup_time(self, observation: Observation, now: float) -> None:
         if self._policy.advisory:

@@ -26,7 +26,7 @@ from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, R
 from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
-from trimtab.sidecar.measurement.write_rate import OffsetReadings
+from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, OffsetReadings, RecordWeights
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 # A rebalance leaves topics without an owner for seconds; their load must not vanish meanwhile.
@@ -47,6 +47,7 @@ class GroupMeasurement:
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
     record_cost: RecordCostStatus | None = None  # None if it is not learned
+    record_weights: RecordWeights = BYTES_ALONE  # of the records in `write_rates`
 
 
 class GroupObserver(Protocol):
@@ -219,6 +220,7 @@ class GroupMonitor:
             consumption_rates=load.consumption_rates,
             stuck_partitions=load.stuck_partitions,
             record_cost=load.record_cost,
+            record_weights=self._load_estimator.record_weights,
             replica_racks=racks,
             queue=None if kind is None else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
         )
@@ -248,7 +250,8 @@ class GroupMonitor:
     def _record_outage(self, layout: ClusterMetadata) -> GroupMeasurement:
         readings = OffsetReadings(tuple(sorted(self._leaders)), {}, {}, None)
         write_rates = self._load_estimator.record_outage(self._clock.monotonic(), readings)
-        return GroupMeasurement(write_rates, ObservedGroup(), {}, layout.errors)
+        weights = self._load_estimator.record_weights
+        return GroupMeasurement(write_rates, ObservedGroup(), {}, layout.errors, record_weights=weights)
 
     def _fetch_commits(self, partitions: Iterable[TopicPartition]) -> GroupCommits:
         if self._share_group is not None:

@@ -64,6 +64,11 @@ class LoadEstimator:
         self._usable_capacity = math.inf if is_share else settings.autoscaling_policy.usable_capacity
         self._overdue_since: dict[TopicPartition, tuple[str, float]] = {}  # owner, time
 
+    @property
+    def record_weights(self) -> RecordWeights:
+        """What a byte and a record weigh now."""
+        return self._meter.weights
+
     def learn_record_sizes(self, sizes: Mapping[TopicPartition, Sequence[int]]) -> None:
         """Add sampled record sizes, in bytes."""
         self._meter = replace(self._meter, record_sizes=self._meter.record_sizes.update_means(sizes))

@@ -1,7 +1,8 @@
 """Tracks which consumer is most likely above its capacity a window from now, and how such predictions fared.
 
 Write rates of overlapping windows hardly differ, so it predicts once a window, and until then tells the last
-prediction. Consumers of one partition are left out: no placement helps them.
+prediction. Consumers of one partition are left out: no placement helps them. What it knows of loads begins
+anew when records weigh otherwise, since all loads change then at once; the record of past predictions stays.
 """
 
 from collections import deque
@@ -20,6 +21,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.units import format_count
 from trimtab.sidecar.measurement.observation import ObservedMember
 from trimtab.sidecar.measurement.overload_forecast import OverloadForecaster
+from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
 
 RECORD_LENGTH: Final = 120  # measurements: an hour at a window of 30 s
 OVERLOAD_SLACK: Final = 1e-6  # relative; float sums are inexact
@@ -52,6 +54,7 @@ class OverloadTracker:
     def __init__(self, window: float) -> None:
         """Take the window of the write rates, in seconds."""
         self._window = window
+        self._weights = BYTES_ALONE
         self._measured_at = -inf
         self._partitions: tuple[TopicPartition, ...] = ()
         self._forecaster = OverloadForecaster(RateChangeStats.empty(0))
@@ -65,8 +68,15 @@ class OverloadTracker:
         loads: Mapping[TopicPartition, PartitionLoad],
         members: Sequence[ObservedMember],
         capacity: float,
+        weights: RecordWeights = BYTES_ALONE,
     ) -> OverloadChance | None:
-        """Return the last prediction, a new one once a window; `now` is monotonic, `capacity` the default."""
+        """Return the last prediction, a new one once a window; `now` is monotonic, `capacity` the default.
+
+        `weights` are those of the records in `loads`.
+        """
+        if weights != self._weights:
+            self._weights = weights
+            self._forget_loads()
         if now - self._measured_at < self._window or all(one.bytes_per_s is None for one in loads.values()):
             return self._last
         self._measured_at = now
@@ -81,6 +91,10 @@ class OverloadTracker:
         self._made = owner, capacities, chances
         self._last = self._describe(members, chances)
         return self._last
+
+    def _forget_loads(self) -> None:
+        self._measured_at, self._partitions, self._made = -inf, (), None
+        self._forecaster = OverloadForecaster(RateChangeStats.empty(0))
 
     def _align(self, names: tuple[TopicPartition, ...]) -> None:
         if names == self._partitions:

@@ -31,6 +31,7 @@ from trimtab.sidecar.measurement.observation import (
     RequestedReplicas,
     TargetStatus,
 )
+from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
@@ -53,6 +54,7 @@ class Simulated:
     away: bool = False
     deaf: bool = False  # plans cannot be written
     unsure: bool = False  # plans are written, but not acknowledged
+    weights: RecordWeights = BYTES_ALONE
     broken: list[str] = field(default_factory=list)
     _cause: object = None
     _moving: dict[TopicPartition, str] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class Simulated:
             nothing = {p: PartitionLoad() for p in PARTITIONS}
             return GroupMeasurement(nothing, ObservedGroup(), {}, ("no broker answers",))
         rates = {p: PartitionLoad(s, backlog_records=None if s is None else 0) for p, s in self.rates.items()}
-        return GroupMeasurement(rates, self.describe_group(), {}, ())
+        return GroupMeasurement(rates, self.describe_group(), {}, (), record_weights=self.weights)
 
     def describe_group(self) -> ObservedGroup:
         if self.away:
@@ -631,6 +633,19 @@ def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
     epoch = plan.epoch
     iterate(world, start(world, **more), 20)
     assert world.published[-1].epoch == epoch
+
+
+def test_records_that_weigh_otherwise_come_as_no_overload(world: Simulated) -> None:
+    """The chance of an overload is judged by the weights that it was predicted by."""
+    reports: list[IterationReport] = []
+    loop = start(world, reports)
+    iterate(world, loop, 20)
+    world.weights, world.rates = RecordWeights(0.5, 200.0), dict.fromkeys(PARTITIONS, 25.0)
+    iterate(world, loop, 1)
+    before, after = (report.overload for report in reports[-2:])
+    assert before is not None
+    assert after is not None
+    assert (after.predictions, after.came_true) == (before.predictions, 0)
 
 
 def test_iterations_are_offered_for_certification(world: Simulated) -> None:

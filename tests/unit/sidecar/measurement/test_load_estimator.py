@@ -116,3 +116,4 @@ def test_a_learned_cost_weighs_small_records_more() -> None:
     small, large = (weight or 0.0 for weight in weights[-1])
     assert small / large == pytest.approx(10, rel=0.01)
     assert small + large == pytest.approx(20_000)
+    assert made.record_weights.record > 0

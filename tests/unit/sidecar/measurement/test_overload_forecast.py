@@ -1,6 +1,7 @@
 """The chance that a consumer is above its capacity a window from now comes true as often as it says."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.observation import ObservedMember
 from trimtab.sidecar.measurement.overload_forecast import OverloadForecaster, compute_normal_tail
 from trimtab.sidecar.measurement.overload_tracker import OverloadChance, OverloadTracker
+from trimtab.sidecar.measurement.write_rate import RecordWeights
 
 CAPACITY = 100.0
 PARTITIONS, CONSUMERS = 60, 20
@@ -87,6 +89,22 @@ def test_the_fullest_is_told_with_the_record_of_earlier_ones() -> None:
     assert later is not None
     assert (later.consumer, later.predictions, later.came_true) == ("two", 2, 1)
     assert "of 2 predictions" in later.format_line()
+
+
+def test_loads_that_weigh_otherwise_judge_no_earlier_prediction() -> None:
+    """A learned cost of records quadruples all loads: that is no overload, and no change to learn from."""
+    tracker = OverloadTracker(30.0)
+    both = members(one=frozenset({A, B}), two=frozenset({C}))
+    for window in range(4):
+        found = tracker.track(30.0 * window, loads(a=15, b=15, c=5), both, CAPACITY)
+    assert found is not None
+    assert (found.predictions, found.came_true) == (3, 0)
+    weights = RecordWeights(0.5, 200.0)
+    changed = tracker.track(100.0, loads(a=60, b=60, c=20), both, CAPACITY, weights)
+    assert changed == replace(found, chance=1.0), "a new one at once, with the record of those before"
+    settled = tracker.track(130.0, loads(a=45, b=45, c=15), both, CAPACITY, weights)
+    assert settled is not None
+    assert (settled.predictions, settled.came_true) == (4, 0)
 
 
 def test_nothing_known_predicts_nothing() -> None:
