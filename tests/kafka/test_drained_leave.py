@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from trimtab.consumer_sdk.membership import coordinator
+
 pytestmark = pytest.mark.broker
 
 Eventually = Callable[..., None]
@@ -16,12 +18,15 @@ def test_a_scale_down_has_two_rebalances(
     """The drained leader's leave is the second round, its stop starts none, the others keep theirs."""
     name = topic(partitions=6)
     control.plan(1, replicas=3)
-    one, two, three = (start(who, [name], **control.topics) for who in ("one", "two", "three"))
+    one = start("one", [name], **control.topics)
+    eventually(lambda: len(one.owned) == 6)  # alone, so it leads until it leaves
+    two, three = (start(who, [name], **control.topics) for who in ("two", "three"))
     eventually(lambda: len(one.owned) == len(two.owned) == len(three.owned) == 2)
     feed.write(name, 6, 600)
     eventually(lambda: len(log.records) == 600)
     before = two.consumer.generation_id()
     begun = len(log.tenures)
+    assert [coordinator.is_leader(who.consumer._member.client) for who in (one, two)] == [True, False]
     control.plan(2, replicas=2, draining=("one",))
     eventually(lambda: len(two.owned) == len(three.owned) == 3)
     eventually(lambda: one.consumer.generation_id() == -1)
