@@ -24,6 +24,7 @@ from trimtab.sidecar.plan_carrier import PlanCarrier
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder
 from trimtab.sidecar.reporting.decision_spans import open_decision_spans
 from trimtab.sidecar.reporting.iteration_report import LogReporter, Reporter
+from trimtab.sidecar.reporting.season_record import SeasonArchive
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.advisory import AdvisoryTarget
@@ -75,7 +76,9 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             log.info("dry run: decisions are logged, nothing is published or started")
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
         certifier = build_certifier(settings, clock, stack)
-        leadership, recorders = _build_leadership(settings, monitor, clock, connected, history, stack)
+        leadership, recorders, seasons = _build_leadership(
+            settings, monitor, clock, connected, history, stack
+        )
         collaborators = LoopCollaborators(
             monitor,
             control_topics,
@@ -85,6 +88,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             connected.read_target_status,
             leadership,
             build_plan_carrier(settings, monitor, clock, connected, stack),
+            seasons,
         )
         yield ControlLoop(settings, collaborators, clock)
 
@@ -116,10 +120,10 @@ def _build_leadership(
     connected: ConnectedTarget,
     history: GroupHistory,
     stack: ExitStack,
-) -> tuple[Leadership, tuple[Reporter, ...]]:
-    """Return the leadership, and the reporters that publish decisions for peers."""
+) -> tuple[Leadership, tuple[Reporter, ...], SeasonArchive | None]:
+    """Return the leadership, the reporters that publish decisions for peers, and what records seasons."""
     if settings.dry_run:
-        return connected.leadership, ()  # it publishes nothing, so peers need not know of it
+        return connected.leadership, (), None  # it publishes nothing, so peers need not know of it
     author = build_author(settings, clock, connected.lease_id)
     feed = ControlTopicStore(settings, monitor.brokers.admin)
     leadership = PeerAwareLeadership(author, feed, clock, connected.leadership, take_over=settings.take_over)
@@ -127,7 +131,7 @@ def _build_leadership(
     archive = ControlTopicStore(settings, monitor.brokers.admin)
     recorder = DecisionRecorder(settings, archive, leadership.get_author, clock, history)
     stack.callback(recorder.close)
-    return leadership, (recorder,)
+    return leadership, (recorder,), recorder.seasons
 
 
 def build_plan_carrier(

@@ -45,6 +45,7 @@ from trimtab.sidecar.measurement.write_rate import RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome, PlanTracker
+from trimtab.sidecar.reporting.season_record import SeasonArchive
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.process.rolling_restart import list_pending_restarts
 from trimtab.sidecar.targets.replica_target import ReplicaTarget
@@ -70,6 +71,7 @@ class LoopCollaborators:
     read_target_status: Callable[[], TargetStatus] = TargetStatus  # as of the last replica list
     leadership: Leadership = field(default_factory=SoleLeader)
     plan_carrier: PlanCarrier | None = None  # None: the group's members carry plans out themselves
+    season_archive: SeasonArchive | None = None  # None: seasons end with the process
 
 
 class ControlLoop:
@@ -91,6 +93,9 @@ class ControlLoop:
         self._overload_tracker = OverloadTracker(settings.window)
         self._forecast: ForecastStatus | None = None
         self._startup_times = StartupTimes()
+        self._epoch_offset_s = (
+            clock.wall() - clock.monotonic()
+        )  # seasons outlive the process, and pass steadily
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Iterate until `wait(seconds)` returns True."""
@@ -187,7 +192,9 @@ class ControlLoop:
         """Return the measurement with the load that is forecast, if a season is set."""
         if self._forecaster is None:
             return measurement
-        now, startup = self._clock.monotonic(), self._startup_times.median
+        if self._collaborators.season_archive is not None:  # has read nothing before the first report
+            self._collaborators.season_archive.exchange(self._forecaster)
+        now, startup = self._clock.monotonic() + self._epoch_offset_s, self._startup_times.median
         loads, self._forecast = self._forecaster.forecast_load(now, measurement.write_rates, startup)
         return replace(measurement, write_rates=loads)
 

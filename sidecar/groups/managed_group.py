@@ -24,6 +24,7 @@ from trimtab.sidecar.page.page_tools import PageTools, build_group_history
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder, RecorderThread
 from trimtab.sidecar.reporting.decision_spans import open_decision_spans
 from trimtab.sidecar.reporting.iteration_report import IterationReport, LogReporter, Reporter
+from trimtab.sidecar.reporting.season_record import SeasonArchive
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.replica_target import ConnectedTarget
@@ -170,7 +171,7 @@ class ManagedGroup:
         stack.callback(tools.close)
         parts.web_server.add_group(settings.group, history, tools, KEPT_DECISIONS)
         stack.callback(parts.web_server.remove_group, settings.group)
-        leadership, recorders = self._build_leadership(connected, history, stack)
+        leadership, recorders, seasons = self._build_leadership(connected, history, stack)
         spans = open_decision_spans(settings)
         collaborators = LoopCollaborators(
             monitor,
@@ -181,24 +182,25 @@ class ManagedGroup:
             connected.read_target_status,
             leadership,
             build_plan_carrier(settings, monitor, parts.clock, connected, stack),
+            seasons,
         )
         return ControlLoop(settings, collaborators, parts.clock)
 
     def _build_leadership(
         self, connected: ConnectedTarget, history: GroupHistory, stack: ExitStack
-    ) -> tuple[PeerAwareLeadership, tuple[Reporter, ...]]:
+    ) -> tuple[PeerAwareLeadership, tuple[Reporter, ...], SeasonArchive | None]:
         settings, clock = self.settings, self._parts.clock
         author = build_author(settings, clock, connected.lease_id)
         leadership = PeerAwareLeadership(
             author, self._topics, clock, connected.leadership, take_over=settings.take_over
         )
         if settings.dry_run:
-            return leadership, ()  # it publishes nothing, so peers need not know of it
+            return leadership, (), None  # it publishes nothing, so peers need not know of it
         recorder = DecisionRecorder(
             settings, self._topics, leadership.get_author, clock, history, self._parts.recorder_thread
         )
         stack.callback(recorder.close)
-        return leadership, (recorder,)
+        return leadership, (recorder,), recorder.seasons
 
     def _report(self, report: IterationReport) -> None:
         self._parts.web_server.record_iteration(self.settings.group, report)

@@ -27,12 +27,21 @@ from trimtab.sidecar.kafka.cluster_client import (
     is_authorization_error,
 )
 from trimtab.sidecar.reporting.decision_record import RECORD_SLOTS, DecisionRecord
-from trimtab.sidecar.reporting.sample_record import SampleRecord, is_sample_key
+from trimtab.sidecar.reporting.sample_record import (
+    DECISION_KEY_KIND,
+    SAMPLE_KEY_KIND,
+    SEASON_KEY_KIND,
+    SampleRecord,
+    read_key_kind,
+)
+from trimtab.sidecar.reporting.season_record import SeasonRecord
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
-ControlValueT = TypeVar("ControlValueT", GroupPlan, TopicWriteRates, DecisionRecord, SampleRecord)
+ControlValueT = TypeVar(
+    "ControlValueT", GroupPlan, TopicWriteRates, DecisionRecord, SampleRecord, SeasonRecord
+)
 
 COMPACTED_TOPIC_CONFIG: Final = {
     "cleanup.policy": "compact",
@@ -94,17 +103,20 @@ class ControlTopicStore:
 
     def read_decisions(self) -> tuple[DecisionRecord, ...]:
         """Return the group's stored decisions, the newest last. Raises BrokerTimeoutError."""
-        found = self._read_messages(self._settings.decision_topic, {})
-        messages = [m for m in found if not is_sample_key(m.key())]
+        messages = self._read_kind(DECISION_KEY_KIND)
         # until the topic is compacted it has several records of a slot: the last one is in force
         newest = {r.number % RECORD_SLOTS: r for r in self._decode_own(DecisionRecord.decode, messages)}
         return tuple(sorted(newest.values(), key=lambda r: r.number))
 
     def read_samples(self) -> tuple[SampleRecord, ...]:
         """Return the group's stored samples. Raises BrokerTimeoutError."""
-        found = self._read_messages(self._settings.decision_topic, {})
-        messages = [m for m in found if is_sample_key(m.key())]
+        messages = self._read_kind(SAMPLE_KEY_KIND)
         return tuple({r.slot: r for r in self._decode_own(SampleRecord.decode, messages)}.values())
+
+    def read_seasons(self) -> tuple[SeasonRecord, ...]:
+        """Return the group's stored seasons. Raises BrokerTimeoutError."""
+        messages = self._read_kind(SEASON_KEY_KIND)
+        return tuple({r.slot: r for r in self._decode_own(SeasonRecord.decode, messages)}.values())
 
     def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
         """Return the group's decisions since the last call, in order. Raises BrokerTimeoutError."""
@@ -115,7 +127,7 @@ class ControlTopicStore:
         try:
             for message in self._read_messages(self._settings.decision_topic, offsets):
                 offsets[message.partition() or 0] = (message.offset() or 0) + 1
-                if not is_sample_key(message.key()):
+                if read_key_kind(message.key()) == DECISION_KEY_KIND:
                     messages.append(message)
             # last: after a timeout the next call reads the same records again
             self._next_decision_offsets = offsets
@@ -147,7 +159,11 @@ class ControlTopicStore:
         """Write a sample and wait for the acknowledgement. Raises BrokerTimeoutError."""
         self._write_record(record)
 
-    def _write_record(self, record: DecisionRecord | SampleRecord) -> None:
+    def write_season(self, record: SeasonRecord) -> None:
+        """Write bins of a season and wait for the acknowledgement. Raises BrokerTimeoutError."""
+        self._write_record(record)
+
+    def _write_record(self, record: DecisionRecord | SampleRecord | SeasonRecord) -> None:
         self._create_missing_topics(self._settings.decision_topic)
         records = split_value(record.group, record.key, record.encode())
         self._produce((self._settings.decision_topic, *r) for r in records)
@@ -230,6 +246,10 @@ class ControlTopicStore:
         if record not in self._skipped_records:  # a topic is read more than once
             log.warning("control topic %s-%s, offset %s: skipped: %s", *record, error)
         self._skipped_records.add(record)
+
+    def _read_kind(self, kind: str) -> list[Message]:
+        found = self._read_messages(self._settings.decision_topic, {})
+        return [message for message in found if read_key_kind(message.key()) == kind]
 
     def _read_messages(self, topic: str, offsets: Mapping[int, int]) -> Iterator[Message]:
         """Yield the messages from these offsets (else all) up to the end; none without the topic."""

@@ -5,14 +5,14 @@
 2. `refresh_decisions` reads the decision topic from where the last call ended up to its end. Records of
    other groups than the managed ones are skipped by their key.
 3. The newest records of each group are kept until its recorder has asked for them, then the last one.
-   Samples are kept as bytes until then, and not at all afterwards.
+   Samples and seasons are kept as bytes until then, and not at all afterwards.
 """
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import AdminClient
@@ -26,13 +26,22 @@ from trimtab.sidecar.kafka.cluster_client import is_authorization_error
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.control_topic_tail import ControlTopicTail
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
-from trimtab.sidecar.reporting.sample_record import SampleRecord, read_record_key
+from trimtab.sidecar.reporting.sample_record import (
+    DECISION_KEY_KIND,
+    SAMPLE_KEY_KIND,
+    SEASON_KEY_KIND,
+    RecordKey,
+    SampleRecord,
+    read_record_key,
+)
+from trimtab.sidecar.reporting.season_record import SEASON_SLOTS, SeasonRecord
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
 RESTORED_RECORDS: Final = 24  # of each group, for its page after a restart
-RESTORED_SAMPLES: Final = 12
+RESTORED_BY_KIND: Final = {SAMPLE_KEY_KIND: 12, SEASON_KEY_KIND: SEASON_SLOTS}
+ExtraRecordT = TypeVar("ExtraRecordT", SampleRecord, SeasonRecord)
 
 
 class SharedControlTopics(ControlTopicStore):
@@ -52,7 +61,8 @@ class SharedControlTopics(ControlTopicStore):
         self._unread: set[str] = set()  # groups of which nothing was read yet
         self._new: dict[str, list[DecisionRecord]] = {}  # of all others, since they asked last
         self._kept: dict[str, deque[DecisionRecord]] = {}
-        self._kept_samples: dict[str, deque[bytes]] = {}
+        # samples and seasons by their keys, the newest last
+        self._kept_values: dict[RecordKey, dict[str | bytes | None, bytes]] = {}
 
     def add_group(self, group: str) -> None:
         """Keep the decisions of this group from now on."""
@@ -60,7 +70,7 @@ class SharedControlTopics(ControlTopicStore):
             if group not in self._new:
                 self._unread.add(group)
                 self._kept[group] = deque(maxlen=RESTORED_RECORDS)
-                self._kept_samples[group] = deque(maxlen=RESTORED_SAMPLES)
+                self._kept_values |= {RecordKey(group, kind): {} for kind in RESTORED_BY_KIND}
 
     def remove_group(self, group: str) -> None:
         """Forget this group."""
@@ -68,7 +78,8 @@ class SharedControlTopics(ControlTopicStore):
             self._unread.discard(group)
             self._new.pop(group, None)
             self._kept.pop(group, None)
-            self._kept_samples.pop(group, None)
+            for kind in RESTORED_BY_KIND:
+                self._kept_values.pop(RecordKey(group, kind), None)
 
     def begin_round(self) -> None:
         """Forget the plans read in the last round, and read new decisions."""
@@ -122,9 +133,17 @@ class SharedControlTopics(ControlTopicStore):
 
     def take_kept_samples(self, group: str) -> tuple[SampleRecord, ...]:
         """Return the group's newest samples; none if it asked before."""
+        return self._take_kept(RecordKey(group, SAMPLE_KEY_KIND), SampleRecord.decode)
+
+    def take_kept_seasons(self, group: str) -> tuple[SeasonRecord, ...]:
+        """Return the group's seasons; none if it asked before."""
+        return self._take_kept(RecordKey(group, SEASON_KEY_KIND), SeasonRecord.decode)
+
+    def _take_kept(self, key: RecordKey, decode: Callable[[bytes], ExtraRecordT]) -> tuple[ExtraRecordT, ...]:
         with self._reading:
-            kept = self._kept_samples.pop(group, deque())
-        return tuple(sample for value in kept if (sample := _decode_sample(value, group)) is not None)
+            kept = self._kept_values.pop(key, {}).values()
+        found = (_try_to_decode(decode, value, key) for value in kept)
+        return tuple(record for record in found if record is not None and record.group == key.group)
 
     def close(self) -> None:
         """Close the connection of the reader."""
@@ -164,12 +183,14 @@ class SharedControlTopics(ControlTopicStore):
 
     def _take_decision(self, message: Message, groups: Collection[str]) -> None:
         key = read_record_key(message.key())
-        if key is None or key.group not in groups or (key.is_sample and key.group not in self._kept_samples):
+        if key is None or key.group not in groups:
+            return
+        if key.kind != DECISION_KEY_KIND and key not in self._kept_values:
             return
         try:
             value = self._parts.add_record(message.value() or b"")
-            if key.is_sample:
-                self._kept_samples[key.group].extend([value] if value else [])
+            if key.kind != DECISION_KEY_KIND:
+                self._keep_value(key, message.key(), value)
                 return
             record = DecisionRecord.decode(value) if value else None
         except InvalidPayloadError as error:
@@ -178,6 +199,14 @@ class SharedControlTopics(ControlTopicStore):
         if record is not None and record.group in groups:
             self._new[record.group].append(record)
             self._kept[record.group].append(record)
+
+    def _keep_value(self, key: RecordKey, name: str | bytes | None, value: bytes | None) -> None:
+        kept = self._kept_values[key]
+        kept.pop(name, None)
+        if value:
+            kept[name] = value
+        if len(kept) > RESTORED_BY_KIND[key.kind]:
+            del kept[next(iter(kept))]
 
 
 class GroupControlTopics:
@@ -224,15 +253,24 @@ class GroupControlTopics:
         """Write a sample and wait for the acknowledgement. Raises BrokerTimeoutError."""
         self._shared.write_sample(record)
 
+    def read_seasons(self) -> tuple[SeasonRecord, ...]:
+        """Return the group's seasons, once."""
+        return self._shared.take_kept_seasons(self._group)
+
+    def write_season(self, record: SeasonRecord) -> None:
+        """Write bins of a season and wait for the acknowledgement. Raises BrokerTimeoutError."""
+        self._shared.write_season(record)
+
     def close(self) -> None:
         """Forget the group."""
         self._shared.remove_group(self._group)
 
 
-def _decode_sample(value: bytes, group: str) -> SampleRecord | None:
+def _try_to_decode(
+    decode: Callable[[bytes], ExtraRecordT], value: bytes, key: RecordKey
+) -> ExtraRecordT | None:
     try:
-        sample = SampleRecord.decode(value)
+        return decode(value)
     except InvalidPayloadError as error:
-        log.warning("a recorded sample of group %s is skipped: %s", group, error)
+        log.warning("a recorded %s of group %s is skipped: %s", key.kind, key.group, error)
         return None
-    return sample if sample.group == group else None

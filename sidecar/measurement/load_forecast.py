@@ -7,8 +7,9 @@
 3. What a partition requires changes by as much, until the bin after.
 4. In a group of more than `MAX_PARTITIONS` the forecast is that of the group's sum for all partitions:
    a week of each one's bins would take hundreds of megabytes.
-5. All of it is in memory. A sidecar that stands by measures, too, so that a takeover loses nothing; after the
-   start of the only one, nothing is forecast for two seasons.
+5. Bins are numbered by their time since the epoch. A sidecar that stands by measures, too. One that starts
+   gets the bins that the one before has recorded (`season_record`), and scores what it would have forecast
+   from them; a gap between is like one in the measurement. Its own bins count before recorded ones.
 """
 
 import math
@@ -25,10 +26,25 @@ from trimtab.sidecar.measurement.seasonal_forecast import GATE, SEASONS, Seasona
 
 MAX_BINS: Final = 288  # five minutes of a day
 MAX_PARTITIONS: Final = 2_000  # 40 MB for a week of days
+CHUNK_BINS: Final = 24  # recorded together: fewer records to read at a start
 DEFAULT_STARTUP_S: Final = 20.0  # until a replica was seen to join
 
 Column: TypeAlias = TopicPartition | None  # None: the sum of a large group
 Loads: TypeAlias = Mapping[TopicPartition, PartitionLoad]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeasonChunk:
+    """Write rates of consecutive bins."""
+
+    bin_s: float
+    first: int  # number of the first bin
+    columns: tuple[Column, ...]
+    rates: FloatArray  # (bins, columns) bytes/s, NaN for an absent partition
+
+    def list_numbers(self) -> range:
+        """Return the numbers of its bins."""
+        return range(self.first, self.first + len(self.rates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +92,7 @@ class LoadForecaster:
         self._lag = lag
         self._horizon = 1  # bins
         self._forecaster = SeasonalForecaster(period, self._horizon)
-        self._begin: float | None = None
+        self._phase: float | None = None  # by which a bin begins later than its number says
         self._filling = 0  # number of the bin that fills
         self._sums: dict[TopicPartition, tuple[float, int]] = {}  # of the bin that fills
         self._last_seen: dict[TopicPartition, int] = {}  # bin
@@ -88,7 +104,7 @@ class LoadForecaster:
     def forecast_load(self, now: float, loads: Loads, startup: float | None) -> tuple[Loads, ForecastStatus]:
         """Add an iteration's loads; return what they require when replicas that start now have joined.
 
-        `now` is monotonic; `startup` is how long replicas take, both in seconds.
+        `now` is in seconds since the epoch, but passes steadily; `startup` is how long replicas take.
         """
         self._follow_startup(startup)
         self._collect(now, loads)
@@ -96,18 +112,50 @@ class LoadForecaster:
         change = math.fsum((required[p].weight or 0.0) - (loads[p].weight or 0.0) for p in loads)
         return required, self._build_status(change)
 
+    def build_chunk(self) -> SeasonChunk | None:
+        """Return the last bin and those before it, from a multiple of `CHUNK_BINS`; None before the first."""
+        rates = self._forecaster.list_last_rates((self._filling - 1) % CHUNK_BINS + 1)
+        if not rates:
+            return None
+        return SeasonChunk(self._bin, self._filling - len(rates), self._columns, np.array(rates))
+
+    @property
+    def bin_s(self) -> float:
+        """Length of a bin in seconds."""
+        return self._bin
+
+    def restore(self, chunks: Iterable[SeasonChunk]) -> int:
+        """Put recorded bins, as long as its own, before those of this process (rule 5); return how many."""
+        until = self._filling - self._forecaster.ticks
+        numbers = range(self._filling - SEASONS * self._period, until)
+        recorded = [chunk for chunk in chunks if any(n in numbers for n in chunk.list_numbers())]
+        if not recorded:
+            return 0
+        for chunk in recorded:
+            last = min(chunk.list_numbers()[-1], until - 1)
+            seen = ((p, self._last_seen.get(p, last)) for p in chunk.columns if p is not None)
+            self._last_seen |= {p: max(n, last) for p, n in seen}
+        self._align()
+        rates, count = _join_chunks(recorded, self._columns, numbers)
+        if not self._forecaster.ticks:
+            self._rates = rates[-1]
+        self._follow_forecast(self._forecaster.prepend_rates(list(rates)))
+        return count
+
     def _follow_startup(self, startup: float | None) -> None:
         ahead = (DEFAULT_STARTUP_S if startup is None else startup) + self._lag
         needed = max(1, min(self._period, math.ceil(ahead / self._bin)))
-        # A record begins anew with each horizon, and lasts a season: a little too far ahead costs less.
+        # The record of another horizon is made again from all bins: a little too far ahead costs less.
         if needed > self._horizon or 2 * needed < self._horizon:
             self._horizon = needed
-            self._forecaster.set_horizon(needed)
-            self._forecast, self._changes = None, {}  # those of the bin before had no such record
+            if (forecast := self._forecaster.set_horizon(needed)) is not None:
+                self._follow_forecast(forecast)
 
     def _collect(self, now: float, loads: Loads) -> None:
-        self._begin = now if self._begin is None else self._begin
-        since = now - self._begin + self._interval / 2  # iterations are never exactly an interval apart
+        if self._phase is None:
+            self._filling = round(now / self._bin)
+            self._phase = now - self._filling * self._bin
+        since = now - self._phase + self._interval / 2  # iterations are never exactly an interval apart
         self._finish_bins(int(since / self._bin))
         for partition, load in loads.items():
             self._last_seen[partition] = self._filling
@@ -125,10 +173,12 @@ class LoadForecaster:
 
     def _finish_bin(self) -> None:
         self._align()
-        rates = self._build_rates()
-        self._forecast = forecast = self._forecaster.add_rates(rates)
-        self._changes = self._list_changes(forecast.rates - rates)
-        self._rates, self._sums = rates, {}
+        self._rates = self._build_rates()
+        self._follow_forecast(self._forecaster.add_rates(self._rates))
+        self._sums = {}
+
+    def _follow_forecast(self, forecast: SeasonalForecast) -> None:
+        self._forecast, self._changes = forecast, self._list_changes(forecast.rates - self._rates)
 
     def _align(self) -> None:
         """Drop partitions without a bin in any season, and add the new ones."""
@@ -180,3 +230,29 @@ class LoadForecaster:
         if self._columns == (None,):
             return ForecastStatus(horizon, change, 0, made.group_open or better > 0, made.error_ratio)
         return ForecastStatus(horizon, change, better, made.group_open, made.error_ratio)
+
+
+def _join_chunks(
+    chunks: Iterable[SeasonChunk], columns: tuple[Column, ...], numbers: range
+) -> tuple[FloatArray, int]:
+    """Return the rates (bins, columns) from the first recorded bin of `numbers` to its end, and how many are.
+
+    A bin that no chunk has is that of the bin before.
+    """
+    place = {column: n for n, column in enumerate(columns)}
+    rates = np.full((len(numbers), len(columns)), np.nan)
+    known = np.zeros(len(numbers), dtype=np.bool_)
+    for chunk in chunks:
+        rows = [
+            (n, numbers.index(number)) for n, number in enumerate(chunk.list_numbers()) if number in numbers
+        ]
+        found = [(n, place[column]) for n, column in enumerate(chunk.columns) if column in place]
+        taken, to = np.array(rows).T
+        rates[to] = np.nan
+        for n, column in found:
+            rates[to, column] = chunk.rates[taken, n]
+        known[to] = True
+    first = int(known.argmax())
+    newest = np.maximum.accumulate(np.where(known, np.arange(len(known)), first))
+    joined: FloatArray = rates[newest[first:]]
+    return joined, int(known.sum())

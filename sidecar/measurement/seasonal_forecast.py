@@ -4,7 +4,8 @@
    seasons. That of the group is the factor by which its sum changed then, which noise of partitions hardly
    touches.
 2. Every forecast is scored once its time has come, beside the rate that was there when it was made: "as now".
-   A record covers the last season, and counts when it is that long.
+   A record covers the last season, and counts when it is that long. With another horizon, or with rates of
+   earlier ticks, it is made again: each forecast from the rates before its time alone.
 3. A partition's forecast is used while the squared errors of its record are below `GATE` of those of "as
    now"; else the group's, by its own record; else the rate as it is now.
 """
@@ -64,22 +65,26 @@ class SeasonalForecaster:
 
     def add_rates(self, rates: FloatArray) -> SeasonalForecast:
         """Add the write rates (P,) of a tick, NaN if absent; return the forecast."""
-        self._rates = [*self._rates[-(SEASONS * self._period + self._horizon) :], rates]
-        self._score(rates)
-        seasonal = _forecast_partitions(self._rates, self._period, self._horizon)
-        factor = _forecast_factor(self._rates, self._period, self._horizon)
-        self._made = [*self._made[-self._horizon :], np.append(seasonal, np.nansum(rates) * factor)]
-        errors = self._sum_errors()
-        better = np.zeros(len(rates) + 1, dtype=np.bool_) if errors is None else errors.find_better()
-        by_group = rates * factor if better[-1] else rates
-        forecast: FloatArray = np.where(better[:-1], seasonal, by_group)
-        ratio = None if errors is None else errors.compute_group_ratio()
-        return SeasonalForecast(forecast, better[:-1], bool(better[-1]), ratio)
+        self._forecast_next(rates)
+        return self._gate_last()
 
-    def set_horizon(self, horizon: int) -> None:
-        """Forecast for so many ticks later from now on; the record of another horizon does not count."""
-        if horizon != self._horizon:
-            self._horizon, self._made, self._errors = horizon, [], []
+    def set_horizon(self, horizon: int) -> SeasonalForecast | None:
+        """Forecast for so many ticks later; return the last tick's forecast, None before the first."""
+        self._horizon = horizon
+        return self._forecast_again(self._rates) if self._rates else None
+
+    def prepend_rates(self, earlier: Sequence[FloatArray]) -> SeasonalForecast:
+        """Put the rates (P,) of earlier ticks before the first one; return the last tick's forecast."""
+        return self._forecast_again([*earlier, *self._rates])
+
+    def list_last_rates(self, count: int) -> list[FloatArray]:
+        """Return the rates (P,) of up to so many ticks, the newest last."""
+        return self._rates[-count:]
+
+    @property
+    def ticks(self) -> int:
+        """Number of ticks whose rates are kept."""
+        return len(self._rates)
 
     def select_partitions(self, source: IntArray) -> None:
         """Reorder the partitions: each (P,) was at this place, UNASSIGNED if it has no history."""
@@ -87,6 +92,30 @@ class SeasonalForecaster:
         self._made = [_select_with_sum(row, source) for row in self._made]
         pairs = ((_select_with_sum(row, source) for row in errors) for errors in self._errors)
         self._errors = [ForecastErrors(*pair) for pair in pairs]
+
+    def _forecast_next(self, rates: FloatArray) -> None:
+        self._rates = [*self._rates[-(SEASONS * self._period + self._horizon) :], rates]
+        self._score(rates)
+        seasonal = _forecast_partitions(self._rates, self._period, self._horizon)
+        factor = _forecast_factor(self._rates, self._period, self._horizon)
+        self._made = [*self._made[-self._horizon :], np.append(seasonal, np.nansum(rates) * factor)]
+
+    def _forecast_again(self, rates: Sequence[FloatArray]) -> SeasonalForecast:
+        begin = max(0, len(rates) - self._period - self._horizon)  # of what a record needs
+        self._rates, self._made, self._errors = list(rates[:begin]), [], []
+        for row in rates[begin:]:
+            self._forecast_next(row)
+        return self._gate_last()
+
+    def _gate_last(self) -> SeasonalForecast:
+        """Return the last forecast as far as it has proved better."""
+        rates, seasonal, errors = self._rates[-1], self._made[-1][:-1], self._sum_errors()
+        better = np.zeros(len(rates) + 1, dtype=np.bool_) if errors is None else errors.find_better()
+        factor = _forecast_factor(self._rates, self._period, self._horizon)
+        by_group = rates * factor if better[-1] else rates
+        forecast: FloatArray = np.where(better[:-1], seasonal, by_group)
+        ratio = None if errors is None else errors.compute_group_ratio()
+        return SeasonalForecast(forecast, better[:-1], bool(better[-1]), ratio)
 
     def _score(self, rates: FloatArray) -> None:
         if len(self._made) < self._horizon or len(self._rates) <= self._period + self._horizon:

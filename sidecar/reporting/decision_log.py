@@ -4,7 +4,8 @@
    logged once.
 2. Only the leader writes decisions. A new leader reads the topic and continues with the next number.
 3. A leader that shuts down marks its last record as final.
-4. The page's history gets what a new leader reads, and its own samples are written now and then.
+4. The page's history and the load forecast get what a new leader reads, and their own samples and seasons
+   are written now and then.
 """
 
 import logging
@@ -28,6 +29,7 @@ from trimtab.sidecar.reporting.decision_record import (
 )
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.sample_record import SampleRecord
+from trimtab.sidecar.reporting.season_record import SeasonRecord, build_season_archive
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
@@ -53,6 +55,14 @@ class DecisionStore(Protocol):
 
     def write_sample(self, record: SampleRecord) -> None:
         """Write a sample and wait for the acknowledgement. Raises BrokerTimeoutError."""
+        ...
+
+    def read_seasons(self) -> tuple[SeasonRecord, ...]:
+        """Return the stored seasons. Raises BrokerTimeoutError."""
+        ...
+
+    def write_season(self, record: SeasonRecord) -> None:
+        """Write bins of a season and wait for the acknowledgement. Raises BrokerTimeoutError."""
         ...
 
 
@@ -125,6 +135,7 @@ class DecisionRecorder:
         self._get_author = get_author
         self._terms = build_record_terms(settings)
         self._history = history
+        self.seasons = build_season_archive(settings)  # None without the setting `season`
         self._store = store
         self._queue: deque[DecisionRecord | None] = deque(maxlen=MAX_QUEUED_RECORDS)  # None: standby
         self._last_record: DecisionRecord | None = None
@@ -169,17 +180,21 @@ class DecisionRecorder:
             try:
                 earlier = self._store.read_decisions()
                 samples = () if self._history is None else self._store.read_samples()
+                seasons = () if self.seasons is None else self._store.read_seasons()
             except (PeerError, KafkaException) as error:
                 self._log_failure(error)
                 return
             self._last_record = next(reversed(earlier), None)
             if self._history is not None:
                 self._history.restore(earlier, samples)
+            if self.seasons is not None:
+                self.seasons.restore(seasons)
             self._last_is_known = True
         record = merge_decision_record(self._last_record, record)
         if self._write(record):
             self._last_record, self._last_warning = record, ""
             self._write_sample()
+            self._write_seasons()
 
     def _write(self, record: DecisionRecord) -> bool:
         return self._try_to_write(partial(self._store.write_decision, record))
@@ -188,6 +203,10 @@ class DecisionRecorder:
         sample = None if self._history is None else self._history.take_sample_record()
         if sample is not None:
             self._try_to_write(partial(self._store.write_sample, sample))
+
+    def _write_seasons(self) -> None:
+        while self.seasons is not None and (season := self.seasons.take_record()) is not None:
+            self._try_to_write(partial(self._store.write_season, season))
 
     def _try_to_write(self, write: Callable[[], None]) -> bool:
         try:

@@ -19,6 +19,8 @@ from trimtab.sidecar.decision.decision import DecisionMetrics
 RECORDED_SPAN_S: Final = 3600.0
 SAMPLE_INTERVAL_S: Final = 60.0  # of one group; many groups share a topic, and have longer ones
 SAMPLE_KEY_KIND: Final = "sample"
+SEASON_KEY_KIND: Final = "season"
+DECISION_KEY_KIND: Final = ""  # its key has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class RecordKey:
     """What a key of the decision topic tells."""
 
     group: str
-    is_sample: bool
+    kind: str
 
 
 def read_record_key(key: str | bytes | None) -> RecordKey | None:
@@ -69,15 +71,16 @@ def read_record_key(key: str | bytes | None) -> RecordKey | None:
         if not isinstance(named, list) or not named or not isinstance(named[0], str):
             return None
         if not named[0].startswith("["):
-            return RecordKey(named[0], SAMPLE_KEY_KIND in named[1:2])
+            kinds = [kind for kind in (SAMPLE_KEY_KIND, SEASON_KEY_KIND) if kind in named[1:2]]
+            return RecordKey(named[0], kinds[0] if kinds else DECISION_KEY_KIND)
         key = named[0]
     return None
 
 
-def is_sample_key(key: str | bytes | None) -> bool:
-    """Return whether a key is that of a sample, not of a decision."""
+def read_key_kind(key: str | bytes | None) -> str:
+    """Return the kind of a record; a decision's for any other key."""
     found = read_record_key(key)
-    return found is not None and found.is_sample
+    return DECISION_KEY_KIND if found is None else found.kind
 
 
 def compute_slot(time: float, interval: float) -> int:

@@ -7,6 +7,7 @@ from dataclasses import astuple, replace
 from hashlib import sha256
 from typing import Final, cast
 
+import numpy as np
 from confluent_kafka import Message
 
 from trimtab.assignor.model import Move, TopicPartition
@@ -28,6 +29,7 @@ from trimtab.sidecar.diagnostics.explanation import (
 )
 from trimtab.sidecar.leadership.group_ownership import GroupOwnership
 from trimtab.sidecar.measurement.handler_work import parse_handler_report
+from trimtab.sidecar.measurement.load_forecast import LoadForecaster, SeasonChunk
 from trimtab.sidecar.page.history import GroupHistory
 from trimtab.sidecar.reporting.decision_record import (
     DecisionRecord,
@@ -39,6 +41,7 @@ from trimtab.sidecar.reporting.decision_record import (
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
 from trimtab.sidecar.reporting.sample_record import SampleRecord
+from trimtab.sidecar.reporting.season_record import SeasonRecord, build_season_record
 
 MOVE: Final = Move(TopicPartition("t", 0), "a", "b", 40.0, "a is too full")
 AUTHOR: Final = SidecarIdentity("id", "host", 7, 1.7e9, 3)
@@ -87,7 +90,13 @@ def encode_part(key: str, value: bytes) -> bytes:
 SAMPLE: Final = SampleRecord(
     "g", 3, 150.0, 100.0, METRICS, {"t": (0, 1), "u": (7,)}, ("a", "b"), "yMj/", "AAABAP//", "yMj+"
 )
+CHUNK: Final = SeasonChunk(300.0, 5_666_640, (TopicPartition("t", 0), TopicPartition("t", 2)), np.eye(2))
+SEASON: Final = build_season_record("g", "offsets", CHUNK)
+SUM_SEASON: Final = build_season_record(
+    "g", "offsets", replace(CHUNK, columns=(None,), rates=np.ones((2, 1)))
+)
 SEEDS: Final = {
+    "read_season": [SEASON.encode(), SUM_SEASON.encode()],
     "apply_plan": [PLAN.encode(), PLANNED.encode(), encode_part(PLAN.key, PLAN.encode())],
     "apply_write_rates": [RATES.encode(), encode_part(RATES.key, RATES.encode())],
     "read_sample": [SAMPLE.encode(), replace(SAMPLE, loads="", topics={"t": (0, 0)}).encode()],
@@ -173,3 +182,17 @@ def read_sample(data: bytes) -> None:
     samples = json.loads(history.encode_snapshot())["samples"]
     assert len(samples) <= 5
     history.build_recorded_stream()
+
+
+def read_season(data: bytes) -> None:
+    """A sidecar goes on with the seasons that it can read, and records what it has made of them."""
+    try:
+        chunk = SeasonRecord.decode(data).read_chunk()
+    except InvalidPayloadError:
+        return
+    forecaster = LoadForecaster(86_400.0, 10.0)
+    loads = {TopicPartition("t", 0): PartitionLoad(bytes_per_s=1.0)}
+    forecaster.forecast_load((chunk.first + len(chunk.rates)) * 300.0, loads, None)
+    forecaster.restore([chunk])
+    if (made := forecaster.build_chunk()) is not None:
+        assert SeasonRecord.decode(build_season_record("g", "offsets", made).encode()).bins == len(made.rates)

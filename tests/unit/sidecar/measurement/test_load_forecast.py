@@ -9,7 +9,7 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement import load_forecast
-from trimtab.sidecar.measurement.load_forecast import ForecastStatus, LoadForecaster
+from trimtab.sidecar.measurement.load_forecast import ForecastStatus, LoadForecaster, SeasonChunk
 
 INTERVAL = 10.0
 SEASON = 600.0
@@ -122,14 +122,25 @@ def test_an_unknown_load_stays_unknown() -> None:
     assert loads[A].weight is not None
 
 
-def test_another_horizon_begins_without_a_forecast() -> None:
-    """What was forecast for the one before has no record at the new one."""
+def test_another_horizon_is_scored_by_what_it_would_have_forecast() -> None:
+    """At once, from the bins that are there: a slower start-up needs no season of its own."""
     forecaster = LoadForecaster(SEASON, INTERVAL)
     at, _, status = run({A: wave}, 3, forecaster=forecaster)
-    assert status.is_used
+    assert (status.is_used, status.horizon) == (True, STARTUP)
     seen = {A: PartitionLoad(bytes_per_s=wave(at))}
     loads, status = forecaster.forecast_load(at + 1, seen, 3 * STARTUP)
-    assert (loads[A].weight, status.is_used) == (wave(at), False)
+    assert (status.is_used, status.horizon) == (True, 3 * STARTUP)
+    assert loads[A].weight == pytest.approx(wave(at + 3 * STARTUP), abs=2)
+
+
+def test_another_horizon_of_no_season_is_not_used() -> None:
+    """Its record is that of noise, too."""
+    noise = np.random.default_rng(7)
+    forecaster = LoadForecaster(SEASON, INTERVAL)
+    at, _, _ = run({A: lambda _: float(noise.uniform(0, 100))}, 4, forecaster=forecaster)
+    loads, status = forecaster.forecast_load(at + 1, {A: PartitionLoad(bytes_per_s=50.0)}, 3 * STARTUP)
+    assert (loads[A].weight, status.is_used) == (50.0, False)
+    assert status.error_ratio is not None
 
 
 def test_the_horizon_follows_the_start_up_time() -> None:
@@ -138,3 +149,71 @@ def test_the_horizon_follows_the_start_up_time() -> None:
     startups = (None, 50.0, 20.0, 5.0, 1e9)
     told = [forecaster.forecast_load(n * INTERVAL, {}, s)[1].horizon for n, s in enumerate(startups)]
     assert told == [40.0, 70.0, 70.0, 20.0, SEASON]
+
+
+def record(rates: Mapping[TopicPartition, Rate], seasons: float, begin: float) -> list[SeasonChunk]:
+    """Return the chunks that a forecaster of so many seasons has recorded, the last one of each place."""
+    forecaster, kept = LoadForecaster(SEASON, INTERVAL), dict[int, SeasonChunk]()
+    for number in range(round(seasons * SEASON / INTERVAL)):
+        at = begin + number * INTERVAL
+        seen = {p: PartitionLoad(bytes_per_s=rate(at)) for p, rate in rates.items()}
+        forecaster.forecast_load(at, seen, STARTUP)
+        if (chunk := forecaster.build_chunk()) is not None:
+            kept[chunk.first // load_forecast.CHUNK_BINS] = chunk
+    return list(kept.values())
+
+
+EPOCH = 1.7e9 // SEASON * SEASON
+
+
+@pytest.mark.parametrize("gap", [1, 4])
+@pytest.mark.parametrize("phase", [0.0, 4.0])
+def test_a_restarted_forecaster_goes_on(gap: int, phase: float) -> None:
+    """From its first iteration on, though its iterations come at other times and some bins are missing."""
+    chunks = record({A: wave, B: wave}, 3.3, EPOCH)
+    at = EPOCH + 3.3 * SEASON + gap * INTERVAL + phase
+    restarted = LoadForecaster(SEASON, INTERVAL)
+    seen = {p: PartitionLoad(bytes_per_s=wave(at)) for p in (A, B)}
+    _, empty = restarted.forecast_load(at, seen, None)
+    assert not empty.is_used
+    assert restarted.restore(chunks) == round(3.3 * SEASON / INTERVAL)
+    loads, status = restarted.forecast_load(at + 1, seen, STARTUP)
+    assert (status.is_used, status.by_partition) == (True, 2)
+    assert loads[A].weight == pytest.approx(wave(at + STARTUP), abs=6 * gap)
+    at, loads, status = run({A: wave, B: wave}, 0.5, forecaster=restarted, begin=at)
+    assert status.by_partition == 2
+    assert loads[A].weight == pytest.approx(wave(at + STARTUP), abs=5)
+
+
+def test_what_it_has_measured_itself_counts_before_what_was_recorded() -> None:
+    """A standby that takes over has bins of its own, and needs only those before them."""
+    own = LoadForecaster(SEASON, INTERVAL)
+    at, _, _ = run({A: wave}, 1, forecaster=own, begin=EPOCH + 2 * SEASON)
+    chunks = record({A: wave}, 3, EPOCH)
+    assert own.restore(chunks) == 2 * SEASON / INTERVAL
+    assert own.restore(chunks) == 0
+    loads, status = own.forecast_load(at + 1, {A: PartitionLoad(bytes_per_s=wave(at))}, STARTUP)
+    assert status.is_used
+    assert loads[A].weight == pytest.approx(wave(at + STARTUP), abs=1)
+
+
+def test_what_is_too_old_is_not_restored() -> None:
+    """Of bins more than `SEASONS` ago nothing is forecast."""
+    chunks = record({A: wave}, 2, EPOCH)
+    late = LoadForecaster(SEASON, INTERVAL)
+    late.forecast_load(EPOCH + 8.5 * SEASON, {A: PartitionLoad(bytes_per_s=1.0)}, STARTUP)
+    assert late.restore(chunks) == 0.5 * SEASON / INTERVAL - 1  # its own first bin has ended
+    later = LoadForecaster(SEASON, INTERVAL)
+    later.forecast_load(EPOCH + 10 * SEASON, {A: PartitionLoad(bytes_per_s=1.0)}, STARTUP)
+    assert later.restore(chunks) == 0
+
+
+def test_partitions_of_before_and_after_a_restart() -> None:
+    """One that is gone keeps its bins, a new one has none."""
+    chunks = record({A: wave}, 3, EPOCH)
+    restarted = LoadForecaster(SEASON, INTERVAL)
+    at = EPOCH + 3 * SEASON
+    restarted.forecast_load(at, {B: PartitionLoad(bytes_per_s=wave(at))}, STARTUP)
+    restarted.restore(chunks)
+    _, loads, status = run({A: wave, B: wave}, 0.1, forecaster=restarted, begin=at + INTERVAL)
+    assert (loads.keys(), status.by_partition) == ({A, B}, 1)

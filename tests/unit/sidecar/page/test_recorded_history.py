@@ -12,7 +12,7 @@ from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.page.history import GroupHistory
 from trimtab.sidecar.page.sample import UNKNOWN_LOAD
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordTerms, build_decision_record
-from trimtab.sidecar.reporting.sample_record import SampleRecord, is_sample_key, read_record_key
+from trimtab.sidecar.reporting.sample_record import SampleRecord, read_key_kind, read_record_key
 
 TERMS = RecordTerms("lake", 10.0, CAPACITY, 0.8)
 
@@ -141,9 +141,8 @@ def test_keys_tell_samples_from_decisions() -> None:
     for group in ("lake", "sample", '["x"'):
         sample = json.dumps([group, "sample", 3])
         known = read_record_key(sample)
-        assert known is None or (known.group, known.is_sample) == (group, True)
-    assert is_sample_key(json.dumps([json.dumps(["lake", "sample", 3]), 1]))
-    assert not is_sample_key(json.dumps(["sample", 3]))
-    assert not is_sample_key(json.dumps([json.dumps(["lake", 3]), 1]))
-    assert not is_sample_key(b"\xff")
-    assert not is_sample_key(None)
+        assert known is None or (known.group, known.kind) == (group, "sample")
+    assert read_key_kind(json.dumps([json.dumps(["lake", "sample", 3]), 1])) == "sample"
+    assert read_key_kind(json.dumps(["lake", "season", 3])) == "season"
+    decisions = (json.dumps(["sample", 3]), json.dumps([json.dumps(["lake", 3]), 1]), b"\xff", None)
+    assert {read_key_kind(key) for key in decisions} == {""}

@@ -35,6 +35,7 @@ from trimtab.sidecar.reporting.decision_record import (
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
 from trimtab.sidecar.reporting.sample_record import SampleRecord
+from trimtab.sidecar.reporting.season_record import SeasonRecord
 from trimtab.sidecar.settings.settings import load_settings
 
 ME = SidecarIdentity("id", "host", 7, 1.7e9, 3)
@@ -224,6 +225,12 @@ class Archive:
 
     def write_sample(self, record: SampleRecord) -> None:
         self.samples.append(record)
+
+    def read_seasons(self) -> tuple[SeasonRecord, ...]:
+        return ()
+
+    def write_season(self, record: SeasonRecord) -> None:
+        raise NotImplementedError
 
 
 @pytest.fixture
