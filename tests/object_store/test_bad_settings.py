@@ -24,13 +24,21 @@ def readonly(object_store: ObjectStoreRig, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def settings(request: pytest.FixtureRequest, object_store: ObjectStoreRig, readonly: str) -> dict[str, Any]:
+def settings(
+    request: pytest.FixtureRequest,
+    object_store: ObjectStoreRig,
+    readonly: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, Any]:
     """Settings with one mistake, given as a format and a name."""
     table_format, mistake = request.param
+    if mistake == "old session":  # of a role whose keys were in the environment before
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "of-another-role")
     wrong = {
         "no bucket": {"lake.warehouse": "s3://missing/warehouse"},
         "wrong region": {"lake.s3.region": "us-west-2"},
         "wrong secret": {},
+        "old session": {},
         "readonly": storage_settings(readonly),
         "no store": storage_settings(f"http://{HOST}:{free_port()}"),
         "no catalog": {"lake.catalog.uri": f"http://{HOST}:{free_port()}"},
@@ -43,12 +51,14 @@ def settings(request: pytest.FixtureRequest, object_store: ObjectStoreRig, reado
     [
         (("iceberg", "wrong region"), SECRET_KEY, "the bucket is in another region: set lake.s3.region"),
         (("iceberg", "wrong secret"), OTHER_SECRET, "the store does not know these credentials"),
+        (("iceberg", "old session"), SECRET_KEY, "AWS_SESSION_TOKEN, which only keys of a role have"),
         (("iceberg", "readonly"), SECRET_KEY, "access denied: the credentials must allow"),
         (("iceberg", "no store"), SECRET_KEY, "is the address right"),
         (("iceberg", "no catalog"), SECRET_KEY, "is the address right (lake.catalog.uri"),
         (("delta", "no bucket"), SECRET_KEY, "the bucket does not exist: create it"),
         (("delta", "wrong region"), SECRET_KEY, "the bucket is in another region: set lake.s3.region"),
         (("delta", "wrong secret"), OTHER_SECRET, "the store does not know these credentials"),
+        (("delta", "old session"), SECRET_KEY, "AWS_SESSION_TOKEN, which only keys of a role have"),
         (("delta", "readonly"), SECRET_KEY, "access denied: the credentials must allow"),
         (("delta", "no store"), SECRET_KEY, "is the address right"),
     ],

@@ -16,8 +16,8 @@ _EXPIRED: Final = (
 )
 _CLOCK: Final = "this machine's clock and the store's differ too much: synchronize them (NTP)"
 _UNKNOWN_KEY: Final = (
-    "the store does not know these credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the "
-    "profile or role in their place"
+    "the store does not know these credentials: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+    "AWS_SESSION_TOKEN, which only keys of a role have, or the profile or role in their place"
 )
 _NO_CREDENTIALS: Final = (
     "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile "
@@ -42,6 +42,7 @@ _RULES: Final = (
     (r"must be addressed using the specified endpoint", _REGION),
     (r"token .*expired|ExpiredToken|credentials? .*expired", _EXPIRED),
     (r"RequestTimeTooSkewed|request time and the (current|server'?s) time", _CLOCK),
+    (r"InvalidToken|provided token is malformed", _UNKNOWN_KEY),
     (r"InvalidAccessKeyId|access key id you provided|request signature we calculated", _UNKNOWN_KEY),
     (r"Unable to load credentials|NoAuthWithAWS|NoAwsCredentials", _NO_CREDENTIALS),
     (r"Unable to load region", _NO_REGION),
