@@ -196,7 +196,7 @@ bench-day: kubernetes ## a day of real traffic at 24-fold speed through real par
 N ?= 1000
 SEED ?= 1
 FORMAT ?= iceberg
-STAGE ?= spark
+STAGE ?= auto
 ISOLATION ?= read_committed
 CATALOG ?= embedded
 STORE ?= disk

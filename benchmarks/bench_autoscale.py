@@ -135,7 +135,7 @@ def _arguments() -> Namespace:
     arguments.add_argument("--late", type=float, default=4, help="latency limit, seconds")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--plot", type=Path, help="write the plot to this file")
-    arguments.add_argument("--logs", type=Path, help="keep the sidecar's log in this folder")
+    arguments.add_argument("--logs", type=Path, help="write the sidecar's log to this file")
     return arguments.parse_args()
 
 

@@ -1,6 +1,6 @@
 """Ingest from a filled Kafka topic into a table, one process, compared with other tools.
 
-- `trimtab_iceberg`, `trimtab_delta`: Trimtab's consumer and sink with their defaults; Spark stages.
+- `trimtab_iceberg`, `trimtab_delta`: Trimtab's consumer and sink with `lake.file.writer: spark`.
 - `trimtab_arrow`, `trimtab_arrow_delta`: the same with `lake.file.writer: arrow`.
 - `plain_loop`: confluent-kafka's consumer, reads each value and writes nothing.
 - `plain_loop_tuned`: the same with `fetch.queue.backoff.ms=20`, as in Trimtab; librdkafka's default
@@ -8,9 +8,9 @@
 - `structured_streaming`, `structured_streaming_delta`: Spark Structured Streaming, `availableNow`, into
   an Iceberg or a Delta table, without headers.
 - `delta_rs`: the tuned loop with deltalake, which appends batches of the same size.
-- `trimtab_ranges`, only with `--cases`: a prototype in which Spark's Kafka source reads ranges of offsets
+- `trimtab_ranges`: a prototype in which Spark's Kafka source reads ranges of offsets
   and the sink commits them; docs/design.md says why it is not in the product.
-- `spark_python_ranges`, likewise: the same with a data source in Python, whose tasks read by librdkafka.
+- `spark_python_ranges`, only with `--cases`: the same with a data source in Python, whose tasks read by librdkafka.
 
 Each case is a separate process. Its start (the JVM, Spark) and a warm-up on another topic are
 timed separately. The clock runs from the first record received (Structured Streaming: from the
@@ -50,8 +50,9 @@ CASES = (
     "structured_streaming",
     "structured_streaming_delta",
     "delta_rs",
+    "trimtab_ranges",
 )
-PROTOTYPES = ("trimtab_ranges", "spark_python_ranges")
+PROTOTYPES = ("spark_python_ranges",)
 BOUNDED = ("trimtab_iceberg", "trimtab_arrow")
 """Cases that also run with a longer backlog."""
 

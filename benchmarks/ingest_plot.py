@@ -19,6 +19,8 @@ COLOURS = {
     "structured_streaming": "#d62728",
     "structured_streaming_delta": "#ff9896",
     "delta_rs": "#ff7f0e",
+    "trimtab_ranges": "#2ca02c",
+    "spark_python_ranges": "#98df8a",
 }
 
 PANELS = {
