@@ -248,7 +248,7 @@ bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared wi
 bench-idle: .venv/.dev ## CPU time, wake-ups and memory of a consumer with nothing or little to do, compared with confluent-kafka's; one minute
 	@$(BIN)/python benchmarks/bench_idle.py --seconds 20
 
-bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; 17 minutes
+bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; about 20 minutes
 	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
 
 bench-kit: .venv/.dev ## start of the testing kit's broker, and 100 simulated histories of a handler

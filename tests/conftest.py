@@ -147,13 +147,13 @@ def delta(iceberg: "IcebergLake", warehouse: Path) -> "DeltaLake":
 @pytest.fixture(scope="session")
 def iceberg_arrow(iceberg: "IcebergLake") -> "IcebergLake":
     """The same tables; data files are written from Arrow."""
-    return type(iceberg)(iceberg.spark, iceberg.catalog_name, arrow=True)
+    return type(iceberg)(iceberg.spark, iceberg.catalog_name, file_writer="arrow")
 
 
 @pytest.fixture(scope="session")
 def delta_arrow(delta: "DeltaLake", warehouse: Path) -> "DeltaLake":
     """The same tables; data files are written from Arrow."""
-    return type(delta)(delta.spark, f"file:{warehouse}", arrow=True)
+    return type(delta)(delta.spark, f"file:{warehouse}", file_writer="arrow")
 
 
 @pytest.fixture(scope="session")

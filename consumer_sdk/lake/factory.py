@@ -8,7 +8,7 @@ from trimtab.consumer_sdk.lake.formats.iceberg.maintenance import IcebergMainten
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path
 from trimtab.consumer_sdk.lake.maintenance import TableMaintenance
-from trimtab.consumer_sdk.lake.settings import ARROW_FILE_WRITER, DELTA_FORMAT, SessionConfig
+from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, SessionConfig
 from trimtab.consumer_sdk.lake.spark.session import start_session
 from trimtab.consumer_sdk.lake.spark.warmup import rehearse_flush
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
@@ -27,10 +27,10 @@ def open_lake(config: SessionConfig, *, warm_up: bool = False) -> SparkLake:
 
 
 def _create_lake(spark: SparkSession, config: SessionConfig) -> SparkLake:
-    arrow = config.file_writer == ARROW_FILE_WRITER
     if config.format == DELTA_FORMAT:
-        return DeltaLake(spark, hadoop_path(str(config.warehouse)), owns_session=True, arrow=arrow)
-    return IcebergLake(spark, config.catalog_name, owns_session=True, arrow=arrow)
+        folder = hadoop_path(str(config.warehouse))
+        return DeltaLake(spark, folder, owns_session=True, file_writer=config.file_writer)
+    return IcebergLake(spark, config.catalog_name, owns_session=True, file_writer=config.file_writer)
 
 
 def create_maintenance(lake: SparkLake) -> TableMaintenance:

@@ -31,6 +31,14 @@ from trimtab.consumer_sdk.lake.changes import change_settings
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeSettings
 from trimtab.consumer_sdk.lake.decoding import schema_registry
 from trimtab.consumer_sdk.lake.decoding.schema_registry import REGISTRY_USER_INFO, SCHEMA_REGISTRY_PREFIX
+from trimtab.consumer_sdk.lake.file_writers import (
+    ARROW_FILE_WRITER,
+    AUTO_FILE_WRITER,
+    FILE_WRITERS,
+    SPARK_FILE_WRITER,
+    find_arrow_problems,
+    resolve_file_writer,
+)
 from trimtab.consumer_sdk.lake.schema import partition_spec
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitioningRules
 from trimtab.consumer_sdk.lake.schema.table_names import DEFAULT_TABLE_TEMPLATE, TableNames
@@ -53,16 +61,7 @@ DEFAULT_CATALOG: Final = "trimtab"
 ICEBERG_FORMAT: Final = "iceberg"
 DELTA_FORMAT: Final = "delta"
 TABLE_FORMATS: Final = (ICEBERG_FORMAT, DELTA_FORMAT)
-SPARK_FILE_WRITER: Final = "spark"
-ARROW_FILE_WRITER: Final = "arrow"
 REGISTRY_DECODERS: Final = ("avro", "protobuf")
-
-# Settings that `lake.file.writer=arrow` does not support, and why.
-_SPARK_ONLY_SETTINGS: Final = {
-    "lake.partition": "Spark distributes rows to partitions",
-    "lake.schema": "JSON is parsed by Spark",
-    "lake.transform": "a transform takes a Spark DataFrame",
-}
 
 
 def _parse_choice(choices: tuple[str, ...], value: Any) -> str:
@@ -159,9 +158,10 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
     lake_partition: Any = setting(
         "[Partitioning](#partitions) of new tables: `day(timestamp), country`.", default=None
     )
-    lake_file_writer: Annotated[str, _choice(SPARK_FILE_WRITER, ARROW_FILE_WRITER)] = setting(
-        "Writer of the data files: `spark`, or [`arrow`](#files-written-from-arrow) in this process.",
-        default=SPARK_FILE_WRITER,
+    lake_file_writer: Annotated[str, _choice(*FILE_WRITERS)] = setting(
+        "Writer of the data files: `spark`, [`arrow`](#files-written-from-arrow) in this process, or "
+        "`auto`: Arrow unless a setting or a table needs Spark.",
+        default=AUTO_FILE_WRITER,
     )
     lake_transform: Any = setting("`module:function`, see [Transform](#transform).", default=None)
     lake_flush_timeout: Duration = setting(
@@ -207,16 +207,7 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         if not self.lake_catalog_name.isidentifier():
             yield f"{CATALOG_NAME_SETTING}: {self.lake_catalog_name!r} is not a plain name"
         if self.lake_file_writer == ARROW_FILE_WRITER:
-            yield from self._find_arrow_problems(given)
-
-    def _find_arrow_problems(self, given: Collection[str]) -> Iterable[str]:
-        for name in sorted(_SPARK_ONLY_SETTINGS.keys() & given):
-            if name == "lake.schema" and self.lake_write == change_settings.UPSERT:
-                continue  # Arrow parses the JSON of changes
-            yield (
-                f"{name}: {_SPARK_ONLY_SETTINGS[name]}, and with lake.file.writer=arrow data "
-                f"files are written without Spark: set lake.file.writer=spark, or omit {name}"
-            )
+            yield from find_arrow_problems(given, self.lake_write)
 
     def _find_storage_problems(self, given: Collection[str]) -> Iterable[str]:
         for name in sorted(given):
@@ -391,7 +382,7 @@ def _build_session_config(options: LakeWriterSettings, config: Mapping[str, Any]
         catalog=catalog,
         spark={k: _format_spark_value(v) for k, v in config.items() if k.startswith("spark.")},
         format=options.lake_format,
-        file_writer=options.lake_file_writer,
+        file_writer=resolve_file_writer(options.lake_file_writer, config, options.lake_write),
         storage=StorageConfig(
             options.lake_storage,
             options.lake_s3_endpoint,

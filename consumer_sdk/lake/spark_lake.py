@@ -9,6 +9,8 @@ from pyspark.sql.types import StructType
 
 from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.file_writers import AUTO_FILE_WRITER, SPARK_FILE_WRITER
+from trimtab.consumer_sdk.lake.formats.staging_frames import StagingFrames
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records
 from trimtab.consumer_sdk.lake.schema.column_mapping import spark_schema_of
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec, check_partition_columns
@@ -37,10 +39,15 @@ class StoredTable(LakeTable, Protocol):
 class SparkLake(ABC):
     """A lake on a Spark session of this process; close() stops a session that it owns."""
 
-    def __init__(self, spark: SparkSession, *, owns_session: bool = False, arrow: bool = False) -> None:
+    def __init__(
+        self, spark: SparkSession, *, owns_session: bool = False, file_writer: str = SPARK_FILE_WRITER
+    ) -> None:
         self.spark = spark
         self._owns_session = owns_session
-        self._writes_arrow = arrow  # this process writes the data files, Spark's JVM only commits
+        self._file_writer = file_writer
+        self._frames = StagingFrames(
+            self.to_frame, self.to_spark_frame, falls_back_to_spark=file_writer == AUTO_FILE_WRITER
+        )
 
     @abstractmethod
     def open_table(self, name: str) -> StoredTable | None:
@@ -85,7 +92,7 @@ class SparkLake(ABC):
 
     def to_frame(self, records: Records) -> Frame:
         """Return a frame of these records, for `stage_rows`."""
-        return records if self._writes_arrow else self.to_spark_frame(records)
+        return self.to_spark_frame(records) if self._file_writer == SPARK_FILE_WRITER else records
 
     def to_spark_frame(self, records: Records) -> DataFrame:
         """Return a Spark frame of these records in one partition."""

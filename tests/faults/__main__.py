@@ -51,7 +51,7 @@ def _arguments() -> Namespace:
     parser.add_argument("--round", type=int, help="faults in a round; 40, fewer in a short run")
     parser.add_argument("--first", type=int, default=0, help="number of the first round, to replay it")
     parser.add_argument("--format", choices=["iceberg", "delta"], default="iceberg")
-    parser.add_argument("--stage", choices=["spark", "arrow"], default="spark")
+    parser.add_argument("--stage", choices=["auto", "spark", "arrow"], default="auto")
     parser.add_argument(
         "--isolation", choices=["read_committed", "read_uncommitted"], default="read_committed"
     )

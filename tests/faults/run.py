@@ -74,7 +74,7 @@ class RunOptions:
     seed: int
     round: int
     format: str
-    stage: str = "spark"
+    stage: str = "auto"
     isolation: str = "read_committed"
     catalog: str = "embedded"
     brokers: int = 1

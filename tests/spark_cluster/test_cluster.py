@@ -46,10 +46,9 @@ def lakes(standalone: StandaloneCluster, warehouse: Path) -> Iterator[dict[str, 
     other = spark.newSession()
     other.conf.set("spark.sql.defaultCatalog", "spark_catalog")
     made: dict[str, SparkLake] = {}
-    for arrow in (False, True):
-        name = "arrow" if arrow else "spark"
-        made[f"iceberg-{name}"] = IcebergLake(spark, config.catalog_name, arrow=arrow)
-        made[f"delta-{name}"] = DeltaLake(other, hadoop_path(folder), arrow=arrow)
+    for writer in ("spark", "arrow"):
+        made[f"iceberg-{writer}"] = IcebergLake(spark, config.catalog_name, file_writer=writer)
+        made[f"delta-{writer}"] = DeltaLake(other, hadoop_path(folder), file_writer=writer)
     yield made
     spark.stop()
 

@@ -36,12 +36,19 @@ ArrowSchema: TypeAlias = Any  # pyarrow ships no types
 ArrowType: TypeAlias = Any
 T = TypeVar("T")
 
-SPARK_WRITER_ADVICE: Final = "set lake.file.writer=spark"
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Without pa.ArrowMemoryError, which is no mismatch.
 _ARROW_VALUE_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 _TIME_UNITS: Final = ("s", "ms", "us", "ns")  # coarse to fine
 _NOTHING_WRITTEN: Final = "Nothing was written and no offset moved"
+
+
+class ArrowFilesRefusedError(TableSchemaMismatchError):
+    """A table, or rows of it, that Arrow's writer cannot write but Spark may."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}: set lake.file.writer=spark. {_NOTHING_WRITTEN}")
+        self.reason: Final = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +66,12 @@ def local_path(path: Any) -> str | None:
 
 
 def refuse_table(table: str, reasons: Iterable[tuple[object, str]]) -> None:
-    """Raise TableSchemaMismatchError for the first reason that holds."""
+    """Raise ArrowFilesRefusedError for the first reason that holds."""
     for holds, what in reasons:
         if holds:
-            raise TableSchemaMismatchError(
+            raise ArrowFilesRefusedError(
                 f"table {table} {what}, and lake.file.writer=arrow writes plain Parquet files of "
-                f"tables without partitions: {SPARK_WRITER_ADVICE}. {_NOTHING_WRITTEN}"
+                "tables without partitions"
             )
 
 
@@ -104,10 +111,7 @@ def write_parquet(
             description = describe(path)  # before the upload: an object store would be asked for it again
             place = target.path
     except _ARROW_VALUE_ERRORS as error:
-        raise TableSchemaMismatchError(
-            f"table {table} cannot be written from these rows: {error}: {SPARK_WRITER_ADVICE}. "
-            f"{_NOTHING_WRITTEN}"
-        ) from error
+        raise ArrowFilesRefusedError(f"table {table} cannot be written from these rows: {error}") from error
     except OSError as error:
         place = error.filename or place
         if error.errno in _DISK_FULL_ERRNOS:
@@ -178,9 +182,8 @@ def _cast_column(table: str, field: Any, values: Any) -> Any:
     try:
         return values if values.type == field.type else values.cast(field.type)
     except _ARROW_VALUE_ERRORS as error:  # e.g. milliseconds beyond the range of microseconds
-        raise TableSchemaMismatchError(
-            f"table {table}: its column {field.name} does not take the values of these rows: "
-            f"{error}: {SPARK_WRITER_ADVICE}. {_NOTHING_WRITTEN}"
+        raise ArrowFilesRefusedError(
+            f"table {table}: its column {field.name} does not take the values of these rows: {error}"
         ) from error
 
 
@@ -216,9 +219,8 @@ def _is_widening(have: ArrowType, want: ArrowType) -> bool:
 
 def _build_mismatch(
     path: tuple[str, ...], table: str, have: ArrowType, want: object
-) -> TableSchemaMismatchError:
-    return TableSchemaMismatchError(
+) -> ArrowFilesRefusedError:
+    return ArrowFilesRefusedError(
         f"table {table} does not fit the rows: {'.'.join(path)} is {have} in the rows and {want} "
-        "in the table, and lake.file.writer=arrow only widens numbers and times: "
-        f"{SPARK_WRITER_ADVICE}"
+        "in the table, and lake.file.writer=arrow only widens numbers and times"
     )

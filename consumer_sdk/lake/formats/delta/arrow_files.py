@@ -13,10 +13,9 @@ import pyarrow.types as kinds
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.formats.delta.columns import DeltaSchema
-from trimtab.consumer_sdk.lake.formats.parquet_writer import SPARK_WRITER_ADVICE, ParquetCodec
+from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowFilesRefusedError, ParquetCodec
 from trimtab.consumer_sdk.lake.interfaces import Records
 
 _DELTA_CODEC: Final = ParquetCodec("zstd")
@@ -34,7 +33,7 @@ def write_data_file(
 ) -> tuple[str, ...]:
     """Write rows as a data file; return its `add` action in JSON, () without rows.
 
-    `log` is Delta's own object, `root` the JVM's packages. Raises TableSchemaMismatchError,
+    `log` is Delta's own object, `root` the JVM's packages. Raises ArrowFilesRefusedError,
     DiskFullError, LakeUnavailableError, and exceptions of the JVM.
     """
     fitted = parquet_writer.fit_to_schema(name, rows, _arrow_schema(name, schema))
@@ -69,7 +68,7 @@ def _build_add_action(file: str, status: stat_result, rows: Records) -> str:
 
 
 def check_writable(name: str, schema: DeltaSchema, properties: Iterable[str]) -> None:
-    """Raise TableSchemaMismatchError for a table that plain Parquet files do not suit."""
+    """Raise ArrowFilesRefusedError for a table that plain Parquet files do not suit."""
     ruled = [c.name for c in schema.columns if c.metadata.keys() & set(_COLUMN_RULE_PROPERTIES)]
     reasons = (
         (schema.partition_columns, "is partitioned"),
@@ -131,7 +130,6 @@ def _arrow_schema(name: str, schema: DeltaSchema) -> Any:
         return to_arrow_schema(schema.columns)
     except PySparkException as error:
         problem = str(error).strip().splitlines()[0]
-        raise TableSchemaMismatchError(
-            f"table {name} has a column that lake.file.writer=arrow does not write: {problem}: "
-            f"{SPARK_WRITER_ADVICE}"
+        raise ArrowFilesRefusedError(
+            f"table {name} has a column that lake.file.writer=arrow does not write: {problem}"
         ) from error

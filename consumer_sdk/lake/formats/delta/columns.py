@@ -170,3 +170,9 @@ def _generated_column(part: PartitionField) -> StructField:
 
 def _quote_path(path: Sequence[str]) -> str:
     return ".".join("`" + name.replace("`", "``") + "`" for name in path)
+
+
+def quote_sql(value: str) -> str:
+    """Return text as a literal of Spark SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -16,6 +16,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
@@ -27,7 +28,8 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
-from trimtab.consumer_sdk.lake.formats.delta import arrow_files, log_stores
+from trimtab.consumer_sdk.lake.file_writers import SPARK_FILE_WRITER
+from trimtab.consumer_sdk.lake.formats.delta import add_actions, arrow_files, log_stores
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
 from trimtab.consumer_sdk.lake.formats.delta.deletion_vectors import UPSERT_TABLE_DEFAULTS, DeltaOldRows
 from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
@@ -37,6 +39,7 @@ from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
     parse_offset_transactions,
     reject_txn_retention,
 )
+from trimtab.consumer_sdk.lake.formats.staging_frames import StagingFrames
 from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
@@ -69,9 +72,14 @@ class DeltaLake(SparkLake):
     """Delta tables below the folder or URI `warehouse`: table "shop.orders" is folder shop/orders."""
 
     def __init__(
-        self, spark: SparkSession, warehouse: str, *, owns_session: bool = False, arrow: bool = False
+        self,
+        spark: SparkSession,
+        warehouse: str,
+        *,
+        owns_session: bool = False,
+        file_writer: str = SPARK_FILE_WRITER,
     ) -> None:
-        super().__init__(spark, owns_session=owns_session, arrow=arrow)
+        super().__init__(spark, owns_session=owns_session, file_writer=file_writer)
         self._warehouse = warehouse.rstrip("/")
         self._registered: set[str] = set()
         self._refused: Counter[str] = Counter()  # creations of a table whose log has no commit
@@ -83,7 +91,7 @@ class DeltaLake(SparkLake):
         """Return a table, None if it does not exist; register its name in Spark SQL."""
         with jvm_errors.translate_errors(f"table {name}"):
             path = self._table_path(name)
-            table = DeltaTable(name, self.spark, path, self.to_frame, self._check_store)
+            table = DeltaTable(name, self.spark, path, self._frames, self._check_store)
             if not table.exists():
                 return None
             self._register_in_spark(name)
@@ -119,7 +127,7 @@ class DeltaLake(SparkLake):
         """Return a table with the frame's columns in a local folder, without a name in SQL."""
         with jvm_errors.translate_errors(f"table {folder}"):
             self._create_at_path(folder, spark_schema_of(frame), (), {})
-            return DeltaTable(folder, self.spark, folder, self.to_frame)
+            return DeltaTable(folder, self.spark, folder, self._frames)
 
     def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
@@ -174,7 +182,8 @@ class DeltaLake(SparkLake):
         if name in self._registered:
             return
         namespace = name.partition(".")[0]
-        folder, path = _sql_literal(self.namespace_path(namespace)), _sql_literal(self._table_path(name))
+        paths = self.namespace_path(namespace), self._table_path(name)
+        folder, path = map(delta_columns.quote_sql, paths)
         self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace} LOCATION {folder}")
         self.spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION {path}")
         self._registered.add(name)
@@ -188,11 +197,11 @@ class DeltaTable:
         name: str,
         spark: SparkSession,
         path: str,
-        to_frame: Callable[[Records], Frame],
+        frames: StagingFrames,
         check_store: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
-        self._to_frame = to_frame
+        self._frames = frames
         self._check_store = check_store  # before a commit: one who only reads may not be allowed to write
         self._spark = spark
         self._path = path
@@ -244,19 +253,14 @@ class DeltaTable:
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
         """Write rows as data files. Raises TableSchemaMismatchError, TransformError, DiskFullError."""
         if isinstance(frame, KeyedChanges):
-            return stage_changes(self, frame, attempt, self._to_frame)
+            return stage_changes(self, frame, attempt, self._frames.to_frame)
         try:
-            if isinstance(frame, DataFrame):
-                schema, files = self._stage_with_spark(frame)
-            else:
-                schema, files = self._stage_with_arrow(frame, attempt)
+            schema, files = self._frames.stage(self.name, frame, partial(self._stage_frame, attempt))
         except jvm_errors.JVM_ERRORS as error:
             raise explain_mismatch(jvm_errors.to_trimtab_error(error, f"table {self.name}")) from error
         self._staged_schema = schema
-        adds = [json.loads(file)["add"] for file in files]
-        # the protocol escapes paths as URIs
-        check_files_visible(self._spark, self.name, (f"{self._path}/{unquote(add['path'])}" for add in adds))
-        return StagedFiles(attempt, files, sum(map(_count_rows, adds)), sum(int(add["size"]) for add in adds))
+        check_files_visible(self._spark, self.name, add_actions.list_paths(self._path, files))
+        return add_actions.summarize_files(attempt, files)
 
     def find_old_rows(self, changes: KeyedChanges, attempt: str) -> DeltaOldRows:
         """Return the rows of changed keys. Raises TableSchemaMismatchError, LakeUnavailableError."""
@@ -324,6 +328,11 @@ class DeltaTable:
         snapshot = self._update_snapshot()
         rows = self._spark.read.format("delta").load(self._path).count()
         return {"rows": rows, "files": int(snapshot.numOfFiles()), "bytes": int(snapshot.sizeInBytes())}
+
+    def _stage_frame(self, attempt: str, frame: Frame) -> tuple[delta_columns.DeltaSchema, AddActions]:
+        if isinstance(frame, DataFrame):
+            return self._stage_with_spark(frame)
+        return self._stage_with_arrow(frame, attempt)
 
     def _stage_with_spark(self, frame: DataFrame) -> tuple[delta_columns.DeltaSchema, AddActions]:
         # never committed, so it may begin at the version that the opening or the last refresh found
@@ -433,17 +442,5 @@ def _is_table_dropped(error: BaseException) -> bool:
     return any("_delta_log does not exist" in message for _, message in jvm_errors.java_causes(error))
 
 
-def _count_rows(add: dict[str, Any]) -> int:
-    if "stats" not in add:
-        unset = "spark.databricks.delta.stats.collect=false leaves files without row counts"
-        raise SettingError(f"{unset}, which the writer needs; omit it")
-    return int(json.loads(add["stats"])["numRecords"])
-
-
 def _to_scala_seq(spark: SparkSession, items: list[Any]) -> Any:
     return java(spark).org.apache.spark.api.python.PythonUtils.toSeq(items)
-
-
-def _sql_literal(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

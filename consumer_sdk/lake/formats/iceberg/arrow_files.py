@@ -7,10 +7,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.formats.parquet_writer import (
-    SPARK_WRITER_ADVICE,
+    ArrowFilesRefusedError,
     ArrowSchema,
     ArrowType,
     ParquetCodec,
@@ -35,6 +34,7 @@ _ARROW_TYPES: Final = {
 _DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _CODEC_PROPERTY: Final = "write.parquet.compression-codec"
 _LEVEL_PROPERTY: Final = "write.parquet.compression-level"
+_BLOOM_FILTERS: Final = "write.parquet.bloom-filter-enabled."
 _SUPPORTED_CODECS: Final = ("brotli", "gzip", "lz4", "lz4_raw", "snappy", "zstd")
 _LEVELLED_CODECS: Final = ("brotli", "gzip", "zstd")
 
@@ -42,7 +42,7 @@ _LEVELLED_CODECS: Final = ("brotli", "gzip", "zstd")
 def write_data_file(table: Any, name: str, rows: Records, attempt: str, root: Any) -> tuple[Any, ...]:
     """Write rows as a data file; return Iceberg's `DataFile` of it, () without rows.
 
-    `table` is Iceberg's own object, `root` the JVM's packages. Raises TableSchemaMismatchError,
+    `table` is Iceberg's own object, `root` the JVM's packages. Raises ArrowFilesRefusedError,
     DiskFullError, LakeUnavailableError, and exceptions of the JVM.
     """
     properties = {str(key): str(value) for key, value in table.properties().items()}
@@ -70,13 +70,12 @@ def write_data_file(table: Any, name: str, rows: Records, attempt: str, root: An
 
 
 def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
-    """Return the pyarrow schema of a schema in Iceberg's JSON. Raises TableSchemaMismatchError."""
+    """Return the pyarrow schema of a schema in Iceberg's JSON. Raises ArrowFilesRefusedError."""
     try:
         return pa.schema(list(map(_parse_field, json.loads(str(text))["fields"])))
     except _UnsupportedTypeError as error:
-        raise TableSchemaMismatchError(
-            f"table {name} has a column of type {error}, which lake.file.writer=arrow does not "
-            f"write: {SPARK_WRITER_ADVICE}"
+        raise ArrowFilesRefusedError(
+            f"table {name} has a column of type {error}, which lake.file.writer=arrow does not write"
         ) from error
 
 
@@ -90,6 +89,13 @@ def read_field_id(field: Any) -> int | None:
     """Return Iceberg's id of a column of a data file, None if the file has none."""
     number = (field.metadata or {}).get(_FIELD_ID_KEY)
     return None if number is None else int(number)
+
+
+def refuse_layout(name: str, table: Any) -> None:
+    """Raise ArrowFilesRefusedError for a table whose order or filters only Iceberg's own writer follows."""
+    filters = any(str(key).startswith(_BLOOM_FILTERS) for key in table.properties())
+    reasons = ((table.sortOrder().isSorted(), "has a sort order"), (filters, "has Bloom filters"))
+    parquet_writer.refuse_table(name, reasons)
 
 
 class _UnsupportedTypeError(Exception):
@@ -119,10 +125,9 @@ def _resolve_codec(name: str, properties: dict[str, str]) -> ParquetCodec:
             pa.Codec(codec, compression_level=resolved.level)
             return resolved
     given = f"{_CODEC_PROPERTY}={codec}" + (f" and {_LEVEL_PROPERTY}={level}" if level else "")
-    raise TableSchemaMismatchError(
-        f"table {name} has {given}, which lake.file.writer=arrow does not write: choose another of "
-        f"{', '.join(_SUPPORTED_CODECS)}, or {SPARK_WRITER_ADVICE}. "
-        "Nothing was written and no offset moved"
+    raise ArrowFilesRefusedError(
+        f"table {name} has {given}, and lake.file.writer=arrow writes only "
+        f"{', '.join(_SUPPORTED_CODECS)}, at their levels: choose one of these, or else"
     )
 
 

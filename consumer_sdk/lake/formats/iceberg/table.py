@@ -10,24 +10,22 @@ newest offsets there equal the expected ones, byte for byte; if none of them has
 at which the expected ones were read must be among them.
 """
 
-import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
-from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files, commit_dates, row_delta
+from trimtab.consumer_sdk.lake.file_writers import SPARK_FILE_WRITER
+from trimtab.consumer_sdk.lake.formats.iceberg import commit_dates, row_delta
 from trimtab.consumer_sdk.lake.formats.iceberg.appends import start_append
-from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
+from trimtab.consumer_sdk.lake.formats.iceberg.staging_writer import StagingWriter
 from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
-from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.interfaces import Frame, StagedChanges, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     ATTEMPT_PROPERTY,
@@ -38,17 +36,15 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import (
 )
 from trimtab.consumer_sdk.lake.schema.column_mapping import (
     explain_mismatch,
-    fill_missing_columns,
     spark_schema_of,
     to_nullable_schema,
 )
 from trimtab.consumer_sdk.lake.schema.partition_spec import PARTITION_SETTING, PartitionSpec
-from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange, find_column_changes
+from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_changes
 from trimtab.consumer_sdk.lake.schema.table_names import initial_properties
 from trimtab.consumer_sdk.lake.spark import jvm_errors
-from trimtab.consumer_sdk.lake.spark.cluster_storage import check_files_visible
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
-from trimtab.consumer_sdk.lake.spark.session import java_session, py4j_gateway
+from trimtab.consumer_sdk.lake.spark.session import java_session
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 log = logging.getLogger("trimtab.lake")
@@ -70,14 +66,19 @@ class IcebergLake(SparkLake):
     """Tables of one Iceberg catalog of a Spark session."""
 
     def __init__(
-        self, spark: SparkSession, catalog: str, *, owns_session: bool = False, arrow: bool = False
+        self,
+        spark: SparkSession,
+        catalog: str,
+        *,
+        owns_session: bool = False,
+        file_writer: str = SPARK_FILE_WRITER,
     ) -> None:
-        super().__init__(spark, owns_session=owns_session, arrow=arrow)
+        super().__init__(spark, owns_session=owns_session, file_writer=file_writer)
         self.catalog_name = catalog
         with jvm_errors.translate_errors(f"catalog {catalog}"):
             tools = java(spark).org.apache.iceberg.spark.Spark3Util
             self._catalog = tools.loadIcebergCatalog(java_session(spark), catalog)
-            self._staging_writer = _StagingWriter(spark, self.to_frame)
+            self._staging_writer = StagingWriter(spark, self._frames)
 
     def open_table(self, name: str) -> "IcebergTable | None":
         """Return a table, None if it does not exist."""
@@ -156,7 +157,7 @@ class IcebergLake(SparkLake):
 class IcebergTable:
     """One Iceberg table; the module's docstring describes how it is written."""
 
-    def __init__(self, name: str, table: Any, staging: "_StagingWriter") -> None:
+    def __init__(self, name: str, table: Any, staging: StagingWriter) -> None:
         self.name = name
         self.java_table = table
         self._staging_writer = staging
@@ -195,7 +196,7 @@ class IcebergTable:
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
         """Write rows as data files. Raises TableSchemaMismatchError, TransformError, DiskFullError."""
         if isinstance(frame, KeyedChanges):
-            return stage_changes(self, frame, attempt, self._staging_writer.to_frame)
+            return stage_changes(self, frame, attempt, self._staging_writer.frames.to_frame)
         try:
             files = self._staging_writer.write_files(self.name, self.java_table, frame, attempt)
             rows = sum(int(file.recordCount()) for file in files)
@@ -329,69 +330,6 @@ class IcebergTable:
             snapshot = None if parent is None else self.java_table.snapshot(parent)
 
 
-class _StagingWriter:
-    """Iceberg's catalog and coordinator for rewriting tables."""
-
-    def __init__(self, spark: SparkSession, to_frame: Callable[[Records], Frame]) -> None:
-        self._spark = spark
-        self.to_frame = to_frame
-        self.java_root = java(spark)
-        self._iceberg = java(spark).org.apache.iceberg
-        self._coordinator = self._iceberg.spark.FileRewriteCoordinator.get()
-        self._cache = _call_static_get(spark, "org.apache.iceberg.spark.SparkTableCache")
-
-    def staged_schema(self, table: Any) -> StructType:
-        schema = table.schema()
-        # The rewriting catalog also expects the columns of row lineage (format version 3).
-        if self._iceberg.TableUtil.supportsRowLineage(table):
-            schema = self._iceberg.MetadataColumns.schemaWithRowLineage(schema)
-        struct = self._iceberg.spark.SparkSchemaUtil.convert(schema)
-        return StructType.fromJson(json.loads(str(struct.json())))
-
-    def apply_changes(self, table: Any, changes: Sequence[ColumnChange]) -> None:
-        update = table.updateSchema().caseSensitive(False)  # noqa: FBT003 - Iceberg's signature
-        for change in changes:
-            kind = self._to_iceberg_type(change.type)
-            if change.widens:
-                update.updateColumn(change.name, kind.asPrimitiveType())
-            elif len(change.path) == 1:
-                update.addColumn(change.name, kind)
-            else:
-                update.addColumn(".".join(change.path[:-1]), change.path[-1], kind)
-        update.commit()
-
-    def _to_iceberg_type(self, kind: DataType) -> Any:
-        struct = to_nullable_schema(self._spark, StructType([StructField("c", kind)]))
-        return self._iceberg.spark.SparkSchemaUtil.convert(struct).columns().get(0).type()
-
-    def find_old_rows(
-        self, name: str, table: Any, changes: KeyedChanges, attempt: str
-    ) -> row_delta.IcebergOldRows:
-        keys = row_delta.find_keys(table, name, changes, java(self._spark))
-        return row_delta.IcebergOldRows(name, table, keys, attempt, py4j_gateway(self._spark))
-
-    def write_files(self, name: str, table: Any, frame: Frame, attempt: str) -> tuple[Any, ...]:
-        if not isinstance(frame, DataFrame):
-            return arrow_files.write_data_file(table, name, frame, attempt, java(self._spark))
-        rows = fill_missing_columns(name, frame, self.staged_schema(table))
-        self._cache.add(attempt, table)  # the rewriting catalog finds a table under its attempt
-        try:
-            # Fanout keeps one file per partition open, so that Spark need not sort the rows by partition.
-            rows.writeTo(f"{STAGING_CATALOG}.`{attempt}`").option("fanout-enabled", "true").append()
-            files = tuple(self._coordinator.fetchNewFiles(table, attempt))
-            check_files_visible(self._spark, name, (str(file.location()) for file in files))
-            return files
-        finally:
-            self._clear_attempt(table, attempt)
-
-    def _clear_attempt(self, table: Any, attempt: str) -> None:
-        try:
-            self._cache.remove(attempt)
-            self._coordinator.clearRewrite(table, attempt)
-        except (Py4JError, PySparkException, OSError) as error:
-            log.debug("staging of %s was not cleaned up: %s", attempt, error)
-
-
 # Iceberg calls it back from the JVM within a commit.
 class _OffsetsValidator:
     class Java:
@@ -434,12 +372,3 @@ class _SnapshotValidator(_OffsetsValidator):
 def _summary_value(snapshot: Any, key: str) -> str | None:
     value = snapshot.summary().get(key)
     return None if value is None else str(value)
-
-
-def _call_static_get(spark: SparkSession, name: str) -> Any:
-    # Reflection: py4j takes the instance method of the same name for the static one.
-    root = java(spark)
-    gateway = py4j_gateway(spark)
-    cls = root.py4j.reflection.ReflectionUtil.classForName(name)
-    method = cls.getMethod("get", gateway.new_array(root.java.lang.Class, 0))
-    return method.invoke(None, gateway.new_array(root.java.lang.Object, 0))
