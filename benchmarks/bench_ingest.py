@@ -10,7 +10,8 @@
 - `delta_rs`: the tuned loop with deltalake, which appends batches of the same size.
 - `trimtab_ranges`: a prototype in which Spark's Kafka source reads ranges of offsets
   and the sink commits them; docs/design.md says why it is not in the product.
-- `spark_python_ranges`, only with `--cases`: the same with a data source in Python, whose tasks read by librdkafka.
+- `spark_python_ranges`, only with `--cases`: the same with a data source in Python, whose tasks read by
+  librdkafka.
 
 Each case is a separate process. Its start (the JVM, Spark) and a warm-up on another topic are
 timed separately. The clock runs from the first record received (Structured Streaming: from the
