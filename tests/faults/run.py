@@ -57,6 +57,7 @@ LINKS: Final = 5
 BROKER_DISK: Final = "1g"
 REST_SECONDS: Final = 180.0
 GIVE_UP: Final = 3  # stuck rounds
+MANY_COMPACTIONS: Final = 6  # of which one commits also on a busy machine, where some are killed
 DISK: Final = "512m"
 TICK: Final = 0.2
 REST_TICK: Final = 1.0
@@ -101,6 +102,10 @@ class Tally:
     withdrawn: int = 0  # records of committed transactions that the broker gives to no client afterwards
     rewritten: int = 0  # records that the topic itself holds once more: the producer wrote them again
     stuck: int = 0
+    compactions: int = 0  # commands: each was done, failed or was killed
+    compactions_failed: int = 0
+    compactions_killed: int = 0
+    compactions_committed: int = 0  # commits in the tables' histories: a killed one may have made its own
     rounds: int = 0
     seconds: float = 0.0
     lag_seconds: float = 0.0  # longest, from an acknowledgement to the first poll
@@ -112,7 +117,13 @@ class Tally:
         """Whether there is no violation, but at least one fault and one record."""
         bad = (self.lost, self.duplicated, self.wrong, self.double_owners, self.anomalies, self.stuck)
         unexplained = self.rewritten and not self.kinds["brokers"]  # a producer that lost no brokers
-        return not any((*bad, unexplained)) and self.faults > 0 and self.records > 0
+        problems = (*bad, unexplained, self.lacks_compactions)
+        return not any(problems) and self.faults > 0 and self.records > 0
+
+    @property
+    def lacks_compactions(self) -> bool:
+        """Whether none of many compactions was committed: nothing was tried beside one."""
+        return self.compactions >= MANY_COMPACTIONS and not self.compactions_committed
 
     def add(self, found: Findings) -> None:
         self.records += found.records
@@ -120,6 +131,12 @@ class Tally:
         self.duplicated += found.duplicated
         self.wrong += found.wrong
         self.double_owners += found.double_owners
+
+    def note_compactions(self, ended: Counter[str], committed: int) -> None:
+        """Take over the commands so far by how they ended, and add the commits of a round."""
+        self.compactions = ended.total()
+        self.compactions_failed, self.compactions_killed = ended["failed"], ended["killed"]
+        self.compactions_committed += committed
 
     def add_history(self, history: History) -> list[str]:
         """Count a round's anomalies; return the first ones."""
@@ -224,6 +241,8 @@ class Run:
                 log.error("%s", line)
             if tally.stuck >= GIVE_UP:
                 break
+        if tally.lacks_compactions:
+            print_line(f"none of {tally.compactions} compactions was committed: see compact.log")
         return tally
 
     # -- a round ----------------------------------------------------------------------------------
@@ -267,6 +286,8 @@ class Run:
         writes = [*place_writes(traffic.writes, held), *abort_withdrawn(transactional, withdrawn)]
         acknowledged = acknowledge(writes)
         if upserts:
+            committed = self._tables.count_compactions(settings.table(topic))
+            self._tally.note_compactions(self._supervisor.compactions, committed)
             changed = list(self._tables.changed_rows(settings.table(topic)))
             found = check_changes(self._replay(topic, held), acknowledged, held, changed, handed)
             if self._store is None:  # DuckDB's client of S3 is another extension

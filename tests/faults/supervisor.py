@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -92,6 +93,7 @@ class WorkerSupervisor:
         (folder / "sidecar.yaml").write_text(yaml.safe_dump(sidecar | command))
         self._sidecar = (*python, "sidecar", str(folder / "sidecar.yaml"))
         self.sidecar: subprocess.Popen[bytes] | None = None
+        self.compactions = Counter[str]()  # commands by how they ended: "done", "failed" or "killed"
         self._stop = Event()
         self._thread: Thread | None = None
 
@@ -123,13 +125,15 @@ class WorkerSupervisor:
         return sorted(found, key=lambda w: int(w.name.rpartition("-")[2]))
 
     def compact(self, table: str) -> bool:
-        """Compact a table with the product's command, or kill it; return False if it gave up."""
+        """Compact a table with the product's command, or kill it; return False if it failed."""
         config = str(self._folder / "ingest.yaml")
         command = [sys.executable, "-m", "trimtab.cli", "tables", "compact", table, "--config", config]
+        outcome = "killed"
         with (self._folder / "compact.log").open("ab") as log, suppress(subprocess.TimeoutExpired):
             done = subprocess.run(command, stdout=log, stderr=log, check=False, timeout=COMPACT_SECONDS)
-            return done.returncode == 0
-        return True
+            outcome = "failed" if done.returncode else "done"
+        self.compactions[outcome] += 1
+        return outcome != "failed"
 
     def kill_sidecar(self) -> bool:
         """Kill the sidecar; it is restarted at once."""

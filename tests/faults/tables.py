@@ -40,6 +40,10 @@ class Tables(Protocol):
         """Return all rows of a table of upserts, read by DuckDB."""
         ...
 
+    def count_compactions(self, name: str) -> int:
+        """Return the number of commits in which a compaction replaced files, from the table's history."""
+        ...
+
 
 class Iceberg:
     """Tables of the embedded catalog, an SQLite file in the warehouse folder, or of a REST catalog."""
@@ -67,6 +71,11 @@ class Iceberg:
         location = self._location(name)
         if location is not None:
             yield from read_changed_rows("iceberg", location)
+
+    def count_compactions(self, name: str) -> int:
+        table = self._open(name)
+        snapshots = () if table is None else table.snapshots()
+        return sum(snapshot.summary.operation.value == "replace" for snapshot in snapshots)
 
     def _read(self, name: str, columns: tuple[str, ...], build_row: Callable[..., R]) -> Iterator[R]:
         table = self._open(name)
@@ -121,17 +130,23 @@ class Delta:
         if self._files(name):
             yield from read_changed_rows("delta", str(self._namespace / name))
 
+    def count_compactions(self, name: str) -> int:
+        infos = (action.get("commitInfo", {}) for action in self._read_log(name))
+        return sum(info.get("operation") == "OPTIMIZE" for info in infos)
+
     def _files(self, name: str) -> dict[str, Any]:
         """Return the live files by name, with their log entries."""
         live: dict[str, Any] = {}
-        for commit in sorted((self._namespace / name / "_delta_log").glob("*.json")):
-            for line in commit.read_text().splitlines():
-                action = json.loads(line)
-                if "add" in action:
-                    live[action["add"]["path"]] = action["add"]
-                elif "remove" in action:
-                    live.pop(action["remove"]["path"], None)
+        for action in self._read_log(name):
+            if "add" in action:
+                live[action["add"]["path"]] = action["add"]
+            elif "remove" in action:
+                live.pop(action["remove"]["path"], None)
         return live
+
+    def _read_log(self, name: str) -> Iterator[dict[str, Any]]:
+        for commit in sorted((self._namespace / name / "_delta_log").glob("*.json")):
+            yield from map(json.loads, commit.read_text().splitlines())
 
 
 def reader(

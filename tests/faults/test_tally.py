@@ -30,6 +30,24 @@ def test_a_producer_that_lost_no_brokers_writes_nothing_twice() -> None:
     assert not replace(CLEAN, rewritten=1, kinds=Counter(broker=1)).good
 
 
+def test_a_run_of_many_compactions_commits_one() -> None:
+    """A run of a few may be over before one is done; the result tells how they ended."""
+    tally = replace(CLEAN)
+    tally.note_compactions(Counter(done=1, failed=1, killed=3), committed=0)
+    assert tally.good
+    tally.note_compactions(Counter(done=2, failed=1, killed=3), committed=0)
+    assert not tally.good
+    tally.note_compactions(Counter(done=3, failed=1, killed=3), committed=1)
+    assert tally.good
+    figures = {name: count for name, count in tally.figures().items() if name.startswith("compactions")}
+    assert figures == {
+        "compactions": 7,
+        "compactions_failed": 1,
+        "compactions_killed": 3,
+        "compactions_committed": 1,
+    }
+
+
 @pytest.mark.parametrize("count", ["faults", "records"])
 def test_a_run_of_nothing_is_no_success(count: str) -> None:
     """Without a fault or without a record nothing was tried."""
