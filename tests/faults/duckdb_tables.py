@@ -5,7 +5,7 @@ DuckDB with its extensions into `build/duckdb`: only some of its versions have t
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from importlib import import_module
 from itertools import repeat
@@ -15,21 +15,40 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from faults.changes import ChangedRow
+from object_store.rig import ObjectStoreRig
+from object_store.servers import ACCESS_KEY, REGION, SECRET_KEY
 
 R = TypeVar("R")
 FOLDER: Final = Path(__file__).parents[2] / "build" / "duckdb"
 _NEEDED: Final = {"iceberg": ("avro", "iceberg"), "delta": ("delta",)}
+_SECRET: Final = (
+    f"CREATE SECRET (TYPE s3, KEY_ID '{ACCESS_KEY}', SECRET '{SECRET_KEY}', REGION '{REGION}', "
+    "URL_STYLE 'path', USE_SSL false, ENDPOINT '{endpoint}')"
+)
 
 
-def read_changed_rows(table_format: str, location: str) -> Iterator[ChangedRow]:
-    """Return the rows of an Iceberg table by its metadata file, or of a Delta table by its folder."""
+def read_changed_rows(
+    table_format: str, location: str, store: ObjectStoreRig | None = None
+) -> Iterator[ChangedRow]:
+    """Return the rows of an Iceberg table by its metadata file, or of a Delta table by its folder.
+
+    Those of an object store come by DuckDB's own client of S3, which does not pass the proxy.
+    """
     duckdb = _import_duckdb()
     with closing(duckdb.connect()) as connection:
-        for name in _NEEDED[table_format]:
-            (file,) = FOLDER.glob(f"duckdb_extension_{name}/**/*.duckdb_extension")
-            connection.execute(f"LOAD '{file}'")
+        _load_extensions(connection, _NEEDED[table_format])
+        if store is not None:
+            _load_extensions(connection, ("httpfs",))
+            endpoint = store.gateway.address.removeprefix("http://")
+            connection.execute(_SECRET.format(endpoint=endpoint))
         table = connection.table_function(f"{table_format}_scan", [location]).to_arrow_table()
     return build_rows(table, ChangedRow._fields, ChangedRow)
+
+
+def _load_extensions(connection: Any, names: Iterable[str]) -> None:
+    for name in names:
+        (file,) = FOLDER.glob(f"duckdb_extension_{name}/**/*.duckdb_extension")
+        connection.execute(f"LOAD '{file}'")
 
 
 def _import_duckdb() -> Any:

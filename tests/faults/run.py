@@ -290,9 +290,8 @@ class Run:
             self._tally.note_compactions(self._supervisor.compactions, committed)
             changed = list(self._tables.changed_rows(settings.table(topic)))
             found = check_changes(self._replay(topic, held), acknowledged, held, changed, handed)
-            if self._store is None:  # DuckDB's client of S3 is another extension
-                others = self._tables.changed_rows_by_duckdb(settings.table(topic))
-                found = count_differences(found, changed, others, "DuckDB")
+            others = self._tables.changed_rows_by_duckdb(settings.table(topic))
+            found = count_differences(found, changed, others, "DuckDB")
         else:
             found = check(topic, acknowledged, held, rows, handed)
         history = History(

@@ -16,7 +16,7 @@ from faults.check import Row
 from faults.duckdb_tables import build_rows, read_changed_rows
 from faults.rest_catalog import RestCatalog
 from faults.settings import NAMESPACE
-from object_store.rig import ObjectStoreRig
+from object_store.rig import WAREHOUSE, ObjectStoreRig
 
 R = TypeVar("R")
 
@@ -54,6 +54,7 @@ class Iceberg:
         server = store.server if store else None
         self._catalog = server.database if server else warehouse / "catalog.db"
         self._rest = rest
+        self._store = store
         self._options = store.reader_options if store else {}
 
     def count(self, name: str) -> int:
@@ -70,7 +71,7 @@ class Iceberg:
     def changed_rows_by_duckdb(self, name: str) -> Iterator[ChangedRow]:
         location = self._location(name)
         if location is not None:
-            yield from read_changed_rows("iceberg", location)
+            yield from read_changed_rows("iceberg", location, self._store)
 
     def count_compactions(self, name: str) -> int:
         table = self._open(name)
@@ -106,8 +107,10 @@ class Iceberg:
 class Delta:
     """Tables as folders of the warehouse, with all commits since the first in their logs."""
 
-    def __init__(self, warehouse: Path) -> None:
+    def __init__(self, warehouse: Path, store: ObjectStoreRig | None = None) -> None:
         self._namespace = warehouse / NAMESPACE
+        self._store = store
+        self._location = f"{WAREHOUSE}/{NAMESPACE}" if store else str(self._namespace)
 
     def count(self, name: str) -> int:
         return sum(json.loads(add["stats"])["numRecords"] for add in self._files(name).values())
@@ -128,7 +131,7 @@ class Delta:
 
     def changed_rows_by_duckdb(self, name: str) -> Iterator[ChangedRow]:
         if self._files(name):
-            yield from read_changed_rows("delta", str(self._namespace / name))
+            yield from read_changed_rows("delta", f"{self._location}/{name}", self._store)
 
     def count_compactions(self, name: str) -> int:
         infos = (action.get("commitInfo", {}) for action in self._read_log(name))
@@ -156,4 +159,4 @@ def reader(
     store: ObjectStoreRig | None = None,
 ) -> Tables:
     """Return the reader of a table format."""
-    return Delta(warehouse) if table_format == "delta" else Iceberg(warehouse, catalog, store)
+    return Delta(warehouse, store) if table_format == "delta" else Iceberg(warehouse, catalog, store)
