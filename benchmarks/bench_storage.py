@@ -18,8 +18,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from time import perf_counter
@@ -28,12 +27,11 @@ from typing import Any, Final
 import harness
 import pyarrow as pa
 from ingest_meter import cpu_seconds
+from lake_store import S3, STORES, count_requests, serve_store
 from rich.console import Console
 from rich.table import Table
 
 from object_store import programs
-from object_store.rig import WAREHOUSE, storage_settings
-from object_store.servers import CREDENTIALS, Gateway, RestCatalogServer
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import create_json_decoder
 from trimtab.consumer_sdk.lake.factory import open_lake
@@ -46,7 +44,6 @@ from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher,
 from trimtab.consumer_sdk.lake.writer.projection import TableProjection
 
 SIDES: Final = ("trimtab_spark", "trimtab_arrow", "spark_append")
-PLACES: Final = ("disk", "s3")
 FORMATS: Final = (ICEBERG_FORMAT, DELTA_FORMAT)
 RECORD_BYTES: Final = 1000
 DISTINCT_RECORDS: Final = 16_000  # before they repeat: more than a compressor's window
@@ -62,9 +59,9 @@ def main() -> None:
     if options.plan:
         harness.result(measure_side(json.loads(options.plan)))
         return
-    if "s3" in options.places and not programs.has_gateway():
+    if S3 in options.places and not programs.has_gateway():
         print("S3 is left out: run make object-store", file=sys.stderr)
-        options.places = [place for place in options.places if place != "s3"]
+        options.places = [place for place in options.places if place != S3]
     found: dict[str, Any] = {}
     for table_format in options.formats:
         for place in options.places:
@@ -79,7 +76,7 @@ def main() -> None:
 def parse_arguments() -> Namespace:
     arguments = ArgumentParser(description=__doc__)
     arguments.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
-    arguments.add_argument("--places", nargs="+", choices=PLACES, default=PLACES)
+    arguments.add_argument("--places", nargs="+", choices=STORES, default=STORES)
     arguments.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     arguments.add_argument("--mb", type=float, default=8, help="megabytes of a batch")
     arguments.add_argument("--batches", type=int, default=4)
@@ -90,40 +87,18 @@ def parse_arguments() -> Namespace:
 
 def run_side(side: str, table_format: str, place: str, options: Namespace) -> dict[str, Any]:
     """Measure a side in its own process, with its own store."""
-    with tempfile.TemporaryDirectory() as folder, serve_place(Path(folder), table_format, place) as lake:
+    with tempfile.TemporaryDirectory() as folder, serve_store(place, Path(folder), table_format) as store:
         file_writer = "arrow" if side == "trimtab_arrow" else "spark"
-        settings = {**lake, "lake.format": table_format, "lake.file.writer": file_writer}
+        settings = {**store.settings, "lake.format": table_format, "lake.file.writer": file_writer}
         plan = {"side": side, "settings": settings, "mb": options.mb, "batches": options.batches}
-        plan["logs"] = {name: str(Path(folder, f"{name}.log")) for name in ("process", "catalog")}
+        plan["logs"] = {name: str(log) for name, log in store.request_logs.items()}
         command = [sys.executable, __file__, "--plan", json.dumps(plan)]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, check=True, env={**os.environ, **CREDENTIALS}, text=True
-        )
-        if options.keep_log and place == "s3":
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        if options.keep_log and place == S3:
             with options.keep_log.open("a") as kept:
-                kept.write(f"{side} {table_format}\n{Path(plan['logs']['process']).read_text()}")
+                kept.write(f"{side} {table_format}\n{store.request_logs['process'].read_text()}")
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
     return figures
-
-
-@contextmanager
-def serve_place(folder: Path, table_format: str, place: str) -> Generator[dict[str, Any]]:
-    """Yield the settings of a lake on the disk, or on a store that logs its requests."""
-    if place == "disk":
-        yield {"lake.warehouse": str(folder / "lake")}
-        return
-    log = folder / "servers.log"
-    with (
-        # two servers of the same objects: one logs the requests of the process, one the catalog's
-        Gateway(folder / "store", log, access_log=folder / "process.log") as store,
-        Gateway(folder / "store", log, access_log=folder / "catalog.log") as catalogs_store,
-    ):
-        if table_format == DELTA_FORMAT:
-            yield {"lake.warehouse": WAREHOUSE, **storage_settings(store.address)}
-            return
-        with RestCatalogServer(folder, folder / "rest-catalog.log", catalogs_store.address) as catalog:
-            address = {"lake.catalog.type": "rest", "lake.catalog.uri": catalog.address}
-            yield {**address, **storage_settings(store.address)}
 
 
 def measure_side(plan: dict[str, Any]) -> dict[str, Any]:
@@ -185,14 +160,6 @@ def create_spark_append(lake: SparkLake) -> AppendBatch:
     return lambda records: lake.to_spark_frame(records).writeTo(TABLE).append()
 
 
-def count_requests(log: Path) -> Counter[str]:
-    """Return the requests of versitygw's access log by the action of S3."""
-    lines = log.read_text().splitlines() if log.exists() else []
-    return Counter(
-        word.removeprefix("s3_") for line in lines for word in line.split()[:9] if word.startswith("s3_")
-    )
-
-
 def check_rows(lake: SparkLake, rows: int) -> None:
     """Exit if the table has not all rows."""
     table = lake.open_table(TABLE)
@@ -224,7 +191,7 @@ def show(found: dict[str, Any]) -> None:
     for table_format, places in found.items():
         for place, sides in places.items():
             for side, row in sides.items():
-                actions = ", ".join(f"{name} {n:g}" for name, n in row["requests"]["process"].items())
+                actions = ", ".join(f"{name} {n:g}" for name, n in row["requests"].get("process", {}).items())
                 figures = [str(row[name]) for name in ("mb_per_s", "cpu_s_per_gb", "requests_per_batch")]
                 table.add_row(table_format, place, side, *figures, actions)
     Console(width=140).print(table)

@@ -14,6 +14,11 @@ the whole table. CPU includes child processes such as the JVM, and compactions b
 (--compact). With --beside, `trimtab tables compact` runs again and again in a process of its own, whose CPU
 does not count. The first and the last ten batches are compared. Afterwards every table is compared with a
 replay in plain Python, row for row.
+
+--files is the number of commits, and so of data files, that fill the table. With --store s3 the tables are on
+an S3 server of this machine, Iceberg's in a REST catalog, whose CPU does not count; `requests_per_batch` are
+those to S3, by the process (`process`) and by the catalog. pyiceberg and delta-rs are left out there. Needs
+`make object-store` and PYTHONPATH=tests.
 """
 
 import json
@@ -21,17 +26,21 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import IO
+from typing import IO, Any
 
 import harness
+import yaml
 from ingest_meter import cpu_seconds
+from lake_store import DISK, S3, STORES, LakeStore, serve_store
 from rich.console import Console
 from rich.table import Table
+
+from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT
 
 HOST = Path(__file__).parent / "upsert_host.py"
 CASES = (
@@ -47,6 +56,8 @@ CASES = (
     "delta_rs",
 )
 SMALL_BATCHES = ("pyiceberg",)
+ONLY_ON_DISK = ("pyiceberg", "delta_rs")
+LOAD_ROWS = 250_000  # of one commit of the first load
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ class Figures:
     last: float
     rows: int  # of the table, afterwards
     compactions: str  # exit codes of those beside
+    requests: Mapping[str, float]  # of a batch, by who sends them
 
     def rounded(self) -> dict[str, float]:
         """Return the figures in the units of the RESULT line."""
@@ -79,13 +91,16 @@ def main() -> None:
     show(results)
     harness.result(
         {
+            "store": options.store,
             "table_rows": options.rows,
+            "files": options.files,
             "batch": options.batch,
             **{
                 figure: {n: f.rounded()[figure] for n, f in results.items()}
                 for figure in ("changes_per_cpu_s", "changes_per_s", "first_ten", "last_ten")
             },
             "compactions_beside": {n: f.compactions for n, f in results.items()},
+            "requests_per_batch": {n: f.requests for n, f in results.items()},
         }
     )
 
@@ -93,28 +108,50 @@ def main() -> None:
 def _arguments() -> Namespace:
     arguments = ArgumentParser(description=__doc__)
     arguments.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
+    arguments.add_argument("--store", choices=STORES, default=DISK)
     arguments.add_argument("--rows", type=int, default=100_000, help="rows of the table")
+    arguments.add_argument("--files", type=int, help=f"data files of the table; default: of {LOAD_ROWS} rows")
     arguments.add_argument("--batches", type=int, default=2)
     arguments.add_argument("--compact", type=int, default=0, help="batches between two compactions")
     arguments.add_argument("--beside", action="store_true", help="compact in another process meanwhile")
     arguments.add_argument("--batch", type=int, default=10_000, help="changes of a batch")
     arguments.add_argument("--peer-batch", type=int, default=1000, help="changes of a batch of pyiceberg")
-    return arguments.parse_args()
+    options = arguments.parse_args()
+    options.files = options.files or -(-options.rows // LOAD_ROWS)
+    if options.store == S3:
+        options.cases = [name for name in options.cases if name not in ONLY_ON_DISK]
+    return options
+
+
+def build_settings(name: str, store: LakeStore) -> dict[str, Any]:
+    """Return the settings of a case's lake."""
+    table_format = find_format(name)
+    file_writer = "spark" if name.endswith("_spark") else "arrow"
+    return {**store.settings, "lake.format": table_format, "lake.file.writer": file_writer}
+
+
+def find_format(name: str) -> str:
+    """Return the table format of a case."""
+    return DELTA_FORMAT if "delta" in name else ICEBERG_FORMAT
 
 
 def measured(name: str, options: Namespace) -> Figures:
     """Run a case in its own process. Exits if its table differs from the replay."""
     batch = options.peer_batch if name in SMALL_BATCHES else options.batch
     batches = 1 if name in SMALL_BATCHES else options.batches
-    with tempfile.TemporaryDirectory() as folder:
-        plan = {"folder": folder, "rows": options.rows, "warm": 1, "batches": batches, "batch": batch}
-        plan["compact"] = options.compact
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serve_store(options.store, Path(folder), find_format(name)) as store,
+    ):
+        settings = build_settings(name, store)
+        plan = {"settings": settings, "rows": options.rows, "files": options.files, "warm": 1}
+        plan |= {"batches": batches, "batch": batch, "compact": options.compact}
         command = [sys.executable, str(HOST), name, json.dumps(plan)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
             try:
                 beside = options.beside and name.startswith("trimtab")
-                compacting = _compacting_beside(name, Path(folder)) if beside else nullcontext([])
-                figures = _watched(host, batches * batch, compacting)
+                compacting = _compacting_beside(settings, Path(folder)) if beside else nullcontext([])
+                figures = _watched(host, batches, batch, compacting, store)
             except BaseException:
                 host.kill()
                 raise
@@ -123,11 +160,11 @@ def measured(name: str, options: Namespace) -> Figures:
 
 
 @contextmanager
-def _compacting_beside(name: str, folder: Path) -> Iterator[list[int]]:
+def _compacting_beside(settings: Mapping[str, Any], folder: Path) -> Iterator[list[int]]:
     """Compact the case's table again and again; yield the list of the exit codes."""
     codes, stop = list[int](), Event()
     file = folder / "compact.yaml"
-    file.write_text(f"lake.warehouse: {folder}\nlake.format: {name.partition('_')[2]}\n")
+    file.write_text(yaml.safe_dump(dict(settings)))
     command = [sys.executable, "-m", "trimtab.cli", "tables", "compact", "--config", str(file)]
 
     def compact() -> None:
@@ -145,22 +182,28 @@ def _compacting_beside(name: str, folder: Path) -> Iterator[list[int]]:
 
 
 def _watched(
-    host: "subprocess.Popen[str]", changes: int, compacting: AbstractContextManager[list[int]]
+    host: "subprocess.Popen[str]",
+    batches: int,
+    batch: int,
+    compacting: AbstractContextManager[list[int]],
+    store: LakeStore,
 ) -> Figures:
     assert host.stdin is not None
     assert host.stdout is not None
     _read_reply(host.stdout, "ready")
     with compacting as compactions:
-        cpu = cpu_seconds(host.pid)
+        cpu, before = cpu_seconds(host.pid), store.count_requests()
         host.stdin.write("go\n")
         host.stdin.flush()
         seconds, first, last = _read_reply(host.stdout, "end")
         cpu = cpu_seconds(host.pid) - cpu
+        requests = {name: now - before[name] for name, now in store.count_requests().items()}
+    per_batch = {name: round(found.total() / batches, 1) for name, found in requests.items()}
     beside = f"{compactions.count(0)} of {len(compactions)} done"
     host.stdin.write("compare\n")
     host.stdin.flush()
     (rows,) = _read_reply(host.stdout, "found")
-    return Figures(changes, seconds, cpu, first, last, int(rows), beside)
+    return Figures(batches * batch, seconds, cpu, first, last, int(rows), beside, per_batch)
 
 
 def _read_reply(lines: IO[str], what: str) -> list[float]:

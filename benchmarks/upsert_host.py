@@ -1,8 +1,9 @@
 """Process of one case of bench_upsert: upsert_host.py CASE PLAN.
 
-PLAN is JSON: `folder`, `rows`, `warm`, `batches`, `batch` and `compact`. The process fills a table with
-`rows` rows, applies `warm` batches, prints `ready`, waits for a line, applies `batches` batches of `batch`
-changes, compacts the table after each `compact` of them (0: never), and prints `end {seconds, first, last}`:
+PLAN is JSON: `settings` of the lake, `rows`, `files`, `warm`, `batches`, `batch` and `compact`. The process
+fills a table with `rows` rows in `files` commits, applies `warm` batches, prints `ready`, waits for a line,
+applies `batches` batches of `batch` changes, compacts the table after each `compact` of them (0: never), and
+prints `end {seconds, first, last}`:
 changes per CPU second of the first ten batches and of the last ten. Then it compares the table with a replay
 in plain Python: `found {rows}`.
 """
@@ -12,8 +13,8 @@ import os
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from time import monotonic, perf_counter
@@ -38,15 +39,12 @@ from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, com
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.settings import parse_session_config
 
 NAME: Final = "lake.bench"
 KEY: Final = ("id",)
 WHERE: Final = TopicPartition("bench", 0)
 BACKOFF: Final = RetryBackoff(random.Random(1))  # noqa: S311 - jitter
-LOAD_ROWS: Final = 250_000
-"""Rows of one commit of the first load."""
-
 ROW_SCHEMA: Final = pa.schema([("id", pa.int64()), ("version", pa.int64()), ("text", pa.string())])
 SOURCE: Final = {
     "version": "3.2.0.Final",
@@ -116,11 +114,8 @@ class Source:
         return KeyedChanges(pa.table(rows), keys, KEY)
 
 
-@dataclass
 class Case(ABC):
-    """A way to apply changes to a table in a folder; created empty."""
-
-    folder: Path
+    """A way to apply changes to the table of a lake; created empty."""
 
     @abstractmethod
     def load(self, rows: Any) -> None:
@@ -142,9 +137,8 @@ class Case(ABC):
 class InSpark(Case):
     """A table in this process's Spark session."""
 
-    def __init__(self, folder: Path, form: str, file_writer: str = "arrow") -> None:
-        super().__init__(folder)
-        self.lake = open_lake(SessionConfig(warehouse=str(folder), format=form, file_writer=file_writer))
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.lake = open_lake(parse_session_config(settings))
         empty = with_topic(Source().insert(1))
         columns = empty.upserts.slice(0, 0)
         self.lake.create_table(NAME, KeyedChanges(columns, empty.touched_keys, empty.key_columns))
@@ -180,8 +174,8 @@ class Trimtab(InSpark):
 class TrimtabFromJson(InSpark):
     """The same from the records of a topic: Debezium's envelopes in JSON, which are decoded."""
 
-    def __init__(self, folder: Path, form: str) -> None:
-        super().__init__(folder, form)
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__(settings)
         decoder = JsonChangeDecoder(
             build_value_schema(ROW_SCHEMA, DEBEZIUM), pa.schema([ROW_SCHEMA.field(0)])
         )
@@ -211,10 +205,11 @@ class SparkMerge(InSpark):
 class PyIceberg(Case):
     """pyiceberg's upsert and delete: several snapshots, which are not atomic; format version 2."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
         from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 - of this case only
 
-        super().__init__(folder)
+        folder = Path(settings["lake.warehouse"])
+        folder.mkdir(parents=True)
         catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}")
         catalog.create_namespace("lake")
         self.table = catalog.create_table(NAME, Source().insert(1).upserts.schema)
@@ -237,15 +232,18 @@ class PyIceberg(Case):
 class DeltaRs(Case):
     """delta-rs' MERGE, which rewrites the touched data files."""
 
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._folder = settings["lake.warehouse"]
+
     def load(self, rows: Any) -> None:
         from deltalake import write_deltalake  # noqa: PLC0415 - of this case only
 
-        write_deltalake(self.folder, rows, mode="append")
+        write_deltalake(self._folder, rows, mode="append")
 
     def apply(self, changes: KeyedChanges) -> None:
         from deltalake import DeltaTable  # noqa: PLC0415 - of this case only
 
-        merge = DeltaTable(self.folder).merge(
+        merge = DeltaTable(self._folder).merge(
             with_deletes(changes), "t.id = s.id", source_alias="s", target_alias="t"
         )
         columns = {name: f"s.{name}" for name in changes.upserts.column_names}
@@ -255,7 +253,7 @@ class DeltaRs(Case):
     def read(self) -> Any:
         from deltalake import DeltaTable  # noqa: PLC0415 - of this case only
 
-        return DeltaTable(self.folder).to_pyarrow_table(columns=["id", "version"])
+        return DeltaTable(self._folder).to_pyarrow_table(columns=["id", "version"])
 
 
 def with_topic(changes: KeyedChanges) -> KeyedChanges:
@@ -311,15 +309,15 @@ def encode_records(changes: KeyedChanges) -> Any:
     return pa.table(columns, schema=RECORD_SCHEMA)
 
 
-CASES: dict[str, Callable[[Path], Case]] = {
-    "trimtab_iceberg": lambda folder: Trimtab(folder, "iceberg"),
-    "trimtab_delta": lambda folder: Trimtab(folder, "delta"),
-    "trimtab_iceberg_spark": lambda folder: Trimtab(folder, "iceberg", "spark"),
-    "trimtab_delta_spark": lambda folder: Trimtab(folder, "delta", "spark"),
-    "trimtab_iceberg_json": lambda folder: TrimtabFromJson(folder, "iceberg"),
-    "trimtab_delta_json": lambda folder: TrimtabFromJson(folder, "delta"),
-    "spark_merge_iceberg": lambda folder: SparkMerge(folder, "iceberg"),
-    "spark_merge_delta": lambda folder: SparkMerge(folder, "delta"),
+CASES: dict[str, Callable[[Mapping[str, Any]], Case]] = {
+    "trimtab_iceberg": Trimtab,
+    "trimtab_delta": Trimtab,
+    "trimtab_iceberg_spark": Trimtab,
+    "trimtab_delta_spark": Trimtab,
+    "trimtab_iceberg_json": TrimtabFromJson,
+    "trimtab_delta_json": TrimtabFromJson,
+    "spark_merge_iceberg": SparkMerge,
+    "spark_merge_delta": SparkMerge,
     "pyiceberg": PyIceberg,
     "delta_rs": DeltaRs,
 }
@@ -339,9 +337,10 @@ def apply_all(case: Case, batches: Sequence[Any], compact: int) -> list[float]:
 
 def main(name: str, text: str) -> None:
     plan = json.loads(text)
-    case, source = CASES[name](Path(plan["folder"])), Source()
-    for first in range(0, plan["rows"], LOAD_ROWS):
-        case.load(source.insert(min(LOAD_ROWS, plan["rows"] - first)).upserts)
+    case, source = CASES[name](plan["settings"]), Source()
+    for number in range(plan["files"]):
+        first, end = (plan["rows"] * n // plan["files"] for n in (number, number + 1))
+        case.load(source.insert(end - first).upserts)
     for _ in range(plan["warm"]):
         case.apply(case.prepare(source.change(plan["batch"])))
     batches = [case.prepare(source.change(plan["batch"])) for _ in range(plan["batches"])]
