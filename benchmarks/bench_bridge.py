@@ -9,6 +9,9 @@ record of the topic below the cut is there, once.
 row for row, with a replay of the topic in plain Python up to the read's own cut (`bridge_streams`). A
 record that a newer one replaces before any read has no age. Needs PYTHONPATH=tests.
 
+With `--store s3` the table is on an S3 server of this machine, an Iceberg table in a REST catalog, and Spark
+reads it. Needs `make object-store` and PYTHONPATH=tests.
+
 `--disturb` runs two ingests with batches of 2 s. Once the lake is there, it kills and restarts one of them
 again and again, and compacts the table meanwhile; the last lines that a compaction printed go to stderr.
 """
@@ -30,6 +33,7 @@ import harness
 import numpy as np
 import yaml
 from bridge_streams import STREAMS, Stream
+from lake_store import DISK, STORES, serve_store
 from numpy.typing import NDArray
 
 from trimtab.consumer_sdk.lake import LakeReader, LakeRows
@@ -49,20 +53,23 @@ def main() -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         topic = harness.new_topic(bootstrap, arguments.partitions)
         stream = stack.enter_context(STREAMS[arguments.write](bootstrap, topic, arguments))
-        config = _configure(arguments, bootstrap, topic, folder) | stream.settings
+        store = stack.enter_context(serve_store(arguments.store, Path(folder), arguments.format))
+        config = {**_configure(arguments, bootstrap, topic), **store.settings, **stream.settings}
         file = Path(folder, "ingest.yaml")
         file.write_text(yaml.safe_dump(config))
         ingests = stack.enter_context(_running_ingests(file, 2 if arguments.disturb else 1))
         rate = arguments.rate / arguments.partitions
         stack.enter_context(harness.produced(bootstrap, topic, arguments.partitions, rate, stream.records))
-        _wait_for_lake(Path(folder))
+        if arguments.store == DISK:
+            _wait_for_lake(Path(store.settings["lake.warehouse"]))
         disturbances = Counter[str]()
         if arguments.disturb:
             disturbances = stack.enter_context(_disturbing(ingests, file))
         with LakeReader(TABLE, config, engine=arguments.engine) as reader:
             figures = _measure(reader, stream, arguments)
         # before the ingests end, for a busy machine may take minutes to end a compaction
-        case = {"format": arguments.format, "engine": arguments.engine or "arrow", "write": arguments.write}
+        engine = arguments.engine or ("arrow" if arguments.store == DISK else "spark")
+        case = {name: getattr(arguments, name) for name in ("format", "store", "write")} | {"engine": engine}
         harness.result({**case, **figures, **disturbances})
     if any(figures.get(name) for name in WRONG):
         sys.exit("rows are wrong: see RESULT")
@@ -77,6 +84,7 @@ def _wait_for_lake(folder: Path) -> None:
 def _arguments() -> Namespace:
     parser = harness.parser(__doc__ or "")
     parser.add_argument("--format", default=TABLE_FORMATS[0], choices=TABLE_FORMATS)
+    parser.add_argument("--store", default=DISK, choices=STORES, help="s3: read by Spark")
     parser.add_argument("--engine", choices=["arrow", "spark"])
     parser.add_argument("--write", default="append", choices=sorted(STREAMS), help="lake.write")
     parser.add_argument("--keys", type=int, default=2000, help="of --write upsert")
@@ -90,12 +98,11 @@ def _arguments() -> Namespace:
     return parser.parse_args()
 
 
-def _configure(arguments: Namespace, bootstrap: str, topic: str, folder: str) -> dict[str, Any]:
+def _configure(arguments: Namespace, bootstrap: str, topic: str) -> dict[str, Any]:
     return {
         "bootstrap.servers": bootstrap,
         "group.id": "bench-bridge",
         "topics": [topic],
-        "lake.warehouse": folder,
         "lake.format": arguments.format,
         "lake.file.writer": "arrow",
         "lake.tables": {topic: TABLE},
