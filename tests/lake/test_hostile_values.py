@@ -4,10 +4,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hostile_json import GOOD, HOSTILE, HUGE_DECIMALS
 
 from fuzz.mutation import mutate
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import decode_values
+from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
 COLUMNS = (
@@ -15,56 +20,6 @@ COLUMNS = (
     "t BOOLEAN, m MAP<STRING, INT>, a ARRAY<STRUCT<x: INT>>, s STRUCT<y: TIMESTAMP>"
 )
 JSON = {"lake_decoder": "json", "lake_schema": COLUMNS, "lake_flush_timeout": "200 s"}
-DIGITS = b"9" * 2000
-HOSTILE = [
-    b'{"id": ' + b"[" * 5000 + b"]" * 5000 + b"}",
-    b'{"name": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
-    b'{"x": ' + b"[" * 100_000,
-    *(b'{"%s": %s}' % (name, DIGITS) for name in (b"id", b"d", b"p", b"name", b"at", b"day", b"x")),
-    *(b'{"%s": 1e%s}' % (name, b"9" * 9) for name in (b"id", b"n", b"d", b"f", b"p", b"at", b"x")),
-    *(
-        b'{"%s": %s}' % (name, x)
-        for name in (b"d", b"n", b"p")
-        for x in (b"NaN", b"-Infinity", b'"Infinity"')
-    ),
-    *(
-        b'{"%s": "%s"}' % (name, time)
-        for name in (b"at", b"day")
-        for time in (
-            b"+294248-01-01T00:00:00Z",
-            b"-290309-12-21T00:00:00Z",
-            b"999999999-01-01",
-            b"+9999999999-01-01",
-            b"2024-02-30",
-            b"0000-00-00",
-            b"1970-01-01T00:00:00+99:99",
-            b"epoch",
-            DIGITS,
-        )
-    ),
-    b'{"s": {"y": "+294248-01-01T00:00:00Z"}}',
-    b'{"at": 9223372036854775807}',
-    b'{"at": 1e300}',
-    b'{"day": 2147483648}',
-    b'{"p": 1e2147483647}',
-    b'{"p": 1e-2147483648}',
-    b'{"b": "not base64!"}',
-    b'{"m": {"k": 1, "k": 2}}',
-    b'{"id": 1, "id": 2, "ID": 3}',
-    b'{"name": "\\ud800"}',
-    b'{"\\u0000": "\x00"}',
-    b"\xef\xbb\xbf{}",
-    '{"id": 1}'.encode("utf-16"),
-    '{"id": 1}'.encode("utf-32"),
-    b'{"' + b"k" * 60_000 + b'": 1}',
-    b'{"name": "' + b"v" * 21_000_000 + b'"}',
-]
-
-
-GOOD = (
-    b'{"id": 7, "n": 1, "d": 1.5, "name": "x", "at": "2024-05-06T07:08:09Z", "day": "2024-05-06", '
-    b'"p": 12.34, "b": "AAEC", "t": true, "m": {"k": 1}, "a": [{"x": 1}], "s": {"y": null}}'
-)
 
 
 @pytest.mark.spark
@@ -84,3 +39,26 @@ def test_no_json_value_ends_the_sink(writers: Callable[..., Any], spark: Any, na
     assert sorted(rows + letters) == list(range(len(values)))
     assert {0, len(values) - 1} <= set(rows)
     assert letters
+
+
+@pytest.mark.spark
+def test_a_huge_decimal_is_a_dead_letter(iceberg: SparkLake) -> None:
+    """In seconds; texts and names like it are kept, and long values are no trouble."""
+    kept = [
+        b'{"p": "1e00002", "name": "1e99999999", "more": [1e-999, 1], "prices": {"1e99999999": 1}}',
+        b'{"p": 1, "name": "\\": 1e99999999,sha:12e3456", "1e99999999": "1e99999999"}',
+        b'{"p": 1, "name": "%s"}' % (b"1," * 500_000),
+        b'{"p": 1, "name": "%s"}' % (b"9" * 1_000_000),
+        b'{"p": 1, "x": [%s1]}' % (b"1e1," * 250_000),
+    ]
+    columns = "p DECIMAL(9, 2), name STRING, more ARRAY<DECIMAL(9, 2)>, prices MAP<STRING, DECIMAL(9, 2)>"
+    columns += ", lines ARRAY<STRUCT<p: DECIMAL(9, 2)>>"
+    values = pa.array([*kept, *HUGE_DECIMALS], pa.binary())
+    records = pa.table({"offset": range(len(values)), "value": values})
+    records = pa.concat_tables([RECORD_SCHEMA.empty_table(), records], promote_options="default")
+    decoded = decode_values(iceberg.to_spark_frame(records), columns)
+    assert {row.offset for row in decoded.rows.select("offset").collect()} == {*range(len(kept))}
+    assert decoded.dead_letters is not None
+    reasons = [row.error for row in decoded.dead_letters.orderBy("offset").collect()]
+    fits = f"does not fit the schema {columns}"
+    assert reasons == ["not one JSON value" if value[-1:] != b"}" else fits for value in HUGE_DECIMALS]

@@ -1,7 +1,8 @@
 """Decodes values into typed columns with Spark: `raw` keeps the record, `json` adds columns.
 
 1. A JSON value fits if it is valid UTF-8 and a single JSON object, and every field has the schema's
-   type. Fields outside the schema are dropped, missing ones are null.
+   type. Fields outside the schema are dropped, missing ones are null. Huge decimals do not fit
+   (`decimal_numbers`).
 2. A record without a value (a tombstone) has null in every decoded column.
 3. Any other value becomes a dead letter with the record's coordinates and the reason.
 4. A decoded column with the name of a record column is called value_<name>.
@@ -17,6 +18,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType, StructField, StructType
 
 from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake.decoding.decimal_numbers import find_huge_decimal
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, column_name
 
 DEAD_LETTER_COLUMNS: Final = (*RECORD_COLUMNS, "error")
@@ -69,6 +71,8 @@ def _parse_once(text: Column, schema: StructType) -> Column:
     with_corrupt = StructType([*schema.fields, StructField(_CORRUPT_COLUMN, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT_COLUMN}
     parsed = sql.from_json(text, with_corrupt, options)
+    huge = find_huge_decimal(text, schema, _CORRUPT_COLUMN)
+    parsed = parsed if huge is None else sql.when(huge, sql.lit(None)).otherwise(parsed)
     # Spark copies a deterministic expression into every filter and column that uses it, and parsing
     # dominates a flush: computed once it is 4 times faster (measured). spark_partition_id() is never
     # negative, and Spark does not copy it.
