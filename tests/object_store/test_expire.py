@@ -19,13 +19,14 @@ from object_store.staged_attempts import PLACES
 pytestmark = [pytest.mark.object_store, pytest.mark.usefixtures("credentials")]
 
 DAY = 86_400.0
+LIMIT_S = 270  # of each of two commands; at a load of 20 one took more than 180
 
 
 def run_writer(folder: Path, table: str, settings: dict[str, Any]) -> dict[str, Path]:
     """Return the data file of each attempt of a writer that was killed."""
     command = [sys.executable, "-m", "object_store.staged_attempts", str(folder), table, json.dumps(settings)]
     tests = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=tests, check=False, stdout=subprocess.PIPE, text=True, timeout=180)
+    done = subprocess.run(command, cwd=tests, check=False, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
     assert done.returncode == -signal.SIGKILL
     return {attempt: Path(file) for attempt, file in json.loads(done.stdout).items()}
 
@@ -40,7 +41,7 @@ def expire(table: str, config: Path) -> list[str]:
     """Run `trimtab tables expire` with the shortest ages; return the columns of the table's line."""
     ages = ["--older-than", "1 h", "--orphans-older-than", "1 d"]
     command = [sys.executable, "-m", "trimtab.cli", "tables", "expire", table, "--config", str(config), *ages]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = (line for line in done.stdout.splitlines() if table in line)
     return [column.strip() for column in line.strip("│").split("│")]
