@@ -158,7 +158,8 @@ class SharedControlTopics(ControlTopicStore):
         for message in self._tail.read_new():
             self._take_decision(message, self._new.keys())
         if self._unread:
-            earlier = list(self._read_messages(self._settings.decision_topic, {}))
+            messages = self._read_messages(self._settings.decision_topic, {})
+            earlier = [message for message in messages if _is_of(message, self._unread)]
             added, self._unread = self._unread, set()
             self._new |= {group: [] for group in added}
             for message in earlier:
@@ -264,6 +265,11 @@ class GroupControlTopics:
     def close(self) -> None:
         """Forget the group."""
         self._shared.remove_group(self._group)
+
+
+def _is_of(message: Message, groups: Collection[str]) -> bool:
+    key = read_record_key(message.key())
+    return key is not None and key.group in groups
 
 
 def _try_to_decode(

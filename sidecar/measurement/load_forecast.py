@@ -133,7 +133,7 @@ class LoadForecaster:
             return 0
         for chunk in recorded:
             last = min(chunk.list_numbers()[-1], until - 1)
-            seen = ((p, self._last_seen.get(p, last)) for p in chunk.columns if p is not None)
+            seen = ((p, self._last_seen.get(p, last)) for p in _list_present(chunk))
             self._last_seen |= {p: max(n, last) for p, n in seen}
         self._align()
         rates, count = _join_chunks(recorded, self._columns, numbers)
@@ -230,6 +230,12 @@ class LoadForecaster:
         if self._columns == (None,):
             return ForecastStatus(horizon, change, 0, made.group_open or better > 0, made.error_ratio)
         return ForecastStatus(horizon, change, better, made.group_open, made.error_ratio)
+
+
+def _list_present(chunk: SeasonChunk) -> list[TopicPartition]:
+    """Return the partitions that have a rate in a chunk; the others had vanished before."""
+    has_rates = ~np.isnan(chunk.rates).all(axis=0)
+    return [p for p, has in zip(chunk.columns, has_rates, strict=True) if p is not None and has]
 
 
 def _join_chunks(

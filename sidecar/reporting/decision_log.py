@@ -206,7 +206,9 @@ class DecisionRecorder:
 
     def _write_seasons(self) -> None:
         while self.seasons is not None and (season := self.seasons.take_record()) is not None:
-            self._try_to_write(partial(self._store.write_season, season))
+            if not self._try_to_write(partial(self._store.write_season, season)):
+                self.seasons.give_back(season)
+                return
 
     def _try_to_write(self, write: Callable[[], None]) -> bool:
         try:

@@ -4,17 +4,18 @@
    was killed loses the bin that filled. A group has a ring of `SEASON_SLOTS` keys.
 2. Rates are multiples of `scale` as half floats in Base64, bin by bin; a topic's partitions are in the order
    of their numbers. The topic "" is the sum of a large group.
-3. Nothing is written before the topic's records were read, else a new process would write a chunk without its
+3. A record that could not be written is kept for the next try, unless a newer one takes its key.
+4. Nothing is written before the topic's records were read, else a new process would write a chunk without its
    first bins.
-4. Records of other bins, or in another unit, are not used: the season is learned anew, and a warning says so.
+5. Records of other bins, or in another unit, are not used: the season is learned anew, and a warning says so.
 """
 
 import json
 import logging
 from base64 import b64decode, b64encode
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from threading import Lock
 from typing import Annotated, Final
 
 import numpy as np
@@ -117,9 +118,10 @@ class SeasonArchive:
         self._group = group
         self._unit = unit
         self._restored: Sequence[SeasonRecord] | None = None
-        self._is_read = False  # rule 3
+        self._is_read = False  # rule 4
         self._offered = 0  # number after that of the last bin
-        self._pending: deque[SeasonRecord] = deque(maxlen=2)
+        self._changing = Lock()
+        self._pending: dict[int, SeasonRecord] = {}  # by slot, the oldest first
 
     def restore(self, records: Sequence[SeasonRecord]) -> None:
         """Take what the topic has; the recorder's thread calls this."""
@@ -127,23 +129,31 @@ class SeasonArchive:
 
     def take_record(self) -> SeasonRecord | None:
         """Return a record to write; None if there is none. The recorder's thread calls this."""
-        return self._pending.popleft() if self._pending else None
+        with self._changing:
+            return self._pending.pop(next(iter(self._pending))) if self._pending else None
+
+    def give_back(self, record: SeasonRecord) -> None:
+        """Keep a record that could not be written (rule 3)."""
+        with self._changing:
+            self._pending.setdefault(record.slot, record)
 
     def exchange(self, forecaster: LoadForecaster) -> None:
         """Restore what was read, and offer the last chunk if a bin has ended; the loop calls this."""
-        restored, self._restored = self._restored, None
-        if restored is not None:
+        if (restored := self._restored) is not None:
+            self._restored = None
             self._restore(forecaster, restored)
             self._is_read = True
         chunk = forecaster.build_chunk() if self._is_read else None
         if chunk is not None and chunk.list_numbers().stop != self._offered:
             self._offered = chunk.list_numbers().stop
-            self._pending.append(build_season_record(self._group, self._unit, chunk))
+            record = build_season_record(self._group, self._unit, chunk)
+            with self._changing:
+                self._pending[record.slot] = record
 
     def _restore(self, forecaster: LoadForecaster, records: Iterable[SeasonRecord]) -> None:
         terms = self._unit, forecaster.bin_s
         fitting = [record for record in records if (record.unit, record.bin_s) == terms]
-        if records and not fitting:  # rule 4
+        if records and not fitting:  # rule 5
             text = "group %s: no recorded season is in %s and has bins of %g s: it is learned anew"
             log.warning(text, self._group, *terms)
         if count := forecaster.restore(record.read_chunk() for record in fitting):

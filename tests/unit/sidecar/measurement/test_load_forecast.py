@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -217,3 +218,19 @@ def test_partitions_of_before_and_after_a_restart() -> None:
     restarted.restore(chunks)
     _, loads, status = run({A: wave, B: wave}, 0.1, forecaster=restarted, begin=at + INTERVAL)
     assert (loads.keys(), status.by_partition) == ({A, B}, 1)
+
+
+def test_a_partition_that_had_vanished_before_is_not_restored() -> None:
+    """Else each restart would keep it for as long as all seasons last."""
+    chunks = []
+    for chunk in record({A: wave}, 1, EPOCH):
+        rates = np.column_stack([chunk.rates[:, 0], np.full(len(chunk.rates), np.nan)])
+        chunks.append(replace(chunk, columns=(A, B), rates=rates))
+    restarted = LoadForecaster(SEASON, INTERVAL)
+    at = EPOCH + SEASON
+    restarted.forecast_load(at, {A: PartitionLoad(bytes_per_s=wave(at))}, STARTUP)
+    assert restarted.restore(chunks)
+    run({A: wave}, 0.1, forecaster=restarted, begin=at + INTERVAL)
+    chunk = restarted.build_chunk()
+    assert chunk is not None
+    assert chunk.columns == (A,)

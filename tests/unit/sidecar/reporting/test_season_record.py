@@ -106,6 +106,22 @@ def test_nothing_is_written_before_the_topic_was_read() -> None:
     assert measure(restarted, second, 30 * INTERVAL + 1, 1) == [], "no bin has ended"
 
 
+def test_a_record_that_could_not_be_written_is_kept() -> None:
+    """Until it is written, or a newer one of its chunk takes its place."""
+    archive, forecaster = SeasonArchive("g", UNIT), LoadForecaster(SEASON, INTERVAL)
+    archive.restore(())
+    *_, failed = measure(forecaster, archive, 0.0, 3)
+    archive.give_back(failed)
+    assert archive.take_record() == failed
+    archive.give_back(failed)
+    (newer,) = measure(forecaster, archive, 3 * INTERVAL, 1)
+    assert (newer.slot, newer.bins) == (failed.slot, failed.bins + 1)
+    archive.give_back(newer)
+    archive.give_back(failed)
+    assert archive.take_record() == newer
+    assert archive.take_record() is None
+
+
 @pytest.mark.parametrize("other", [{"unit": "sum(cpu)"}, {"bin_s": 300.0}])
 def test_seasons_of_other_settings_are_learned_anew(
     other: dict[str, object], caplog: pytest.LogCaptureFixture
