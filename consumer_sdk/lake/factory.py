@@ -2,6 +2,7 @@
 
 from pyspark.sql import SparkSession
 
+from trimtab.consumer_sdk.lake.file_writers import resolve_on_master
 from trimtab.consumer_sdk.lake.formats.delta.maintenance import DeltaMaintenance
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.maintenance import IcebergMaintenance
@@ -27,10 +28,12 @@ def open_lake(config: SessionConfig, *, warm_up: bool = False) -> SparkLake:
 
 
 def _create_lake(spark: SparkSession, config: SessionConfig) -> SparkLake:
+    # of the session: an application may have started it on a cluster that our settings do not name
+    writer = resolve_on_master(config.file_writer, str(spark.sparkContext.master))
     if config.format == DELTA_FORMAT:
         folder = hadoop_path(str(config.warehouse))
-        return DeltaLake(spark, folder, owns_session=True, file_writer=config.file_writer)
-    return IcebergLake(spark, config.catalog_name, owns_session=True, file_writer=config.file_writer)
+        return DeltaLake(spark, folder, owns_session=True, file_writer=writer)
+    return IcebergLake(spark, config.catalog_name, owns_session=True, file_writer=writer)
 
 
 def create_maintenance(lake: SparkLake) -> TableMaintenance:

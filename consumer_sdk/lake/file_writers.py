@@ -1,7 +1,7 @@
 """Writers of data files (`lake.file.writer`), and the settings that need Spark.
 
-`auto` is Spark if a setting needs it. Else it is Arrow's writer, which takes less CPU, except for
-tables that this writer refuses (`formats.staging_frames`).
+`auto` is Spark if a setting needs it, or if there are executors, which would be idle. Else it is Arrow's
+writer, which takes less CPU, except for tables that this writer refuses (`formats.staging_frames`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,6 +20,13 @@ _SPARK_ONLY_SETTINGS: Final = {
     "lake.schema": "JSON is parsed by Spark",
     "lake.transform": "a transform takes a Spark DataFrame",
 }
+# Settings of how Spark writes Parquet, encryption among them, which Arrow's writer does not read.
+_SPARK_FILE_SETTINGS: Final = (
+    "spark.hadoop.parquet.",
+    "spark.sql.files.",
+    "spark.sql.iceberg.",
+    "spark.sql.parquet.",
+)
 
 
 def find_arrow_problems(given: Collection[str], write: str) -> Iterable[str]:
@@ -31,11 +38,18 @@ def find_arrow_problems(given: Collection[str], write: str) -> Iterable[str]:
         )
 
 
-def resolve_file_writer(file_writer: str, given: Mapping[str, Any], write: str) -> str:
+def resolve_file_writer(file_writer: str, config: Mapping[str, Any], write: str) -> str:
     """Return the writer of a configuration; `auto` if no setting of it needs Spark."""
-    has_executors = not str(given.get("spark.master", "local")).startswith("local")
-    needs_spark = has_executors or any(_list_spark_only(given, write))
+    given = [name for name, value in config.items() if value is not None]
+    sets_files = any(name.startswith(_SPARK_FILE_SETTINGS) for name in given)
+    needs_spark = sets_files or any(_list_spark_only(given, write))
     return SPARK_FILE_WRITER if file_writer == AUTO_FILE_WRITER and needs_spark else file_writer
+
+
+def resolve_on_master(file_writer: str, master: str) -> str:
+    """Return the writer in a session; `auto` if its master, `spark.master`, has no executors."""
+    is_local = master.startswith("local") and not master.startswith("local-cluster")
+    return file_writer if is_local or file_writer != AUTO_FILE_WRITER else SPARK_FILE_WRITER
 
 
 def _list_spark_only(given: Collection[str], write: str) -> Iterable[str]:

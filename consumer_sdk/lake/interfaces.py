@@ -14,7 +14,7 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 
 Records: TypeAlias = Any  # a pyarrow Table with the record columns; pyarrow ships no types
-# A Spark DataFrame, or an Arrow table of rows (`lake.file.writer: arrow`); for the topic table of
+# A Spark DataFrame, or an Arrow table of rows (`lake.file.writer`); for the topic table of
 # `lake.write: upsert` a KeyedChanges, whose commit also drops the present rows of its keys
 Frame: TypeAlias = Any
 

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.file_writers import AUTO_FILE_WRITER
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
+from trimtab.consumer_sdk.lake.formats.parquet_writer import local_path
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.spark.session import java_packages
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
@@ -86,16 +88,52 @@ def declare_bloom_filter(table: Any, _: Any) -> None:
     table.java_table.updateProperties().set(name, "true").commit()
 
 
-@pytest.mark.parametrize("declare", [declare_sort_order, declare_bloom_filter])
+def declare_file_size(table: Any, _: Any) -> None:
+    """As ALTER TABLE … SET TBLPROPERTIES."""
+    table.java_table.updateProperties().set("write.target-file-size-bytes", "1000000").commit()
+
+
+@pytest.mark.parametrize("declare", [declare_sort_order, declare_bloom_filter, declare_file_size])
 def test_spark_writes_the_declared_layout(
     iceberg: IcebergLake, namespace: str, declare: Callable[[Any, Any], None]
 ) -> None:
-    """A sort order and Bloom filters, which Arrow's writer would leave out."""
+    """A sort order, Bloom filters and sizes, which Arrow's writer would leave out."""
     auto = IcebergLake(iceberg.spark, iceberg.catalog_name, file_writer=AUTO_FILE_WRITER)
     table = open_new_table(auto, f"{namespace}.t", PLAIN)
     declare(table, java_packages(iceberg.spark).org.apache.iceberg)
     table.read_offsets()
     assert "an-attempt.parquet" not in write_rows(table, ROWS)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "(topic VARCHAR(3), n BIGINT) USING delta",
+        PLAIN.format("delta") + " TBLPROPERTIES ('delta.dataSkippingNumIndexedCols' = '1')",
+    ],
+)
+def test_spark_follows_the_rules_of_a_delta_table(
+    delta: DeltaLake, warehouse: Path, namespace: str, columns: str
+) -> None:
+    """The length of a VARCHAR and the choice of statistics, which Arrow's writer does not know."""
+    lake = DeltaLake(delta.spark, f"file:{warehouse}", file_writer=AUTO_FILE_WRITER)
+    table = open_new_table(lake, f"{namespace}.t", columns)
+    assert "an-attempt.parquet" not in write_rows(table, ROWS)
+    if "VARCHAR" in columns:
+        with pytest.raises(TrimtabError, match=r"(?i)exceeds"):
+            table.stage_rows(pa.table({"topic": ["four"], "n": [1]}), "a")
+
+
+def test_a_location_without_a_scheme_is_not_local(iceberg: IcebergLake, tmp_path: Path) -> None:
+    """It is in Hadoop's default file system, through whose client the file is written."""
+    root = java_packages(iceberg.spark)
+    assert local_path(root.org.apache.hadoop.fs.Path("/warehouse/t/data/a.parquet")) is None
+    assert local_path(root.org.apache.hadoop.fs.Path("file:/warehouse/a.parquet")) == "/warehouse/a.parquet"
+    auto = IcebergLake(iceberg.spark, iceberg.catalog_name, file_writer=AUTO_FILE_WRITER)
+    table = auto.create_scratch_table(str(tmp_path / "t"), ROWS)
+    write_rows(table, ROWS)
+    assert len([*tmp_path.rglob("an-attempt.parquet")]) == 1
+    assert iceberg.spark.read.format("iceberg").load(str(tmp_path / "t")).count() == 2
 
 
 def test_the_log_tells_once_who_writes(

@@ -46,7 +46,10 @@ def fit_keys(table: str, changes: KeyedChanges, columns: ArrowSchema) -> Records
             )
     # optional: a file that another program wrote may have rows without a key
     schema = pa.schema([by_name[n.lower()].with_nullable(nullable=True) for n in changes.key_columns])
-    return parquet_writer.fit_to_schema(table, changes.touched_keys, schema)
+    try:
+        return parquet_writer.fit_to_schema(table, changes.touched_keys, schema)
+    except parquet_writer.ArrowFilesRefusedError as error:  # Spark would not look for keys either
+        raise TableSchemaMismatchError(f"{error.reason}: {KEY_ADVICE}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,12 @@ class ParquetCodec:
 
 
 def local_path(path: Any) -> str | None:
-    """Return the local path of a path in Hadoop's terms, None in another storage."""
+    """Return the local path of a path in Hadoop's terms, None in another storage.
+
+    A path without a scheme is in the default file system, `fs.defaultFS`, which only Hadoop knows.
+    """
     uri = path.toUri()
-    return str(uri.getPath()) if uri.getScheme() in (None, "file") else None
+    return str(uri.getPath()) if uri.getScheme() == "file" else None
 
 
 def refuse_table(table: str, reasons: Iterable[tuple[object, str]]) -> None:
@@ -70,8 +73,8 @@ def refuse_table(table: str, reasons: Iterable[tuple[object, str]]) -> None:
     for holds, what in reasons:
         if holds:
             raise ArrowFilesRefusedError(
-                f"table {table} {what}, and lake.file.writer=arrow writes plain Parquet files of "
-                "tables without partitions"
+                f"table {table} {what}, and files from Arrow are plain Parquet files of tables without "
+                "partitions"
             )
 
 

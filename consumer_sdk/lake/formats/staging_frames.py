@@ -1,8 +1,8 @@
 """Frames that a lake's tables stage, and the choice between Arrow's writer and Spark.
 
 1. A Spark frame is written by Spark, an Arrow table by this process.
-2. A table refuses Arrow's files before anything is written (`ArrowFilesRefusedError`). With
-   `lake.file.writer: auto` Spark then writes the same rows.
+2. Where Arrow's writer cannot write a table, or rows of it, it leaves no file behind
+   (`ArrowFilesRefusedError`). With `lake.file.writer: auto` Spark then writes the same rows.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Data files of a Delta table written from Arrow, and the `add` action of each."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import date, datetime
 from os import stat_result
 from pathlib import Path
@@ -21,9 +21,15 @@ from trimtab.consumer_sdk.lake.interfaces import Records
 _DELTA_CODEC: Final = ParquetCodec("zstd")
 _INDEXED_COLUMNS: Final = 32  # Delta's own writer collects statistics of the first 32 columns
 _MAX_BOUND_CHARS: Final = 32  # Delta truncates longer texts; we omit them
-_UNSUPPORTED_PROPERTIES: Final = ("delta.constraints.", "delta.columnMapping.mode")
-# Column properties that a writer must evaluate for each row.
-_COLUMN_RULE_PROPERTIES: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
+_CHECKS: Final = ("delta.constraints.", "delta.columnMapping.mode")
+_FILE_RULES: Final = ("delta.dataSkipping", "parquet.")  # which statistics, and how Parquet is written
+# Column properties that a writer must evaluate for each row; the last one is the length of a VARCHAR.
+_COLUMN_RULE_PROPERTIES: Final = (
+    "delta.generationExpression",
+    "delta.identity.start",
+    "delta.invariants",
+    "__CHAR_VARCHAR_TYPE_STRING",
+)
 # Floats have no bounds: NaN would make them wrong.
 _BOUNDED_TYPES: Final = (kinds.is_signed_integer, kinds.is_date, kinds.is_string, kinds.is_timestamp)
 
@@ -67,16 +73,14 @@ def _build_add_action(file: str, status: stat_result, rows: Records) -> str:
     return json.dumps({"add": add})
 
 
-def check_writable(name: str, schema: DeltaSchema, properties: Iterable[str]) -> None:
+def check_writable(name: str, schema: DeltaSchema, properties: Sequence[str]) -> None:
     """Raise ArrowFilesRefusedError for a table that plain Parquet files do not suit."""
     ruled = [c.name for c in schema.columns if c.metadata.keys() & set(_COLUMN_RULE_PROPERTIES)]
     reasons = (
         (schema.partition_columns, "is partitioned"),
         (ruled, f"has rules for {', '.join(ruled)}"),
-        (
-            any(p.startswith(_UNSUPPORTED_PROPERTIES) for p in properties),
-            "has constraints or maps its columns",
-        ),
+        (any(p.startswith(_CHECKS) for p in properties), "has constraints or maps its columns"),
+        (any(p.startswith(_FILE_RULES) for p in properties), "sets statistics or Parquet's options"),
     )
     parquet_writer.refuse_table(name, reasons)
 

@@ -1,7 +1,7 @@
-"""Delta tables: staged by Delta's writer, committed by its transaction with our fence.
+"""Delta tables: staged from Arrow or by Delta's writer, committed by its transaction with our fence.
 
-*Stage.* A transaction that is never committed writes the data files. `StagedFiles.files` holds
-their `add` actions of the Delta protocol in JSON.
+*Stage.* Arrow (`arrow_files`), or a transaction that is never committed, writes the data files.
+`StagedFiles.files` holds their `add` actions of the Delta protocol in JSON.
 
 *Commit.* A second transaction starts from the newest version, whose offsets must be the expected
 ones. It gets the `add` actions and a `txn` action (SetTransaction) per advanced partition: app id

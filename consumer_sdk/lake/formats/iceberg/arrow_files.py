@@ -34,7 +34,6 @@ _ARROW_TYPES: Final = {
 _DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _CODEC_PROPERTY: Final = "write.parquet.compression-codec"
 _LEVEL_PROPERTY: Final = "write.parquet.compression-level"
-_BLOOM_FILTERS: Final = "write.parquet.bloom-filter-enabled."
 _SUPPORTED_CODECS: Final = ("brotli", "gzip", "lz4", "lz4_raw", "snappy", "zstd")
 _LEVELLED_CODECS: Final = ("brotli", "gzip", "zstd")
 
@@ -92,10 +91,16 @@ def read_field_id(field: Any) -> int | None:
 
 
 def refuse_layout(name: str, table: Any) -> None:
-    """Raise ArrowFilesRefusedError for a table whose order or filters only Iceberg's own writer follows."""
-    filters = any(str(key).startswith(_BLOOM_FILTERS) for key in table.properties())
-    reasons = ((table.sortOrder().isSorted(), "has a sort order"), (filters, "has Bloom filters"))
+    """Raise ArrowFilesRefusedError for a table with a layout that only Iceberg's own writer follows."""
+    layout = sorted(filter(_is_layout, map(str, table.properties())))
+    reasons = ((table.sortOrder().isSorted(), "has a sort order"), (layout, f"sets {', '.join(layout)}"))
     parquet_writer.refuse_table(name, reasons)
+
+
+def _is_layout(key: str) -> bool:
+    if key in {_CODEC_PROPERTY, _LEVEL_PROPERTY}:
+        return False
+    return key.startswith("write.parquet.") or key == "write.target-file-size-bytes"
 
 
 class _UnsupportedTypeError(Exception):

@@ -1,8 +1,8 @@
-"""Iceberg tables: staged by Iceberg's Spark writer, committed by its public API with our fence.
+"""Iceberg tables: staged from Arrow or by Iceberg's Spark writer, committed by its public API with our fence.
 
 *Stage.* A Spark job writes data files through Iceberg's catalog for rewriting tables
 (`SparkRewriteTableCatalog`); a coordinator in the driver collects them instead of committing a
-snapshot. With `lake.file.writer: arrow` no job runs (`arrow_files`).
+snapshot. Files from Arrow take no job (`arrow_files`).
 
 *Commit.* `start_append(…).appendFile(…).set(offsets).validateWith(validator)`. Iceberg calls the
 validator with the ancestors of the snapshot that the commit would follow. It refuses unless the

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.consumer_sdk.lake.file_writers import resolve_file_writer
+from trimtab.consumer_sdk.lake.file_writers import resolve_file_writer, resolve_on_master
 
 JSON = {"lake.decoder": "json", "lake.schema": "id INT"}
 
@@ -13,9 +13,10 @@ JSON = {"lake.decoder": "json", "lake.schema": "id INT"}
     ("given", "write", "resolved"),
     [
         ({}, "append", "auto"),
-        ({"spark.master": "local[1]"}, "append", "auto"),
-        ({"spark.master": "spark://host:7077"}, "append", "spark"),
-        ({"spark.master": "k8s://https://host"}, "upsert", "spark"),
+        ({"spark.sql.shuffle.partitions": 1}, "append", "auto"),
+        ({"spark.sql.parquet.compression.codec": "gzip"}, "append", "spark"),
+        ({"spark.hadoop.parquet.encryption.uniform.key": "k"}, "append", "spark"),
+        ({"lake.transform": None}, "append", "auto"),
         ({"lake.transform": len}, "append", "spark"),
         ({"lake.partition": "topic"}, "append", "spark"),
         (JSON, "append", "spark"),
@@ -27,3 +28,20 @@ def test_settings_that_need_spark_decide(given: dict[str, Any], write: str, reso
     assert resolve_file_writer("auto", given, write) == resolved
     assert resolve_file_writer("spark", given, write) == "spark"
     assert resolve_file_writer("arrow", given, write) == "arrow"
+
+
+@pytest.mark.parametrize(
+    ("master", "resolved"),
+    [
+        ("local", "auto"),
+        ("local[*]", "auto"),
+        ("local-cluster[2,1,512]", "spark"),
+        ("spark://host:7077", "spark"),
+        ("yarn", "spark"),
+        ("k8s://https://host", "spark"),
+    ],
+)
+def test_executors_write_where_there_are_some(master: str, resolved: str) -> None:
+    """Also those of a session that the application has started; a named writer stays."""
+    assert resolve_on_master("auto", master) == resolved
+    assert resolve_on_master("arrow", master) == "arrow"
