@@ -234,8 +234,8 @@ class LoadForecaster:
 
 def _list_present(chunk: SeasonChunk) -> list[TopicPartition]:
     """Return the partitions that have a rate in a chunk; the others had vanished before."""
-    has_rates = ~np.isnan(chunk.rates).all(axis=0)
-    return [p for p, has in zip(chunk.columns, has_rates, strict=True) if p is not None and has]
+    is_absent = np.isnan(chunk.rates)
+    return [p for n, p in enumerate(chunk.columns) if p is not None and not is_absent[:, n].all()]
 
 
 def _join_chunks(
