@@ -10,6 +10,7 @@ from hostile_json import GOOD, HOSTILE, HUGE_DECIMALS
 
 from fuzz.mutation import mutate
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.lake.decoding.decimal_numbers import may_have_huge_decimal
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import decode_values
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
@@ -62,3 +63,10 @@ def test_a_huge_decimal_is_a_dead_letter(iceberg: SparkLake) -> None:
     reasons = [row.error for row in decoded.dead_letters.orderBy("offset").collect()]
     fits = f"does not fit the schema {columns}"
     assert reasons == ["not one JSON value" if value[-1:] != b"}" else fits for value in HUGE_DECIMALS]
+
+
+def test_every_huge_decimal_is_suspect() -> None:
+    """In other batches Spark does not look for them; nulls are none."""
+    assert all(may_have_huge_decimal(pa.array([None, value], pa.binary())) for value in HUGE_DECIMALS)
+    plain = [None, b'{"p": 12345.67, "name": "price 12 e-mail 1234", "id": 1234567890123}', b'{"p": 1e999}']
+    assert not may_have_huge_decimal(pa.array(plain, pa.binary()))

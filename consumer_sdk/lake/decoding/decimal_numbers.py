@@ -5,11 +5,13 @@ a DECIMAL in its schema may have no number whose exponent has more than three di
 of such a number, or of 1000 digits; numbers of that length Spark's parser refuses itself.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as sql
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructField, StructType
+
+from trimtab.consumer_sdk.lake.changes.keyed_changes import pc
 
 # Possessive, so that no value takes quadratic time. Texts may have commas and escapes.
 _TEXT_PART: Final = r"(?:[\p{Nd}.,+-]|\\u(?!00[46]5)\p{XDigit}{4})"
@@ -19,6 +21,22 @@ _POSSIBLE_NUMBER: Final = r"[\s:\[,][\d.+-]++[eE][\d+-]{4}"
 _STRING: Final = r"""(?s)"(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?"""  # or from a quote without a second
 _HUGE_TEXT: Final = r'"[+-]?(?:[\p{Nd}.]++[eE][+-]?0*+\p{Nd}{4}|[\p{Nd}.]{1000})[^"]*+"(?!:)'
 _HUGE_NUMBER: Final = r"[\d.][eE][+-]?0*+\d{4}"
+# A superset, in Arrow's expressions over bytes: any byte beyond ASCII may be of a digit.
+_DIGIT_BYTES: Final = r"(?:[0-9.,+\-\x{80}-\x{ff}]|\\u[0-9A-Fa-f]{4})"
+_SUSPECT: Final = rf"(?:[eE]|\\u00[46]5){_DIGIT_BYTES}{{4}}|{_DIGIT_BYTES}{{200}}"
+
+
+def has_decimal(schema: StructType) -> bool:
+    """Return whether a column of a schema is, or contains, a DECIMAL."""
+    return _replace_decimals(schema) is not None
+
+
+def may_have_huge_decimal(values: Any) -> bool:
+    """Return whether any of these JSON values, an Arrow column of bytes, may have such a number.
+
+    Where none may, Spark need not look: that would take as long as parsing.
+    """
+    return bool(pc.any(pc.match_substring_regex(values, _SUSPECT)).as_py())
 
 
 def find_huge_decimal(text: Column, schema: StructType, corrupt_column: str) -> Column | None:

@@ -36,13 +36,16 @@ class DecodedFrames:
     dead_letters: DataFrame | None  # None: nothing can fail
 
 
-def decode_values(records: DataFrame, ddl: str | None) -> DecodedFrames:
-    """Decode records with a schema (None: raw). Raises SettingError for invalid DDL."""
+def decode_values(records: DataFrame, ddl: str | None, *, finds_huge: bool = True) -> DecodedFrames:
+    """Decode records with a schema (None: raw). Raises SettingError for invalid DDL.
+
+    `finds_huge`: whether the values may have huge decimals, which takes as long as parsing to find.
+    """
     if ddl is None:
         return DecodedFrames(records, None)
     schema = parse_json_schema(ddl)
     text = sql.col("value").cast("string")
-    parsed = records.withColumn(_PARSED_COLUMN, _parse_once(text, schema))
+    parsed = records.withColumn(_PARSED_COLUMN, _parse_once(text, schema, finds_huge=finds_huge))
     parsed = parsed.withColumn(_ERROR_COLUMN, _rejection_reason(text, ddl))
     error = sql.col(_ERROR_COLUMN)
     fields = [sql.col(_PARSED_COLUMN).getField(n).alias(column_name(n)) for n in schema.names]
@@ -67,11 +70,11 @@ def parse_json_schema(ddl: str) -> StructType:
     return schema
 
 
-def _parse_once(text: Column, schema: StructType) -> Column:
+def _parse_once(text: Column, schema: StructType, *, finds_huge: bool) -> Column:
     with_corrupt = StructType([*schema.fields, StructField(_CORRUPT_COLUMN, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT_COLUMN}
     parsed = sql.from_json(text, with_corrupt, options)
-    huge = find_huge_decimal(text, schema, _CORRUPT_COLUMN)
+    huge = find_huge_decimal(text, schema, _CORRUPT_COLUMN) if finds_huge else None
     parsed = parsed if huge is None else sql.when(huge, sql.lit(None)).otherwise(parsed)
     # Spark copies a deterministic expression into every filter and column that uses it, and parsing
     # dominates a flush: computed once it is 4 times faster (measured). spark_partition_id() is never

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
+from trimtab.consumer_sdk.lake.decoding.decimal_numbers import has_decimal, may_have_huge_decimal
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import DecodedFrames, decode_values, parse_json_schema
@@ -37,7 +38,13 @@ class TopicDecoders:
 
 def create_json_decoder(ddl: str | None) -> BatchDecoder:
     """Return the decoder for JSON with these columns; None: raw."""
-    return lambda records, to_frame: decode_values(to_frame(records), ddl)
+    decimals = ddl is not None and has_decimal(parse_json_schema(ddl))
+
+    def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
+        finds_huge = decimals and may_have_huge_decimal(records.column("value"))
+        return decode_values(to_frame(records), ddl, finds_huge=finds_huge)
+
+    return decode
 
 
 def create_registry_decoder(registry_decoder: RegistryDecoder) -> BatchDecoder:
