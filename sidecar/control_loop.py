@@ -93,9 +93,8 @@ class ControlLoop:
         self._overload_tracker = OverloadTracker(settings.window)
         self._forecast: ForecastStatus | None = None
         self._startup_times = StartupTimes()
-        self._epoch_offset_s = (
-            clock.wall() - clock.monotonic()
-        )  # seasons outlive the process, and pass steadily
+        # seasons outlive the process, and pass steadily
+        self._epoch_offset_s = clock.wall() - clock.monotonic()
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Iterate until `wait(seconds)` returns True."""

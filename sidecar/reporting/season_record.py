@@ -101,13 +101,12 @@ class SeasonRecord:
 def build_season_record(group: str, unit: str, chunk: SeasonChunk) -> SeasonRecord:
     """Return the record of a chunk."""
     scale = max(float(np.nanmax(chunk.rates, initial=0.0)), LEAST_DIVISOR)
-    tables: dict[str, FloatArray] = {}
-    for column, rates in zip(chunk.columns, (chunk.rates / scale).T, strict=True):
-        topic, number = (SUM_TOPIC, 0) if column is None else column
-        table = tables.get(topic, np.empty((0, len(rates))))
-        absent = np.full((number - len(table), len(rates)), np.nan)  # columns are sorted
-        tables[topic] = np.concatenate([table, absent, rates[np.newaxis]])
-    encoded = {t: b64encode(table.T.astype(RATE_TYPE).tobytes()).decode() for t, table in tables.items()}
+    names = [(SUM_TOPIC, 0) if column is None else column for column in chunk.columns]
+    widths = {topic: number + 1 for topic, number in names}  # columns are sorted: the last one counts
+    tables = {topic: np.full((len(chunk.rates), width), np.nan) for topic, width in widths.items()}
+    for (topic, number), rates in zip(names, (chunk.rates / scale).T, strict=True):
+        tables[topic][:, number] = rates
+    encoded = {t: b64encode(table.astype(RATE_TYPE).tobytes()).decode() for t, table in tables.items()}
     return SeasonRecord(group, unit, chunk.bin_s, chunk.first, len(chunk.rates), scale, encoded)
 
 

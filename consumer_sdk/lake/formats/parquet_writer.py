@@ -225,5 +225,5 @@ def _build_mismatch(
 ) -> ArrowFilesRefusedError:
     return ArrowFilesRefusedError(
         f"table {table} does not fit the rows: {'.'.join(path)} is {have} in the rows and {want} "
-        "in the table, and lake.file.writer=arrow only widens numbers and times"
+        "in the table, and Arrow only widens numbers and times"
     )

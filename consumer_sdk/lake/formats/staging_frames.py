@@ -36,5 +36,5 @@ class StagingFrames:
                 raise
             if table not in self._reported:  # once, not with each flush
                 self._reported.add(table)
-                log.info("Spark writes the files of table %s: %s", table, error.reason)
+                log.info("%s: Spark writes its files", error.reason)
         return stage(self.to_spark_frame(frame))

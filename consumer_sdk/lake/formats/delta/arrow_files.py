@@ -135,5 +135,5 @@ def _arrow_schema(name: str, schema: DeltaSchema) -> Any:
     except PySparkException as error:
         problem = str(error).strip().splitlines()[0]
         raise ArrowFilesRefusedError(
-            f"table {name} has a column that lake.file.writer=arrow does not write: {problem}"
+            f"table {name} has a column that files from Arrow cannot have: {problem}"
         ) from error

@@ -74,7 +74,7 @@ def build_arrow_schema(name: str, text: Any) -> ArrowSchema:
         return pa.schema(list(map(_parse_field, json.loads(str(text))["fields"])))
     except _UnsupportedTypeError as error:
         raise ArrowFilesRefusedError(
-            f"table {name} has a column of type {error}, which lake.file.writer=arrow does not write"
+            f"table {name} has a column of type {error}, which files from Arrow cannot have"
         ) from error
 
 
@@ -131,8 +131,8 @@ def _resolve_codec(name: str, properties: dict[str, str]) -> ParquetCodec:
             return resolved
     given = f"{_CODEC_PROPERTY}={codec}" + (f" and {_LEVEL_PROPERTY}={level}" if level else "")
     raise ArrowFilesRefusedError(
-        f"table {name} has {given}, and lake.file.writer=arrow writes only "
-        f"{', '.join(_SUPPORTED_CODECS)}, at their levels: choose one of these, or else"
+        f"table {name} has {given}, and files from Arrow are compressed by "
+        f"{', '.join(_SUPPORTED_CODECS)}, at their levels"
     )
 
 

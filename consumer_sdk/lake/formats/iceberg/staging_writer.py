@@ -75,7 +75,7 @@ class StagingWriter:
     def _write_frame(self, name: str, table: Any, frame: Frame, attempt: str) -> tuple[Any, ...]:
         if isinstance(frame, DataFrame):
             return self._write_by_spark(name, table, frame, attempt)
-        if self.frames.falls_back_to_spark:
+        if self.frames.falls_back_to_spark:  # who names Arrow's writer, has its layout
             arrow_files.refuse_layout(name, table)
         return arrow_files.write_data_file(table, name, frame, attempt, self.java_root)
 
