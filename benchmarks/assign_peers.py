@@ -66,11 +66,11 @@ class Cluster:
         return set(self._numbers)
 
 
-def trimtab(problem: Problem, heuristic: str) -> Peer:
+def prepare_trimtab_peer(problem: Problem, heuristic: str) -> Peer:
     """Trimtab's core as the SDK calls it: from bytes to arrays to bytes."""
     cluster, view, policy = (
         Cluster(problem),
-        LeaderView(_load(problem)),
+        LeaderView(_find_partition_loads(problem)),
         PlacementPolicy(heuristic=heuristic),
     )
     counts = {t: cluster.partitions_for_topic(t) for t in problem.partition_index.topics}
@@ -91,9 +91,9 @@ def trimtab(problem: Problem, heuristic: str) -> Peer:
     )
 
 
-def plugin(problem: Problem, heuristic: str) -> Peer:
+def prepare_plugin_peer(problem: Problem, heuristic: str) -> Peer:
     """Trimtab's plugin in a plain KafkaConsumer: kafka-python decodes an object per partition."""
-    view = LeaderView(_load(problem))
+    view = LeaderView(_find_partition_loads(problem))
     ours = TrimtabAssignor(heuristic, view=lambda: view, on_round=lambda _: None)
     return replace(_kafka_python(problem, ours), again=lambda out: _second_round(problem, out))
 
@@ -122,7 +122,7 @@ def _kafka_python(problem: Problem, assignor: Any) -> Peer:
     return Peer(ready, assign, wire)
 
 
-def aiokafka(problem: Problem) -> Peer:
+def prepare_aiokafka_peer(problem: Problem) -> Peer:
     """aiokafka's sticky assignor: eager, without a second round."""
     cluster = Cluster(problem)
 
@@ -141,7 +141,7 @@ def aiokafka(problem: Problem) -> Peer:
     return Peer(ready, assign, wire)
 
 
-def _load(problem: Problem) -> Load:
+def _find_partition_loads(problem: Problem) -> Load:
     partition_index = problem.partition_index
     spans = zip(partition_index.topics, partition_index.start[:-1], partition_index.start[1:], strict=True)
     columns = {t: TopicMeasurements(partition_index.number[a:b], problem.rate[a:b]) for t, a, b in spans}
@@ -163,11 +163,11 @@ def _second_round(
     for member, encoded in out.items():
         user_data = ConsumerProtocolAssignment.decode(encoded).user_data or b""
         owned = encoded[2 : len(encoded) - 4 - len(user_data)]
-        sent[member] = assign_problem.subscription(problem, data(user_data), owned, 6)
+        sent[member] = assign_problem.encode_subscription(problem, data(user_data), owned, 6)
     return sent
 
 
-def owners(problem: Problem, out: Mapping[str, bytes]) -> IntArray:
+def decode_owners(problem: Problem, out: Mapping[str, bytes]) -> IntArray:
     """Return the new owner of each partition, (P,)."""
     read = {m: ConsumerProtocolAssignment.decode(encoded) for m, encoded in out.items()}
     index = {t: i for i, t in enumerate(problem.partition_index.topics)}
@@ -178,7 +178,7 @@ def owners(problem: Problem, out: Mapping[str, bytes]) -> IntArray:
     return owner
 
 
-def times(
+def time_calls(
     name: str, prepare: Callable[[], Any], call: Callable[[Any], Any], seconds: float
 ) -> tuple[dict[str, float], Any]:
     """Return medians and the last result; a call that cannot be repeated within `seconds` counts cold."""
@@ -199,25 +199,25 @@ def times(
     return medians, assignments
 
 
-def measure(
+def measure_peer(
     problem: Problem, peer: Peer, subscriptions: Mapping[str, bytes], seconds: float
 ) -> dict[str, Any]:
-    figures, out = _both("", peer, subscriptions, seconds)
+    figures, out = _time_both_forms("", peer, subscriptions, seconds)
     if peer.again is not None:
-        second, out = _both("second_", peer, peer.again(out), seconds)
+        second, out = _time_both_forms("second_", peer, peer.again(out), seconds)
         figures |= second
-    return figures | assign_problem.quality(problem, owners(problem, out))
+    return figures | assign_problem.measure_quality(problem, decode_owners(problem, out))
 
 
-def _both(
+def _time_both_forms(
     round_: str, peer: Peer, subscriptions: Mapping[str, bytes], seconds: float
 ) -> tuple[dict[str, float], Mapping[str, bytes]]:
-    alone, _ = times(f"{round_}assign", lambda: peer.ready(subscriptions), peer.assign, seconds)
-    wire, out = times(f"{round_}wire", lambda: subscriptions, peer.wire, seconds)
+    alone, _ = time_calls(f"{round_}assign", lambda: peer.ready(subscriptions), peer.assign, seconds)
+    wire, out = time_calls(f"{round_}wire", lambda: subscriptions, peer.wire, seconds)
     return alone | wire, out
 
 
-def peak(peer: Peer, subscriptions: Mapping[str, bytes]) -> float:
+def measure_peak_memory(peer: Peer, subscriptions: Mapping[str, bytes]) -> float:
     """Return the peak memory of one call from bytes to bytes, in MB."""
     tracemalloc.start()
     peer.wire(subscriptions)
@@ -226,14 +226,18 @@ def peak(peer: Peer, subscriptions: Mapping[str, bytes]) -> float:
     return round(most / 1e6, 1)
 
 
-def pick(name: str, problem: Problem, subscriptions: Subscriptions) -> tuple[Peer, Mapping[str, bytes]]:
+def prepare_named_peer(
+    name: str, problem: Problem, subscriptions: Subscriptions
+) -> tuple[Peer, Mapping[str, bytes]]:
     """Return the peer of a name and the subscriptions in its encoding."""
     kind, _, heuristic = name.partition("/")
     if kind == "kafka-python":
         return kafka_python(problem), subscriptions.cooperative
     if kind == "aiokafka":
-        return aiokafka(problem), subscriptions.eager
-    return {"trimtab": trimtab, "plugin": plugin}[kind](problem, heuristic), subscriptions.trimtab
+        return prepare_aiokafka_peer(problem), subscriptions.eager
+    return {"trimtab": prepare_trimtab_peer, "plugin": prepare_plugin_peer}[kind](
+        problem, heuristic
+    ), subscriptions.trimtab
 
 
 def main() -> None:
@@ -243,11 +247,11 @@ def main() -> None:
     arguments.add_argument("--memory", action="store_true")
     arguments.add_argument("--seconds", type=float, default=1.5, help="time limit for repeated calls")
     options = arguments.parse_args()
-    problem, subscriptions = assign_problem.read(options.problem)
-    peer, sent = pick(options.peer, problem, subscriptions)
-    figures = measure(problem, peer, sent, options.seconds)
+    problem, subscriptions = assign_problem.read_problem(options.problem)
+    peer, sent = prepare_named_peer(options.peer, problem, subscriptions)
+    figures = measure_peer(problem, peer, sent, options.seconds)
     if options.memory:
-        figures["peak_mb"] = peak(peer, sent)
+        figures["peak_mb"] = measure_peak_memory(peer, sent)
     json.dump(figures, sys.stdout)
 
 

@@ -13,29 +13,29 @@ OURS = "#1f77b4"
 THEIRS = "#b0b0b0"
 
 
-def draw(path: Path, rows: dict[str, dict[str, dict[str, Any]]]) -> None:
+def draw_scenes(path: Path, rows: dict[str, dict[str, dict[str, Any]]]) -> None:
     """Draw CPU ms from bytes to bytes: all peers at the largest common size, Trimtab at every size."""
-    shared = [size for size, row in rows.items() if len(_times(row["join"])) > 1]
+    shared = [size for size, row in rows.items() if len(_read_times(row["join"])) > 1]
     figure, axes = plt.subplots(1, 4, figsize=(15, 4), layout="constrained")
     if shared:
         for axis, scene in zip(axes, rows[shared[-1]], strict=False):
-            _bars(axis, f"{shared[-1]}: {scene}", rows[shared[-1]][scene])
-    _growth(axes[3], rows)
+            _draw_bars(axis, f"{shared[-1]}: {scene}", rows[shared[-1]][scene])
+    _draw_growth(axes[3], rows)
     figure.suptitle("bytes in, bytes out: CPU ms, both rounds where a move needs two")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _times(cells: dict[str, Any]) -> dict[str, float | None]:
+def _read_times(cells: dict[str, Any]) -> dict[str, float | None]:
     """Return the time of each peer; None if it exceeded the limit.
 
     A cooperative peer needs the second round only if a partition moves between remaining members.
     """
     names = [k.removesuffix(ENDING) for k in cells if k.endswith(ENDING) and "_second" not in k]
-    return {name: _time(cells, name) for name in names}
+    return {name: _read_time(cells, name) for name in names}
 
 
-def _time(cells: dict[str, Any], name: str) -> float | None:
+def _read_time(cells: dict[str, Any], name: str) -> float | None:
     first: float | None = cells[name + ENDING]
     if first is None or not cells[f"{name}_moves"]:
         return first
@@ -43,8 +43,8 @@ def _time(cells: dict[str, Any], name: str) -> float | None:
     return first + second
 
 
-def _bars(axis: Any, title: str, cells: dict[str, Any]) -> None:
-    times = _times(cells)
+def _draw_bars(axis: Any, title: str, cells: dict[str, Any]) -> None:
+    times = _read_times(cells)
     longest = max((t for t in times.values() if t is not None), default=1.0)
     names = list(times)[::-1]
     widths = [longest * 1.2 if times[n] is None else times[n] for n in names]
@@ -57,12 +57,12 @@ def _bars(axis: Any, title: str, cells: dict[str, Any]) -> None:
     axis.set_title(title, fontsize=9)
 
 
-def _growth(axis: Any, rows: dict[str, dict[str, dict[str, Any]]]) -> None:
+def _draw_growth(axis: Any, rows: dict[str, dict[str, dict[str, Any]]]) -> None:
     for scene in ("fresh", "join", "leave"):
         points = [
             (int(size.split("x")[0]), ms)
             for size, row in rows.items()
-            if (ms := _times(row[scene]).get("trimtab")) is not None
+            if (ms := _read_times(row[scene]).get("trimtab")) is not None
         ]
         if points:
             axis.plot(*zip(*sorted(points), strict=True), marker="o", label=scene)

@@ -70,7 +70,7 @@ def make_problem(partitions: int, members: int, topics: int, scene: str) -> Prob
 
 def encode_subscriptions(problem: Problem) -> Subscriptions:
     """Return the subscriptions of all members, with their previous partitions."""
-    owned = _owned(problem.partition_index, problem.owner, len(problem.ids))
+    owned = _list_owned_partitions(problem.partition_index, problem.owner, len(problem.ids))
     newcomer = np.bincount(problem.owner[problem.owner != UNASSIGNED], minlength=len(problem.ids)) == 0
     cooperative: dict[str, bytes] = {}
     eager: dict[str, bytes] = {}
@@ -81,35 +81,35 @@ def encode_subscriptions(problem: Problem) -> Subscriptions:
             instance=name[:14], decision_fingerprint="" if new else DECISION
         ).encode()
         previous = owned_bytes + pack(">i", generation)
-        cooperative[name] = subscription(problem, b"", owned_bytes, generation)
-        eager[name] = subscription(problem, b"" if new else previous, pack(">i", 0), -1)
-        trimtab[name] = subscription(problem, user_data_bytes, owned_bytes, generation)
+        cooperative[name] = encode_subscription(problem, b"", owned_bytes, generation)
+        eager[name] = encode_subscription(problem, b"" if new else previous, pack(">i", 0), -1)
+        trimtab[name] = encode_subscription(problem, user_data_bytes, owned_bytes, generation)
     return Subscriptions(cooperative, eager, trimtab)
 
 
-def subscription(problem: Problem, user_data: bytes, owned: bytes, generation: int) -> bytes:
+def encode_subscription(problem: Problem, user_data: bytes, owned: bytes, generation: int) -> bytes:
     """Return a ConsumerProtocolSubscription v3 to all topics."""
-    topics = b"".join(map(_utf, problem.partition_index.topics))
+    topics = b"".join(map(_encode_utf, problem.partition_index.topics))
     data = pack(">i", len(user_data)) + user_data if user_data else pack(">i", -1)
     head = pack(">hi", 3, len(problem.partition_index.topics)) + topics
     return head + data + owned + pack(">ih", generation, -1)
 
 
-def _owned(partition_index: PartitionIndex, owner: IntArray, members: int) -> list[bytes]:
+def _list_owned_partitions(partition_index: PartitionIndex, owner: IntArray, members: int) -> list[bytes]:
     """Return [topic, [partition]] of each member: an assignment less its version and user data."""
     return [a[2:-4] for a in encode_assignments(partition_index, owner, [b""] * members)]
 
 
-def write(path: Path, problem: Problem) -> None:
+def write_problem(path: Path, problem: Problem) -> None:
     subscriptions = encode_subscriptions(problem)
     sizes = np.diff(problem.partition_index.start).tolist()
     with path.open("wb") as file:
         file.write(pack(">i", len(problem.partition_index.topics)))
         for topic, size in zip(problem.partition_index.topics, sizes, strict=True):
-            file.write(_utf(topic) + pack(">i", size))
+            file.write(_encode_utf(topic) + pack(">i", size))
         file.write(pack(">i", len(problem.ids)))
         for name in problem.ids:
-            file.write(_utf(name))
+            file.write(_encode_utf(name))
             for data in (
                 subscriptions.cooperative[name],
                 subscriptions.eager[name],
@@ -119,7 +119,7 @@ def write(path: Path, problem: Problem) -> None:
         file.write(problem.rate.astype(">f8").tobytes() + problem.owner.astype(">i4").tobytes())
 
 
-def read(path: Path) -> tuple[Problem, Subscriptions]:
+def read_problem(path: Path) -> tuple[Problem, Subscriptions]:
     file = BytesIO(path.read_bytes())
     topics = {_read_utf(file): _read_int(file) for _ in range(_read_int(file))}
     each = {topic: np.arange(size, dtype=np.int32) for topic, size in topics.items()}
@@ -134,7 +134,7 @@ def read(path: Path) -> tuple[Problem, Subscriptions]:
     return Problem(partition_index, tuple(subscriptions.trimtab), rate, owner), subscriptions
 
 
-def quality(problem: Problem, after: IntArray) -> dict[str, float]:
+def measure_quality(problem: Problem, after: IntArray) -> dict[str, float]:
     """Return the moves between remaining members and the imbalance of load and counts."""
     load = np.bincount(after, problem.rate, minlength=len(problem.ids))
     count = np.bincount(after, minlength=len(problem.ids))
@@ -145,15 +145,15 @@ def quality(problem: Problem, after: IntArray) -> dict[str, float]:
     }
 
 
-def scenes(folder: Path, size: tuple[int, int], topics: int) -> Iterator[tuple[str, Path]]:
+def write_scenes(folder: Path, size: tuple[int, int], topics: int) -> Iterator[tuple[str, Path]]:
     """Write the three problems of a size; yield each with its path."""
     for scene in SCENES:
         path = folder / f"{size[0]}x{size[1]}-{scene}.bin"
-        write(path, make_problem(*size, topics, scene))
+        write_problem(path, make_problem(*size, topics, scene))
         yield scene, path
 
 
-def _utf(text: str) -> bytes:
+def _encode_utf(text: str) -> bytes:
     data = text.encode()
     return pack(">h", len(data)) + data
 

@@ -79,21 +79,21 @@ class Figures:
         return rounded
 
 
-def figures(side: str, log: RunLog, late: float) -> Figures:
+def summarize_run(side: str, log: RunLog, late: float) -> Figures:
     """Return the figures; `late` is the latency limit in seconds."""
-    produced, latency, unhandled = _latencies(log)
+    produced, latency, unhandled = _find_latencies(log)
     samples = log.measured
     requested = [s.requested_replicas for s in samples]
     near = [abs(s.running - log.least(s.time)) <= 1 for s in samples]
     deleted = [d for d in log.deleted if log.begin <= d.time <= log.end]
     return Figures(
         side=side,
-        consumer_hours=_hours(samples),
+        consumer_hours=_sum_consumer_hours(samples),
         late_traffic=float((latency > late).mean()),
         p50_s=float(np.percentile(latency, 50)),
         p99_s=float(np.percentile(latency, 99)),
         scalings=sum(one != two for one, two in pairwise(requested)),
-        rebalances=_newest(log, log.end) - _newest(log, log.begin),
+        rebalances=_find_newest_sample(log, log.end) - _find_newest_sample(log, log.begin),
         reread=len(log.records) - len(np.unique(log.records[:, :2], axis=0)),
         pods_deleted=len(deleted),
         pods_deleted_while_owning=sum(d.owned > 0 for d in deleted),
@@ -101,14 +101,14 @@ def figures(side: str, log: RunLog, late: float) -> Figures:
         unhandled=unhandled,
         records=len(latency),
         most=max(requested),
-        burst=_burst(log),
+        burst=_find_longest_burst(log),
         produced=produced,
         latency=latency,
         log=log,
     )
 
 
-def _latencies(log: RunLog) -> tuple[Floats, Floats, int]:
+def _find_latencies(log: RunLog) -> tuple[Floats, Floats, int]:
     """Return the production times, the seconds until first handling, and the number of unhandled records."""
     handled_at = log.records[:, 2] + log.records[:, 3]
     ordered = log.records[np.argsort(handled_at, kind="stable")]
@@ -122,33 +122,33 @@ def _latencies(log: RunLog) -> tuple[Floats, Floats, int]:
     return produced, np.concatenate([inside[:, 3], log.end - youngest]), missing
 
 
-def _burst(log: RunLog) -> float:
+def _find_longest_burst(log: RunLog) -> float:
     """Return the maximum ratio of written to planned records in a tick."""
     ticks = log.begin + np.arange(len(log.planned) + 1) * TICK
     written, _ = np.histogram(log.written, bins=ticks)
     return float((written / np.array(log.planned)).max())
 
 
-def _hours(samples: Sequence[Sample]) -> float:
+def _sum_consumer_hours(samples: Sequence[Sample]) -> float:
     return sum(one.running * (two.time - one.time) for one, two in pairwise(samples)) / 3600
 
 
-def _newest(log: RunLog, when: float) -> int:
+def _find_newest_sample(log: RunLog, when: float) -> int:
     return max((number for at, number in log.generations if at <= when), default=0)
 
 
-def read(folder: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def read_handled_records(folder: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Return the records in the pods' logs."""
     logs = (np.loadtxt(log, ndmin=2) for log in sorted(folder.iterdir()) if log.stat().st_size)
     return np.concatenate([np.empty((0, 5)), *logs])[:, :4]
 
 
-def hardest(ours: Figures, theirs: Iterable[Figures]) -> Figures:
+def find_hardest_run(ours: Figures, theirs: Iterable[Figures]) -> Figures:
     """Return the other side's run that comes closest to ours by the two targets."""
-    return max(theirs, key=lambda f: max(ratios(ours, f).values()))
+    return max(theirs, key=lambda f: max(compare_with_targets(ours, f).values()))
 
 
-def ratios(ours: Figures, theirs: Figures) -> Mapping[str, float]:
+def compare_with_targets(ours: Figures, theirs: Figures) -> Mapping[str, float]:
     """Return our share of the other side's figures relative to the targets."""
     late = max(theirs.late_traffic, 1e-9)
     hours = ours.consumer_hours / theirs.consumer_hours

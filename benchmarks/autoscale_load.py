@@ -20,11 +20,11 @@ SKEW, WANDER, BACK = 0.6, 0.05, 0.05
 LARGEST = 0.85
 
 
-def load(seconds: float, partitions: int, capacity: float, seed: int) -> WriteRates:
+def generate_write_rates(seconds: float, partitions: int, capacity: float, seed: int) -> WriteRates:
     """Return the write rates of a run; the shape does not depend on its length."""
     chance = np.random.default_rng(seed)
     ticks = max(2, round(seconds / TICK))
-    total = np.array([_consumers(tick / ticks) for tick in range(ticks)])
+    total = np.array([_count_consumers(tick / ticks) for tick in range(ticks)])
     zipf = chance.permutation(np.arange(1.0, partitions + 1) ** -SKEW)
     drift, rows = np.zeros(partitions), list[np.ndarray[tuple[int], np.dtype[np.float64]]]()
     for _ in range(ticks):
@@ -35,7 +35,7 @@ def load(seconds: float, partitions: int, capacity: float, seed: int) -> WriteRa
     return np.minimum(rates, LARGEST * capacity)
 
 
-def _consumers(share: float) -> float:
+def _count_consumers(share: float) -> float:
     """Return the load in consumer capacities after this share of the time."""
     rise, crest = 0.08, 0.42
     phase = np.clip((share - rise) / (1 - 2 * rise), 0.0, 1.0)
@@ -44,7 +44,7 @@ def _consumers(share: float) -> float:
     return float(QUIET + WAVE * (1 - np.cos(2 * np.pi * phase)) / 2 + CROWD * crowd)
 
 
-def needed(write_rates: WriteRates, capacity: float) -> list[int]:
+def count_needed_consumers(write_rates: WriteRates, capacity: float) -> list[int]:
     """Return the minimum number of consumers of each tick, by packing partitions into capacities."""
     names = tuple(TopicPartition("load", number) for number in range(write_rates.shape[1]))
     group, policy = ConsumerGroup((), names), PlacementPolicy("bfd", capacity)

@@ -17,7 +17,7 @@ BIN = 2.0
 """Seconds of records whose latest makes a point."""
 
 
-def draw(path: Path, runs: Mapping[str, Figures], consumers: Sequence[float], late: float) -> None:
+def draw_runs(path: Path, runs: Mapping[str, Figures], consumers: Sequence[float], late: float) -> None:
     """Draw both sides; `consumers` is the load of each tick in consumer capacities."""
     figure, (counts, ages) = plt.subplots(
         2, 1, figsize=(9, 6.5), sharex=True, layout="constrained", height_ratios=(3, 2)
@@ -27,7 +27,7 @@ def draw(path: Path, runs: Mapping[str, Figures], consumers: Sequence[float], la
     needed = next(iter(runs.values())).log.needed
     counts.step(when, needed, where="post", color="black", linewidth=1, label="least needed")
     for name, of in runs.items():
-        _side(counts, ages, name, of)
+        _draw_side(counts, ages, name, of)
     counts.set_ylabel("consumers")
     counts.set_ylim(bottom=0)
     counts.legend(fontsize=8)
@@ -40,7 +40,7 @@ def draw(path: Path, runs: Mapping[str, Figures], consumers: Sequence[float], la
     plt.close(figure)
 
 
-def _side(counts: Axes, ages: Axes, name: str, of: Figures) -> None:
+def _draw_side(counts: Axes, ages: Axes, name: str, of: Figures) -> None:
     samples, begin = of.log.measured, of.log.begin
     times = [s.time - begin for s in samples]
     label = f"{name}: {of.consumer_hours:.3f} consumer-hours, {of.late_traffic:.1%} late"

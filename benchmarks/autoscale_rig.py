@@ -64,7 +64,7 @@ class Rig:
 
 
 @contextmanager
-def rig(folder: Path, hpa_seconds: float) -> Iterator[Rig]:
+def run_rig(folder: Path, hpa_seconds: float) -> Iterator[Rig]:
     """Yield a control plane with a kubelet and KEDA; the HPA syncs at the given interval in seconds."""
     plane = ControlPlane(folder / "plane", hpa_seconds)
     try:
@@ -122,7 +122,7 @@ class Watch:
         except (KafkaException, TimeoutError):  # the coordinator is not available yet
             return self._owned
         if description.state is ConsumerGroupState.STABLE:  # otherwise the response has no assignments
-            self._owned = {m.client_id: _count(m) for m in description.members}
+            self._owned = {m.client_id: _count_partitions(m) for m in description.members}
         return self._owned
 
     def formed(self, members: int) -> None:
@@ -144,12 +144,12 @@ class Watch:
         self.deleted.append(Deleted(time(), pod, self.owned().get(pod, 0)))
 
 
-def _count(member: Any) -> int:
+def _count_partitions(member: Any) -> int:
     return 0 if member.assignment is None else len(member.assignment.topic_partitions)
 
 
 @contextmanager
-def pods(on: Rig, name: str, replicas: int, command: Sequence[str]) -> Iterator[None]:
+def run_pods(on: Rig, name: str, replicas: int, command: Sequence[str]) -> Iterator[None]:
     """Run this command in `replicas` pods; `$(POD_NAME)` is replaced by the pod's name."""
     pod_name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     on.cluster.make("deployment", name, replicas, {"command": list(command), "env": [pod_name]})

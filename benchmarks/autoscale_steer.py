@@ -50,7 +50,7 @@ class Times:
 
 
 @contextmanager
-def trimtab(
+def steer_by_trimtab(
     on: Rig, bootstrap: str, name: str, capacity: float, times: Times, **settings_of_page: Any
 ) -> Iterator[None]:
     """Scale by the sidecar with target `kubernetes` and otherwise its defaults."""
@@ -83,7 +83,7 @@ def trimtab(
 
 
 @contextmanager
-def keda(on: Rig, bootstrap: str, name: str, threshold: int, times: Times) -> Iterator[None]:
+def steer_by_keda(on: Rig, bootstrap: str, name: str, threshold: int, times: Times) -> Iterator[None]:
     """Scale by KEDA's `kafka` scaler and the HPA."""
     trigger = {
         "bootstrapServers": bootstrap,
@@ -97,8 +97,8 @@ def keda(on: Rig, bootstrap: str, name: str, threshold: int, times: Times) -> It
         "scaleTargetRef": {"name": name},
         "minReplicaCount": LEAST,
         "maxReplicaCount": MOST,
-        "pollingInterval": _whole(POLLING / times.factor),
-        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(times)}},
+        "pollingInterval": _round_up_seconds(POLLING / times.factor),
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _write_hpa_behavior(times)}},
         "triggers": [{"type": "kafka", "metadata": trigger}],
     }
     body = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
@@ -109,16 +109,16 @@ def keda(on: Rig, bootstrap: str, name: str, threshold: int, times: Times) -> It
         on.keda.forget(name)
 
 
-def _behavior(times: Times) -> dict[str, Any]:
+def _write_hpa_behavior(times: Times) -> dict[str, Any]:
     """Return the HPA's default behavior, with shorter times."""
-    period = _whole(PERIOD / times.factor)
+    period = _round_up_seconds(PERIOD / times.factor)
     percent = {"type": "Percent", "value": 100, "periodSeconds": period}
     four = {"type": "Pods", "value": 4, "periodSeconds": period}
     up = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [percent, four]}
-    window = _whole(times.hpa_scale_in / times.factor)
+    window = _round_up_seconds(times.hpa_scale_in / times.factor)
     down = {"stabilizationWindowSeconds": window, "policies": [percent]}
     return {"scaleUp": up, "scaleDown": down}
 
 
-def _whole(seconds: float) -> int:
+def _round_up_seconds(seconds: float) -> int:
     return max(1, int(seconds))

@@ -33,7 +33,7 @@ VARIANTS = {
 }
 
 
-def run(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
+def run_variant(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
     """Return the mean consumers and the mean R of one stream."""
     delta, variant, seed = job
     stream = RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(seed))
@@ -50,7 +50,7 @@ def main() -> None:
     options = parser.parse_args()
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
     with ProcessPoolExecutor() as pool:
-        done = list(pool.map(partial(run, ticks=options.ticks), product(DELTAS, VARIANTS, seeds)))
+        done = list(pool.map(partial(run_variant, ticks=options.ticks), product(DELTAS, VARIANTS, seeds)))
     means = np.array(done).reshape(len(DELTAS), len(VARIANTS), len(seeds), 2).mean(axis=2)
     table = Table("δ", "steady:balanced", "consumers", "R", "consumers + λ R")
     figures: dict[str, dict[str, dict[str, float]]] = {}

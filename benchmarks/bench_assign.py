@@ -42,25 +42,25 @@ Results: TypeAlias = dict[str, dict[str, dict[str, Figures]]]
 
 
 def main() -> None:
-    options = _arguments()
+    options = parse_arguments()
     ours = {"trimtab": f"trimtab/{DEFAULT_HEURISTIC}", "trimtab_sticky": "trimtab/sticky"}
     plugin = {"trimtab_plugin": ours["trimtab"].replace("trimtab/", "plugin/")}
     others = {name.replace("-", "_"): name for name in options.peers if name != "java"}
     results: Results = {}
     with tempfile.TemporaryDirectory() as folder:
         for size in options.sizes:
-            results[size] = compare(Path(folder), size, ours | plugin | others, options)
+            results[size] = compare_peers(Path(folder), size, ours | plugin | others, options)
         if options.growth:
             for size in (s for s in GROWTH if s not in results):
-                results[size] = compare(Path(folder), size, {"trimtab": ours["trimtab"]}, options)
-    show(results, options)
+                results[size] = compare_peers(Path(folder), size, {"trimtab": ours["trimtab"]}, options)
+    print_tables(results, options)
     if options.plot:
-        assign_plot.draw(options.plot, {size: _row(results[size]) for size in results})
+        assign_plot.draw_scenes(options.plot, {size: _collect_row(results[size]) for size in results})
         print(f"plot: {options.plot}")
-    harness.result({size: _row(row) for size, row in results.items()})
+    harness.result({size: _collect_row(row) for size, row in results.items()})
 
 
-def _arguments() -> Namespace:
+def parse_arguments() -> Namespace:
     arguments = ArgumentParser(description=__doc__)
     arguments.add_argument("--sizes", nargs="*", default=SIZES, help="PARTITIONSxMEMBERS")
     arguments.add_argument("--topics", type=int, default=10, help="topics of equal size")
@@ -74,27 +74,27 @@ def _arguments() -> Namespace:
     return options
 
 
-def compare(
+def compare_peers(
     folder: Path, size: str, peers: dict[str, str], options: Namespace
 ) -> dict[str, dict[str, Figures]]:
     """Return the figures by scene and peer."""
     partitions, members = map(int, size.split("x"))
-    problems = dict(assign_problem.scenes(folder, (partitions, members), options.topics))
+    problems = dict(assign_problem.write_scenes(folder, (partitions, members), options.topics))
     results: dict[str, dict[str, Figures]] = {scene: {} for scene in problems}
     for name, peer in peers.items():
         for scene, path in problems.items():
             print(f"{size} {scene}: {peer}", file=sys.stderr)
-            figures = run(peer, path, options)
+            figures = run_peer(peer, path, options)
             results[scene][name] = figures
             if not figures:
                 break
     if "java" in options.peers and set(peers) - {"trimtab"}:
-        for scene, name, figures in java(folder, problems, options):
+        for scene, name, figures in run_java_peers(folder, problems, options):
             results[scene][name] = figures
     return results
 
 
-def run(peer: str, problem: Path, options: Namespace) -> Figures:
+def run_peer(peer: str, problem: Path, options: Namespace) -> Figures:
     """Time a peer in its own process; returns no figures if it exceeds the limit."""
     command = [sys.executable, HERE / "assign_peers.py", peer, problem]
     more = ["--memory"] if peer.startswith("trimtab/") else []
@@ -109,9 +109,11 @@ def run(peer: str, problem: Path, options: Namespace) -> Figures:
     return dict(json.loads(done.stdout))
 
 
-def java(folder: Path, problems: dict[str, Path], options: Namespace) -> Iterator[tuple[str, str, Figures]]:
+def run_java_peers(
+    folder: Path, problems: dict[str, Path], options: Namespace
+) -> Iterator[tuple[str, str, Figures]]:
     """Yield (scene, name, figures) of Kafka's assignors, all in one warm JVM."""
-    first, _ = assign_problem.read(problems["fresh"])
+    first, _ = assign_problem.read_problem(problems["fresh"])
     warm, runs = (25, 9) if len(first.partition_index) >= 100_000 else (200, 51)
     if options.quick:
         warm, runs = 1, 3
@@ -127,14 +129,14 @@ def java(folder: Path, problems: dict[str, Path], options: Namespace) -> Iterato
     scenes = {str(path): scene for scene, path in problems.items()}
     for line in done.stdout.splitlines():
         figures: Figures = json.loads(line)
-        problem, _ = assign_problem.read(Path(figures["problem"]))
+        problem, _ = assign_problem.read_problem(Path(figures["problem"]))
         owners = np.fromfile(figures["owners"], dtype=">i4").astype(np.int32)
         name = "java_" + figures["assignor"].replace("-", "_")
         scene = scenes[figures["problem"]]
-        yield scene, name, figures | assign_problem.quality(problem, owners)
+        yield scene, name, figures | assign_problem.measure_quality(problem, owners)
 
 
-def show(results: Results, options: Namespace) -> None:
+def print_tables(results: Results, options: Namespace) -> None:
     """Print one table per size."""
     console = Console(width=150)
     for size, scenes in results.items():
@@ -145,24 +147,24 @@ def show(results: Results, options: Namespace) -> None:
             table.add_column(column, justify="right")
         for scene, peers in scenes.items():
             for name, figures in peers.items():
-                table.add_row(scene, name, *_cells(figures, options.limit))
+                table.add_row(scene, name, *_format_cells(figures, options.limit))
             table.add_section()
         console.print(table)
 
 
-def _cells(figures: Figures, limit: float) -> Sequence[str]:
+def _format_cells(figures: Figures, limit: float) -> Sequence[str]:
     if not figures:
         return [f"> {limit:.0f} s"]
     keys = (*MEASURES.values(), "wire_wall_ms", *SECOND.values(), *QUALITY, "peak_mb")
-    return [_number(figures[key]) if key in figures else "" for key in keys]
+    return [_format_number(figures[key]) if key in figures else "" for key in keys]
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     digits = 0 if isinstance(value, int) or value >= 10 else 2
     return f"{value:,.{digits}f}"
 
 
-def _row(scenes: dict[str, dict[str, Figures]]) -> dict[str, dict[str, Any]]:
+def _collect_row(scenes: dict[str, dict[str, Figures]]) -> dict[str, dict[str, Any]]:
     """Return the figures of a size for the RESULT line; null if a peer exceeded the limit."""
     row: dict[str, dict[str, Any]] = {}
     for scene, peers in scenes.items():

@@ -49,12 +49,21 @@ import autoscale_plot
 import harness
 import numpy as np
 from autoscale_figures import Figures, RunLog
-from autoscale_load import load, needed
-from autoscale_rig import Rig, Watch, pods, rig
-from autoscale_steer import COMMITS, HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, keda, trimtab
+from autoscale_load import count_needed_consumers, generate_write_rates
+from autoscale_rig import Rig, Watch, run_pods, run_rig
+from autoscale_steer import (
+    COMMITS,
+    HPA_LOOKS,
+    HPA_SCALE_IN,
+    POLLING,
+    SCALE_IN,
+    Times,
+    steer_by_keda,
+    steer_by_trimtab,
+)
 from rich.console import Console
 from rich.table import Table
-from stream import TICK, WriteRates, produce
+from stream import TICK, WriteRates, produce_stream
 
 from cluster.binaries import KEDAS, NAMES, there
 from cluster.build import keda_source
@@ -74,27 +83,27 @@ REMEDY = (
 
 
 def main() -> None:
-    options = _arguments()
+    options = _parse_arguments()
     if missing := find_missing():
         say_missing(missing)
         return
-    write_rates = load(options.seconds, options.partitions, options.capacity, options.seed)
-    thresholds = options.thresholds or _thresholds(options)
+    write_rates = generate_write_rates(options.seconds, options.partitions, options.capacity, options.seed)
+    thresholds = options.thresholds or _list_thresholds(options)
     with (
         tempfile.TemporaryDirectory() as folder,
         harness.broker(options.bootstrap) as bootstrap,
-        rig(Path(folder), HPA_LOOKS / options.factor) as on,
+        run_rig(Path(folder), HPA_LOOKS / options.factor) as on,
     ):
         bench = Bench(on, bootstrap, write_rates, options)
         ours = bench.run()
         theirs = [bench.run(threshold) for threshold in thresholds]
-    best = figures.hardest(ours, theirs)
-    show([ours, *theirs], options)
+    best = figures.find_hardest_run(ours, theirs)
+    print_table([ours, *theirs], options)
     if options.plot:
         consumers = (write_rates.sum(axis=1) / options.capacity).tolist()
-        autoscale_plot.draw(options.plot, {"trimtab": ours, "keda": best}, consumers, options.late)
+        autoscale_plot.draw_runs(options.plot, {"trimtab": ours, "keda": best}, consumers, options.late)
         print(f"plot: {options.plot}")
-    harness.result(_result(ours, best, theirs, options))
+    harness.result(_collect_result(ours, best, theirs, options))
 
 
 def find_missing() -> list[str]:
@@ -113,7 +122,7 @@ def say_missing(missing: list[str]) -> None:
     harness.result({"not_run": missing})
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--seconds", type=float, default=60, help="measured seconds per run")
     arguments.add_argument("--factor", type=float, default=15, help="time compression")
@@ -139,7 +148,7 @@ def _arguments() -> Namespace:
     return arguments.parse_args()
 
 
-def _thresholds(options: Namespace) -> list[int]:
+def _list_thresholds(options: Namespace) -> list[int]:
     """Return the records that one consumer handles in half of KEDA's polling interval."""
     return [round(options.capacity / options.size * POLLING / options.factor / 2)]
 
@@ -151,7 +160,7 @@ class Bench:
         self._on = on
         self._bootstrap = bootstrap
         self._options = options
-        self._needed = needed(write_rates, options.capacity)
+        self._needed = count_needed_consumers(write_rates, options.capacity)
         self._planned = (write_rates.sum(axis=1) * TICK / options.size).tolist()
         before = np.repeat(write_rates[:1], round(SETTLE / TICK), axis=0)
         self._write_rates = np.concatenate([before, write_rates])
@@ -168,18 +177,18 @@ class Bench:
         name = harness.new_topic(self._bootstrap, self._options.partitions)
         watch = Watch(self._on, self._bootstrap, name)
         with tempfile.TemporaryDirectory() as folder:
-            with pods(self._on, name, replicas, self._command(client, name, folder)):
+            with run_pods(self._on, name, replicas, self._command(client, name, folder)):
                 watch.formed(min(replicas, self._options.partitions))
                 with watch.sampling(), steer(name):
                     written = self._written(name)
                     sleep(TAIL)
                     end = time()
-            records = figures.read(Path(folder))
+            records = figures.read_handled_records(Path(folder))
         rebalanced = generations(self._bootstrap, name)
         begin, at = written[0] + SETTLE, np.array(written)
         observed = (watch.samples, watch.deleted, rebalanced)
         log = RunLog(begin, end, at, records, *observed, self._needed, self._planned)
-        run_figures = figures.figures(called, log, self._options.late)
+        run_figures = figures.summarize_run(called, log, self._options.late)
         self._print_figures(run_figures, name)
         return run_figures
 
@@ -187,13 +196,13 @@ class Bench:
         """Write the load from a separate process, so that this one cannot delay it."""
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             size = self._options.size
-            return pool.submit(produce, self._bootstrap, topic, self._write_rates, size).result()
+            return pool.submit(produce_stream, self._bootstrap, topic, self._write_rates, size).result()
 
     def _steered(self, name: str, threshold: int) -> AbstractContextManager[None]:
         times = Times(self._options.factor, self._options.scale_in, self._options.hpa_scale_in)
         if threshold:
-            return keda(self._on, self._bootstrap, name, threshold, times)
-        return trimtab(self._on, self._bootstrap, name, self._options.capacity, times)
+            return steer_by_keda(self._on, self._bootstrap, name, threshold, times)
+        return steer_by_trimtab(self._on, self._bootstrap, name, self._options.capacity, times)
 
     def _command(self, client: str, name: str, folder: str) -> list[str]:
         settings = {
@@ -215,7 +224,7 @@ class Bench:
             self._options.logs.write_text(log.read_text())
 
 
-def show(runs: Sequence[Figures], options: Namespace) -> None:
+def print_table(runs: Sequence[Figures], options: Namespace) -> None:
     """Print a table with a row per figure and a column per run."""
     table = Table(title=f"late: more than {options.late:g} s; load average {os.getloadavg()[1]:.1f}")
     table.add_column("")
@@ -227,7 +236,9 @@ def show(runs: Sequence[Figures], options: Namespace) -> None:
     Console(width=100).print(table)
 
 
-def _result(ours: Figures, best: Figures, theirs: Sequence[Figures], options: Namespace) -> dict[str, Any]:
+def _collect_result(
+    ours: Figures, best: Figures, theirs: Sequence[Figures], options: Namespace
+) -> dict[str, Any]:
     return {
         "trimtab": ours.rounded,
         "keda": best.rounded,

@@ -52,7 +52,7 @@ from typing import Any
 import bounce_host
 import bounce_plot
 import harness
-from bounce_figures import Figures, figures, read
+from bounce_figures import Figures, read_handled_records, summarize_bounce
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from rich.console import Console
 from rich.table import Table
@@ -124,20 +124,20 @@ BUSY = (*COMPARED, "trimtab_threads", "eager_processes", "java_cooperative_proce
 
 
 def main() -> None:
-    options = _arguments()
+    options = _parse_arguments()
     with harness.broker(options.bootstrap, PROPERTIES) as bootstrap:
         results = bounce_in_turns(bootstrap, options.sides, options.runs, options)
         with busy_cores():
             busy = bounce_in_turns(bootstrap, BUSY, options.busy, options)
-    show("rolling bounce, medians of the runs", results)
-    show("while a process computes on each core", busy)
+    print_table("rolling bounce, medians of the runs", results)
+    print_table("while a process computes on each core", busy)
     if options.plot:
-        bounce_plot.draw(options.plot, results)
+        bounce_plot.draw_results(options.plot, results)
         print(f"plot: {options.plot}")
-    harness.result(_result(results, busy, options))
+    harness.result(_collect_result(results, busy, options))
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     arguments: ArgumentParser = harness.parser(__doc__ or "")
     arguments.add_argument("--runs", type=int, default=1, help=f"runs of {', '.join(COMPARED)}")
     arguments.add_argument("--sides", nargs="*", choices=SIDES, default=tuple(SIDES))
@@ -168,9 +168,9 @@ def bounce_in_turns(
     results: dict[str, list[Figures]] = {}
     for turn in range(turns):
         for name in (n for n in sides if turn == 0 or n in COMPARED):
-            run = bounce(bootstrap, SIDES[name], options)
+            run = bounce_group(bootstrap, SIDES[name], options)
             results.setdefault(name, []).append(run)
-            print(f"run {turn + 1}, {name}: {_format(run)}", file=sys.stderr)
+            print(f"run {turn + 1}, {name}: {_find_log_format(run)}", file=sys.stderr)
     return results
 
 
@@ -183,7 +183,7 @@ def busy_cores() -> Iterator[None]:
         yield
 
 
-def bounce(bootstrap: str, variant: ClientVariant, options: Namespace) -> Figures:
+def bounce_group(bootstrap: str, variant: ClientVariant, options: Namespace) -> Figures:
     """Run one side once and return its figures."""
     topic = harness.new_topic(bootstrap, options.partitions)
     if variant.settings == KIP_848:
@@ -191,10 +191,10 @@ def bounce(bootstrap: str, variant: ClientVariant, options: Namespace) -> Figure
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory() as logs,
-        steered(bootstrap, topic, variant, options, Path(logs)),
+        steer_group(bootstrap, topic, variant, options, Path(logs)),
         harness.produced(bootstrap, topic, options.partitions, options.rate),
     ):
-        with instances(bootstrap, topic, variant, options.instances, Path(folder)) as group:
+        with run_instances(bootstrap, topic, variant, options.instances, Path(folder)) as group:
             for number in range(options.instances):
                 group.send("start", number)
             for _ in range(options.instances):
@@ -202,10 +202,10 @@ def bounce(bootstrap: str, variant: ClientVariant, options: Namespace) -> Figure
             sleep(options.settle)
             begin = monotonic()
             for number in range(options.instances):
-                restart(group, number, options.away)
+                restart_instance(group, number, options.away)
                 sleep(max(0.0, begin + (number + 1) * options.apart - monotonic()))
             end = monotonic()
-        return figures(read(Path(folder)), begin, end)
+        return summarize_bounce(read_handled_records(Path(folder)), begin, end)
 
 
 def set_heartbeat(bootstrap: str, group: str, milliseconds: int) -> None:
@@ -218,7 +218,7 @@ def set_heartbeat(bootstrap: str, group: str, milliseconds: int) -> None:
 
 
 @contextmanager
-def steered(
+def steer_group(
     bootstrap: str, topic: str, variant: ClientVariant, options: Namespace, folder: Path
 ) -> Iterator[None]:
     """Run the sidecar that steers the group, if there is one; it needs all instances for the load."""
@@ -234,7 +234,7 @@ def steered(
         yield
 
 
-def restart(group: "Instances", number: int, away: float) -> None:
+def restart_instance(group: "Instances", number: int, away: float) -> None:
     group.send("stop", number)
     while group.read_reply() != f"stopped {number}":
         pass
@@ -261,18 +261,18 @@ class Instances:
 
 
 @contextmanager
-def instances(
+def run_instances(
     bootstrap: str, topic: str, variant: ClientVariant, count: int, folder: Path
 ) -> Iterator[Instances]:
     """Yield the stopped instances; after the context all have written their logs."""
-    commands = list(_commands(_settings(bootstrap, topic, variant), topic, variant, count, folder))
+    commands = list(_list_commands(_write_settings(bootstrap, topic, variant), topic, variant, count, folder))
     hosts = [
         subprocess.Popen([*NICE, *c], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for c in commands
     ]
     group = Instances(hosts * (count // len(hosts)), SimpleQueue())
     for host in hosts:
-        Thread(target=_listen, args=(host.stdout, group.answers), daemon=True).start()
+        Thread(target=_read_answers, args=(host.stdout, group.answers), daemon=True).start()
     try:
         yield group
         for number in range(0, count, count // len(hosts)):
@@ -284,12 +284,12 @@ def instances(
             host.kill()
 
 
-def _listen(lines: Iterable[str], answers: "SimpleQueue[str]") -> None:
+def _read_answers(lines: Iterable[str], answers: "SimpleQueue[str]") -> None:
     for line in lines:
         answers.put(line.strip())
 
 
-def _settings(bootstrap: str, topic: str, variant: ClientVariant) -> dict[str, Any]:
+def _write_settings(bootstrap: str, topic: str, variant: ClientVariant) -> dict[str, Any]:
     """Return the common consumer settings; all others are the client's defaults."""
     common = {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     if variant.settings == KIP_848:
@@ -300,7 +300,7 @@ def _settings(bootstrap: str, topic: str, variant: ClientVariant) -> dict[str, A
     return {**common, **timeouts, **variant.settings, **own, **named}
 
 
-def _commands(
+def _list_commands(
     settings: Mapping[str, Any], topic: str, variant: ClientVariant, count: int, folder: Path
 ) -> Iterator[Sequence[str]]:
     """Yield the command of each host; its last arguments are the numbers of its instances."""
@@ -315,7 +315,7 @@ def _commands(
             yield (sys.executable, str(HOST), leave, topic, str(folder), json.dumps(settings), *hosted)
 
 
-def _format(of: Figures) -> str:
+def _find_log_format(of: Figures) -> str:
     p99 = f", handover p99 {harness.percentile([*of.handovers], 99):.3f} s" if of.handovers else ""
     return (
         f"paused {of.pause_ms:,.0f} ms (still: {of.still_ms:,.0f}), longest {of.longest_ms:,.0f}, "
@@ -323,7 +323,7 @@ def _format(of: Figures) -> str:
     )
 
 
-def show(title: str, results: Mapping[str, Sequence[Figures]]) -> None:
+def print_table(title: str, results: Mapping[str, Sequence[Figures]]) -> None:
     """Print a table with a row per side, if there is one."""
     if not results:
         return
@@ -333,36 +333,36 @@ def show(title: str, results: Mapping[str, Sequence[Figures]]) -> None:
     for column in ("handovers", "median s", "p99 s", "lost", "doubled"):
         table.add_column(column, justify="right")
     for name, runs in results.items():
-        table.add_row(name, str(SIDES[name].heartbeat_ms), *_cells(runs))
+        table.add_row(name, str(SIDES[name].heartbeat_ms), *_format_cells(runs))
     Console(width=150).print(table)
 
 
-def _cells(runs: Sequence[Figures]) -> Iterator[str]:
+def _format_cells(runs: Sequence[Figures]) -> Iterator[str]:
     yield f"{median(r.pause_ms for r in runs):,.0f}"
     yield " ".join(f"{r.pause_ms:,.0f}" for r in runs)
     yield f"{max(r.longest_ms for r in runs):,.0f}"
     yield f"{median(r.still_ms for r in runs):,.0f}"
     yield str(sum(len(r.handovers) for r in runs))
-    yield f"{_handover(runs, 50):.3f}"
-    yield f"{_handover(runs, 99):.3f}"
+    yield f"{_find_handover_percentile(runs, 50):.3f}"
+    yield f"{_find_handover_percentile(runs, 99):.3f}"
     yield str(sum(r.lost for r in runs))
     yield str(sum(r.doubled for r in runs))
 
 
-def _handover(runs: Sequence[Figures], percent: int) -> float:
+def _find_handover_percentile(runs: Sequence[Figures], percent: int) -> float:
     """Return a percentile of the handovers in seconds; 0 without a handover."""
     every = [h for run in runs for h in run.handovers]
     return harness.percentile(every, percent) if len(every) > 1 else 0.0
 
 
-def _result(
+def _collect_result(
     results: Mapping[str, Sequence[Figures]], busy: Mapping[str, Sequence[Figures]], options: Namespace
 ) -> dict[str, Any]:
     return {
         "pause_ms": {n: round(median(r.pause_ms for r in runs)) for n, runs in results.items()},
         "longest_ms": {n: round(max(r.longest_ms for r in runs)) for n, runs in results.items()},
         "still_ms": {n: round(median(r.still_ms for r in runs)) for n, runs in results.items()},
-        "handover_p99_s": {n: round(_handover(runs, 99), 3) for n, runs in results.items()},
+        "handover_p99_s": {n: round(_find_handover_percentile(runs, 99), 3) for n, runs in results.items()},
         "lost": {n: sum(r.lost for r in runs) for n, runs in results.items()},
         "doubled": {n: sum(r.doubled for r in runs) for n, runs in results.items()},
         "heartbeat_ms": {n: SIDES[n].heartbeat_ms for n in results},
@@ -381,8 +381,8 @@ def _busy_result(busy: Mapping[str, Sequence[Figures]]) -> dict[str, Any]:
         "handovers": {
             n: {
                 "count": sum(len(r.handovers) for r in runs),
-                "median_s": round(_handover(runs, 50), 3),
-                "p99_s": round(_handover(runs, 99), 3),
+                "median_s": round(_find_handover_percentile(runs, 50), 3),
+                "p99_s": round(_find_handover_percentile(runs, 99), 3),
             }
             for n, runs in busy.items()
         },

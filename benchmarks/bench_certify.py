@@ -33,21 +33,21 @@ class Sample:
 
 
 def main() -> None:
-    options = arguments()
+    options = parse_arguments()
     figures = {}
     print(f"{options.heuristic}, {options.partitions} partitions, R at equal bins: decided / least")
     print("delta      R  found  bound  worst | sums: found  bound | certified  gap %  s  ticks")
     with ProcessPoolExecutor(options.workers) as pool:
         for delta in options.delta:
             seeds = range(options.seed, options.seed + options.streams)
-            work = partial(samples, options, delta)
+            work = partial(sample_streams, options, delta)
             sampled = [s for each in pool.map(work, seeds) for s in each]
-            figures[f"{delta:g}"] = summary(sampled)
-            print(line(delta, figures[f"{delta:g}"]), flush=True)
+            figures[f"{delta:g}"] = summarize_samples(sampled)
+            print(format_line(delta, figures[f"{delta:g}"]), flush=True)
     harness.result({"certify": {"heuristic": options.heuristic, "delta": figures}})
 
 
-def arguments() -> Namespace:
+def parse_arguments() -> Namespace:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--heuristic", default="steady:balanced")
     parser.add_argument("--delta", type=float, nargs="+", default=[5, 10, 15, 20, 25])
@@ -61,7 +61,7 @@ def arguments() -> Namespace:
     return parser.parse_args()
 
 
-def samples(options: Namespace, delta: float, seed: int) -> list[Sample]:
+def sample_streams(options: Namespace, delta: float, seed: int) -> list[Sample]:
     """Certify the sampled ticks of one stream."""
     walk = RandomWalk(delta, options.partitions, options.ticks, CAPACITY)
     stream = walk.generate_stream(np.random.default_rng(seed))
@@ -80,12 +80,12 @@ def samples(options: Namespace, delta: float, seed: int) -> list[Sample]:
     return sampled
 
 
-def summary(sampled: list[Sample]) -> dict[str, float]:
+def summarize_samples(sampled: list[Sample]) -> dict[str, float]:
     certificates = [s.certificate for s in sampled]
     total = sum(m.value for m in certificates)
     known, bound = sum(m.best_known for m in certificates), sum(m.lower_bound for m in certificates)
-    to_known = ratios([(m.value, m.best_known) for m in certificates])
-    to_bound = ratios([(m.value, m.lower_bound) for m in certificates])
+    to_known = summarize_ratios([(m.value, m.best_known) for m in certificates])
+    to_bound = summarize_ratios([(m.value, m.lower_bound) for m in certificates])
     figures = {
         "r": total / len(certificates),
         "ratio_found": fmean(to_known),
@@ -103,13 +103,13 @@ def summary(sampled: list[Sample]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in figures.items()}
 
 
-def ratios(pairs: list[tuple[float, float]]) -> list[float]:
+def summarize_ratios(pairs: list[tuple[float, float]]) -> list[float]:
     """Return the ratios; 1 if both values are 0, none if only the second is."""
     quotients = [(v / b if b > NOTHING else 1.0) for v, b in pairs if b > NOTHING or v <= NOTHING]
     return quotients or [1.0]
 
 
-def line(delta: float, f: dict[str, float]) -> str:
+def format_line(delta: float, f: dict[str, float]) -> str:
     return (
         f"{delta:5g} {f['r']:6.2f} {f['ratio_found']:6.3f} {f['ratio_bound']:6.3f} "
         f"{f['ratio_worst']:6.2f} | {f['sums_found']:11.3f} {f['sums_bound']:6.3f} | "

@@ -34,7 +34,7 @@ def write_rates(group: str, partitions: int) -> TopicWriteRates:
     return TopicWriteRates(group, "orders", time(), 300.0, "offsets", loads)
 
 
-def write(bootstrap: str, group: str, topic: str, partitions: int) -> dict[str, Any]:
+def write_control_topics(bootstrap: str, group: str, topic: str, partitions: int) -> dict[str, Any]:
     """Publish the rates; return times and sizes."""
     flags = {"bootstrap": bootstrap, "group": group, "capacity": 1e6, "target": "none", "timeout": 60}
     settings = load_settings(None, {**flags, "write_rate_topic": topic})
@@ -58,7 +58,7 @@ def write(bootstrap: str, group: str, topic: str, partitions: int) -> dict[str, 
     }
 
 
-def read(bootstrap: str, group: str, topic: str) -> dict[str, Any]:
+def read_control_topics(bootstrap: str, group: str, topic: str) -> dict[str, Any]:
     """Read the topic with a consumer's reader; return time and memory."""
     config = {"bootstrap.servers": bootstrap, "group.id": group, "trimtab.write.rate.topic": topic}
     reader = ControlTopicReader(parse_consumer_settings(config), SystemClock())
@@ -89,11 +89,11 @@ def main() -> None:
     arguments.add_argument("--read", nargs=2, metavar=("GROUP", "TOPIC"), help="only read")
     options = arguments.parse_args()
     if options.read:
-        print(json.dumps(read(options.bootstrap, *options.read)))
+        print(json.dumps(read_control_topics(options.bootstrap, *options.read)))
         return
     group, topic = f"bench-{uuid.uuid4().hex[:8]}", f"bench-{uuid.uuid4().hex[:8]}"
     with broker(options.bootstrap) as bootstrap:
-        figures = write(bootstrap, group, topic, options.partitions)
+        figures = write_control_topics(bootstrap, group, topic, options.partitions)
         command = [sys.executable, __file__, "--bootstrap", bootstrap, "--read", group, topic]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     figures |= json.loads(done.stdout.splitlines()[-1])

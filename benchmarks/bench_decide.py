@@ -47,7 +47,7 @@ def write_rates(partitions: int, consumers: int, ticks: int) -> FloatArray:
     return np.minimum(np.array(walk), CAPACITY)
 
 
-def measure(heuristic: str, walk: FloatArray) -> dict[str, float]:
+def time_decisions(heuristic: str, walk: FloatArray) -> dict[str, float]:
     """Return CPU ms of the first and of a later decision, and the moves of the latter."""
     entry = get_heuristic(heuristic)
     owner = np.full(walk.shape[1], UNASSIGNED, dtype=np.int32)
@@ -105,7 +105,7 @@ def main() -> None:
         for heuristic in HEURISTICS:
             if heuristic in SLOW.get((partitions, consumers), ()):
                 continue
-            measured = figures.setdefault(size, {})[heuristic] = measure(heuristic, walk)
+            measured = figures.setdefault(size, {})[heuristic] = time_decisions(heuristic, walk)
             table.add_row(size, heuristic, *(f"{value:g}" for value in measured.values()))
     Console().print(table)
     result(figures)

@@ -47,18 +47,18 @@ SETTLED_S: Final = 500.0  # since the last change
 
 
 def main() -> None:
-    options = _arguments()
+    options = _parse_arguments()
     table = Table("heuristic", "rest, ms", "growth, ms", "shrink, ms", "overfull, ms")
     figures: dict[str, dict[str, float]] = {}
     for heuristic in options.heuristics:
-        figures[heuristic] = measure(heuristic, options)
+        figures[heuristic] = time_decisions(heuristic, options)
         table.add_row(heuristic, *(f"{ms:.0f}" for ms in figures[heuristic].values()))
     Console().print(table)
     size = {"partitions": options.partitions, "consumers": options.consumers}
     result({**size, "decision_cpu_ms": figures})
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     parser = ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--consumers", type=int, default=100)
@@ -67,7 +67,7 @@ def _arguments() -> Namespace:
     return parser.parse_args()
 
 
-def measure(heuristic: str, options: Namespace) -> dict[str, float]:
+def time_decisions(heuristic: str, options: Namespace) -> dict[str, float]:
     """Return the median CPU ms of a decision in each scene."""
     rng = np.random.default_rng(1)
     policy = build_policy(heuristic, options.consumers)
@@ -75,13 +75,13 @@ def measure(heuristic: str, options: Namespace) -> dict[str, float]:
     rates = rng.uniform(0, 1, options.partitions)
     rates *= FILLED * CAPACITY * options.consumers / rates.sum()
     names = [f"consumer-{n:04}" for n in range(options.consumers)]
-    placed = place(partitions, rates, names, policy)
+    placed = place_on_members(partitions, rates, names, policy)
     factors = rng.uniform(0.8, 1.2, options.partitions)
     factors[::20] *= 1.6
     overfull = factors * rates.sum() / (factors * rates).sum()
     scenes = {"rest": 1.0, "growth": 1.15, "shrink": 0.7, "overfull": overfull}
     return {
-        scene: time_decision(observe(partitions, rates * factor, placed, policy), policy, options.runs)
+        scene: time_decision(observe_group(partitions, rates * factor, placed, policy), policy, options.runs)
         for scene, factor in scenes.items()
     }
 
@@ -97,7 +97,7 @@ def build_policy(heuristic: str, consumers: int) -> AutoscalingPolicy:
     return replace(load_settings(None, settings).autoscaling_policy, advisory=False)
 
 
-def place(
+def place_on_members(
     partitions: list[TopicPartition], rates: FloatArray, names: list[str], policy: AutoscalingPolicy
 ) -> PlacementPlan:
     topics = frozenset(p.topic for p in partitions)
@@ -106,7 +106,7 @@ def place(
     return place_partitions(ConsumerGroup(members, tuple(partitions)), load, policy.placement)
 
 
-def observe(
+def observe_group(
     partitions: list[TopicPartition], rates: FloatArray, placed: PlacementPlan, policy: AutoscalingPolicy
 ) -> Observation:
     loads = {
@@ -129,10 +129,10 @@ def time_decision(observation: Observation, policy: AutoscalingPolicy, runs: int
         last_change=NOW - SETTLED_S,
         overfull_since=NOW - SETTLED_S,
     )
-    return round(median(_time(observation, policy, memory)[1] for _ in range(runs)), 1)
+    return round(median(_time_decision(observation, policy, memory)[1] for _ in range(runs)), 1)
 
 
-def _time(
+def _time_decision(
     observation: Observation, policy: AutoscalingPolicy, memory: DecisionMemory
 ) -> tuple[ScalingDecision, float]:
     began = thread_time()

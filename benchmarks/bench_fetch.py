@@ -25,11 +25,11 @@ def main() -> None:
     figures: dict[str, Any] = {}
     with harness.broker(options.bootstrap) as bootstrap:
         for size in (200, 1000, 10_000):
-            figures[f"{size}_byte_records"] = compare(bootstrap, size, int(options.mb * 1e6 / size))
+            figures[f"{size}_byte_records"] = compare_readers(bootstrap, size, int(options.mb * 1e6 / size))
     harness.result({"fetch": figures})
 
 
-def compare(bootstrap: str, size: int, count: int) -> dict[str, float]:
+def compare_readers(bootstrap: str, size: int, count: int) -> dict[str, float]:
     topic = harness.new_topic(bootstrap, PARTITIONS)
     harness.fill(bootstrap, topic, PARTITIONS, count, size)
     kinds: dict[str, Callable[..., Any]] = {
@@ -39,7 +39,7 @@ def compare(bootstrap: str, size: int, count: int) -> dict[str, float]:
     rates: dict[str, list[float]] = {kind: [] for kind in kinds}
     for number in range(ROUNDS):
         for kind, make in kinds.items():
-            rates[kind].append(read(make, bootstrap, topic, count, f"{topic}-{kind}-{number}"))
+            rates[kind].append(time_reader(make, bootstrap, topic, count, f"{topic}-{kind}-{number}"))
     speed = {kind: median(values) * size / 1e6 for kind, values in rates.items()}
     ratio = speed["trimtab"] / speed["plain"]
     plain, ours = speed["plain"], speed["trimtab"]
@@ -47,7 +47,7 @@ def compare(bootstrap: str, size: int, count: int) -> dict[str, float]:
     return {"plain_mb_per_s": round(plain, 1), "trimtab_mb_per_s": round(ours, 1), "ratio": round(ratio, 2)}
 
 
-def read(make: Callable[..., Any], bootstrap: str, topic: str, count: int, group: str) -> float:
+def time_reader(make: Callable[..., Any], bootstrap: str, topic: str, count: int, group: str) -> float:
     """Return records/s over the last two thirds."""
     consumer = make(
         {

@@ -85,45 +85,45 @@ def main() -> None:
     arguments.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
     arguments.add_argument("--bootstrap", help="running brokers 1 to 3 in racks a to c")
     options = arguments.parse_args()
-    with nullcontext(options.bootstrap) if options.bootstrap else cluster() as bootstrap:
-        results = {way: measure(bootstrap, way, options.partitions, options.mb) for way in options.ways}
+    with nullcontext(options.bootstrap) if options.bootstrap else run_cluster() as bootstrap:
+        results = {way: measure_way(bootstrap, way, options.partitions, options.mb) for way in options.ways}
     table = Table("way", "heuristic", "client.rack", "fetched MB", "across racks MB", "share")
     for way, row in results.items():
         heuristic, sets_rack = WAYS[way]
         figures = [f"{row['fetched_mb']:.2f}", f"{row['crossing_mb']:.2f}", f"{row['share']:.1%}"]
         table.add_row(way, heuristic, "yes" if sets_rack else "no", *figures)
     Console(width=120).print(table)
-    harness.result({**results, "optimum": optimum(options.partitions)})
+    harness.result({**results, "optimum": find_optimum(options.partitions)})
 
 
 @contextmanager
-def cluster() -> Iterator[str]:
+def run_cluster() -> Iterator[str]:
     """Yield the address of three brokers in three racks."""
     with ExitStack() as stack:
-        first = stack.enter_context(EmbeddedBroker(properties=_properties(1)))
+        first = stack.enter_context(EmbeddedBroker(properties=_list_properties(1)))
         for node in (2, 3):
-            stack.enter_context(first.create_peer(_properties(node)))
+            stack.enter_context(first.create_peer(_list_properties(node)))
         yield first.bootstrap
 
 
-def _properties(node: int) -> dict[str, str]:
+def _list_properties(node: int) -> dict[str, str]:
     return {"node.id": str(node), "broker.rack": RACKS[node - 1], "replica.selector.class": SELECTOR}
 
 
-def measure(bootstrap: str, way: str, partitions: int, mb: float) -> dict[str, float]:
+def measure_way(bootstrap: str, way: str, partitions: int, mb: float) -> dict[str, float]:
     """Return the bytes that three consumers fetched, in total and from other racks."""
     print(way, file=sys.stderr)
-    topic = _topic(bootstrap, partitions)
-    readers = [Reader(rack, _config(bootstrap, way, rack, topic), topic) for rack in RACKS]
+    topic = _create_topic(bootstrap, partitions)
+    readers = [Reader(rack, _configure_consumer(bootstrap, way, rack, topic), topic) for rack in RACKS]
     threads = [reader.start() for reader in readers]
     try:
         share = partitions // len(RACKS)
-        _until(lambda: all(len(reader.owned) == share for reader in readers))
+        _wait_until(lambda: all(len(reader.owned) == share for reader in readers))
         count = round(mb * 1e6 / 1000)
         harness.fill(bootstrap, topic, partitions, count, 1000)
-        _until(lambda: sum(reader.records for reader in readers) >= count)
+        _wait_until(lambda: sum(reader.records for reader in readers) >= count)
         done = monotonic()
-        _until(lambda: all(reader.counted > done for reader in readers))
+        _wait_until(lambda: all(reader.counted > done for reader in readers))
     finally:
         for reader in readers:
             reader.stop.set()
@@ -140,7 +140,7 @@ def measure(bootstrap: str, way: str, partitions: int, mb: float) -> dict[str, f
     }
 
 
-def _config(bootstrap: str, way: str, rack: str, topic: str) -> dict[str, Any]:
+def _configure_consumer(bootstrap: str, way: str, rack: str, topic: str) -> dict[str, Any]:
     heuristic, sets_rack = WAYS[way]
     return {
         "bootstrap.servers": bootstrap,
@@ -155,26 +155,26 @@ def _config(bootstrap: str, way: str, rack: str, topic: str) -> dict[str, Any]:
     }
 
 
-def _replicas(partitions: int) -> list[list[int]]:
+def _place_replicas(partitions: int) -> list[list[int]]:
     """Return each partition's replicas, leader first: all pairs, in an order without a pattern."""
     pairs = [list(pair) for pair in permutations(range(1, len(RACKS) + 1), 2)]
     every = [pairs[n % len(pairs)] for n in range(partitions)]
     return Random(SEED).sample(every, partitions)  # noqa: S311 - no secret
 
 
-def _topic(bootstrap: str, partitions: int) -> str:
+def _create_topic(bootstrap: str, partitions: int) -> str:
     name = f"racks-{uuid.uuid4().hex[:8]}"
-    new = NewTopic(name, partitions, replica_assignment=_replicas(partitions))
+    new = NewTopic(name, partitions, replica_assignment=_place_replicas(partitions))
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    _until(lambda: len(admin.list_topics(timeout=10).brokers) == len(RACKS))
+    _wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == len(RACKS))
     admin.create_topics([new])[name].result(30)
     return name
 
 
-def optimum(partitions: int) -> float:
+def find_optimum(partitions: int) -> float:
     """Return the minimum cross-rack share of the load with equal write rates."""
     names = [TopicPartition("t", n) for n in range(partitions)]
-    there = [{RACKS[node - 1] for node in nodes} for nodes in _replicas(partitions)]
+    there = [{RACKS[node - 1] for node in nodes} for nodes in _place_replicas(partitions)]
     group = ConsumerGroup(
         tuple(Member(rack, frozenset({"t"}), rack=rack) for rack in RACKS),
         tuple(names),
@@ -184,7 +184,7 @@ def optimum(partitions: int) -> float:
     return round((plan.cross_rack_load or 0.0) / partitions, 4)
 
 
-def _until(condition: Any) -> None:
+def _wait_until(condition: Any) -> None:
     pause, deadline = Event(), monotonic() + PATIENCE
     while not condition():
         if monotonic() > deadline:

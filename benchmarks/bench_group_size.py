@@ -81,14 +81,14 @@ class Member:
         return bytes(data)
 
 
-def shares(members: int, partitions: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def share_partitions(members: int, partitions: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the owner of each partition: equal counts, scattered."""
     owners = np.arange(partitions) % members
     np.random.default_rng(7).shuffle(owners)
     return owners
 
 
-def subscription(instance: str, assignment: bytes) -> bytes:
+def encode_subscription(instance: str, assignment: bytes) -> bytes:
     """Return the subscription of a member that holds its assignment, as the plugin writes it."""
     assignor = TrimtabAssignor("steady", 2.3e6, instance=instance)
     assignor.read_subscription = lambda: None  # then it is what was assigned last
@@ -97,7 +97,7 @@ def subscription(instance: str, assignment: bytes) -> bytes:
     return encoded
 
 
-def assignments(owners: np.ndarray[Any, Any], members: int) -> list[bytes]:
+def encode_member_assignments(owners: np.ndarray[Any, Any], members: int) -> list[bytes]:
     index = PartitionIndex.from_partitions(TopicPartition(TOPIC, n) for n in range(len(owners)))
     number = index.number.astype(np.int64)
     data = AssignmentUserData(FINGERPRINT).encode()
@@ -105,7 +105,7 @@ def assignments(owners: np.ndarray[Any, Any], members: int) -> list[bytes]:
 
 
 @contextmanager
-def connected(bootstrap: str, metadata: Sequence[bytes]) -> Generator[list[Member]]:
+def connect_member(bootstrap: str, metadata: Sequence[bytes]) -> Generator[list[Member]]:
     """Yield a connected member for each subscription."""
     host, port = bootstrap.rsplit(":", 1)
     with ExitStack() as stack:
@@ -115,7 +115,7 @@ def connected(bootstrap: str, metadata: Sequence[bytes]) -> Generator[list[Membe
         ]
 
 
-def join(members: Sequence[Member], group: str) -> Member:
+def join_members(members: Sequence[Member], group: str) -> Member:
     """Join until all are in one generation; return the leader."""
     leader: Member | None = None
     while True:
@@ -139,7 +139,9 @@ def join(members: Sequence[Member], group: str) -> Member:
             return leader
 
 
-def synchronize(members: Sequence[Member], leader: Member, group: str, encoded: Sequence[bytes]) -> int:
+def synchronize_members(
+    members: Sequence[Member], leader: Member, group: str, encoded: Sequence[bytes]
+) -> int:
     """Send the leader's assignments; return the coordinator's error code, 0 if the group is stable."""
     placed = [
         SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.id, assignment=data)
@@ -154,15 +156,15 @@ def synchronize(members: Sequence[Member], leader: Member, group: str, encoded: 
     return max(member.receive(SyncGroupResponse, SYNC_VERSION).error_code for member in members)
 
 
-def store(bootstrap: str, members: int, partitions: int, broker: Mapping[str, str]) -> dict[str, Any]:
+def store_group(bootstrap: str, members: int, partitions: int, broker: Mapping[str, str]) -> dict[str, Any]:
     """Form a group; return whether the broker stores it, the size of its record, and the doctor's finding."""
     group = f"bench-{uuid.uuid4().hex[:8]}"
-    encoded = assignments(shares(members, partitions), members)
-    metadata = [subscription(f"orders-consumer-{n}", data) for n, data in enumerate(encoded)]
+    encoded = encode_member_assignments(share_partitions(members, partitions), members)
+    metadata = [encode_subscription(f"orders-consumer-{n}", data) for n, data in enumerate(encoded)]
     started = monotonic()
-    with connected(bootstrap, metadata) as joined:
-        leader = join(joined, group)
-        code = synchronize(joined, leader, group, encoded)
+    with connect_member(bootstrap, metadata) as joined:
+        leader = join_members(joined, group)
+        code = synchronize_members(joined, leader, group, encoded)
     figures = {"stored": code == 0, "error_code": code, "seconds": round(monotonic() - started, 1)}
     sent = sum(map(len, metadata)) + sum(map(len, encoded))
     described = {m.id: MemberMetadata(m.subscription, data) for m, data in zip(joined, encoded, strict=True)}
@@ -191,12 +193,12 @@ def record_size(bootstrap: str, group: str) -> int:
         consumer.close()
 
 
-def search(bootstrap: str, upper: int, broker: Mapping[str, str]) -> int:
+def search_largest_group(bootstrap: str, upper: int, broker: Mapping[str, str]) -> int:
     """Return the most members, of 5 partitions each, that the broker stores, to 2 %."""
     lower = 0
     while upper - lower > max(1, upper // 50):
         middle = (lower + upper) // 2
-        if store(bootstrap, middle, 5 * middle, broker)["stored"]:
+        if store_group(bootstrap, middle, 5 * middle, broker)["stored"]:
             lower = middle
         else:
             upper = middle
@@ -228,11 +230,11 @@ def main() -> None:
         with EmbeddedBroker(properties={**START, **properties}) as broker:
             create_offsets_topic(broker.bootstrap)
             figures[name] = {
-                size: store(broker.bootstrap, *map(int, size.split("x")), properties)
+                size: store_group(broker.bootstrap, *map(int, size.split("x")), properties)
                 for size in options.sizes
             }
             if options.search:
-                largest = search(broker.bootstrap, options.search, properties)
+                largest = search_largest_group(broker.bootstrap, options.search, properties)
                 figures[name]["largest_members_of_5_partitions"] = largest
     result(figures)
 

@@ -25,7 +25,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import broker, parser, result
-from ingest_meter import cpu_seconds, resident
+from ingest_meter import cpu_seconds, measure_resident_bytes
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPartition
 from kafka.errors import KafkaError
@@ -58,8 +58,8 @@ def main() -> None:
             f"{len(topics)} topics of {given.partitions} partitions; joining {len(groups)} groups", flush=True
         )
         join_groups(bootstrap, groups, given.partitions)
-        with written(bootstrap, topics, given.partitions):
-            result({"groups": given.groups, **measure(bootstrap, groups, Path(folder), given.rounds)})
+        with write_steadily(bootstrap, topics, given.partitions):
+            result({"groups": given.groups, **measure_groups(bootstrap, groups, Path(folder), given.rounds)})
 
 
 def make_topics(bootstrap: str, count: int, partitions: int) -> list[str]:
@@ -134,17 +134,17 @@ def join_group(admin: Any, group: str, topic: str, partitions: int) -> None:
 
 
 @contextmanager
-def written(bootstrap: str, topics: Sequence[str], partitions: int) -> Iterator[None]:
+def write_steadily(bootstrap: str, topics: Sequence[str], partitions: int) -> Iterator[None]:
     """Write to all partitions in turn meanwhile."""
     stop = Event()
-    thread = Thread(target=write, args=(bootstrap, topics, partitions, stop))
+    thread = Thread(target=write_records, args=(bootstrap, topics, partitions, stop))
     thread.start()
     yield
     stop.set()
     thread.join()
 
 
-def write(bootstrap: str, topics: Sequence[str], partitions: int, stop: Event) -> None:
+def write_records(bootstrap: str, topics: Sequence[str], partitions: int, stop: Event) -> None:
     """Write `RECORDS` a second until stopped."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 100})
     number = 0
@@ -157,7 +157,7 @@ def write(bootstrap: str, topics: Sequence[str], partitions: int, stop: Event) -
     producer.flush()
 
 
-def measure(bootstrap: str, groups: dict[str, str], folder: Path, rounds: int) -> dict[str, Any]:
+def measure_groups(bootstrap: str, groups: dict[str, str], folder: Path, rounds: int) -> dict[str, Any]:
     """Run the sidecar until its windows are full, then for so many rounds."""
     common = {"bootstrap": bootstrap, "capacity": "1 MB/s", "interval": INTERVAL, "state-dir": str(folder)}
     config = folder / "sidecar.yaml"
@@ -177,7 +177,7 @@ def measure(bootstrap: str, groups: dict[str, str], folder: Path, rounds: int) -
         managed = [one for one in listed if one["state"] == "managed"]
         known = [one for one in managed if one["required_bytes_per_s"]]
         return {
-            "mb": round(resident(process.pid) / MB),
+            "mb": round(measure_resident_bytes(process.pid) / MB),
             "round_s": round(max(seconds), 2),
             "cpu_share": round(cpu, 2),
             "managed": len(managed),

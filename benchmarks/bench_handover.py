@@ -37,14 +37,14 @@ def main() -> None:
     arguments.add_argument("--consumer", nargs=6, help="(internal: run as a consumer process)")
     options = arguments.parse_args()
     if options.consumer:
-        consume(*options.consumer)
+        run_consumer(*options.consumer)
         return
     with harness.broker(options.bootstrap) as bootstrap, tempfile.TemporaryDirectory() as folder:
-        run(bootstrap, options, Path(folder))
-        report(Path(folder), options.heartbeat_ms)
+        run_handovers(bootstrap, options, Path(folder))
+        report_handovers(Path(folder), options.heartbeat_ms)
 
 
-def run(bootstrap: str, options: Namespace, folder: Path) -> None:
+def run_handovers(bootstrap: str, options: Namespace, folder: Path) -> None:
     topic = harness.new_topic(bootstrap, PARTITIONS)
     plans = f"{topic}-plan"
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -67,7 +67,7 @@ def run(bootstrap: str, options: Namespace, folder: Path) -> None:
         process.wait(timeout=30)
 
 
-def consume(bootstrap: str, topic: str, name: str, heartbeat: str, early: str, folder: str) -> None:
+def run_consumer(bootstrap: str, topic: str, name: str, heartbeat: str, early: str, folder: str) -> None:
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     config = {
@@ -96,7 +96,7 @@ class ReadRecord(NamedTuple):
     owner: str
 
 
-def report(folder: Path, heartbeat: int) -> None:
+def report_handovers(folder: Path, heartbeat: int) -> None:
     pairs = [pair for records in read_logs(folder) for pair in pairwise(records)]
     handovers = [(old, new) for old, new in pairs if old.owner != new.owner]
     gaps = [(new.read_at - old.read_at) * 1000 for old, new in handovers]
@@ -105,9 +105,9 @@ def report(folder: Path, heartbeat: int) -> None:
     figures = {
         "heartbeat_ms": heartbeat,
         "count": len(handovers),
-        **summarize("", gaps),
-        **summarize("unread_", unread),
-        **summarize("undisturbed_", undisturbed),
+        **summarize_values("", gaps),
+        **summarize_values("unread_", unread),
+        **summarize_values("undisturbed_", undisturbed),
         "lost": sum(max(0, new.offset - old.offset - 1) for old, new in pairs),
         "doubled": sum(new.offset == old.offset for old, new in pairs),
     }
@@ -131,7 +131,7 @@ def measure_unread(old: ReadRecord, new: ReadRecord) -> float:
     return new.read_at - max(old.read_at, new.written_at)
 
 
-def summarize(prefix: str, values_ms: list[float]) -> dict[str, float]:
+def summarize_values(prefix: str, values_ms: list[float]) -> dict[str, float]:
     return {f"{prefix}{name}_ms": round(harness.percentile(values_ms, p)) for name, p in PERCENTILES}
 
 

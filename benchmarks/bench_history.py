@@ -56,8 +56,8 @@ def main() -> None:
 
     figures = {"partitions": given.partitions, "consumers": given.consumers, "minutes": given.minutes}
     tracemalloc.start()
-    history_mb = measure(record_all)
-    restored_mb = measure(restore)
+    history_mb = measure_memory(record_all)
+    restored_mb = measure_memory(restore)
     result(
         {
             **figures,
@@ -90,7 +90,7 @@ class RecordedTopic:
         return sum(len(sample.encode()) for sample in self.samples.values())
 
 
-def measure(build: Callable[[], GroupHistory]) -> float:
+def measure_memory(build: Callable[[], GroupHistory]) -> float:
     """Return the megabytes that are freed with a history."""
     history: GroupHistory | None = build()
     gc.collect()

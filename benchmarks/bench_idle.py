@@ -106,7 +106,7 @@ def opened_hosts(clients: Sequence[str], bootstrap: str) -> Generator[dict[str, 
         yield hosts
 
 
-def measure(hosts: dict[str, Host], seconds: float, *, threads: bool) -> dict[str, dict[str, float]]:
+def measure_hosts(hosts: dict[str, Host], seconds: float, *, threads: bool) -> dict[str, dict[str, float]]:
     """Return the figures of each client while they run for `seconds`."""
     Event().wait(SETTLE_S)
     before = {client: read_usage(host.process.pid) for client, host in hosts.items()}
@@ -141,12 +141,12 @@ def main() -> None:
     options = arguments.parse_args()
     figures: dict[str, Any] = {}
     with broker(options.bootstrap) as bootstrap, opened_hosts(options.clients, bootstrap) as hosts:
-        figures["idle"] = measure(hosts, options.seconds, threads=options.threads)
+        figures["idle"] = measure_hosts(hosts, options.seconds, threads=options.threads)
         print_table("idle", figures["idle"])
         with ExitStack() as stack:
             for host in hosts.values():
                 stack.enter_context(produced(bootstrap, host.topic, PARTITIONS, options.rate / PARTITIONS))
-            figures["slow"] = measure(hosts, options.seconds, threads=options.threads)
+            figures["slow"] = measure_hosts(hosts, options.seconds, threads=options.threads)
         print_table(f"{options.rate:g} records/s", figures["slow"])
     result(figures)
 

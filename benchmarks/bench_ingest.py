@@ -106,7 +106,7 @@ def main() -> None:
                 backlogs[name] = [results[MIDDLE][name], measured(bootstrap, name, longer)]
     show(results, backlogs)
     if options.plot:
-        ingest_plot.draw(options.plot, {s: _by_name(cases) for s, cases in results.items()})
+        ingest_plot.draw_results(options.plot, {s: _by_name(cases) for s, cases in results.items()})
         print(f"plot: {options.plot}")
     harness.result(_result(results, backlogs))
 

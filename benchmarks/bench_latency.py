@@ -28,7 +28,7 @@ import latency_plot
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from stream import TICK, WriteRates, produce
+from stream import TICK, WriteRates, produce_stream
 
 from trimtab.assignor.analysis.streams.generators import RandomWalk
 
@@ -61,19 +61,21 @@ class Figures:
 
 
 def main() -> None:
-    options = _arguments()
-    write_rates = load(options)
+    options = _parse_arguments()
+    write_rates = generate_write_rates(options)
     with harness.broker(options.bootstrap) as bootstrap:
-        runs = [run(bootstrap, h, options.consumers, write_rates, options) for h in options.heuristics]
-        matched = match(bootstrap, runs, write_rates, options) if options.match else {}
-    show(runs, options)
+        runs = [
+            run_heuristic(bootstrap, h, options.consumers, write_rates, options) for h in options.heuristics
+        ]
+        matched = match_consumer_hours(bootstrap, runs, write_rates, options) if options.match else {}
+    print_table(runs, options)
     if options.plot:
-        latency_plot.draw(options.plot, runs[: len(options.heuristics)])
+        latency_plot.draw_runs(options.plot, runs[: len(options.heuristics)])
         print(f"plot: {options.plot}")
-    harness.result(_result(runs, matched, options))
+    harness.result(_collect_result(runs, matched, options))
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--heuristics", nargs="+", choices=HEURISTICS, default=HEURISTICS)
     arguments.add_argument("--consumers", type=int, default=8)
@@ -92,7 +94,7 @@ def _arguments() -> Namespace:
     return arguments.parse_args()
 
 
-def load(options: Namespace) -> WriteRates:
+def generate_write_rates(options: Namespace) -> WriteRates:
     """Return the load; no partition exceeds 90 % of a consumer's capacity."""
     ticks = int((options.settle + options.seconds) / TICK) + 1
     walk = RandomWalk(10.0, options.partitions, ticks, capacity=1.0).generate_stream(
@@ -104,7 +106,7 @@ def load(options: Namespace) -> WriteRates:
     return np.minimum(scaled, 0.9 * options.capacity)
 
 
-def run(
+def run_heuristic(
     bootstrap: str, heuristic: str, consumers: int, write_rates: WriteRates, options: Namespace
 ) -> Figures:
     """Measure one heuristic."""
@@ -112,20 +114,20 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "handled"
         with (
-            _consumers(bootstrap, topic, heuristic, consumers, options.capacity, file),
-            _sidecar(bootstrap, topic, heuristic, options.capacity),
+            _run_consumers(bootstrap, topic, heuristic, consumers, options.capacity, file),
+            _run_sidecar(bootstrap, topic, heuristic, options.capacity),
         ):
-            written = produce(bootstrap, topic, write_rates, options.size)
+            written = produce_stream(bootstrap, topic, write_rates, options.size)
             sleep(TAIL)
             end = time()
         handled = np.loadtxt(file, ndmin=2)
-    figures = _figures(heuristic, consumers, written, handled, (options, end))
-    print(_format(figures, options.late), file=sys.stderr)
+    figures = _summarize_run(heuristic, consumers, written, handled, (options, end))
+    print(_find_figure_formats(figures, options.late), file=sys.stderr)
     return figures
 
 
 @contextmanager
-def _consumers(
+def _run_consumers(
     bootstrap: str, topic: str, heuristic: str, count: int, capacity: float, file: Path
 ) -> Iterator[None]:
     settings = {
@@ -153,7 +155,7 @@ def _consumers(
 
 
 @contextmanager
-def _sidecar(bootstrap: str, group: str, heuristic: str, capacity: float) -> Iterator[None]:
+def _run_sidecar(bootstrap: str, group: str, heuristic: str, capacity: float) -> Iterator[None]:
     """Run a sidecar that places partitions, with a fixed number of consumers."""
     if heuristic == "range":
         yield
@@ -169,7 +171,7 @@ def _sidecar(bootstrap: str, group: str, heuristic: str, capacity: float) -> Ite
             sidecar.terminate()
 
 
-def _figures(
+def _summarize_run(
     heuristic: str,
     consumers: int,
     written: Sequence[float],
@@ -188,7 +190,7 @@ def _figures(
     return Figures(heuristic, consumers, latency, size, missing)
 
 
-def match(
+def match_consumer_hours(
     bootstrap: str, runs: list[Figures], write_rates: WriteRates, options: Namespace
 ) -> dict[str, int | None]:
     """Return the consumers that each count-based heuristic needs; None if the maximum does not suffice.
@@ -204,13 +206,13 @@ def match(
             if needs[heuristic] is not None:
                 break
             count = round(share * options.consumers)
-            runs.append(run(bootstrap, heuristic, count, write_rates, options))
+            runs.append(run_heuristic(bootstrap, heuristic, count, write_rates, options))
             if runs[-1].percentile(99) <= aim:
                 needs[heuristic] = count
     return needs
 
 
-def _format(of: Figures, late: float) -> str:
+def _find_figure_formats(of: Figures, late: float) -> str:
     return (
         f"{of.heuristic} with {of.consumers}: p50 {of.percentile(50):.2f} s, "
         f"p99 {of.percentile(99):.2f} s, p99.9 {of.percentile(99.9):.2f} s, "
@@ -218,7 +220,7 @@ def _format(of: Figures, late: float) -> str:
     )
 
 
-def show(runs: Sequence[Figures], options: Namespace) -> None:
+def print_table(runs: Sequence[Figures], options: Namespace) -> None:
     """Print a table with a row per run."""
     table = Table(title="seconds from produced to handled")
     for column in ("", "consumers", "p50 s", "p99 s", "p99.9 s", "late", "records", "not handled"):
@@ -231,7 +233,9 @@ def show(runs: Sequence[Figures], options: Namespace) -> None:
     Console(width=120).print(table)
 
 
-def _result(runs: Sequence[Figures], matched: Mapping[str, int | None], options: Namespace) -> dict[str, Any]:
+def _collect_result(
+    runs: Sequence[Figures], matched: Mapping[str, int | None], options: Namespace
+) -> dict[str, Any]:
     equal = [f for f in runs if f.consumers == options.consumers]
     return {
         "p50_s": {f.heuristic: round(f.percentile(50), 3) for f in equal},

@@ -38,7 +38,7 @@ CAPACITY: Final = 1e9
 POLICY: Final = PlacementPolicy(capacity=CAPACITY)
 
 
-def lead(
+def lead_round(
     problem: Problem, subscriptions: Mapping[str, bytes], view: LeaderView, memory: LeadMemory
 ) -> LedRound:
     """Lead a round of the members with these subscriptions."""
@@ -61,10 +61,10 @@ def plan_target(problem: Problem, placed: IntArray) -> GroupPlan:
     return GroupPlan("g", 1, 0.0, len(problem.ids), "steady", CAPACITY, target=target)
 
 
-def measure(problem: Problem, view: LeaderView, memory: LeadMemory, runs: int) -> tuple[LedRound, float]:
+def time_rounds(problem: Problem, view: LeaderView, memory: LeadMemory, runs: int) -> tuple[LedRound, float]:
     """Return the round, and its median CPU ms."""
     subscriptions = encode_subscriptions(problem).cooperative
-    call = partial(lead, problem, subscriptions, view, memory)
+    call = partial(lead_round, problem, subscriptions, view, memory)
     rounds = [time_call(call) for _ in range(runs)]
     return rounds[-1][0], round(median(ms for _, ms in rounds), 1)
 
@@ -80,16 +80,16 @@ def main() -> None:
     own = LeaderView(load)
     subscriptions = encode_subscriptions(joined).cooperative
     earlier = {member: subscriptions[member] for member in joined.ids[:-1]}
-    before = lead(joined, earlier, own, LeadMemory()).memory
-    placed = lead(joined, subscriptions, own, before).outcome.target
+    before = lead_round(joined, earlier, own, LeadMemory()).memory
+    placed = lead_round(joined, subscriptions, own, before).outcome.target
     views = {"own": own, "plan": LeaderView(load, plan_target(joined, placed))}
     figures: dict[str, float] = {}
     for name, view in views.items():
-        first, figures[name] = measure(joined, view, before, options.runs)
+        first, figures[name] = time_rounds(joined, view, before, options.runs)
         revoked = replace(
             joined, owner=np.where(first.outcome.assigned_now, first.outcome.target, UNASSIGNED)
         )
-        second, figures[f"{name}_second"] = measure(revoked, view, first.memory, options.runs)
+        second, figures[f"{name}_second"] = time_rounds(revoked, view, first.memory, options.runs)
         assert first.withheld > 0 == second.withheld
         figures[f"{name}_moves"] = first.withheld
         print(

@@ -93,7 +93,7 @@ def main() -> None:
     found: dict[Cell, dict[str, Measured]] = {}
     for initial in arguments.initial:
         cells = [Cell(initial, delta) for delta in arguments.delta]
-        found |= simulate(cells, arguments)
+        found |= simulate_cells(cells, arguments)
         for figures in TABLES:
             print(f"\nInitial write rates {initial}: {figures.title}\n")
             print("\n".join(format_table(found, cells, figures)), flush=True)
@@ -113,7 +113,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def simulate(cells: Sequence[Cell], arguments: argparse.Namespace) -> dict[Cell, dict[str, Measured]]:
+def simulate_cells(cells: Sequence[Cell], arguments: argparse.Namespace) -> dict[Cell, dict[str, Measured]]:
     """Return the figures of each cell by heuristic."""
     shape = (arguments.partitions, arguments.ticks)
     walks = [RandomWalk(c.delta, *shape, initial=INITIALS[c.initial]) for c in cells]

@@ -51,7 +51,7 @@ def main() -> None:
     arguments = parse_arguments()
     found: dict[str, dict[str, dict[str, object]]] = {}
     for partitions in arguments.partitions:
-        fills = simulate(partitions, arguments)
+        fills = simulate_size(partitions, arguments)
         print(f"\n{partitions} partitions\n")
         print("\n".join(format_table(fills, arguments.heuristic)), flush=True)
         found[str(partitions)] = {
@@ -95,7 +95,7 @@ def generate_constant_stream(partitions: int, ticks: int, seed: int) -> WriteRat
     return WriteRateStream(names, rates)
 
 
-def simulate(partitions: int, arguments: argparse.Namespace) -> dict[str, dict[str, Fill]]:
+def simulate_size(partitions: int, arguments: argparse.Namespace) -> dict[str, dict[str, Fill]]:
     """Return the fills by stream and heuristic."""
     streams = generate_streams(partitions, arguments.ticks, arguments.seed)
     numbered = range(len(streams))

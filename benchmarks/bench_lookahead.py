@@ -39,11 +39,11 @@ Forecast = Callable[[FloatArray, int, RateForecast], RateForecast]
 """Maps all rates (N, P), a tick and the forecast of `kept` to a forecast."""
 
 
-def kept(_write_rates: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
+def forecast_kept_rates(_write_rates: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
     return outlook
 
 
-def nothing(_write_rates: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
+def forecast_nothing(_write_rates: FloatArray, _tick: int, outlook: RateForecast) -> RateForecast:
     return RateForecast(outlook.drift, np.zeros_like(outlook.variance))
 
 
@@ -99,8 +99,8 @@ def perfect(write_rates: FloatArray, tick: int, outlook: RateForecast) -> RateFo
 
 
 FORECASTS: dict[str, Forecast] = {
-    "nothing": nothing,
-    "kept": kept,
+    "nothing": forecast_nothing,
+    "kept": forecast_kept_rates,
     "two ticks": two_ticks,
     "four ticks": four_ticks,
     "own trend": own_trend,
@@ -111,7 +111,7 @@ FORECASTS: dict[str, Forecast] = {
 }
 
 
-def streams(ticks: int) -> dict[str, StreamGenerator]:
+def generate_streams(ticks: int) -> dict[str, StreamGenerator]:
     return {
         "walk δ=5": RandomWalk(delta=5, ticks=ticks),
         "walk δ=15": RandomWalk(delta=15, ticks=ticks),
@@ -133,9 +133,11 @@ class Job:
     ticks: int
 
 
-def run(job: Job) -> tuple[float, float]:
+def run_job(job: Job) -> tuple[float, float]:
     """Return the mean consumers and the mean R."""
-    write_rates = streams(job.ticks)[job.stream].generate_stream(np.random.default_rng(job.seed)).rates
+    write_rates = (
+        generate_streams(job.ticks)[job.stream].generate_stream(np.random.default_rng(job.seed)).rates
+    )
     params = STEADY_PRESETS[job.preset]
     params = replace(params, move_cost=params.move_cost * job.factor)
     changes = RateChangeStats.empty(write_rates.shape[1])
@@ -165,17 +167,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--ticks", type=int, default=200)
     options = parser.parse_args()
-    cells = list(product(streams(1), PRESETS_TRIED, FORECASTS))
+    cells = list(product(generate_streams(1), PRESETS_TRIED, FORECASTS))
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
     jobs = [Job(*cell, f, seed, options.ticks) for cell in cells for f in FACTORS for seed in seeds]
     with ProcessPoolExecutor() as pool:
-        done = list(pool.map(run, jobs, chunksize=2))
+        done = list(pool.map(run_job, jobs, chunksize=2))
     curves = np.array(done).reshape(len(cells), len(FACTORS), len(seeds), 2).mean(axis=2)
     found = dict(zip(cells, curves, strict=True))
     figures: dict[str, dict[str, dict[str, float | None]]] = {}
     for preset in PRESETS_TRIED:
         table = Table("stream", "consumers", *FORECASTS, title=f"steady:{preset}, R in % of kept's")
-        for stream in streams(1):
+        for stream in generate_streams(1):
             consumers, kept_r = found[stream, preset, "kept"][FACTORS.index(1.0)]
             percent = {
                 name: 100 * at_equal_consumers(found[stream, preset, name], consumers) / kept_r

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from harness import result
 from month_autoscalers import AutoscalerResults, KedaAutoscaler, TrimtabAutoscaler
-from month_world import Fault, Month, World, WorldFigures, month
+from month_world import Fault, Month, World, WorldFigures, generate_month
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -77,12 +77,14 @@ class Run:
     def around(self, fault: Fault) -> dict[str, Any]:
         counts = self.tick_figures.replicas[fault.begin : fault.watched]
         by_tick = [self.results.reasons.get(tick, ()) for tick in range(fault.begin, fault.end)]
-        named = sorted({text.split(": ")[0] for reasons in by_tick for text in reasons if _odd(text)})
+        named = sorted(
+            {text.split(": ")[0] for reasons in by_tick for text in reasons if _parse_odd_number(text)}
+        )
         remarks = {"told": named[:3]} if named else {}
         return {"least": min(counts), "most": max(counts), **remarks}
 
 
-def _odd(text: str) -> bool:
+def _parse_odd_number(text: str) -> bool:
     return any(word in text for word in ("seems stuck", "unknown", "not be described"))
 
 
@@ -92,7 +94,7 @@ def create_autoscaler(name: str, world: World) -> Scaling:
     return KedaAutoscaler(world, THRESHOLDS[name], patient=name.endswith("patient"))
 
 
-def run(name: str, written: Month, setup: SimulationSetup) -> Run:
+def run_autoscaler(name: str, written: Month, setup: SimulationSetup) -> Run:
     """Run one autoscaler; reports its progress to the queue of its process."""
     world = World(written, setup)
     scaling = create_autoscaler(name, world)
@@ -112,7 +114,7 @@ def run_all(autoscalers: Sequence[str], written: Month, setup: SimulationSetup) 
     ):
         ticks = len(written.stream.rates) - 1
         bars = {name: progress.add_task(name, total=ticks) for name in autoscalers}
-        futures = {name: pool.submit(run, name, written, setup) for name in autoscalers}
+        futures = {name: pool.submit(run_autoscaler, name, written, setup) for name in autoscalers}
         while not all(future.done() for future in futures.values()):
             wait(futures.values(), timeout=SHOWN)
             while not reports.empty():
@@ -128,13 +130,13 @@ def _set_queue(queue: "SimpleQueue[tuple[str, int]]") -> None:
     _progress_queue = queue
 
 
-def around(fault: Fault, written: Month, runs: Mapping[str, Run]) -> dict[str, Any]:
+def compare_around_fault(fault: Fault, written: Month, runs: Mapping[str, Run]) -> dict[str, Any]:
     need = written.need[fault.begin : fault.watched]
     counts: dict[str, Any] = {"needed": {"least": int(need.min()), "most": int(need.max())}}
     return counts | {name: of.around(fault) for name, of in runs.items()}
 
 
-def shown(runs: Mapping[str, Run], faults: Mapping[str, Any]) -> None:
+def print_runs(runs: Mapping[str, Run], faults: Mapping[str, Any]) -> None:
     console = Console(width=130)
     columns = list(next(iter(runs.values())).figures())
     table = Table("", *(c.replace("_", " ") for c in columns))
@@ -160,15 +162,15 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     setup = SimulationSetup(CAPACITY, HEADROOM, tick=options.tick)
-    written = month(options.days, options.partitions, setup, options.seed)
+    written = generate_month(options.days, options.partitions, setup, options.seed)
     runs = run_all(options.only, written, setup)
-    faults = {str(f.kind): around(f, written, runs) for f in written.faults.values()}
-    shown(runs, faults)
+    faults = {str(f.kind): compare_around_fault(f, written, runs) for f in written.faults.values()}
+    print_runs(runs, faults)
     if options.plot:
-        from month_plot import draw  # noqa: PLC0415 - matplotlib takes a second
+        from month_plot import draw_month  # noqa: PLC0415 - matplotlib takes a second
 
         counts = {n: np.array(r.tick_figures.replicas, dtype=np.int32) for n, r in runs.items()}
-        draw(options.plot, written, counts, options.tick)
+        draw_month(options.plot, written, counts, options.tick)
     needed = float(written.need.sum()) * options.tick / HOUR
     figures: dict[str, Any] = {name: of.figures() for name, of in runs.items()}
     result(

@@ -28,30 +28,32 @@ NAME = "bench.offsets"
 
 
 def main() -> None:
-    arguments = _arguments()
-    sizes = {n: len(_offsets(n).encode()) for n in (100, 1_000, 10_000, 100_000)}
-    harness.result({"bytes_by_partitions": sizes, **_measure(arguments.partitions, arguments.snapshots)})
+    arguments = _parse_arguments()
+    sizes = {n: len(_generate_offsets(n).encode()) for n in (100, 1_000, 10_000, 100_000)}
+    harness.result(
+        {"bytes_by_partitions": sizes, **_time_snapshots(arguments.partitions, arguments.snapshots)}
+    )
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--snapshots", type=int, default=200)
     return parser.parse_args()
 
 
-def _offsets(partitions: int) -> CommittedOffsets:
+def _generate_offsets(partitions: int) -> CommittedOffsets:
     rng = random.Random(1)  # noqa: S311 - no secret
     return CommittedOffsets(
         {GROUP: {TopicPartition("orders", p): rng.randrange(10**8, 10**9) for p in range(partitions)}}
     )
 
 
-def _measure(partitions: int, snapshots: int) -> dict[str, Any]:
+def _time_snapshots(partitions: int, snapshots: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         lake = open_lake(SessionConfig(warehouse=folder))
         table = lake.create_table(NAME, lake.to_frame(pa.Table.from_pylist([], RECORD_SCHEMA)))
-        table.commit(StagedFiles(new_attempt_id()), _offsets(partitions), table.read_offsets())
+        table.commit(StagedFiles(new_attempt_id()), _generate_offsets(partitions), table.read_offsets())
         times = [_commit_next(table) for _ in range(snapshots - 1)]
         newest = max(Path(folder).rglob("*.metadata.json"), key=lambda file: file.stat().st_mtime)
         found = {"partitions": partitions, "snapshots": snapshots, "metadata_bytes": newest.stat().st_size}

@@ -63,7 +63,7 @@ class Workers:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self, count: int, batch: int, *, idle: bool = False) -> None:
-        config = {**settings(self._bootstrap, self._topic), "batch": batch, "idle": idle}
+        config = {**write_settings(self._bootstrap, self._topic), "batch": batch, "idle": idle}
         if self._kind == "share":  # the broker's shortest lock
             config["trimtab.queue.timeout"] = "15 s"
         if self._kind == "plain":
@@ -98,7 +98,7 @@ class Workers:
             worker.wait(READY)
 
 
-def settings(bootstrap: str, topic: str) -> dict[str, Any]:
+def write_settings(bootstrap: str, topic: str) -> dict[str, Any]:
     return {
         "bootstrap.servers": bootstrap,
         "group.id": topic,
@@ -109,22 +109,22 @@ def settings(bootstrap: str, topic: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = _arguments()
+    options = _parse_arguments()
     results: list[dict[str, Any]] = []
     with harness.broker(options.bootstrap) as bootstrap:
-        for workers, size, idle, kind in _cells(options):
-            results.append(_measure(bootstrap, kind, (workers, size, idle), options))
+        for workers, size, idle, kind in _list_cells(options):
+            results.append(_measure_cell(bootstrap, kind, (workers, size, idle), options))
             print(results[-1], file=sys.stderr)
-        again = {k: _redelivery(bootstrap, k) for k in options.kinds}
-    shares, load = _shares(results), [round(x, 1) for x in os.getloadavg()]
-    medians = _medians(results)
-    _show(medians, again)
+        again = {k: _measure_redelivery(bootstrap, k) for k in options.kinds}
+    shares, load = _find_shares(results), [round(x, 1) for x in os.getloadavg()]
+    medians = _find_medians(results)
+    _print_table(medians, again)
     if options.plot is not None:
-        queue_plot.draw([f for f in medians if not f["idle"]], options.plot)
+        queue_plot.draw_results([f for f in medians if not f["idle"]], options.plot)
     harness.result({"runs": medians, "redelivery_s": again, "kmq_of_plain": shares, "load": load})
 
 
-def _cells(options: Namespace) -> list[Cell]:
+def _list_cells(options: Namespace) -> list[Cell]:
     """Return the cells: alternating rounds of plain and kmq, idle and not, then the others."""
     first = (options.workers[0], options.sizes[0])
     pair = [kind for kind in ("plain", "kmq") if kind in options.kinds]
@@ -133,7 +133,7 @@ def _cells(options: Namespace) -> list[Cell]:
     return [*rounds, *(cell for cell in whole if cell not in rounds)]
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     arguments.add_argument("--workers", nargs="+", type=int, default=[1])
@@ -149,18 +149,20 @@ def _arguments() -> Namespace:
     return arguments.parse_args()
 
 
-def _measure(bootstrap: str, kind: str, what: tuple[int, int, bool], options: Namespace) -> dict[str, Any]:
+def _measure_cell(
+    bootstrap: str, kind: str, what: tuple[int, int, bool], options: Namespace
+) -> dict[str, Any]:
     workers, size, idle = what
     topic, count = harness.new_topic(bootstrap, PARTITIONS), min(options.messages, LOG // size)
-    harness.fill(bootstrap, topic, PARTITIONS, count, [_document(size)])
+    harness.fill(bootstrap, topic, PARTITIONS, count, [_encode_document(size)])
     with _running_workers(bootstrap, kind, topic) as pool:
         pool.start(workers, options.batch, idle=idle)
-        _until(lambda: pool.handled() >= count, 5 * READY)
+        _wait_until(lambda: pool.handled() >= count, 5 * READY)
         handled = pool.rows()[:, 0]
         sleep(1)  # until the last settlements are stored
         began = time()
-        steady = _produce(bootstrap, topic, options, size, 0 if kind == "plain" else FAILING)
-        _until(lambda: pool.handled() >= count + steady, READY)
+        steady = _produce_messages(bootstrap, topic, options, size, 0 if kind == "plain" else FAILING)
+        _wait_until(lambda: pool.handled() >= count + steady, READY)
         rows = pool.rows()
         late = rows[rows[:, 1] >= began - 0.001]
         ages = late[:, 0] - late[:, 1]
@@ -177,17 +179,17 @@ def _measure(bootstrap: str, kind: str, what: tuple[int, int, bool], options: Na
     }
 
 
-def _document(size: int) -> bytes:
+def _encode_document(size: int) -> bytes:
     """Return a JSON document of `size` bytes."""
     empty = json.dumps({"order": 1, "customer": "c-17", "amount": 12.5, "note": ""})
     return empty.replace('""', f'"{"x" * (size - len(empty))}"').encode()
 
 
-def _produce(bootstrap: str, topic: str, options: Namespace, size: int, failing: int) -> int:
+def _produce_messages(bootstrap: str, topic: str, options: Namespace, size: int, failing: int) -> int:
     """Write messages at the given rate, of which `failing` % fail once; return their number."""
     producer = harness.Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
     turn, burst = monotonic(), max(1, round(options.rate * harness.BURST))
-    whole = _document(size)
+    whole = _encode_document(size)
     count = round(options.rate * options.seconds / burst) * burst
     for number in range(count):
         value = queue_host.FAILING + whole if number % 100 < failing else whole
@@ -200,20 +202,20 @@ def _produce(bootstrap: str, topic: str, options: Namespace, size: int, failing:
     return count
 
 
-def _redelivery(bootstrap: str, kind: str) -> float | None:
+def _measure_redelivery(bootstrap: str, kind: str) -> float | None:
     """Return the seconds from a worker's death to the redelivery; None for plain."""
     if kind == "plain":
         return None
     topic = harness.new_topic(bootstrap, 1, "-held")
     with _running_workers(bootstrap, kind, topic) as pool:
         pool.start(1, 0)
-        harness.fill(bootstrap, topic, 1, 1, [_document(100)])
-        _until(lambda: pool.handled() == 1, READY)
+        harness.fill(bootstrap, topic, 1, 1, [_encode_document(100)])
+        _wait_until(lambda: pool.handled() == 1, READY)
         pool.start(1, 100)
         sleep(2)  # until the group is stable
         died = time()
         pool.kill_first()
-        _until(lambda: pool.handled() == 2, READY)
+        _wait_until(lambda: pool.handled() == 2, READY)
         return round(float(pool.rows()[1, 0] - died), 2)
 
 
@@ -222,14 +224,14 @@ def _running_workers(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]
     """Yield workers, with a tracker for kmq; stop all of them at the end."""
     command = list[str]()
     if kind == "kmq":
-        words = {n: v for n, v in settings(bootstrap, topic).items() if n != "bootstrap.servers"}
+        words = {n: v for n, v in write_settings(bootstrap, topic).items() if n != "bootstrap.servers"}
         arguments = [word for n, v in words.items() for word in ("--set", f"{n}={v}")]
         command = [sys.executable, "-m", "trimtab.cli", "redeliver", "--topic", topic, *arguments]
         command += ["--bootstrap", bootstrap]
     tracker = subprocess.Popen(command, stderr=subprocess.DEVNULL) if command else None
     try:
         if tracker is not None:  # workers start after it
-            _until(lambda: _members(bootstrap, f"{topic}-redeliver") == 1, READY)
+            _wait_until(lambda: _count_members(bootstrap, f"{topic}-redeliver") == 1, READY)
         with TemporaryDirectory() as folder:
             pool = Workers(kind, topic, bootstrap, Path(folder))
             try:
@@ -242,7 +244,7 @@ def _running_workers(bootstrap: str, kind: str, topic: str) -> Iterator[Workers]
             tracker.wait(READY)
 
 
-def _members(bootstrap: str, group: str) -> int:
+def _count_members(bootstrap: str, group: str) -> int:
     """Return the number of a group's members with partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     try:
@@ -252,7 +254,7 @@ def _members(bootstrap: str, group: str) -> int:
     return sum(bool(member.assignment.topic_partitions) for member in description.members)
 
 
-def _until(condition: Callable[[], bool], seconds: float) -> None:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
     deadline = monotonic() + seconds
     while not condition():
         if monotonic() > deadline:
@@ -260,7 +262,7 @@ def _until(condition: Callable[[], bool], seconds: float) -> None:
         sleep(0.1)
 
 
-def _medians(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _find_medians(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the medians of each cell's runs."""
     what, figures = ("kind", "workers", "size", "idle"), ("messages_s", "p50_ms", "p99_ms")
     cells: dict[Any, list[dict[str, Any]]] = {}
@@ -272,7 +274,7 @@ def _medians(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _shares(results: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+def _find_shares(results: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     """Return kmq's throughput as a share of the plain group's, by pair of runs."""
     rates: defaultdict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(dict)
     for one in results:
@@ -287,7 +289,7 @@ def _shares(results: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     }
 
 
-def _show(results: Sequence[dict[str, Any]], again: dict[str, float | None]) -> None:
+def _print_table(results: Sequence[dict[str, Any]], again: dict[str, float | None]) -> None:
     table = Table(title="queues")
     for column in results[0]:
         table.add_column(column, justify="left" if column == "kind" else "right")

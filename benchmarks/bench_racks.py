@@ -71,7 +71,7 @@ def main() -> None:
     arguments.add_argument("--ticks", type=int, default=40, help="ticks of the trade-off; 0: CPU times only")
     arguments.add_argument("--plot", type=Path, help="write the plot of the trade-off to this file")
     options = arguments.parse_args()
-    cpu_ms = {size: {name: timed(name, size) for name in TIMED} for size in options.sizes}
+    cpu_ms = {size: {name: time_problem(name, size) for name in TIMED} for size in options.sizes}
     table = Table("CPU ms", *options.sizes)
     for name in TIMED:
         table.add_row(name, *(f"{cpu_ms[size][name]:,.1f}" for size in options.sizes))
@@ -79,19 +79,19 @@ def main() -> None:
     Console(width=110).print(table)
     found = trade_off(options.ticks) if options.ticks else {}
     if options.plot:
-        draw(options.plot, found)
+        draw_means(options.plot, found)
         print(f"plot: {options.plot}")
     result({"cpu_ms": cpu_ms, "trade_off": {name: vars(means) for name, means in found.items()}})
 
 
-def far(rng: np.random.Generator, partitions: int) -> BoolArray:
+def find_far_racks(rng: np.random.Generator, partitions: int) -> BoolArray:
     """Return the racks without a replica, (P, RACKS + 1): two random racks have one per partition."""
     there = np.zeros((partitions, RACKS + 1), dtype=np.bool_)
     there[np.arange(partitions), rng.integers(0, RACKS, partitions)] = True
     return there
 
 
-def timed(name: str, size: str) -> float:
+def time_problem(name: str, size: str) -> float:
     """Return the median CPU ms of a call after a warm-up call."""
     partitions, members = map(int, size.split("x"))
     rng = np.random.default_rng(partitions)
@@ -103,7 +103,7 @@ def timed(name: str, size: str) -> float:
         lag=np.zeros(partitions),
         capacity=np.full(members, 1.5 * weight.sum() / members),
         subscribed=np.ones((TOPICS, members), dtype=np.bool_),
-        racks=RackTopology((np.arange(members) % RACKS).astype(np.int32), far(rng, partitions)),
+        racks=RackTopology((np.arange(members) % RACKS).astype(np.int32), find_far_racks(rng, partitions)),
     )
     entry = get_heuristic(name)
     pack = entry.balance_load or entry.pack
@@ -129,16 +129,16 @@ def means_of(name: str, ticks: int) -> Means:
     """Replay the random walk with one heuristic."""
     rng = np.random.default_rng(SEED)
     write_rates = RandomWalk(DELTA, partitions=PARTITIONS, ticks=ticks + 1).generate_stream(rng).rates
-    return Means.of(_ticks(name, write_rates, far(rng, PARTITIONS)))
+    return Means.of(_simulate_ticks(name, write_rates, find_far_racks(rng, PARTITIONS)))
 
 
-def _ticks(name: str, write_rates: FloatArray, away: BoolArray) -> Iterator[tuple[float, ...]]:
+def _simulate_ticks(name: str, write_rates: FloatArray, away: BoolArray) -> Iterator[tuple[float, ...]]:
     owner: IntArray = np.full(PARTITIONS, UNASSIGNED, dtype=np.int32)
     changes, entry = RateChangeStats.empty(PARTITIONS), get_heuristic(name)
     for rate in write_rates:
         changes = changes.with_measurement(rate)
         if entry.packs_by_capacity:
-            posed = _racked(one_topic(rate, owner, CAPACITY), away)
+            posed = _pack_with_racks(one_topic(rate, owner, CAPACITY), away)
             after = pack_open_mode(entry, replace(posed, forecast=changes.forecast_next(rate)))
         else:
             after = entry.pack(_of_count(rate, owner, away))
@@ -158,15 +158,15 @@ def _of_count(rate: FloatArray, owner: IntArray, away: BoolArray) -> PackingProb
     members = math.ceil(rate.sum() / CAPACITY)
     alone = one_topic(rate, np.full(PARTITIONS, members - 1, dtype=np.int32), CAPACITY)
     stays = np.where(owner < members, owner, UNASSIGNED).astype(np.int32)
-    return _racked(replace(alone, owner=stays, new_member_capacity=None), away)
+    return _pack_with_racks(replace(alone, owner=stays, new_member_capacity=None), away)
 
 
-def _racked(problem: PackingProblem, away: BoolArray) -> PackingProblem:
+def _pack_with_racks(problem: PackingProblem, away: BoolArray) -> PackingProblem:
     at = (np.arange(len(problem.capacity)) % RACKS).astype(np.int32)
     return replace(problem, racks=RackTopology(at, away))
 
 
-def draw(path: Path, found: dict[str, Means]) -> None:
+def draw_means(path: Path, found: dict[str, Means]) -> None:
     """Draw consumers, moves and balance over the cross-rack share of the traffic."""
     import matplotlib as mpl  # noqa: PLC0415 - only where a picture is wanted
 
@@ -177,7 +177,7 @@ def draw(path: Path, found: dict[str, Means]) -> None:
     for axis, (key, what) in zip(axes, LABELS.items(), strict=True):
         for preset in PRESETS:
             line = [found[f"steady:{preset}:rack_cost={cost:g}"] for cost in COSTS]
-            _line(axis, line, key, f"steady:{preset}")
+            _draw_line(axis, line, key, f"steady:{preset}")
         for name, mark in zip(COUNTED, "xPD", strict=True):
             axis.plot(100 * found[name].crossing, getattr(found[name], key), mark, label=name)
         axis.set_xlabel("load that crosses racks, %")
@@ -195,7 +195,7 @@ LABELS = {
 }
 
 
-def _line(axis: Any, means: list[Means], key: str, label: str) -> None:
+def _draw_line(axis: Any, means: list[Means], key: str, label: str) -> None:
     share = [100 * m.crossing for m in means]
     axis.plot(share, [getattr(m, key) for m in means], "o-", markersize=3, label=label)
 

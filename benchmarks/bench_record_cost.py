@@ -40,10 +40,10 @@ def main() -> None:
     with broker(given.bootstrap) as bootstrap, ExitStack() as stack:
         topics = {kind: new_topic(bootstrap, PARTITIONS, f"-{kind}") for kind in SIZES}
         for seed, (kind, topic) in enumerate(topics.items()):
-            stack.enter_context(run_thread(produce, bootstrap, topic, SIZES[kind], seed))
+            stack.enter_context(run_thread(produce_records, bootstrap, topic, SIZES[kind], seed))
         for number in range(CONSUMERS):
-            stack.enter_context(run_thread(consume, bootstrap, f"consumer-{number}", [*topics.values()]))
-        status = measure(bootstrap, ",".join(topics.values()), given.seconds)
+            stack.enter_context(run_thread(run_consumer, bootstrap, f"consumer-{number}", [*topics.values()]))
+        status = measure_topics(bootstrap, ",".join(topics.values()), given.seconds)
     print(status.format_line())
     result(
         {
@@ -55,7 +55,7 @@ def main() -> None:
     )
 
 
-def produce(bootstrap: str, topic: str, size: int, seed: int, stop: Event) -> None:
+def produce_records(bootstrap: str, topic: str, size: int, seed: int, stop: Event) -> None:
     """Write records of a size, each partition at a rate of its own that changes."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     chance = np.random.default_rng(seed)
@@ -75,7 +75,7 @@ def produce(bootstrap: str, topic: str, size: int, seed: int, stop: Event) -> No
     producer.flush()
 
 
-def consume(bootstrap: str, name: str, topics: Sequence[str], stop: Event) -> None:
+def run_consumer(bootstrap: str, name: str, topics: Sequence[str], stop: Event) -> None:
     """Read with a handler of known cost."""
     config = {"bootstrap.servers": bootstrap, "group.id": GROUP, "client.id": name}
     reset = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}
@@ -87,7 +87,7 @@ def consume(bootstrap: str, name: str, topics: Sequence[str], stop: Event) -> No
             stop.wait(weight / CAPACITY)
 
 
-def measure(bootstrap: str, topics: str, seconds: float) -> RecordCostStatus:
+def measure_topics(bootstrap: str, topics: str, seconds: float) -> RecordCostStatus:
     """Return what the sidecar's monitor has learned."""
     given = {"bootstrap": bootstrap, "group": GROUP, "topics": topics, "capacity": CAPACITY}
     settings = load_settings(None, {**given, "window": 2, "interval": 1, "learn-record-cost": True})

@@ -58,7 +58,7 @@ def write_once(bootstrap: str, topics: Sequence[str], each: int) -> None:
 
 
 @contextmanager
-def writing(bootstrap: str, topics: Sequence[str], each: int) -> Iterator[None]:
+def write_steadily(bootstrap: str, topics: Sequence[str], each: int) -> Iterator[None]:
     """Write to all partitions in turn within the context."""
     stop = Event()
 
@@ -84,7 +84,7 @@ def writing(bootstrap: str, topics: Sequence[str], each: int) -> Iterator[None]:
 
 
 @contextmanager
-def members(bootstrap: str, group: str, topics: Sequence[str], each: int) -> Iterator[None]:
+def run_members(bootstrap: str, group: str, topics: Sequence[str], each: int) -> Iterator[None]:
     """Run a group of ten members that own all partitions, commit once and fetch nothing."""
     stop, settled = Event(), Semaphore(0)
 
@@ -125,7 +125,7 @@ def members(bootstrap: str, group: str, topics: Sequence[str], each: int) -> Ite
 
 
 @contextmanager
-def sidecar(bootstrap: str, group: str, folder: Path, *more: str) -> Generator[tuple[int, Path]]:
+def run_sidecar(bootstrap: str, group: str, folder: Path, *more: str) -> Generator[tuple[int, Path]]:
     """Run a sidecar within the context; yield its pid and its log."""
     command = [sys.executable, "-m", "trimtab.cli", "sidecar", "--dry-run", "--port", "0"]
     command += ["--bootstrap", bootstrap, "--group", group, "--capacity", "2.3 MB/s"]
@@ -140,7 +140,7 @@ def sidecar(bootstrap: str, group: str, folder: Path, *more: str) -> Generator[t
             process.wait(60)
 
 
-def metrics(log: Path) -> dict[str, float]:
+def read_metrics(log: Path) -> dict[str, float]:
     """Return the sidecar's metrics without labels; empty before its page is available."""
     found = re.search(r"http://[\d.:]+", log.read_text(errors="replace"))
     if found is None:
@@ -151,17 +151,17 @@ def metrics(log: Path) -> dict[str, float]:
     return {name.partition("{")[0]: float(value) for name, value in named}
 
 
-def turns(log: Path, count: int) -> dict[str, float]:
+def wait_for_turns(log: Path, count: int) -> dict[str, float]:
     """Wait for the given number of iterations; return the metrics."""
     deadline, pause = monotonic() + PATIENCE, Event()
-    while (found := metrics(log)).get("trimtab_iteration_seconds_count", 0) < count:
+    while (found := read_metrics(log)).get("trimtab_iteration_seconds_count", 0) < count:
         if monotonic() > deadline:
             raise SystemExit(f"no {count} turns; see\n{log.read_text(errors='replace')[-2000:]}")
         pause.wait(INTERVAL)
     return found
 
 
-def memory(pid: int) -> dict[str, float]:
+def read_memory(pid: int) -> dict[str, float]:
     """Return the current and the peak resident memory in MB (10^6)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     kib = {
@@ -172,14 +172,14 @@ def memory(pid: int) -> dict[str, float]:
     return {"resident_mb": round(kib["VmRSS"] * 1.024e-3, 1), "peak_mb": round(kib["VmHWM"] * 1.024e-3, 1)}
 
 
-def cost(bootstrap: str, group: str, folder: Path, count: int) -> dict[str, Any]:
+def measure_cost(bootstrap: str, group: str, folder: Path, count: int) -> dict[str, Any]:
     """Return memory and the seconds of an iteration."""
-    with sidecar(bootstrap, group, folder) as (pid, log):
-        first = turns(log, 4)
+    with run_sidecar(bootstrap, group, folder) as (pid, log):
+        first = wait_for_turns(log, 4)
         began = cpu_seconds(pid)
-        last = turns(log, 4 + count)
+        last = wait_for_turns(log, 4 + count)
         spent = cpu_seconds(pid) - began
-        held = memory(pid)
+        held = read_memory(pid)
 
     def mean(name: str) -> float:
         passed = last["trimtab_iteration_seconds_count"] - first["trimtab_iteration_seconds_count"]
@@ -197,10 +197,13 @@ def cost(bootstrap: str, group: str, folder: Path, count: int) -> dict[str, Any]
 
 def count_requests(bootstrap: str, group: str, folder: Path) -> dict[str, Any]:
     """Return the requests of an iteration by name, and their bytes."""
-    with sidecar(bootstrap, group, folder, "--kafka", "debug=protocol", "--kafka", "log_level=7") as (_, log):
-        turns(log, 4)
+    with run_sidecar(bootstrap, group, folder, "--kafka", "debug=protocol", "--kafka", "log_level=7") as (
+        _,
+        log,
+    ):
+        wait_for_turns(log, 4)
         begin = log.stat().st_size
-        turns(log, 8)
+        wait_for_turns(log, 8)
         output = log.read_bytes()[begin:]
     sent, received = SENT.findall(output), RECEIVED.findall(output)
     by_name: dict[str, int] = {}
@@ -226,10 +229,10 @@ def main() -> None:
         topics = make_topics(bootstrap, options.partitions)
         print(f"{len(topics)} topics created", file=sys.stderr)
         write_once(bootstrap, topics, each)
-        stack.enter_context(members(bootstrap, group, topics, each))
+        stack.enter_context(run_members(bootstrap, group, topics, each))
         print("the group has committed on every partition", file=sys.stderr)
-        stack.enter_context(writing(bootstrap, topics, each))
-        figures = cost(bootstrap, group, folder, options.turns)
+        stack.enter_context(write_steadily(bootstrap, topics, each))
+        figures = measure_cost(bootstrap, group, folder, options.turns)
         result({"sidecar": figures | count_requests(bootstrap, group, folder)})
 
 

@@ -44,9 +44,9 @@ WARM_MB = 8
 
 
 def main() -> None:
-    options = _arguments()
+    options = _parse_arguments()
     if options.only:
-        print(json.dumps(measure(options, options.only)))
+        print(json.dumps(measure_workers(options, options.only)))
         return
     if os.geteuid() != 0:
         print("left out: control groups need root", file=sys.stderr)
@@ -57,7 +57,7 @@ def main() -> None:
         for workers in options.workers:
             speeds[workers] = measure_in_process(options, bootstrap, workers)
             print(f"{workers} workers: {speeds[workers]} MB/s", file=sys.stderr)
-    show(speeds, options)
+    print_table(speeds, options)
     harness.result(
         {
             "cores_per_worker": options.cores,
@@ -68,7 +68,7 @@ def main() -> None:
     )
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     arguments: ArgumentParser = harness.parser(__doc__ or "")
     arguments.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4], help="numbers of workers")
     arguments.add_argument("--topics", type=int, default=4, help="topics, and so tables flushed side by side")
@@ -98,7 +98,7 @@ def measure_in_process(options: Namespace, bootstrap: str, workers: int) -> floa
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(options: Namespace, workers: int) -> float:
+def measure_workers(options: Namespace, workers: int) -> float:
     """Start a cluster, ingest the warm-up, limit the workers, and return the MB/s of the other topics."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         cluster, limits = stack.enter_context(_start_cluster(Path(folder), workers))
@@ -112,7 +112,7 @@ def measure(options: Namespace, workers: int) -> float:
             "lake.flush.parallelism": options.topics,
             "bootstrap.servers": options.bootstrap,
         }
-        lake = open_lake(_parse({**settings, "topics": ["none"], "group.id": "none"}).lake.session)
+        lake = open_lake(_parse_settings({**settings, "topics": ["none"], "group.id": "none"}).lake.session)
         assert isinstance(lake, SparkLake)
         stack.callback(lake.spark.stop)
         ingest_topics(lake, settings, options.topics, WARM_MB)
@@ -145,7 +145,7 @@ def _wait_until(condition: Callable[[], bool], timeout: float = 60) -> None:
         Event().wait(0.05)
 
 
-def _parse(settings: dict[str, Any]) -> ingest.IngestSettings:
+def _parse_settings(settings: dict[str, Any]) -> ingest.IngestSettings:
     return ingest.parse_ingest_settings(settings)
 
 
@@ -153,7 +153,7 @@ def ingest_topics(lake: SparkLake, settings: dict[str, Any], topics: int, mb: fl
     """Fill new topics, ingest them, check the rows; return the seconds from the first record on."""
     count = int(mb * 1e6 / RECORD_BYTES)
     names = [_fill_topic(settings["bootstrap.servers"], count) for _ in range(topics)]
-    config = _parse({**settings, "topics": names, "group.id": names[0]})
+    config = _parse_settings({**settings, "topics": names, "group.id": names[0]})
     with Consumer(config.consumer_config) as consumer, LakeWriter(consumer, config.lake, lake=lake) as writer:
         consumer.subscribe(names, writer.on_assign, writer.on_revoke, writer.on_lost)
         began, got = 0.0, 0
@@ -183,7 +183,7 @@ def _check_rows(lake: SparkLake, topic: str, count: int) -> None:
         sys.exit(f"{topic}: {rows} rows of {distinct} records, {count} were produced")
 
 
-def show(speeds: dict[int, float], options: Namespace) -> None:
+def print_table(speeds: dict[int, float], options: Namespace) -> None:
     """Print a row per number of workers."""
     table = Table(title=f"One consumer, {options.topics} tables, workers of {options.cores} cores each")
     for column in ("workers", "MB/s", "to the first"):

@@ -112,17 +112,17 @@ class Figures:
 
 
 def main() -> None:
-    options = _arguments()
-    with harness.broker(options.bootstrap, PROPERTIES) as bootstrap, _progress() as progress:
-        results = {name: run(bootstrap, name, options, progress) for name in options.sides}
-    show(results)
+    options = _parse_arguments()
+    with harness.broker(options.bootstrap, PROPERTIES) as bootstrap, _show_progress() as progress:
+        results = {name: run_side(bootstrap, name, options, progress) for name in options.sides}
+    print_table(results)
     if options.plot:
-        strangers_plot.draw(options.plot, results, options.seconds)
+        strangers_plot.draw_results(options.plot, results, options.seconds)
         print(f"plot: {options.plot}")
-    harness.result({name: _result(figures) for name, figures in results.items()})
+    harness.result({name: _collect_result(figures) for name, figures in results.items()})
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     arguments = harness.parser(__doc__ or "")
     arguments.add_argument("--sides", nargs="+", choices=SIDES, default=tuple(SIDES))
     arguments.add_argument("--each", type=int, default=2, help="consumers of each client")
@@ -140,38 +140,40 @@ def _arguments() -> Namespace:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _show_progress() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         yield progress
 
 
-def run(bootstrap: str, name: str, options: Namespace, progress: Progress) -> Figures:
+def run_side(bootstrap: str, name: str, options: Namespace, progress: Progress) -> Figures:
     """Run one side."""
     topic = harness.new_topic(bootstrap, options.partitions)
     bar = progress.add_task(f"{name}: joining", total=options.settle + options.seconds)
     with (
         tempfile.TemporaryDirectory() as folder,
-        _steered(bootstrap, topic, SIDES[name], options, Path(folder)),
+        _steer_group(bootstrap, topic, SIDES[name], options, Path(folder)),
         StrangerGroup(bootstrap, topic, topic, Path(folder), _client_options(SIDES[name], options)) as group,
     ):
-        members = _join(group, options)
-        stream = ZipfStream(bootstrap, topic, _rates(options), options.size)
+        members = _join_members(group, options)
+        stream = ZipfStream(bootstrap, topic, _generate_rates(options), options.size)
         with stream:
-            for done in _course(group, stream.begin, options):
-                progress.update(bar, completed=done, description=_describe(name, group, stream, members))
+            for done in _follow_course(group, stream.begin, options):
+                progress.update(
+                    bar, completed=done, description=_describe_group(name, group, stream, members)
+                )
         progress.update(bar, completed=options.settle + options.seconds)
         if not wait_until(lambda: group.has_read(stream.written), PATIENCE):
             print(f"{name}: not everything was read within {PATIENCE:.0f} s", file=sys.stderr)
         group.stop(*group.members)
-        figures = measure(group.events(), stream, options)
-    print(f"{name}: {_format(figures)}", *figures.faults[:5], sep="\n  ", file=sys.stderr)
+        figures = measure_events(group.events(), stream, options)
+    print(f"{name}: {_find_log_format(figures)}", *figures.faults[:5], sep="\n  ", file=sys.stderr)
     harness.delete_topic(bootstrap, topic)
     return figures
 
 
 @contextmanager
-def _steered(bootstrap: str, topic: str, side: Side, options: Namespace, folder: Path) -> Iterator[None]:
+def _steer_group(bootstrap: str, topic: str, side: Side, options: Namespace, folder: Path) -> Iterator[None]:
     if side.flags is None:
         yield
         return
@@ -188,7 +190,7 @@ def _client_options(side: Side, options: Namespace) -> Mapping[str, str]:
     return {"protocol": side.protocol, "assignors": "cooperative-sticky", "rate": str(options.rate)}
 
 
-def _join(group: StrangerGroup, options: Namespace) -> int:
+def _join_members(group: StrangerGroup, options: Namespace) -> int:
     """Start the members; return their number once every partition has an owner."""
     for number in range(1, options.each + 1):
         for client in CLIENTS:
@@ -198,7 +200,7 @@ def _join(group: StrangerGroup, options: Namespace) -> int:
     return len(group.members)
 
 
-def _rates(options: Namespace) -> Callable[[float], Sequence[float]]:
+def _generate_rates(options: Namespace) -> Callable[[float], Sequence[float]]:
     """Return the rates by partition, as a function of the seconds since the start."""
     total = options.fill * options.rate * options.each * len(CLIENTS)
     shapes = [
@@ -215,7 +217,7 @@ def list_changes(options: Namespace) -> tuple[float, ...]:
     return (options.seconds / 3, *restarts)
 
 
-def _course(group: StrangerGroup, begin: float, options: Namespace) -> Iterator[float]:
+def _follow_course(group: StrangerGroup, begin: float, options: Namespace) -> Iterator[float]:
     """Wait for the end of the measured window, with the restarts; yield the seconds until now."""
     length = options.settle + options.seconds
     due = [options.settle + change for change in list_changes(options)[1:]]
@@ -227,13 +229,13 @@ def _course(group: StrangerGroup, begin: float, options: Namespace) -> Iterator[
             group.restart(f"{client}-1")
 
 
-def _describe(name: str, group: StrangerGroup, stream: ZipfStream, members: int) -> str:
+def _describe_group(name: str, group: StrangerGroup, stream: ZipfStream, members: int) -> str:
     now = time()
     balance = balance_at(list_ownerships(group.events()), members, stream.rates_at(now), now)
     return f"{name}: largest load ÷ mean {balance:.2f}"
 
 
-def measure(events: Sequence[Event], stream: ZipfStream, options: Namespace) -> Figures:
+def measure_events(events: Sequence[Event], stream: ZipfStream, options: Namespace) -> Figures:
     """Return the figures of a side from what its members printed."""
     begin = stream.begin + options.settle
     window = (begin, begin + options.seconds)
@@ -259,7 +261,7 @@ def measure(events: Sequence[Event], stream: ZipfStream, options: Namespace) -> 
     )
 
 
-def _format(of: Figures) -> str:
+def _find_log_format(of: Figures) -> str:
     return (
         f"largest load ÷ mean {of.max_over_mean:.2f} (at rest {of.balance_in('at_rest'):.2f}), "
         f"late {of.late_percent:.1f} %, "
@@ -267,7 +269,7 @@ def _format(of: Figures) -> str:
     )
 
 
-def show(results: Mapping[str, Figures]) -> None:
+def print_table(results: Mapping[str, Figures]) -> None:
     """Print a table with a row per side."""
     table = Table(title="Java, librdkafka and Go consumers under one stream")
     columns = (
@@ -292,7 +294,7 @@ def show(results: Mapping[str, Figures]) -> None:
     Console(width=140).print(table)
 
 
-def _result(of: Figures) -> dict[str, Any]:
+def _collect_result(of: Figures) -> dict[str, Any]:
     return {
         "max_over_mean": round(of.max_over_mean, 3),
         **{f"max_over_mean_{part}": round(of.balance_in(part), 3) for part in PARTS},

@@ -77,7 +77,7 @@ def remove_hook() -> type[Consumer]:
     return type("PlainConsumer", (Consumer,), {"consume": made["consume"]})
 
 
-def measure(consumer: Consumer, calls: int, count: int) -> float:
+def time_calls(consumer: Consumer, calls: int, count: int) -> float:
     """Return the CPU seconds of one call."""
     started = time.process_time()
     for _ in range(calls):
@@ -122,7 +122,7 @@ def main() -> None:
         ratios, costs = [], []
         for pair in range(options.pairs):
             order = (off, plain) if pair % 2 else (plain, off)
-            seconds = {consumer: measure(consumer, options.calls, count) for consumer in order}
+            seconds = {consumer: time_calls(consumer, options.calls, count) for consumer in order}
             ratios.append(seconds[off] / seconds[plain])
             costs.append(seconds[off])
         result[f"off_ratio_{count}"] = round(statistics.median(ratios), 4)
@@ -132,7 +132,7 @@ def main() -> None:
     trace.set_tracer_provider(TracerProvider(shutdown_on_exit=False))
     on = open_consumer(Consumer, telemetry=True)
     for count in (1, BATCH):
-        costs = [measure(on, options.calls, count) for _ in range(5)]
+        costs = [time_calls(on, options.calls, count) for _ in range(5)]
         result[f"on_us_{count}"] = round(statistics.median(costs) * 1e6, 2)
     result["links_ms_per_100000"] = round(measure_links(100_000) * 1e3, 1)
     print(f"RESULT {json.dumps(result)}")

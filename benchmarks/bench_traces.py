@@ -49,9 +49,9 @@ def main() -> None:
             trace=trace, windows=arguments.windows, ticks=arguments.ticks, given=frozenset({"ticks"})
         )
         streams = load_trace(options, SETUP)
-        tuned = simulate(f"{trace}, tuning", list_candidates(arguments.heuristic), streams.first)
+        tuned = simulate_streams(f"{trace}, tuning", list_candidates(arguments.heuristic), streams.first)
         chosen = choose_headrooms(tuned)
-        figures = simulate(f"{trace}, figures", [*chosen.items()], streams.second)
+        figures = simulate_streams(f"{trace}, figures", [*chosen.items()], streams.second)
         print(f"\n{trace}: {' '.join(streams.notes)}\n")
         print("\n".join(format_table(figures)), flush=True)
         found[trace] = {
@@ -81,7 +81,7 @@ def is_tuned(heuristic: str, headroom: float) -> bool:
     return headroom == SETUP.headroom or parse_contender(heuristic).is_trimtab_setting
 
 
-def simulate(
+def simulate_streams(
     title: str, settings: Sequence[tuple[str, float]], streams: Sequence[WriteRateStream]
 ) -> dict[tuple[str, float], RunSummary]:
     """Return the mean figures of each setting."""

@@ -80,11 +80,11 @@ class Instance:
                 logged.wait()
                 self.commands.get()  # the process ends meanwhile, without a close
             if self.drains:
-                drain(consumer, log, self.number)
+                drain_consumer(consumer, log, self.number)
         print(f"stopped {self.number}\n", end="", flush=True)
 
 
-def handle(consumer: Any, log: IO[str], number: str) -> Iterator[int]:
+def handle_records(consumer: Any, log: IO[str], number: str) -> Iterator[int]:
     """Read forever; yield the number of records of each read, which waits like Java's `poll`."""
     while True:
         first = consumer.poll(0.05)
@@ -98,7 +98,7 @@ def handle(consumer: Any, log: IO[str], number: str) -> Iterator[int]:
 def read_until_command(consumer: Any, log: IO[str], number: str, commands: "SimpleQueue[str]") -> str:
     """Read until the next command and return it."""
     reading = False
-    for count in handle(consumer, log, number):
+    for count in handle_records(consumer, log, number):
         if count and not reading:
             reading = True
             print(f"reading {number}\n", end="", flush=True)
@@ -107,11 +107,11 @@ def read_until_command(consumer: Any, log: IO[str], number: str, commands: "Simp
     return "end"
 
 
-def drain(consumer: Any, log: IO[str], number: str) -> None:
+def drain_consumer(consumer: Any, log: IO[str], number: str) -> None:
     """Read until other instances have taken over."""
     consumer.drain()
     end = monotonic() + DRAINING
-    for _ in handle(consumer, log, number):
+    for _ in handle_records(consumer, log, number):
         if not consumer.assignment() or monotonic() > end:
             return
 

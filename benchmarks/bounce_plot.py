@@ -35,17 +35,17 @@ COLOURS = {
 }
 
 
-def draw(path: Path, results: Mapping[str, Sequence[Figures]]) -> None:
+def draw_results(path: Path, results: Mapping[str, Sequence[Figures]]) -> None:
     """Draw each side's pause in seconds: the median with all runs, and over the time of one run."""
     figure, axes = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
-    _bars(axes[0], results)
-    _curves(axes[1], results)
+    _draw_bars(axes[0], results)
+    _draw_curves(axes[1], results)
     figure.suptitle("rolling bounce: waited beyond 100 ms, summed over the partitions")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _bars(axis: Any, results: Mapping[str, Sequence[Figures]]) -> None:
+def _draw_bars(axis: Any, results: Mapping[str, Sequence[Figures]]) -> None:
     names = list(results)[::-1]
     middles = [max(median(r.pause_ms for r in results[n]), 1) / 1000 for n in names]
     bars = axis.barh(names, middles, color=[COLOURS[n] for n in names])
@@ -59,7 +59,7 @@ def _bars(axis: Any, results: Mapping[str, Sequence[Figures]]) -> None:
     axis.tick_params(labelsize=8)
 
 
-def _curves(axis: Any, results: Mapping[str, Sequence[Figures]]) -> None:
+def _draw_curves(axis: Any, results: Mapping[str, Sequence[Figures]]) -> None:
     for name, runs in results.items():
         curve = sorted(runs, key=lambda r: r.pause_ms)[len(runs) // 2].curve
         times = [0.0, *(when for when, _ in curve)]

@@ -41,12 +41,12 @@ def draw_example(path: Path) -> dict[str, dict[str, float]]:
     posed = one_topic(WRITE_RATE, OWNER, CAPACITY)
     placements = {name: get_heuristic(name).pack(posed) for name in EXAMPLES}
     figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), sharey=True, layout="constrained")
-    stack(axes[0], OWNER, "before: consumer 0 is overloaded")
+    draw_stack(axes[0], OWNER, "before: consumer 0 is overloaded")
     figures = {}
     for axis, (name, owner) in zip(axes[1:], placements.items(), strict=True):
         moved = r_score(WRITE_RATE, OWNER, owner, CAPACITY)
         used = len(np.unique(owner))
-        stack(axis, owner, f"{name}: {used} consumers, R = {moved:.2f}")
+        draw_stack(axis, owner, f"{name}: {used} consumers, R = {moved:.2f}")
         figures[name] = {"consumers": used, "r": round(moved, 3)}
     axes[0].set_ylabel("write rate, % of a capacity")
     figure.savefig(path, dpi=110)
@@ -54,7 +54,7 @@ def draw_example(path: Path) -> dict[str, dict[str, float]]:
     return figures
 
 
-def stack(axis: Any, owner: np.ndarray, title: str) -> None:
+def draw_stack(axis: Any, owner: np.ndarray, title: str) -> None:
     """Draw each consumer's partitions as a stack; moved ones are red."""
     filled = np.zeros(int(owner.max()) + 1)
     for partition in np.argsort(-WRITE_RATE):
@@ -70,7 +70,7 @@ def stack(axis: Any, owner: np.ndarray, title: str) -> None:
     axis.set_xticks(range(len(filled)))
 
 
-def point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
+def simulate_point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
     """Return the consumers above the L2 bound in percent and the mean R of one stream."""
     delta, heuristic, seed = job
     stream = RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(seed))
@@ -82,11 +82,11 @@ def point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
     return 100 * (sum(consumers) / bound - 1), float(np.mean(scores))
 
 
-def fronts(ticks: int) -> dict[str, dict[str, tuple[float, float]]]:
+def simulate_fronts(ticks: int) -> dict[str, dict[str, tuple[float, float]]]:
     """Return each heuristic's point by δ and name, as the mean over the seeds."""
     names = [*PAPERS, *(f"steady:{x}" for x in (*PRESETS, *COSTS))]
     with ProcessPoolExecutor() as pool:
-        done = list(pool.map(partial(point, ticks=ticks), product(DELTAS, names, SEEDS)))
+        done = list(pool.map(partial(simulate_point, ticks=ticks), product(DELTAS, names, SEEDS)))
     means = np.array(done).reshape(len(DELTAS), len(names), len(SEEDS), 2).mean(axis=2)
     return {
         str(delta): {name: (float(x), float(y)) for name, (x, y) in zip(names, rows, strict=True)}
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--ticks", type=int, default=300)
     options = parser.parse_args()
     small = draw_example(options.folder / "placement-example.png")
-    fronts_by_delta = fronts(options.ticks)
+    fronts_by_delta = simulate_fronts(options.ticks)
     draw_fronts(options.folder / "placement-fronts.png", fronts_by_delta)
     rounded = {
         delta: {

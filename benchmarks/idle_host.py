@@ -24,7 +24,7 @@ def main(client: str, config: str) -> None:
     if client == "trimtab_async":
         asyncio.run(read_async(settings, topic, stop))
     else:
-        read(open_consumer(client)(settings), topic, stop)
+        read_topic(open_consumer(client)(settings), topic, stop)
 
 
 def answer_lines(stop: Event) -> None:
@@ -44,7 +44,7 @@ def open_consumer(client: str) -> Callable[[dict[str, Any]], Any]:
     return Consumer
 
 
-def read(consumer: Any, topic: str, stop: Event) -> None:
+def read_topic(consumer: Any, topic: str, stop: Event) -> None:
     consumer.subscribe([topic], on_assign=lambda *_: print("reading", flush=True))
     while not stop.is_set():
         consumer.poll(POLL_TIMEOUT_S)

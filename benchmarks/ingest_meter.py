@@ -14,7 +14,7 @@ EVERY = 0.2
 """Seconds between two samples of the memory."""
 
 
-def family(pid: int) -> Iterator[tuple[int, list[str]]]:
+def list_descendants(pid: int) -> Iterator[tuple[int, list[str]]]:
     """Yield pid and /proc/PID/stat, from the state on, of a process and all its descendants."""
     stats: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
@@ -33,15 +33,15 @@ def family(pid: int) -> Iterator[tuple[int, list[str]]]:
 
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time of the tree, children that have ended included."""
-    return sum(sum(map(int, stat[11:15])) for _, stat in family(pid)) / TICKS
+    return sum(sum(map(int, stat[11:15])) for _, stat in list_descendants(pid)) / TICKS
 
 
-def resident(pid: int) -> int:
+def measure_resident_bytes(pid: int) -> int:
     """Return the resident memory of the tree in bytes."""
-    return sum(_share(one) for one, _ in family(pid))
+    return sum(_read_shared_memory(one) for one, _ in list_descendants(pid))
 
 
-def _share(pid: int) -> int:
+def _read_shared_memory(pid: int) -> int:
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:  # it has just ended
@@ -68,5 +68,5 @@ class Peak:
 
     def _sample(self) -> None:
         while not self._stop.is_set():
-            self._bytes = max(self._bytes, resident(self._pid))
+            self._bytes = max(self._bytes, measure_resident_bytes(self._pid))
             self._stop.wait(EVERY)

@@ -33,11 +33,11 @@ FiguresBySize: TypeAlias = Mapping[int, Mapping[str, Mapping[str, float]]]
 """Record size → case → figure → value."""
 
 
-def draw(path: Path, results: FiguresBySize) -> None:
+def draw_results(path: Path, results: FiguresBySize) -> None:
     """Draw a panel per figure."""
     figure, axes = plt.subplots(1, len(PANELS), figsize=(14, 4), layout="constrained")
     for axis, (figure_name, label) in zip(axes, PANELS.items(), strict=True):
-        _bars(axis, results, figure_name)
+        _draw_bars(axis, results, figure_name)
         axis.set_title(label, fontsize=9)
     axes[0].set_yscale("log")
     axes[0].legend(fontsize=7)
@@ -46,7 +46,7 @@ def draw(path: Path, results: FiguresBySize) -> None:
     plt.close(figure)
 
 
-def _bars(axis: Any, results: FiguresBySize, figure: str) -> None:
+def _draw_bars(axis: Any, results: FiguresBySize, figure: str) -> None:
     names = list(next(iter(results.values())))
     width = 0.8 / len(names)
     for number, name in enumerate(names):

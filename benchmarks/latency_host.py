@@ -27,10 +27,10 @@ def main(client: str, count: str, capacity: str, file: str, config: str) -> None
     lines: list[str] = []
 
     def run(number: int) -> None:
-        consumer = _made(client, number, settings)
+        consumer = _create_consumer(client, number, settings)
         consumer.subscribe([topic], on_assign=lambda *_: joined[number].set())
         try:
-            read(consumer, float(capacity), stop, lines, lock)
+            read_records(consumer, float(capacity), stop, lines, lock)
         finally:
             consumer.close()
 
@@ -47,13 +47,13 @@ def main(client: str, count: str, capacity: str, file: str, config: str) -> None
     Path(file).write_text("".join(lines))
 
 
-def _made(client: str, number: int, settings: dict[str, Any]) -> Any:
+def _create_consumer(client: str, number: int, settings: dict[str, Any]) -> Any:
     if client == "plain":
         return PlainConsumer({**settings, "partition.assignment.strategy": "range"})
     return Consumer({**settings, "trimtab.instance": f"consumer-{number}"})
 
 
-def read(consumer: Any, capacity: float, stop: Event, lines: list[str], lock: Lock) -> None:
+def read_records(consumer: Any, capacity: float, stop: Event, lines: list[str], lock: Lock) -> None:
     for batch in read_throttled(consumer, capacity, stop):
         with lock:
             lines += [f"{h.produced:.3f} {h.took:.3f} {h.size}\n" for h in batch]

@@ -23,7 +23,7 @@ COLOURS = {
 }
 
 
-def draw(path: Path, runs: "Sequence[Figures]") -> None:
+def draw_runs(path: Path, runs: "Sequence[Figures]") -> None:
     """Draw a line per heuristic on logarithmic scales."""
     figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for of in runs:

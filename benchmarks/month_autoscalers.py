@@ -47,7 +47,7 @@ class TrimtabAutoscaler:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._settings = _settings(world)
+        self._settings = _create_settings(world)
         self._estimator = LoadEstimator(self._settings)
         self._target = InMemoryTarget(self.wall)
         self._plan: GroupPlan | None = None
@@ -114,8 +114,8 @@ class TrimtabAutoscaler:
         world, there = self._world, self._world.existing_partitions()
         group = self.describe_group()
         names = world.month.stream.partitions
-        ends = _offsets(world.written(), names, ~world.leaderless())
-        commits = _offsets(world.committed(), names, ~world.uncommitted())
+        ends = _list_offsets(world.written(), names, ~world.leaderless())
+        commits = _list_offsets(world.committed(), names, ~world.uncommitted())
         readings = OffsetReadings(
             partitions=there,
             end_offsets=ends,
@@ -160,7 +160,7 @@ class TrimtabAutoscaler:
             self._load = Load(write_rates, deviations=deviations)
 
 
-def _settings(world: World) -> SidecarSettings:
+def _create_settings(world: World) -> SidecarSettings:
     """Return the sidecar's default settings for the world, with one iteration per tick."""
     return load_settings(
         None,
@@ -181,7 +181,7 @@ def _settings(world: World) -> SidecarSettings:
     )
 
 
-def _offsets(
+def _list_offsets(
     written: FloatArray, names: tuple[TopicPartition, ...], known: BoolArray
 ) -> dict[TopicPartition, int]:
     values = (written / RECORD).astype(np.int64).tolist()

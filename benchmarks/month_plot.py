@@ -18,7 +18,7 @@ NEED = "#303030"
 MARGIN = 0.6  # share of the observed time that is shown before and after it
 
 
-def draw(path: Path, written: Month, counts: Mapping[str, IntArray], tick: float) -> None:
+def draw_month(path: Path, written: Month, counts: Mapping[str, IntArray], tick: float) -> None:
     """Draw the plot; `counts` are the (N,) consumers of each side, one per `tick` seconds.
 
     Sides without a colour are omitted.
@@ -28,7 +28,7 @@ def draw(path: Path, written: Month, counts: Mapping[str, IntArray], tick: float
     grid = figure.add_gridspec(2, len(faults))
     whole = figure.add_subplot(grid[0, :])
     length = len(written.need) - 1
-    _lines(whole, written, counts, 0, length, tick)
+    _draw_lines(whole, written, counts, 0, length, tick)
     whole.set_xlabel("day")
     whole.set_ylabel("consumers")
     whole.legend(fontsize=8, loc="upper right", ncols=len(counts) + 1)
@@ -36,16 +36,16 @@ def draw(path: Path, written: Month, counts: Mapping[str, IntArray], tick: float
         axis = figure.add_subplot(grid[1, number], sharey=whole)
         around = round((fault.watched - fault.begin) * MARGIN)
         begin, end = max(0, fault.begin - around), min(length, fault.watched + around)
-        _lines(axis, written, counts, begin, end, tick)
-        _shade(axis, fault, tick)
+        _draw_lines(axis, written, counts, begin, end, tick)
+        _shade_fault(axis, fault, tick)
         axis.set_title(str(fault.kind), fontsize=9)
         axis.tick_params(labelsize=7)
-        _shade(whole, fault, tick)
+        _shade_fault(whole, fault, tick)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _lines(
+def _draw_lines(
     axis: Any, written: Month, counts: Mapping[str, IntArray], begin: int, end: int, tick: float
 ) -> None:
     days = np.arange(begin, end) * tick / DAY
@@ -55,5 +55,5 @@ def _lines(
     axis.plot(days, written.need[begin:end], color=NEED, label="needed", linewidth=0.9)
 
 
-def _shade(axis: Any, fault: Fault, tick: float) -> None:
+def _shade_fault(axis: Any, fault: Fault, tick: float) -> None:
     axis.axvspan(fault.begin * tick / DAY, fault.end * tick / DAY, color="#d0d0d0", zorder=0)

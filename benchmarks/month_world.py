@@ -80,7 +80,7 @@ class Month:
         return fault.hit if fault.on(tick) else np.zeros_like(fault.hit)
 
 
-def month(days: float, partitions: int, setup: SimulationSetup, seed: int) -> Month:
+def generate_month(days: float, partitions: int, setup: SimulationSetup, seed: int) -> Month:
     """Return a month of `days` days; two thirds of the partitions belong to the topic that remains."""
     ticks = round(days * DAY / setup.tick)
     shape = ZipfLoad(partitions, ticks, setup.capacity, day=DAY / setup.tick, load=0.16, noise=0.02)
@@ -98,20 +98,20 @@ def month(days: float, partitions: int, setup: SimulationSetup, seed: int) -> Mo
         Kind.POISON: middle,
         Kind.TOPIC: ~kept,
     }
-    faults = {kind: _fault(kind, hit[kind], ticks, setup.tick) for kind in Kind}
-    _written(write_rates, faults)
+    faults = {kind: _create_fault(kind, hit[kind], ticks, setup.tick) for kind in Kind}
+    _apply_faults(write_rates, faults)
     filled = np.nansum(write_rates, axis=1) / (setup.capacity * setup.headroom)
     return Month(WriteRateStream(tuple(names), write_rates), faults, np.maximum(LEAST, np.ceil(filled)))
 
 
-def _fault(kind: Kind, hit: BoolArray, ticks: int, tick: float) -> Fault:
+def _create_fault(kind: Kind, hit: BoolArray, ticks: int, tick: float) -> Fault:
     begin = round(BEGINS[kind] * ticks)
     lasts = min(round(LASTS[kind] / tick), ticks // 8)
     after = min(round(AFTER / tick), ticks // 16)
     return Fault(kind, begin, begin + lasts, begin + lasts + after, hit)
 
 
-def _written(write_rates: FloatArray, faults: Mapping[Kind, Fault]) -> None:
+def _apply_faults(write_rates: FloatArray, faults: Mapping[Kind, Fault]) -> None:
     """Return the write rates with the faults applied."""
     broker, offsets, topic = faults[Kind.BROKER], faults[Kind.OFFSETS], faults[Kind.TOPIC]
     caught_up = broker.end + 2 * (broker.end - broker.begin)

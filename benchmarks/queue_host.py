@@ -50,22 +50,22 @@ class Handler:
 
 
 def main(kind: str, topic: str, config: str, *files: str) -> None:
-    children = [pid for file in files[1:] if (pid := _fork(kind, topic, config, file))]
-    _work(kind, topic, json.loads(config), files[0])
+    children = [pid for file in files[1:] if (pid := _fork_worker(kind, topic, config, file))]
+    _run_worker(kind, topic, json.loads(config), files[0])
     for pid in children:
         os.waitpid(pid, 0)
 
 
-def _fork(kind: str, topic: str, config: str, file: str) -> int:
+def _fork_worker(kind: str, topic: str, config: str, file: str) -> int:
     """Fork a worker after all imports, before any Kafka client starts its threads."""
     pid = os.fork()
     if not pid:
-        _work(kind, topic, json.loads(config), file)
+        _run_worker(kind, topic, json.loads(config), file)
         os._exit(0)
     return pid
 
 
-def _work(kind: str, topic: str, settings: dict[str, Any], file: str) -> None:
+def _run_worker(kind: str, topic: str, settings: dict[str, Any], file: str) -> None:
     batch, handle = settings.pop("batch"), Handler(idle=settings.pop("idle"))
     stop = Event()
     Thread(target=lambda: (os.read(0, 1), stop.set()), daemon=True).start()

@@ -9,7 +9,7 @@ TICKS: Final = (5, 10, 20, 50, 100, 200)
 """Tick labels of the latency axis, in ms."""
 
 
-def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def draw_results(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Plot messages/s (top) and latency (bottom), a column per message size."""
     import matplotlib as mpl  # noqa: PLC0415 - only with --plot
 

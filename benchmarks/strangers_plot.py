@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 COLOURS = {"own": "#d62728", "led": "#1f77b4", "kip848": "#2ca02c"}
 
 
-def draw(path: Path, results: "Mapping[str, Figures]", seconds: float) -> None:
+def draw_results(path: Path, results: "Mapping[str, Figures]", seconds: float) -> None:
     """Draw a line per side in both; grey lines mark the new rates and the restarts."""
     figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
     for name, of in results.items():
         axes[0].step(*zip(*of.curve, strict=True), where="post", label=name, color=COLOURS[name])
-        _survival(axes[1], name, of)
+        _draw_survival(axes[1], name, of)
     for third in (1, 2):
         axes[0].axvline(third * seconds / 3, color="#c0c0c0", linewidth=0.8)
     axes[0].axhline(1.1, color="#c0c0c0", linewidth=0.8, linestyle=":")
@@ -35,7 +35,7 @@ def draw(path: Path, results: "Mapping[str, Figures]", seconds: float) -> None:
     plt.close(figure)
 
 
-def _survival(axis: Any, name: str, of: "Figures") -> None:
+def _draw_survival(axis: Any, name: str, of: "Figures") -> None:
     seconds = np.sort(np.maximum(of.latencies, 1e-3))
     axis.plot(seconds, 1 - np.arange(len(seconds)) / len(seconds), color=COLOURS[name])
     axis.set_xscale("log")

@@ -16,7 +16,7 @@ WriteRates: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 """Bytes/s, ticks x partitions."""
 
 
-def produce(bootstrap: str, topic: str, write_rates: WriteRates, size: int) -> list[float]:
+def produce_stream(bootstrap: str, topic: str, write_rates: WriteRates, size: int) -> list[float]:
     """Write the load; return the production time of each record, in seconds since the epoch."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     body, written = b"x" * size, list[float]()
