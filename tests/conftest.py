@@ -7,6 +7,7 @@ the embedded broker. Effort of hypothesis: HYPOTHESIS_PROFILE=quick (default), c
 import itertools
 import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -43,6 +44,11 @@ BUSY_MACHINE_FACTOR = 3  # a test that passes is not slower for it
 # A process that has used gRPC, as a test of KEDA's interface does, may crash in gRPC's fork handlers when it
 # starts another one, such as Spark's JVM.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# A shell that runs the tests in its background lets them ignore Ctrl-C. Programs that a test starts would
+# inherit it, and never end by the signal that the test sends.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Spark's JVMs, of tests and of the processes that they start, compile quickly: optimizing code that runs once
 # takes nearly half of the processor time of the lake's tests. `make test` archives their classes, which

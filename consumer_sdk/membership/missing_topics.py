@@ -31,11 +31,13 @@ class MissingTopics:
         recent = {topic: at for topic, at in self._warned_at.items() if topic in missing and at > latest}
         due = sorted(set(missing) - recent.keys())
         self._warned_at = recent | dict.fromkeys(due, now)
-        return [self._describe(topic) for topic in due]
+        return [warning for topic in due if (warning := self._describe(topic))]
 
-    def _describe(self, topic: str) -> str:
+    def _describe(self, topic: str) -> str | None:
         if topic not in self._hints:
-            names = (name for name in self._list_topics() if not name.startswith(_INTERNAL_PREFIX))
+            names = [name for name in self._list_topics() if not name.startswith(_INTERNAL_PREFIX)]
+            if topic in names:  # created since the member looked
+                return None
             self._hints[topic] = suggest_name(topic, names)
         return f"topic {topic!r} does not exist at {self._bootstrap}{self._hints[topic]}; waiting for it"
 

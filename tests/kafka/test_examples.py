@@ -103,5 +103,8 @@ def test_consumer_example_ends_on_sigint(topic: Callable[..., str], bootstrap: s
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"got")
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
+        try:
+            _, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()  # else the test would wait for an example that does not end
     assert (process.returncode, b"Traceback" in stderr) == (0, False)

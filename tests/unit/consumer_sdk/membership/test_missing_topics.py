@@ -31,6 +31,16 @@ def test_without_a_near_name_none_is_suggested() -> None:
     assert warning == "topic 'refunds' does not exist at b:1; waiting for it"
 
 
+def test_a_topic_that_was_created_meanwhile_is_not_told() -> None:
+    """The member's metadata may be older than the list; the topic's own name is no hint."""
+    listed = ["orders"]
+    topics = MissingTopics("b:1", lambda: listed)
+    assert topics.describe_due(["orders"], 0.0) == []
+    listed.clear()
+    (warning,) = topics.describe_due(["orders"], MISSING_TOPIC_WARNING_INTERVAL_S)
+    assert warning == "topic 'orders' does not exist at b:1; waiting for it"
+
+
 def test_topics_that_cannot_be_listed_are_no_error() -> None:
     """The warning is more important than the suggestion."""
     assert (
