@@ -30,11 +30,11 @@ def test_the_load_is_the_same_for_everybody(module: ModuleType) -> None:
     """A seed makes one load; no partition outgrows a consumer, and the least count follows it."""
     del module
     made = import_module("autoscale_load")
-    load = made.load(200.0, 32, 1000.0, 7)
-    assert np.array_equal(load, made.load(200.0, 32, 1000.0, 7))
-    assert not np.array_equal(load, made.load(200.0, 32, 1000.0, 8))
+    load = made.generate_write_rates(200.0, 32, 1000.0, 7)
+    assert np.array_equal(load, made.generate_write_rates(200.0, 32, 1000.0, 7))
+    assert not np.array_equal(load, made.generate_write_rates(200.0, 32, 1000.0, 8))
     assert load.max() <= 850.0
-    least = made.needed(load, 1000.0)
+    least = made.count_needed_consumers(load, 1000.0)
     assert len(least) == len(load) == 100
     assert all(count >= total / 1000.0 for count, total in zip(least, load.sum(axis=1), strict=True))
     assert least[0] == least[-1] == 2
@@ -64,7 +64,7 @@ def test_the_figures_are_those_of_the_run(module: ModuleType) -> None:
         needed=[1, 1, 5, 5, 5],
         planned=[1.0, 2.0, 1.0, 1.0, 1.0],
     )
-    found = module.figures("x", seen, 4.0)
+    found = module.summarize_run("x", seen, 4.0)
     assert sorted(found.latency) == [0.5, 1.0, 6.0, 7.0]  # the last is not handled: 110 - 103
     assert found.late_traffic == 0.5
     assert (found.unhandled, found.records, found.reread) == (1, 4, 1)
@@ -92,7 +92,7 @@ def test_the_hardest_of_several_is_held_against_us(module: ModuleType) -> None:
             self.consumer_hours, self.late_traffic = hours, late
 
     ours, cheap, prompt = Ran(1.0, 0.01), Ran(1.1, 0.5), Ran(2.0, 0.2)
-    assert module.hardest(ours, [prompt, cheap]) is cheap
+    assert module.find_hardest_run(ours, [prompt, cheap]) is cheap
 
 
 def test_without_programs_it_says_how_to_get_them(
