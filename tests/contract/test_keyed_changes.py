@@ -23,6 +23,7 @@ from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, parse_hold
 from trimtab.consumer_sdk.lake.factory import create_maintenance
+from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.maintenance import compact_table
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
@@ -219,6 +220,34 @@ def list_files(warehouse: Path, table: str) -> set[str]:
     found = (warehouse / table.replace(".", "/")).rglob("*")
     kinds = (".parquet", ".puffin", ".bin")
     return {f.name for f in found if f.name.endswith(kinds) and "_delta_log" not in f.parts}
+
+
+def test_a_data_file_is_read_once_and_only_if_it_may_have_a_key(
+    replica: Callable[..., Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys are kept for the next flush, and its bounds rule it out for others."""
+    loaded: list[str] = []
+    load = key_lookup.load_keys
+
+    def load_and_note(source: Any, *arguments: Any) -> Any:
+        loaded.append(str(source))
+        return load(source, *arguments)
+
+    monkeypatch.setattr(key_lookup, "load_keys", load_and_note)
+    writer = replica()
+    writer.write((1, "a"), (3, "c"))
+    writer.write((10, "k"), (30, "m"))
+    assert loaded == []
+    writer.write((2, "b"), deletes=[(40,)])
+    assert len(loaded) == 1  # of the first file alone
+    for name in ("x", "y"):
+        writer.write((3, name), (30, name), (50, name))
+    writer.check()
+    # the first two files, and of each later flush's at most the one before
+    assert len(loaded) == len({*loaded}) <= 5
+    compact(writer.lake, writer.table.name)
+    writer.write((1, "z"), deletes=[(30,)])
+    writer.check()
 
 
 def test_a_lost_race_uses_the_positions_again(replica: Callable[..., Replica]) -> None:

@@ -1,11 +1,14 @@
 """Positions of rows by key in Parquet data files: only the key columns are read.
 
-There is no index: nothing has to be kept, rebuilt, or to follow a compaction.
+There is no index: nothing has to be rebuilt, or to follow a compaction.
 """
 
 import io
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -16,12 +19,28 @@ import pyarrow.types as kinds
 from trimtab.consumer_sdk.errors import LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import parquet_writer
+from trimtab.consumer_sdk.lake.formats.key_cache import FileKeys, KeyCache
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
+from trimtab.consumer_sdk.lake.formats.side_by_side import map_side_by_side
 from trimtab.consumer_sdk.lake.interfaces import Records
 
 Positions: TypeAlias = Any  # numpy array of int64, ascending: places of rows in a file, from 0
 # Returns the names of the key columns in a file's schema, None if it lacks one.
 KeyNames: TypeAlias = Callable[[ArrowSchema], Sequence[str] | None]
+
+# Reads from a stream in the JVM up to a number of bytes, fewer at the end.
+ReadBytes: TypeAlias = Callable[[Any, int], bytes]
+
+WHOLE_FILE_BYTES: Final = 1 << 20
+"""Up to this size a file of an object storage is read by one request, in place of one for its footer and more
+for its key columns: an answer takes longer than the transfer."""
+
+_KEPT_ROWS: Final = 1_000_000
+"""The keys of a file with more rows are read by row group, and not kept."""
+
+_WINDOW_BYTES: Final = 16 << 20  # of files whose keys are in memory at a time, beside the cache
+_PARALLEL_READS: Final = 8
+_LOCAL_URI: Final = re.compile(r"file:(?://[^/]*)?(/.*)", re.DOTALL)
 
 NO_POSITIONS: Final[Positions] = np.empty(0, np.int64)
 KEY_ADVICE: Final = (
@@ -53,32 +72,127 @@ def fit_keys(table: str, changes: KeyedChanges, columns: ArrowSchema) -> Records
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetSource:
-    """A data file, in Hadoop's terms."""
+class SearchedFile:
+    """A data file in which keys are looked up."""
 
-    path: Any
+    location: str  # as Hadoop writes it, with its scheme
     size: int
     open_stream: Callable[[], Any]  # in the JVM
+    keys: Records
+    key_names: KeyNames
+    known_as: Hashable  # its key columns in the cache
 
-    def find_rows(self, keys: Records, key_names: KeyNames) -> Positions:
-        """Return the rows with one of these keys. Raises like the function, and exceptions of the JVM."""
-        local = parquet_writer.local_path(self.path)
-        if local is not None:
-            return find_rows(local, keys, key_names)
-        with JavaFile(str(self.path), self.open_stream(), self.size) as file:
-            return find_rows(file, keys, key_names)
+    @property
+    def local_path(self) -> str | None:
+        """The local path, None in another storage."""
+        found = _LOCAL_URI.fullmatch(self.location)
+        return found and found[1]
+
+    @property
+    def is_small_object(self) -> bool:
+        """Whether it takes longer to wait for the storage's answer than to transfer the file."""
+        return self.size <= WHOLE_FILE_BYTES and self.local_path is None
 
 
-def find_rows(source: Any, keys: Records, key_names: KeyNames) -> Positions:
-    """Return the rows of a Parquet file with one of these keys; `source` is a path or a file object.
+@dataclass(frozen=True, slots=True)
+class KeySearch:
+    """Looks keys up in data files of a table; small objects are read side by side."""
 
-    Raises LakeUnavailableError, TableSchemaMismatchError.
+    table: str
+    cache: KeyCache
+    read_bytes: ReadBytes
+
+    def find_rows(self, files: Sequence[SearchedFile]) -> list[Positions]:
+        """Return the rows of each file with one of its keys.
+
+        Raises LakeUnavailableError, TableSchemaMismatchError, exceptions of the JVM.
+        """
+        found: list[Positions] = []
+        for window in _split_by_size(files):
+            found += self._match_window(window, self._load_window(window))
+        return found
+
+    def _load_window(self, files: Sequence[SearchedFile]) -> "list[FileKeys | Positions]":
+        kept = {file.known_as: self.cache.find(self.table, file.known_as) for file in files}
+        objects = [file for file in files if file.is_small_object and kept[file.known_as] is None]
+        read = map_side_by_side(self._load_file, objects, _PARALLEL_READS)
+        loaded = kept | dict(zip((file.known_as for file in objects), read, strict=True))
+        return [self._load_file(file) if (k := loaded[file.known_as]) is None else k for file in files]
+
+    def _load_file(self, file: SearchedFile) -> "FileKeys | Positions":
+        """Return the keys of a file, or the rows found in one with many keys."""
+        if (path := file.local_path) is not None:
+            loaded = load_keys(path, file.keys, file.key_names)
+        else:
+            with JavaFile(file.location, file.open_stream(), file.size, self.read_bytes) as opened:
+                loaded = load_keys(opened, file.keys, file.key_names)
+        if isinstance(loaded, FileKeys):
+            self.cache.add(self.table, file.known_as, loaded)
+        return loaded
+
+    def _match_window(
+        self, files: Sequence[SearchedFile], loaded: "Sequence[FileKeys | Positions]"
+    ) -> list[Positions]:
+        """Match the files with the same keys together: each join would hash the keys again."""
+        positions = list(loaded)
+        by_keys: dict[int, list[int]] = {}
+        for number, file in enumerate(files):
+            if isinstance(loaded[number], FileKeys):
+                by_keys.setdefault(id(file.keys), []).append(number)
+        for numbers in by_keys.values():
+            pairs = [(files[number].location, loaded[number]) for number in numbers]
+            found = match_keys(pairs, files[numbers[0]].keys)
+            for number, rows in zip(numbers, found, strict=True):
+                positions[number] = rows
+        return positions
+
+
+def load_keys(source: Any, keys: Records, key_names: KeyNames) -> "FileKeys | Positions":
+    """Return the keys of a Parquet file, or its rows with one of `keys` if it has many.
+
+    `source` is a path or a file object. Raises LakeUnavailableError, TableSchemaMismatchError.
     """
+    with _name_errors(source), pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
+        names = key_names(file.schema_arrow)
+        if names and file.metadata.num_rows > _KEPT_ROWS:
+            return _search_groups(source, file, names, keys)
+        return _read_keys(file, names)
+
+
+def match_keys(files: Sequence[tuple[object, FileKeys]], keys: Records) -> list[Positions]:
+    """Return the rows of each file, given with its name, that have one of the keys."""
+    if not keys.column_names:  # those of the files' partition, so all rows have one
+        return [np.arange(known.row_count) for _, known in files]
+    tables = [_fit_columns(name, known, keys) for name, known in files]
+    starts = np.cumsum([0, *(table.num_rows for table in tables)])
+    rows = _match_rows(pa.concat_tables(tables), keys)
+    splits = np.searchsorted(rows, starts)
+    return [rows[a:b] - first for a, b, first in zip(splits, splits[1:], starts, strict=False)]
+
+
+def _fit_columns(name: object, known: FileKeys, keys: Records) -> Records:
+    if known.columns is None:  # its rows have no key
+        return keys.schema.empty_table()
+    with _name_errors(name):  # a file may be older than a widening of the column
+        return known.columns.rename_columns(keys.column_names).cast(keys.schema)
+
+
+def _split_by_size(files: Sequence[SearchedFile]) -> Iterator[list[SearchedFile]]:
+    """Yield the files in groups whose keys fit into memory at a time."""
+    window: list[SearchedFile] = []
+    for file in files:
+        if window and sum(other.size for other in window) + file.size > _WINDOW_BYTES:
+            yield window
+            window = []
+        window.append(file)
+    if window:
+        yield window
+
+
+@contextmanager
+def _name_errors(source: object) -> Generator[None]:
     try:
-        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
-            names = key_names(file.schema_arrow)
-            # without the columns the file is older than they are: its rows have no key
-            return NO_POSITIONS if names is None else _search_file(file, names, keys)
+        yield
     except OSError as error:
         raise LakeUnavailableError(f"{source}: its keys cannot be read: {error}") from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # at the next try as well
@@ -88,23 +202,46 @@ def find_rows(source: Any, keys: Records, key_names: KeyNames) -> Positions:
         ) from error
 
 
-def to_java_list(positions: Positions, gateway: Any) -> Any:
-    """Return positions as a Java list; one call passes all of them. `gateway` is py4j's."""
-    java = gateway.jvm.java
-    numbers = java.nio.ByteBuffer.wrap(positions.astype(">i8").tobytes()).asLongBuffer()
-    array = gateway.new_array(gateway.jvm.long, len(positions))
-    numbers.get(array)
-    return java.util.Arrays.stream(array).boxed().toList()
+class PositionLists:
+    """Turns positions into Java lists; one call passes all of one file."""
+
+    def __init__(self, gateway: Any) -> None:
+        java = gateway.jvm.java  # once: py4j asks the JVM for each of these names
+        self._wrap, self._stream = java.nio.ByteBuffer.wrap, java.util.Arrays.stream
+        self._create_array = partial(gateway.new_array, gateway.jvm.long)
+
+    def convert(self, positions: Positions) -> Any:
+        """Return a list of Longs."""
+        array = self._create_array(len(positions))
+        self._wrap(positions.astype(">i8").tobytes()).asLongBuffer().get(array)
+        return self._stream(array).boxed().toList()
+
+
+def read_bytes_by(gateway: Any) -> "ReadBytes":
+    """Return the function that reads from streams in a JVM. `gateway` is py4j's."""
+    buffers = gateway.jvm.java.io.ByteArrayOutputStream
+    copy = gateway.jvm.org.apache.commons.io.IOUtils.copyLarge
+
+    def read_bytes(stream: Any, count: int) -> bytes:
+        buffer = buffers()
+        copy(stream, buffer, 0, count)
+        # as text: py4j would decode an array byte by byte, in Python
+        return str(buffer.toString("ISO-8859-1")).encode("latin-1")
+
+    return read_bytes
 
 
 class JavaFile(io.RawIOBase):
-    """A file of any storage, read with the table's own client of it."""
+    """A file of any storage, read with the table's own client of it; a small one by one request."""
 
-    def __init__(self, location: str, stream: Any, size: int) -> None:
+    def __init__(self, location: str, stream: Any, size: int, read_bytes: ReadBytes) -> None:
         super().__init__()
         self._location = location
         self._stream = stream  # Iceberg's or Hadoop's seekable input stream
         self._size = size
+        self._read_bytes = read_bytes
+        self._position = 0
+        self._whole: bytes | None = None
 
     def __str__(self) -> str:
         return self._location
@@ -119,18 +256,20 @@ class JavaFile(io.RawIOBase):
 
     def tell(self) -> int:
         """Return the position in bytes."""
-        return int(self._stream.getPos())
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move to a position in bytes and return it."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
-        self._stream.seek(start + offset)
-        return start + offset
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer; return the number of bytes, fewer at the end."""
-        data = bytes(self._stream.readNBytes(len(buffer)))
+        count = max(0, min(len(buffer), self._size - self._position))
+        data = self._read_whole()[self._position :][:count] if self._is_small() else self._read_part(count)
         buffer[: len(data)] = data
+        self._position += len(data)
         return len(data)
 
     def close(self) -> None:
@@ -139,23 +278,39 @@ class JavaFile(io.RawIOBase):
             self._stream.close()
         super().close()
 
+    def _is_small(self) -> bool:
+        return self._size <= WHOLE_FILE_BYTES
 
-def _search_file(file: Any, names: Sequence[str], keys: Records) -> Positions:
-    if not names:  # the keys are those of the whole file
-        return np.arange(file.metadata.num_rows)
+    def _read_whole(self) -> bytes:
+        if self._whole is None:
+            self._whole = self._read_bytes(self._stream, self._size)
+        return self._whole
+
+    def _read_part(self, count: int) -> bytes:
+        self._stream.seek(self._position)
+        return self._read_bytes(self._stream, count)
+
+
+def _read_keys(file: Any, names: Sequence[str] | None) -> FileKeys:
+    rows = None if names is None else pa.table({})
+    if names:
+        # in this thread: each further one would connect to the JVM
+        rows = file.read(columns=list(names), use_threads=False).select(list(names))
+    return FileKeys(file.metadata.num_rows, rows)
+
+
+def _search_groups(source: object, file: Any, names: Sequence[str], keys: Records) -> Positions:
     found: list[Positions] = []
     first = 0
     for group in range(file.num_row_groups):
-        # in this thread: each further one would connect to the JVM
         rows = file.read_row_group(group, columns=list(names), use_threads=False).select(list(names))
-        found.append(first + _match_rows(rows.rename_columns(keys.column_names), keys))
+        found.append(first + match_keys([(source, FileKeys(rows.num_rows, rows))], keys)[0])
         first += rows.num_rows
     return np.concatenate([NO_POSITIONS, *found])
 
 
 def _match_rows(rows: Records, keys: Records) -> Positions:
-    # a file may be older than a widening of the column
-    numbered = rows.cast(keys.schema).append_column(_ROW, [np.arange(rows.num_rows)])
+    numbered = rows.append_column(_ROW, [np.arange(rows.num_rows)])
     matched = numbered.join(keys, keys.column_names, join_type="left semi", use_threads=False)
     return np.sort(matched.column(_ROW).to_numpy())
 

@@ -52,6 +52,13 @@ _DELTA_SETTINGS: Final = {
     "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "1000",
 }
 
+# Flushes of changes plan a table's files: manifests, which never change, are then read once.
+_MANIFEST_CACHE: Final = {
+    "io.manifest.cache-enabled": "true",
+    "io.manifest.cache.max-total-bytes": str(32 << 20),
+    "io.manifest.cache.expiration-interval-ms": "600000",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class SessionRequirements:
@@ -123,6 +130,8 @@ def _iceberg_requirements(config: SessionConfig) -> SessionRequirements:
     if config.warehouse is not None:
         catalog.setdefault("warehouse", _warehouse_uri(config.warehouse))
     catalog.setdefault("cache-enabled", "false")  # the fence compares with current offsets
+    if config.catalog:
+        catalog = _MANIFEST_CACHE | catalog
     prefix = f"spark.sql.catalog.{config.catalog_name}"
     settings = {
         prefix: "org.apache.iceberg.spark.SparkCatalog",

@@ -33,7 +33,15 @@ from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges, pc
 from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
-from trimtab.consumer_sdk.lake.formats.key_lookup import KEY_ADVICE, NO_POSITIONS, ParquetSource, Positions
+from trimtab.consumer_sdk.lake.formats.key_bounds import Bound, Bounds, KeyRanges
+from trimtab.consumer_sdk.lake.formats.key_cache import KeyCache
+from trimtab.consumer_sdk.lake.formats.key_lookup import (
+    KEY_ADVICE,
+    NO_POSITIONS,
+    KeySearch,
+    Positions,
+    SearchedFile,
+)
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
@@ -71,11 +79,14 @@ class DeltaOldRows:
     keys: Records
     file_columns: tuple[str, ...]  # names of the key columns in data files
     gateway: Any  # py4j's
+    cache: KeyCache
     positions: dict[str, Positions] = field(default_factory=dict[str, Positions])
     vector_paths: list[Any] = field(default_factory=list[Any])  # of each try, None for none
 
     @classmethod
-    def find(cls, name: str, delta_log: Any, changes: KeyedChanges, spark: SparkSession) -> "DeltaOldRows":
+    def find(
+        cls, name: str, delta_log: Any, changes: KeyedChanges, spark: SparkSession, cache: KeyCache
+    ) -> "DeltaOldRows":
         """Return the unsearched rows of these changes. Raises TableSchemaMismatchError."""
         metadata = delta_log.unsafeVolatileSnapshot().metadata()
         if not _has_vectors(metadata):
@@ -92,18 +103,18 @@ class DeltaOldRows:
         names = tuple(
             str(columns[column].metadata.get(_PHYSICAL_NAME_PROPERTY, column)) for column in keys.column_names
         )
-        return cls(name, delta_log, keys, names, py4j_gateway(spark))
+        return cls(name, delta_log, keys, names, py4j_gateway(spark), cache)
 
     def search(self) -> None:
         """Look the keys up in the newest version's files. Raises LakeUnavailableError."""
         none = self.gateway.jvm.scala.Option.empty()
-        for add in self._list_files(self.delta_log.update(False, none, none)):  # noqa: FBT003 - Delta's signature
-            self._find_positions(add)
+        self._search_files(self._list_files(self.delta_log.update(False, none, none)))  # noqa: FBT003 - Delta's signature
 
     def build_actions(self, transaction: Any) -> list[Any]:
         """Return the actions that delete the old rows within a transaction."""
         transaction.readWholeTable()
         files = self._list_files(transaction.snapshot())
+        self._search_files(files)
         touched = [file for add in files if (file := self._touch_file(add)) is not None]
         if not touched:
             self.vector_paths.append(None)
@@ -133,31 +144,45 @@ class DeltaOldRows:
         text = str(self.gateway.jvm.java.lang.String.join("\n", rows))
         return [json.loads(line) for line in text.split("\n") if line]
 
-    def _find_positions(self, add: dict[str, Any]) -> Positions:
-        path = str(add["path"])
-        if path not in self.positions:
-            hadoop = self.gateway.jvm.org.apache.hadoop.fs
-            # the protocol escapes paths as URIs; one of a cloned table is absolute
-            place = hadoop.Path(self.delta_log.dataPath(), hadoop.Path(unquote(path)))
-            source = ParquetSource(place, int(add["size"]), lambda: self._file_system().open(place))
-            names = dict(zip(self.keys.column_names, self.file_columns, strict=True))
-            keys = select_partition_keys(self.keys, names, add["partitionValues"])
-            held = [names[column] for column in keys.column_names]
+    def _search_files(self, adds: Sequence[dict[str, Any]]) -> None:
+        self.cache.retain(self.name, {self._cache_key(add) for add in adds})
+        unknown = [add for add in adds if add["path"] not in self.positions]
+        ranges, columns = KeyRanges(self.keys), (self.keys.schema, self.file_columns)
+        searched = (add for add in unknown if ranges.may_be_in(read_bounds(add, *columns)))
+        described = {add["path"]: self._describe_search(add) for add in searched}
+        files = {path: file for path, file in described.items() if file.keys.num_rows}
+        search = KeySearch(self.name, self.cache, key_lookup.read_bytes_by(self.gateway))
+        found = search.find_rows(list(files.values()))
+        self.positions |= dict.fromkeys((add["path"] for add in unknown), NO_POSITIONS)
+        self.positions |= zip(files, found, strict=True)
 
-            def name_keys(schema: ArrowSchema) -> Sequence[str] | None:
-                return held if set(held) <= set(schema.names) else None
+    def _cache_key(self, add: Mapping[str, Any]) -> tuple[str, ...]:
+        return str(add["path"]), *self.file_columns
 
-            self.positions[path] = source.find_rows(keys, name_keys) if keys.num_rows else NO_POSITIONS
-        return self.positions[path]
+    def _describe_search(self, add: Mapping[str, Any]) -> SearchedFile:
+        names = dict(zip(self.keys.column_names, self.file_columns, strict=True))
+        hadoop = self.gateway.jvm.org.apache.hadoop.fs
+        # the protocol escapes paths as URIs; one of a cloned table is absolute
+        place = hadoop.Path(self.delta_log.dataPath(), hadoop.Path(unquote(add["path"])))
+        keys = select_partition_keys(self.keys, names, add["partitionValues"])
+        held = [names[column] for column in keys.column_names]
+
+        def name_keys(schema: ArrowSchema) -> Sequence[str] | None:
+            return held if set(held) <= set(schema.names) else None
+
+        size = int(add["size"])
+        return SearchedFile(
+            str(place), size, lambda: self._file_system().open(place), keys, name_keys, self._cache_key(add)
+        )
 
     def _touch_file(self, add: dict[str, Any]) -> _TouchedFile | None:
-        positions = self._find_positions(add)
+        positions = self.positions[add["path"]]
         if not len(positions):
             return None
         delta = self.gateway.jvm.org.apache.spark.sql.delta
         action = delta.actions.Action.fromJson(json.dumps({"add": add}))
         vector = delta.deletionvectors.RoaringBitmapArray()
-        longs = key_lookup.to_java_list(positions, self.gateway)
+        longs = key_lookup.PositionLists(self.gateway).convert(positions)
         vector.addAll(self.gateway.jvm.org.apache.spark.api.python.PythonUtils.toSeq(longs))
         if "deletionVector" in add:
             previous = self._load_vector(action.deletionVector())
@@ -212,6 +237,25 @@ class DeltaOldRows:
             f"org.apache.spark.sql.delta.{name}$"
         )
         return found.getField("MODULE$").get(None)
+
+
+def read_bounds(add: Mapping[str, Any], keys: ArrowSchema, file_columns: Sequence[str]) -> Bounds:
+    """Return the bounds of key columns in the statistics of an `add` action, by the names of the keys."""
+    statistics = json.loads(add.get("stats") or "{}")
+    sides = [statistics.get(side) or {} for side in ("minValues", "maxValues")]
+    found: dict[str, tuple[Bound, Bound]] = {}
+    for column, name in zip(keys, file_columns, strict=True):
+        lower, upper = (_to_bound(column.type, side.get(name)) for side in sides)
+        if lower is not None and upper is not None:
+            found[column.name] = lower, upper
+    return found
+
+
+def _to_bound(kind: Any, value: object) -> Bound | None:
+    """Return a value of the statistics, None if it cannot be compared; times are texts there."""
+    if isinstance(value, str) and pa.types.is_string(kind):
+        return value.encode()
+    return value if type(value) is int and pa.types.is_signed_integer(kind) else None
 
 
 def select_partition_keys(

@@ -39,6 +39,7 @@ from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
     parse_offset_transactions,
     reject_txn_retention,
 )
+from trimtab.consumer_sdk.lake.formats.key_cache import KeyCache
 from trimtab.consumer_sdk.lake.formats.staging_frames import StagingFrames
 from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
@@ -82,6 +83,7 @@ class DeltaLake(SparkLake):
         super().__init__(spark, owns_session=owns_session, file_writer=file_writer)
         self._warehouse = warehouse.rstrip("/")
         self._registered: set[str] = set()
+        self._key_cache = KeyCache()
         self._refused: Counter[str] = Counter()  # creations of a table whose log has no commit
         self._is_store_checked = find_storage(warehouse) != S3
         with jvm_errors.translate_errors("Delta's log stores"):  # before the first access to a table
@@ -91,7 +93,7 @@ class DeltaLake(SparkLake):
         """Return a table, None if it does not exist; register its name in Spark SQL."""
         with jvm_errors.translate_errors(f"table {name}"):
             path = self._table_path(name)
-            table = DeltaTable(name, self.spark, path, self._frames, self._check_store)
+            table = DeltaTable(name, self.spark, path, self._frames, self._key_cache, self._check_store)
             if not table.exists():
                 return None
             self._register_in_spark(name)
@@ -127,7 +129,7 @@ class DeltaLake(SparkLake):
         """Return a table with the frame's columns in a local folder, without a name in SQL."""
         with jvm_errors.translate_errors(f"table {folder}"):
             self._create_at_path(folder, spark_schema_of(frame), (), {})
-            return DeltaTable(folder, self.spark, folder, self._frames)
+            return DeltaTable(folder, self.spark, folder, self._frames, self._key_cache)
 
     def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
@@ -198,10 +200,12 @@ class DeltaTable:
         spark: SparkSession,
         path: str,
         frames: StagingFrames,
+        key_cache: KeyCache,
         check_store: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self._frames = frames
+        self._key_cache = key_cache
         self._check_store = check_store  # before a commit: one who only reads may not be allowed to write
         self._spark = spark
         self._path = path
@@ -265,7 +269,7 @@ class DeltaTable:
     def find_old_rows(self, changes: KeyedChanges, attempt: str) -> DeltaOldRows:
         """Return the rows of changed keys. Raises TableSchemaMismatchError, LakeUnavailableError."""
         del attempt  # Delta names files of vectors itself
-        return DeltaOldRows.find(self.name, self._log, changes, self._spark)
+        return DeltaOldRows.find(self.name, self._log, changes, self._spark, self._key_cache)
 
     def list_columns(self) -> list[str]:
         """Return the names of the newest version's columns."""
@@ -420,9 +424,8 @@ class DeltaTable:
         append = root.org.apache.spark.sql.SaveMode.Append
         # Delta stores it as the commit's `userMetadata`, where `has_committed` looks it up.
         user_metadata = root.scala.Option.apply(attempt)
-        return self._delta.DeltaOperations.Write(
-            append, none, none, user_metadata, none, none, none, none, none
-        )
+        write = self._delta.DeltaOperations.Write
+        return write(append, none, none, user_metadata, none, none, none, none, none)
 
     def _list_commits(self, first: int) -> Iterator[Any]:
         """Yield the paths of the kept commits, from version `first` on."""

@@ -2,12 +2,14 @@
 
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
 
 from trimtab.consumer_sdk.lake.formats import parquet_writer
+from trimtab.consumer_sdk.lake.formats.key_bounds import Bound, Bounds, decode_bound
 from trimtab.consumer_sdk.lake.formats.parquet_writer import (
     ArrowFilesRefusedError,
     ArrowSchema,
@@ -88,6 +90,23 @@ def read_field_id(field: Any) -> int | None:
     """Return Iceberg's id of a column of a data file, None if the file has none."""
     number = (field.metadata or {}).get(_FIELD_ID_KEY)
     return None if number is None else int(number)
+
+
+def read_bounds(file: Mapping[str, Any], columns: ArrowSchema) -> Bounds:
+    """Return the bounds of columns that the metadata of a data file have, in Iceberg's JSON."""
+    sides = [_read_values(file.get(name)) for name in ("lower-bounds", "upper-bounds")]
+    found: dict[str, tuple[Bound, Bound]] = {}
+    for column in columns:
+        number = read_field_id(column)
+        lower, upper = (decode_bound(column.type, side.get(number)) for side in sides)
+        if lower is not None and upper is not None:
+            found[column.name] = lower, upper
+    return found
+
+
+def _read_values(side: Mapping[str, Any] | None) -> dict[int | None, bytes]:
+    pairs = zip(side["keys"], side["values"], strict=True) if side else ()
+    return {number: bytes.fromhex(value) for number, value in pairs}
 
 
 def refuse_layout(name: str, table: Any) -> None:

@@ -2,15 +2,16 @@
 
 A commit of keyed changes holds for one snapshot. Each try
 
-1. plans the files of the current snapshot and looks the keys up in those not yet searched: data files
-   never change, so a search holds for as long as its file is in the table. After a compaction only
-   the new files are searched;
+1. plans the files of the current snapshot and looks the keys up in those not yet searched whose bounds
+   do not rule them out: data files never change, so a search holds for as long as its file is in the
+   table. After a compaction only the new files are searched;
 2. merges the positions with each file's deletion vector, and writes all vectors into one Puffin file;
 3. commits data files, vectors and offsets, if that snapshot is still the current one.
 
 Equality deletes are never written: every reader would have to join them.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,15 @@ from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
-from trimtab.consumer_sdk.lake.formats.key_lookup import KEY_ADVICE, ParquetSource, Positions
+from trimtab.consumer_sdk.lake.formats.key_bounds import Bounds, KeyRanges
+from trimtab.consumer_sdk.lake.formats.key_cache import KeyCache
+from trimtab.consumer_sdk.lake.formats.key_lookup import (
+    KEY_ADVICE,
+    NO_POSITIONS,
+    KeySearch,
+    Positions,
+    SearchedFile,
+)
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
@@ -35,6 +44,9 @@ UPSERT_TABLE_DEFAULTS: Final = {
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
 }
+
+VECTOR_CACHE_BYTES: Final = 32 << 20  # of the JVM's memory
+VECTOR_CACHE_MS: Final = 600_000  # after the last use
 
 
 def find_keys(table: Any, name: str, changes: KeyedChanges, root: Any) -> Records:
@@ -55,11 +67,37 @@ def find_keys(table: Any, name: str, changes: KeyedChanges, root: Any) -> Record
 
 
 @dataclass(frozen=True, slots=True)
+class _PlannedFile:
+    task: Any
+    data_file: Any
+    path: str
+    size: int
+    format: str  # upper case
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
 class _TouchedFile:
     path: str
     data_file: Any
     vector: Any  # of the old rows and of all rows deleted before
     previous: Any  # vector, None for none
+
+
+@dataclass(frozen=True, slots=True)
+class FileCaches:
+    """What a lake keeps of the files of its tables from flush to flush."""
+
+    keys: KeyCache
+    vectors: Any  # Iceberg's `ContentCache`
+
+    @classmethod
+    def create(cls, root: Any) -> "FileCaches":
+        """Return empty caches; `root` is the JVM's packages."""
+        vectors = root.org.apache.iceberg.io.ContentCache(
+            VECTOR_CACHE_MS, VECTOR_CACHE_BYTES, VECTOR_CACHE_BYTES // 4
+        )
+        return cls(KeyCache(), vectors)
 
 
 @dataclass(slots=True)
@@ -71,19 +109,29 @@ class IcebergOldRows:
     keys: Records
     attempt: str
     gateway: Any  # py4j's
+    caches: FileCaches
     positions: dict[str, Positions] = field(default_factory=dict[str, Positions])
     vectors: list[str] = field(default_factory=list[str])  # their file of each try, "" for none
     tries: int = 0
+    _planned: tuple[int, list[_PlannedFile]] | None = None  # the snapshot's id and its files
 
     def search(self) -> None:
         """Look the keys up in the current snapshot's files. Raises LakeUnavailableError."""
-        for task in self._plan_files():
-            self._find_positions(task.file())
+        files = self._plan_files()
+        self.caches.keys.retain(self.name, {self._cache_key(file) for file in files})
+        ranges = KeyRanges(self.keys)
+        unknown = [file for file in files if file.path not in self.positions]
+        searched = [file for file in unknown if ranges.may_be_in(file.bounds)]
+        search = KeySearch(self.name, self.caches.keys, key_lookup.read_bytes_by(self.gateway))
+        found = search.find_rows([self._describe_search(file) for file in searched])
+        self.positions |= dict.fromkeys((file.path for file in unknown), NO_POSITIONS)
+        self.positions |= zip((file.path for file in searched), found, strict=True)
 
     def start_commit(self, target: Any, files: Sequence[Any]) -> Any:
         """Return a `RowDelta` that adds data files and deletes the old rows; `target` starts it."""
         snapshot = self.table.currentSnapshot()
-        touched = [f for task in self._plan_files() if (f := self._touch_file(task)) is not None]
+        self.search()
+        touched = self._touch_files(self._plan_files())
         update = target.newRowDelta()
         for file in files:
             update.addRows(file)
@@ -108,11 +156,21 @@ class IcebergOldRows:
                 "table %s: vectors of a lost race stay until orphans are removed: %s", self.name, error
             )
 
-    def _plan_files(self) -> Iterator[Any]:
+    def _plan_files(self) -> list[_PlannedFile]:
+        """Return the current snapshot's files; planned once for each snapshot."""
         snapshot = self.table.currentSnapshot()
         if snapshot is None:
-            return
-        planned = self.table.newScan().useSnapshot(snapshot.snapshotId()).planFiles()
+            return []
+        snapshot_id = int(snapshot.snapshotId())
+        if self._planned is None or self._planned[0] != snapshot_id:
+            to_json = self.gateway.jvm.org.apache.iceberg.ContentFileParser.toJson
+            files = [self._describe_file(task, to_json) for task in self._plan_tasks(snapshot_id)]
+            self._planned = snapshot_id, files
+        return self._planned[1]
+
+    def _plan_tasks(self, snapshot_id: int) -> Iterator[Any]:
+        scan = self.table.newScan().includeColumnStats(self.keys.column_names)
+        planned = scan.useSnapshot(snapshot_id).planFiles()
         try:
             tasks = planned.iterator()
             while tasks.hasNext():  # py4j's own loop would take an error for the end
@@ -120,24 +178,31 @@ class IcebergOldRows:
         finally:
             planned.close()
 
-    def _find_positions(self, file: Any) -> Positions:
-        path = str(file.location())
-        if path not in self.positions:
-            if str(file.format()) != "PARQUET":
-                raise TableSchemaMismatchError(
-                    f"table {self.name} is kept in {file.format()}, and lake.write=upsert reads Parquet: "
-                    f"set write.format.default=parquet and rewrite its data files, or {KEY_ADVICE}"
-                )
-            self.positions[path] = self._search_file(path, file)
-        return self.positions[path]
+    def _describe_file(self, task: Any, to_json: Callable[..., Any]) -> _PlannedFile:
+        file = task.file()
+        known = json.loads(str(to_json(file, task.spec())))  # one call for all values
+        bounds = arrow_files.read_bounds(known, self.keys.schema)
+        size = int(known["file-size-in-bytes"])
+        return _PlannedFile(task, file, known["file-path"], size, known["file-format"].upper(), bounds)
 
-    def _search_file(self, path: str, file: Any) -> Positions:
-        source = ParquetSource(
-            self.gateway.jvm.org.apache.hadoop.fs.Path(path),
-            int(file.fileSizeInBytes()),
-            lambda: self._open(file).newStream(),
+    def _cache_key(self, file: _PlannedFile) -> tuple[object, ...]:
+        ids = map(arrow_files.read_field_id, self.keys.schema)
+        return file.path, *self.keys.column_names, *ids
+
+    def _describe_search(self, file: _PlannedFile) -> SearchedFile:
+        if file.format != "PARQUET":
+            raise TableSchemaMismatchError(
+                f"table {self.name} is kept in {file.format}, and lake.write=upsert reads Parquet: "
+                f"set write.format.default=parquet and rewrite its data files, or {KEY_ADVICE}"
+            )
+        return SearchedFile(
+            file.path,
+            file.size,
+            lambda: self._open(file.path, file.size).newStream(),
+            self.keys,
+            self._name_keys,
+            self._cache_key(file),
         )
-        return source.find_rows(self.keys, self._name_keys)
 
     def _name_keys(self, schema: ArrowSchema) -> list[str] | None:
         """Return the names of the key columns in a file, whose ids outlive a rename."""
@@ -148,35 +213,27 @@ class IcebergOldRows:
         ids = [arrow_files.read_field_id(column) for column in self.keys.schema]
         return [names[number] for number in ids] if names.keys() >= {*ids} else None
 
-    def _touch_file(self, task: Any) -> _TouchedFile | None:
-        file = task.file()
-        positions = self._find_positions(file)
-        if not len(positions):
-            return None
-        path = str(file.location())
-        vector = self._to_vector(positions)
-        previous = self._load_vector(path, task.deletes())
-        if previous is not None:
-            vector.merge(previous)
-            if vector.cardinality() == previous.cardinality():
-                return None  # all of these rows were deleted before
-        return _TouchedFile(path, file, vector, previous)
+    def _touch_files(self, files: Sequence[_PlannedFile]) -> list[_TouchedFile]:
+        loader, build = self._build_vector_loader(), _VectorBuilder(self.gateway)
+        found = ((file, self.positions[file.path]) for file in files)
+        touched = (_touch_file(file, build(rows), loader) for file, rows in found if len(rows))
+        return [file for file in touched if file is not None]
 
-    def _to_vector(self, positions: Positions) -> Any:
-        root = self.gateway.jvm
-        longs = key_lookup.to_java_list(positions, self.gateway)
-        closeable = root.org.apache.iceberg.io.CloseableIterable.combine(longs, root.java.io.StringReader(""))
-        return root.org.apache.iceberg.deletes.Deletes.toPositionIndex(closeable)
-
-    def _open(self, file: Any) -> Any:
+    def _open(self, path: str, size: int) -> Any:
         """Return Iceberg's `InputFile` of a data or delete file, whose size need not be asked for."""
-        return self.table.io().newInputFile(str(file.location()), int(file.fileSizeInBytes()))
+        return self.table.io().newInputFile(path, size)
 
-    def _load_vector(self, path: str, deletes: Any) -> Any:
-        if deletes.isEmpty():
-            return None
-        loader = self.gateway.jvm.org.apache.iceberg.data.BaseDeleteLoader(_Function(self._open))
-        return loader.loadPositionDeletes(deletes, path)
+    def _build_vector_loader(self) -> Any:
+        """Return a loader that reads a file of vectors once, not once for each of them."""
+        opened: dict[str, Any] = {}
+
+        def open_file(file: Any) -> Any:
+            path = str(file.location())
+            if path not in opened:
+                opened[path] = self.caches.vectors.tryCache(self._open(path, int(file.fileSizeInBytes())))
+            return opened[path]
+
+        return self.gateway.jvm.org.apache.iceberg.data.BaseDeleteLoader(_Function(open_file))
 
     def _write_vectors(self, touched: Sequence[_TouchedFile]) -> Any:
         self.tries += 1  # a file for each try: the last one may be in the table after all
@@ -195,6 +252,29 @@ class IcebergOldRows:
         written = writer.result()
         self.vectors.append(str(written.deleteFiles().get(0).location()))
         return written
+
+
+class _VectorBuilder:
+    def __init__(self, gateway: Any) -> None:
+        root, iceberg = gateway.jvm, gateway.jvm.org.apache.iceberg
+        self._lists = key_lookup.PositionLists(gateway)
+        self._nothing = root.java.io.StringReader("")
+        self._combine = iceberg.io.CloseableIterable.combine
+        self._to_vector = iceberg.deletes.Deletes.toPositionIndex
+
+    def __call__(self, positions: Positions) -> Any:
+        return self._to_vector(self._combine(self._lists.convert(positions), self._nothing))
+
+
+def _touch_file(file: _PlannedFile, vector: Any, loader: Any) -> _TouchedFile | None:
+    """Return a file with its new vector, None if all of its rows were deleted before."""
+    deletes = file.task.deletes()
+    previous = None if deletes.isEmpty() else loader.loadPositionDeletes(deletes, file.path)
+    if previous is not None:
+        vector.merge(previous)
+        if vector.cardinality() == previous.cardinality():
+            return None
+    return _TouchedFile(file.path, file.data_file, vector, previous)
 
 
 # Iceberg calls it back from the JVM.

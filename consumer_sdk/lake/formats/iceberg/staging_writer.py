@@ -33,6 +33,7 @@ class StagingWriter:
         self.java_root = java(spark)
         self._iceberg = java(spark).org.apache.iceberg
         self._coordinator = self._iceberg.spark.FileRewriteCoordinator.get()
+        self._file_caches = row_delta.FileCaches.create(self.java_root)
         self._cache = _call_static_get(spark, "org.apache.iceberg.spark.SparkTableCache")
 
     def staged_schema(self, table: Any) -> StructType:
@@ -66,7 +67,8 @@ class StagingWriter:
     ) -> row_delta.IcebergOldRows:
         """Return the rows of changed keys. Raises TableSchemaMismatchError, exceptions of the JVM."""
         keys = row_delta.find_keys(table, name, changes, java(self._spark))
-        return row_delta.IcebergOldRows(name, table, keys, attempt, py4j_gateway(self._spark))
+        gateway = py4j_gateway(self._spark)
+        return row_delta.IcebergOldRows(name, table, keys, attempt, gateway, self._file_caches)
 
     def write_files(self, name: str, table: Any, frame: Frame, attempt: str) -> tuple[Any, ...]:
         """Return Iceberg's `DataFile` of each new file. Raises TableSchemaMismatchError, DiskFullError."""

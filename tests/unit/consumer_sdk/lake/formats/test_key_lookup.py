@@ -1,6 +1,7 @@
 """Positions of rows by key, in Parquet files that pyarrow writes."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab.consumer_sdk.errors import LakeUnavailableError, TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.formats.key_lookup import JavaFile, find_rows
+from trimtab.consumer_sdk.lake.formats import key_lookup
+from trimtab.consumer_sdk.lake.formats.key_cache import FileKeys, KeyCache
+from trimtab.consumer_sdk.lake.formats.key_lookup import (
+    JavaFile,
+    KeySearch,
+    SearchedFile,
+    load_keys,
+    match_keys,
+)
 
 
 @pytest.fixture
@@ -23,6 +32,12 @@ def data_file(tmp_path: Path) -> str:
 
 def by_name(keys: Any) -> Any:
     return lambda schema: keys.column_names if set(keys.column_names) <= set(schema.names) else None
+
+
+def find_rows(source: Any, keys: Any, key_names: Any) -> Any:
+    loaded = load_keys(source, keys, key_names)
+    assert isinstance(loaded, FileKeys)
+    return match_keys([(source, loaded)], keys)[0]
 
 
 def test_positions_count_from_the_start_of_the_file(data_file: str) -> None:
@@ -93,7 +108,83 @@ def test_of_an_object_only_the_key_columns_are_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ids, "value": [f"{n:0100}" for n in ids]}), path, compression="none")
     stream = FakeStream(path.read_bytes())
     keys = pa.table({"id": [3, 999]})
-    with JavaFile("s3://b/data.parquet", stream, path.stat().st_size) as file:
+    with JavaFile("s3://b/data.parquet", stream, path.stat().st_size, FakeStream.readNBytes) as file:
         assert find_rows(file, keys, by_name(keys)).tolist() == [3, 999]
     assert stream.closed
     assert stream.bytes_read < path.stat().st_size / 4
+
+
+def make_file(folder: Path, name: str, ids: list[int], keys: Any, opened: list[str]) -> SearchedFile:
+    """Return a small object of a store."""
+    path = folder / name
+    pq.write_table(pa.table({"id": ids}), path)
+
+    def open_stream() -> FakeStream:
+        opened.append(name)
+        return FakeStream(path.read_bytes())
+
+    return SearchedFile(f"s3://b/{name}", path.stat().st_size, open_stream, keys, by_name(keys), name)
+
+
+def test_files_are_matched_together_and_read_once(tmp_path: Path) -> None:
+    """The second search finds the keys in the cache; a file that was dropped from it is read again."""
+    opened: list[str] = []
+    keys = pa.table({"id": [2, 5, 8]})
+    files = [make_file(tmp_path, f"{n}", list(range(n, n + 3)), keys, opened) for n in range(9)]
+    search = KeySearch("t", KeyCache(), FakeStream.readNBytes)
+    expected = [[row for row in range(3) if n + row in (2, 5, 8)] for n in range(9)]
+    for _ in range(2):
+        assert [rows.tolist() for rows in search.find_rows(files)] == expected
+    assert sorted(opened) == [file.location[-1] for file in files]
+    search.cache.retain("t", set())
+    search.find_rows(files[:1])
+    assert opened[-1] == "0"
+
+
+def test_an_object_of_a_megabyte_is_read_by_one_request(tmp_path: Path) -> None:
+    """Not one for its footer and more for its columns."""
+    keys = pa.table({"id": [2]})
+    file = make_file(tmp_path, "a", [1, 2], keys, [])
+    reads: list[int] = []
+
+    def read_bytes(stream: FakeStream, count: int) -> bytes:
+        reads.append(count)
+        return stream.readNBytes(count)
+
+    (found,) = KeySearch("t", KeyCache(), read_bytes).find_rows([file])
+    assert found.tolist() == [1]
+    assert reads == [file.size]
+
+
+def test_keys_of_many_rows_are_read_by_row_group_and_not_kept(
+    data_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their memory would have no bound."""
+    monkeypatch.setattr(key_lookup, "_KEPT_ROWS", 6)
+    keys = pa.table({"id": pa.array([1, 9, 77], pa.int64())})
+    file = SearchedFile(f"file:{data_file}", 1, lambda: None, keys, by_name(keys), "a")
+    search = KeySearch("t", KeyCache(), FakeStream.readNBytes)
+    assert [rows.tolist() for rows in search.find_rows([file])] == [[1, 5, 6]]
+    assert search.cache.bytes == 0
+
+
+def test_rows_of_files_without_the_column_and_of_partitions_by_key(data_file: str) -> None:
+    """None of the first; all of the second, whose keys have no further column."""
+    keys = pa.table({"id": pa.array([9], pa.int64())})
+    plain = load_keys(data_file, keys, by_name(keys))
+    older = FileKeys(5, None)
+    found = [rows.tolist() for rows in match_keys([("a", older), ("b", plain), ("c", older)], keys)]
+    assert found == [[], [6], []]
+    whole = [("a", FileKeys(3, pa.table({}))), ("b", FileKeys(1, pa.table({})))]
+    found = [rows.tolist() for rows in match_keys(whole, keys.drop_columns(["id"]))]
+    assert found == [[0, 1, 2], [0]]
+
+
+def test_windows_bound_the_memory(tmp_path: Path) -> None:
+    """A file larger than a window has one of its own."""
+    keys = pa.table({"id": [1]})
+    files = [make_file(tmp_path, f"{n}", [0, n], keys, []) for n in range(5)]
+    sized = [
+        replace(file, size=size) for file, size in zip(files, (9 << 20, 7 << 20, 1, 40 << 20, 1), strict=True)
+    ]
+    assert [len(window) for window in key_lookup._split_by_size(sized)] == [2, 1, 1, 1]

@@ -1,0 +1,47 @@
+"""Memory of the keys that are kept from flush to flush."""
+
+import pyarrow as pa
+
+from trimtab.consumer_sdk.lake.formats.key_cache import FileKeys, KeyCache
+
+
+def make_keys(rows: int) -> FileKeys:
+    return FileKeys(rows, pa.table({"id": list(range(rows))}))
+
+
+SIZE = make_keys(1000).bytes
+
+
+def test_no_more_is_kept_than_the_limit() -> None:
+    """What does not fit is read again with each flush."""
+    cache = KeyCache(limit=SIZE * 5 // 2)
+    for name in "abc":
+        cache.add("t", name, make_keys(1000))
+    assert [cache.find("t", name) is not None for name in "abc"] == [True, True, False]
+    assert cache.bytes <= SIZE * 5 // 2
+
+
+def test_a_table_that_needs_little_gets_room_from_a_large_one() -> None:
+    """Then no table drops files of the other any more."""
+    cache = KeyCache(limit=SIZE * 4)
+    for name in "abcd":
+        cache.add("large", name, make_keys(1000))
+    for name in "abcd":
+        cache.add("small", name, make_keys(1000))
+    for name in "abcd":
+        cache.add("large", name, make_keys(1000))
+    kept = {table: sum(cache.find(table, n) is not None for n in "abcd") for table in ("large", "small")}
+    assert kept in ({"large": 2, "small": 2}, {"large": 3, "small": 1})
+    assert cache.bytes <= SIZE * 4
+
+
+def test_files_that_a_table_has_lost_are_dropped() -> None:
+    """A compaction replaced them."""
+    cache = KeyCache()
+    for name in "ab":
+        cache.add("t", name, make_keys(10))
+    cache.add("other", "a", make_keys(10))
+    cache.retain("t", {"b", "c"})
+    assert (cache.find("t", "a"), cache.find("t", "b"), cache.find("other", "a")) != (None, None, None)
+    assert cache.find("t", "a") is None
+    assert cache.bytes == 2 * make_keys(10).bytes
