@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import create_json_decoder
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import keep_raw
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
@@ -81,7 +81,7 @@ def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
             steps[step] = perf_counter()
 
         flush = BatchFlusher(
-            lake, "g", lambda t: TableProjection(t, create_json_decoder(None)), lambda: uuid.uuid4().hex, note
+            lake, "g", lambda t: TableProjection(t, keep_raw), lambda: uuid.uuid4().hex, note
         )
         at: int | None = None
         results: dict[str, dict[str, float]] = {}

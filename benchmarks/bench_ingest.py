@@ -2,6 +2,8 @@
 
 - `trimtab_iceberg`, `trimtab_delta`: Trimtab's consumer and sink with `lake.file.writer: spark`.
 - `trimtab_arrow`, `trimtab_arrow_delta`: the same with `lake.file.writer: arrow`.
+- `trimtab_iceberg_json`, `trimtab_arrow_json` and `structured_streaming_json`, only with `--cases`: into
+  Iceberg, with the records' JSON parsed into two columns.
 - `plain_loop`: confluent-kafka's consumer, reads each value and writes nothing.
 - `plain_loop_tuned`: the same with `fetch.queue.backoff.ms=20`, as in Trimtab; librdkafka's default
   of one second slows the plain loop down whenever it falls behind.
@@ -53,7 +55,8 @@ CASES = (
     "delta_rs",
     "trimtab_ranges",
 )
-PROTOTYPES = ("spark_python_ranges",)
+ON_DEMAND = ("trimtab_iceberg_json", "trimtab_arrow_json", "structured_streaming_json", "spark_python_ranges")
+"""Cases that `--cases` has to name."""
 BOUNDED = ("trimtab_iceberg", "trimtab_arrow")
 """Cases that also run with a longer backlog."""
 
@@ -113,7 +116,7 @@ def main() -> None:
 
 def _arguments() -> Namespace:
     arguments: ArgumentParser = harness.parser(__doc__ or "")
-    arguments.add_argument("--cases", nargs="+", choices=CASES + PROTOTYPES, default=CASES)
+    arguments.add_argument("--cases", nargs="+", choices=CASES + ON_DEMAND, default=CASES)
     arguments.add_argument("--sizes", nargs="+", type=int, default=[MIDDLE])
     arguments.add_argument("--mb", type=float, default=150, help="megabytes per case and size")
     arguments.add_argument("--warm", type=float, default=70, help="megabytes of the warm-up")
@@ -245,6 +248,8 @@ def _ratios(cases: Mapping[str, Figures]) -> Iterator[tuple[str, float]]:
         ("trimtab_arrow", "plain_loop"),
         ("trimtab_arrow", "plain_loop_tuned"),
         ("trimtab_arrow", "delta_rs"),
+        ("trimtab_arrow_json", "trimtab_iceberg_json"),
+        ("trimtab_arrow_json", "structured_streaming_json"),
     ):
         if one in cases and two in cases:
             yield f"{one}/{two}", round(cases[one].speed / cases[two].speed, 2)

@@ -33,7 +33,7 @@ from rich.table import Table
 
 from object_store import programs
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import create_json_decoder
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import keep_raw
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
@@ -139,7 +139,7 @@ def create_flush(lake: SparkLake) -> AppendBatch:
     flusher = BatchFlusher(
         lake,
         "bench",
-        lambda table: TableProjection(table, create_json_decoder(None)),
+        lambda table: TableProjection(table, keep_raw),
         lambda: f"attempt-{next(numbers)}",
         on_step=lambda _: None,
     )

@@ -58,6 +58,10 @@ BATCH: Final = 64_000_000
 TUNED: Final = {"fetch.queue.backoff.ms": 20}
 """Pause of fetching while the queue is full, in ms; librdkafka's default is a second."""
 
+JSON_COLUMNS: Final = "id BIGINT, text STRING"
+JSON: Final = {"lake.decoder": "json", "lake.schema": JSON_COLUMNS}
+"""Settings that parse the records."""
+
 RANGES: Final = 500_000
 """Records of one batch of `trimtab_ranges`."""
 
@@ -105,9 +109,9 @@ class Case(ABC):
 class Trimtab(Case):
     """Trimtab's sink with its defaults."""
 
-    def __init__(self, bootstrap: str, folder: Path, form: str, stage: str) -> None:
+    def __init__(self, bootstrap: str, folder: Path, form: str, stage: str, **more: str) -> None:
         super().__init__(bootstrap, folder)
-        self.sink = {"lake.format": form, "lake.file.writer": stage, "lake.warehouse": str(folder)}
+        self.sink = {"lake.format": form, "lake.file.writer": stage, "lake.warehouse": str(folder), **more}
         self.lake = open_lake(self._settings("none").lake.session, warm_up=True)
 
     def _settings(self, topic: str) -> ingest.IngestSettings:
@@ -197,6 +201,8 @@ class DeltaRs(Case):
 class StructuredStreaming(Case):
     """Spark Structured Streaming into the same Iceberg tables, the whole topic in one trigger."""
 
+    more_columns: ClassVar[str] = ""
+
     def __init__(self, bootstrap: str, folder: Path) -> None:
         super().__init__(bootstrap, folder)
         self.lake = open_lake(self.build_session_config())
@@ -220,21 +226,40 @@ class StructuredStreaming(Case):
         source = self.lake.spark.readStream.format("kafka").options(
             **{"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}, startingOffsets="earliest"
         )
-        return source.load().select("topic", "partition", "offset", "timestamp", "key", "value").writeStream
+        return self.select_columns(source.load()).writeStream
+
+    def select_columns(self, records: Any) -> Any:
+        """Return the columns of the table."""
+        return records.select("topic", "partition", "offset", "timestamp", "key", "value")
 
     def start_query(self, sink: Any, topic: str) -> Any:
         spark, table = self.lake.spark, f"lake.{topic.replace('-', '_')}"
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake")
-        kinds = "topic string, partition int, offset bigint, timestamp timestamp"
+        kinds = "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in ICEBERG_TABLE_DEFAULTS.items())
         spark.sql(
-            f"CREATE TABLE {table} ({kinds}, key binary, value binary) USING iceberg "
+            f"CREATE TABLE {table} ({kinds}{self.more_columns}) USING iceberg "
             f"TBLPROPERTIES ({properties})"  # the codec's level, as the sink's tables have it
         )
         return sink.format("iceberg").toTable(table)
 
     def count_rows(self, topic: str) -> tuple[int, int]:
         return counted(self.lake.spark.table(f"lake.{topic.replace('-', '_')}"))
+
+
+class StructuredStreamingJson(StructuredStreaming):
+    """The same with JSON parsed into two columns; what does not fit is null, not a dead letter."""
+
+    more_columns = f", {JSON_COLUMNS}"
+
+    def select_columns(self, records: Any) -> Any:
+        parsed = f"from_json(cast(value AS string), '{JSON_COLUMNS}') AS parsed"
+        return (
+            super()
+            .select_columns(records)
+            .selectExpr("*", parsed)
+            .selectExpr("* EXCEPT (parsed)", "parsed.*")
+        )
 
 
 class StructuredStreamingDelta(StructuredStreaming):
@@ -385,9 +410,12 @@ CASES: dict[str, Callable[[str, Path], Case]] = {
     "trimtab_delta": lambda *args: Trimtab(*args, "delta", "spark"),
     "trimtab_arrow": lambda *args: Trimtab(*args, "iceberg", "arrow"),
     "trimtab_arrow_delta": lambda *args: Trimtab(*args, "delta", "arrow"),
+    "trimtab_iceberg_json": lambda *args: Trimtab(*args, "iceberg", "spark", **JSON),
+    "trimtab_arrow_json": lambda *args: Trimtab(*args, "iceberg", "arrow", **JSON),
     "plain_loop": PlainLoop,
     "plain_loop_tuned": TunedLoop,
     "structured_streaming": StructuredStreaming,
+    "structured_streaming_json": StructuredStreamingJson,
     "structured_streaming_delta": StructuredStreamingDelta,
     "trimtab_ranges": SparkRanges,
     "spark_python_ranges": SparkPythonRanges,

@@ -3,6 +3,8 @@
 A test on Delta takes the CPU of five on Iceberg. Those with this mark differ in the format only.
 """
 
+from typing import Final
+
 import pytest
 
 
@@ -10,3 +12,9 @@ def slow_on_delta(iceberg: str, delta: str, fixture: str = "lake") -> pytest.Mar
     """Return the mark of a test whose `fixture` is each of these lakes in turn."""
     formats = [iceberg, pytest.param(delta, marks=pytest.mark.slow)]
     return pytest.mark.parametrize(fixture, formats, indirect=True)
+
+
+# Lakes into which JSON is parsed: by Spark, and by Arrow where both parsers agree.
+JSON_LAKES: Final = pytest.mark.parametrize(
+    "lake", ["iceberg", "iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
+)

@@ -1,13 +1,12 @@
 """Writers of data files (`lake.file.writer`), and the settings that need Spark.
 
 `auto` is Spark if a setting needs it, or if there are executors, which would be idle. Else it is Arrow's
-writer, which takes less CPU, except for tables that this writer refuses (`formats.staging_frames`).
+writer, which takes less CPU, except for tables that this writer refuses (`formats.staging_frames`), and for
+JSON whose schema Arrow does not parse as Spark does (`decoding.topic_decoders`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
-
-from trimtab.consumer_sdk.lake.changes.change_settings import UPSERT
 
 AUTO_FILE_WRITER: Final = "auto"
 SPARK_FILE_WRITER: Final = "spark"
@@ -17,7 +16,6 @@ FILE_WRITERS: Final = (AUTO_FILE_WRITER, SPARK_FILE_WRITER, ARROW_FILE_WRITER)
 # Settings that Arrow's writer does not support, and why.
 _SPARK_ONLY_SETTINGS: Final = {
     "lake.partition": "Spark distributes rows to partitions",
-    "lake.schema": "JSON is parsed by Spark",
     "lake.transform": "a transform takes a Spark DataFrame",
 }
 # Settings of how Spark writes Parquet, encryption among them, which Arrow's writer does not read.
@@ -29,20 +27,20 @@ _SPARK_FILE_SETTINGS: Final = (
 )
 
 
-def find_arrow_problems(given: Collection[str], write: str) -> Iterable[str]:
-    """Yield the given settings that `lake.file.writer=arrow` does not support; `write`: `lake.write`."""
-    for name in _list_spark_only(given, write):
+def find_arrow_problems(given: Collection[str]) -> Iterable[str]:
+    """Yield the given settings that `lake.file.writer=arrow` does not support."""
+    for name in sorted(_SPARK_ONLY_SETTINGS.keys() & given):
         yield (
             f"{name}: {_SPARK_ONLY_SETTINGS[name]}, and with lake.file.writer=arrow data "
             f"files are written without Spark: set lake.file.writer=spark, or omit {name}"
         )
 
 
-def resolve_file_writer(file_writer: str, config: Mapping[str, Any], write: str) -> str:
+def resolve_file_writer(file_writer: str, config: Mapping[str, Any]) -> str:
     """Return the writer of a configuration; `auto` if no setting of it needs Spark."""
     given = [name for name, value in config.items() if value is not None]
     sets_files = any(name.startswith(_SPARK_FILE_SETTINGS) for name in given)
-    needs_spark = sets_files or any(_list_spark_only(given, write))
+    needs_spark = sets_files or not _SPARK_ONLY_SETTINGS.keys().isdisjoint(given)
     return SPARK_FILE_WRITER if file_writer == AUTO_FILE_WRITER and needs_spark else file_writer
 
 
@@ -50,9 +48,3 @@ def resolve_on_master(file_writer: str, master: str) -> str:
     """Return the writer in a session; `auto` if its master, `spark.master`, has no executors."""
     is_local = master.startswith("local") and not master.startswith("local-cluster")
     return file_writer if is_local or file_writer != AUTO_FILE_WRITER else SPARK_FILE_WRITER
-
-
-def _list_spark_only(given: Collection[str], write: str) -> Iterable[str]:
-    names = sorted(_SPARK_ONLY_SETTINGS.keys() & given)
-    # Arrow parses the JSON of changes
-    return (name for name in names if not (name == "lake.schema" and write == UPSERT))

@@ -207,7 +207,7 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         if not self.lake_catalog_name.isidentifier():
             yield f"{CATALOG_NAME_SETTING}: {self.lake_catalog_name!r} is not a plain name"
         if self.lake_file_writer == ARROW_FILE_WRITER:
-            yield from find_arrow_problems(given, self.lake_write)
+            yield from find_arrow_problems(given)
 
     def _find_storage_problems(self, given: Collection[str]) -> Iterable[str]:
         for name in sorted(given):
@@ -382,7 +382,7 @@ def _build_session_config(options: LakeWriterSettings, config: Mapping[str, Any]
         catalog=catalog,
         spark={k: _format_spark_value(v) for k, v in config.items() if k.startswith("spark.")},
         format=options.lake_format,
-        file_writer=resolve_file_writer(options.lake_file_writer, config, options.lake_write),
+        file_writer=resolve_file_writer(options.lake_file_writer, config),
         storage=StorageConfig(
             options.lake_storage,
             options.lake_s3_endpoint,

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import build_frame
 from trimtab.consumer_sdk.lake.file_writers import AUTO_FILE_WRITER, SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.formats.staging_frames import StagingFrames
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records
@@ -97,7 +98,7 @@ class SparkLake(ABC):
     def to_spark_frame(self, records: Records) -> DataFrame:
         """Return a Spark frame of these records in one partition."""
         with jvm_errors.translate_errors("passing a batch to Spark"):
-            return self.spark.createDataFrame(records).coalesce(1)  # a flush writes one file per partition
+            return build_frame(self.spark, records)
 
     def is_empty(self, frame: Frame) -> bool:
         """Return whether a frame has no rows. Raises TransformError, SparkSessionError."""

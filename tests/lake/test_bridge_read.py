@@ -165,12 +165,13 @@ def _delete_records(admin: AdminClient, before: RawPartition) -> None:
     admin.delete_records([before])[before].result(30)
 
 
+@pytest.mark.parametrize("file_writer", ["spark", "auto"])
 def test_json_is_decoded_as_the_sink_decodes_it(
-    settings: Settings, table: str, lake: SparkLake, produce: Callable[..., None]
+    settings: Settings, table: str, lake: SparkLake, produce: Callable[..., None], file_writer: str
 ) -> None:
-    """By Spark; a value that does not fit is a dead letter and no row. Rows go to other libraries."""
+    """By either writer; a value that does not fit is a dead letter and no row. Rows go to other libraries."""
     settings |= {"lake.decoder": "json", "lake.schema": "id BIGINT, name STRING"}
-    del settings["lake.file.writer"]
+    settings["lake.file.writer"] = file_writer
     produce(4, b'{"id": 7, "name": "ann"}')
     produce(1, b'{"id": "seven"}')
     with LakeReader(table, settings, lake=lake) as reader:

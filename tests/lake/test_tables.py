@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from slow_on_delta import JSON_LAKES
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
@@ -50,6 +51,7 @@ def ingest(writers: Make, values: list[bytes | None], **config: Any) -> Any:
     return writer
 
 
+@JSON_LAKES
 def test_json_fields_become_columns(writers: Make, spark: Any, namespace: str) -> None:
     """Decoded columns follow the record columns; a missing field and a tombstone give nulls."""
     ingest(
@@ -107,6 +109,7 @@ def test_every_kind_of_bad_json_has_its_reason(
     assert (letter.topic, letter.partition, letter.offset, letter.value) == ("orders", 0, 0, value)
 
 
+@JSON_LAKES
 def test_dead_letters_do_not_stop_their_partition(
     writers: Make, rows: Read, spark: Any, namespace: str
 ) -> None:
@@ -120,12 +123,14 @@ def test_dead_letters_do_not_stop_their_partition(
     ]
 
 
+@JSON_LAKES
 def test_the_dead_letter_table_is_created_on_demand(writers: Make, lake: SparkLake, namespace: str) -> None:
     """Without dead letters there is no table."""
     ingest(writers, [b'{"id": 1}'], **JSON)
     assert lake.open_table(f"{namespace}.orders_dead_letter") is None
 
 
+@JSON_LAKES
 def test_a_decoded_column_does_not_hide_a_record_column(writers: Make, spark: Any, namespace: str) -> None:
     """A field with the name of a record column gets a name of its own."""
     ingest(writers, [b'{"offset": 9}'], lake_decoder="json", lake_schema="offset INT")
@@ -133,6 +138,7 @@ def test_a_decoded_column_does_not_hide_a_record_column(writers: Make, spark: An
     assert (row.offset, row.value_offset) == (0, 9)
 
 
+@JSON_LAKES
 def test_an_invalid_schema_is_a_setting_error(writers: Make) -> None:
     """Spark cannot parse the DDL, and nothing is written."""
     with pytest.raises(SettingError, match=r"lake\.schema"):

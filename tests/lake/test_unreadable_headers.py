@@ -41,7 +41,12 @@ def connection(bootstrap: str, group: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("lake", "schema", "letters"),
-    [("iceberg", "id BIGINT", {1, 2}), ("delta", None, {1}), ("iceberg_arrow", None, {1})],
+    [
+        ("iceberg", "id BIGINT", {1, 2}),
+        ("delta", None, {1}),
+        ("iceberg_arrow", "id BIGINT", {1, 2}),
+        ("iceberg_arrow", "id BIGINT, m MAP<STRING, INT>", {1, 2}),  # Spark parses it
+    ],
     indirect=["lake"],
 )
 def test_it_is_a_dead_letter(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import create_json_decoder
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import keep_raw
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
@@ -40,7 +40,7 @@ def flush_batches(lake: SparkLake, table: str, first: int, batches: int) -> None
     flusher = BatchFlusher(
         lake,
         "g",
-        lambda name: TableProjection(name, create_json_decoder(None)),
+        lambda name: TableProjection(name, keep_raw),
         lambda: f"attempt-{next(numbers)}",
         on_step=lambda _: None,
     )

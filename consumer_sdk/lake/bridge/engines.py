@@ -10,6 +10,7 @@ from trimtab.consumer_sdk.lake.bridge.arrow_tables import DeltaTableReader, Iceb
 from trimtab.consumer_sdk.lake.bridge.spark_tables import SparkTableReader
 from trimtab.consumer_sdk.lake.bridge.version_keeper import VersionKeeper
 from trimtab.consumer_sdk.lake.factory import open_lake
+from trimtab.consumer_sdk.lake.file_writers import SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.formats.table_format import local_folder
 from trimtab.consumer_sdk.lake.inventory import check_lake_exists
 from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, LakeConfig
@@ -58,7 +59,8 @@ def open_table_reader(
         check_lake_exists(session)  # Spark would create an empty one
         lake = open_lake(session)
     if lake is not None:
-        decodes_frames = config.transform is not None or bool(config.schemas)
+        parses_in_spark = bool(config.schemas) and session.file_writer == SPARK_FILE_WRITER
+        decodes_frames = config.transform is not None or parses_in_spark
         return VersionKeeper(SparkTableReader(table, lake, decodes_frames=decodes_frames))
     folder = local_folder(str(session.warehouse)) or Path()
     if not folder.is_dir():

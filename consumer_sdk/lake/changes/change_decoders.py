@@ -3,6 +3,7 @@
 A JSON value may be wrapped as Connect's JsonConverter does: `{"schema": {"type": …}, "payload": …}`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -43,22 +44,15 @@ class JsonChangeDecoder:
 
     def decode_values(self, records: Table) -> DecodedRecords:
         """Return the record columns and those of the values."""
-        values = records.column("value").combine_chunks()
-        present = values.is_valid()
-        parsed, errors = self._parse_objects(values.drop_null(), self.value_schema)
-        scattered = parsed if not values.null_count else _scatter(parsed, present)
-        rows = records
-        for field, column in zip(self.value_schema, scattered.flatten(), strict=True):
-            rows = rows.append_column(column_name(field.name), column)
-        if not errors:
-            return DecodedRecords(rows, None)
-        positions = np.flatnonzero(present.to_numpy(zero_copy_only=False))
-        reasons = {int(positions[at]): f"{_MISFIT}: {text}" for at, text in errors.items()}
-        return split_by_reason(rows, records, reasons)
+        return decode_objects(records, self.value_schema, self._parse_values)
 
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, and the reasons of unreadable ones."""
         return self._parse_objects(keys, self.key_schema)
+
+    def _parse_values(self, values: Array) -> tuple[Array, dict[int, str]]:
+        structs, errors = self._parse_objects(values, self.value_schema)
+        return structs, {at: f"{_MISFIT}: {text}" for at, text in errors.items()}
 
     def _parse_objects(self, values: Array, schema: Any) -> tuple[Array, dict[int, str]]:
         """Parse JSON objects, some of which may be wrapped in `schema` and `payload`."""
@@ -95,6 +89,26 @@ class RegistryChangeDecoder:
         readable = np.ones(len(keys), np.bool_)
         readable[list(reasons)] = False
         return _scatter(structs, pa.array(readable)), reasons
+
+
+def decode_objects(
+    records: Table, schema: Any, parse: Callable[[Array], tuple[Array, dict[int, str]]]
+) -> DecodedRecords:
+    """Return the record columns and those of `schema`; a record without a value has nulls there.
+
+    `parse` returns a struct for each of the values, and the reasons of dead letters by row.
+    """
+    values = records.column("value").combine_chunks()
+    present = values.is_valid()
+    parsed, errors = parse(values.drop_null())
+    scattered = parsed if not values.null_count else _scatter(parsed, present)
+    rows = records
+    for field, column in zip(schema, scattered.flatten(), strict=True):
+        rows = rows.append_column(column_name(field.name), column)
+    if not errors:
+        return DecodedRecords(rows, None)
+    positions = np.flatnonzero(present.to_numpy(zero_copy_only=False))
+    return split_by_reason(rows, records, {int(positions[at]): text for at, text in errors.items()})
 
 
 def convert_in_parts(values: Array, mask: Array, convert: Any) -> tuple[Array, dict[int, str]]:

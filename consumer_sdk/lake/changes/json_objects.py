@@ -38,26 +38,30 @@ def parse_json_objects(
     `values` are binary without nulls, `schema` is a pyarrow schema.
     """
     kind = pa.struct(list(schema))
-    parsed = kind if dates_are_numbers else _with_text_dates(kind)
-    return convert_by_halves(values, lambda some: _parse_all(some, parsed).cast(kind), kind)
+    parsed = kind if dates_are_numbers else replace_with_text(kind, pa.types.is_date)
+    return convert_by_halves(values, lambda some: parse_every_object(some, parsed).cast(kind), kind)
 
 
 def convert_by_halves(
-    values: Array, convert: Callable[[Array], Array], kind: Any
+    values: Array, convert: Callable[[Array], Array], kind: Any, smallest: int = 1
 ) -> tuple[Array, dict[int, str]]:
-    """Convert an array; return nulls and reasons for the rows for which `convert` alone fails."""
+    """Convert an array; return nulls and reasons for the rows for which `convert` fails.
+
+    Up to `smallest` rows fail together: with 1, only those for which `convert` alone fails.
+    """
     try:
         return convert(values) if len(values) else pa.nulls(0, kind), {}
     except CONVERSION_ERRORS as error:
-        if len(values) == 1:
-            return pa.nulls(1, kind), {0: _describe_error(error)}
+        if len(values) <= smallest:
+            return pa.nulls(len(values), kind), dict.fromkeys(range(len(values)), _describe_error(error))
     half = len(values) // 2
-    first, errors = convert_by_halves(values[:half], convert, kind)
-    second, more = convert_by_halves(values[half:], convert, kind)
+    first, errors = convert_by_halves(values[:half], convert, kind, smallest)
+    second, more = convert_by_halves(values[half:], convert, kind, smallest)
     return pa.concat_arrays([first, second]), errors | {half + row: text for row, text in more.items()}
 
 
-def _parse_all(values: Array, kind: Any) -> Array:
+def parse_every_object(values: Array, kind: Any) -> Array:
+    """Return a struct of type `kind` for each value; raise one of CONVERSION_ERRORS if any does not fit."""
     for row in _find_doubtful(values):
         if not isinstance(json.loads(values[row].as_py()), dict):
             raise _NotOneObjectError
@@ -72,14 +76,17 @@ def _parse_all(values: Array, kind: Any) -> Array:
     return table.select(kind.names).to_struct_array().combine_chunks()
 
 
-def _with_text_dates(kind: Any) -> Any:
-    """Return a type with text for dates, which Arrow's parser takes for numbers."""
-    if pa.types.is_date(kind):
+def replace_with_text(kind: Any, is_replaced: Callable[[Any], bool]) -> Any:
+    """Return a type with text for the types that `is_replaced` selects, also nested ones.
+
+    Arrow's parser takes dates for numbers.
+    """
+    if is_replaced(kind):
         return pa.string()
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with_text_dates(field.type)) for field in kind])
+        return pa.struct([field.with_type(replace_with_text(field.type, is_replaced)) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_with_text_dates(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(replace_with_text(kind.value_type, is_replaced)))
     return kind
 
 

@@ -1,4 +1,4 @@
-"""Decodes values into typed columns with Spark: `raw` keeps the record, `json` adds columns.
+"""Decodes JSON values into typed columns with Spark.
 
 1. A JSON value fits if it is valid UTF-8 and a single JSON object, and every field has the schema's
    type. Fields outside the schema are dropped, missing ones are null. Huge decimals do not fit
@@ -13,12 +13,13 @@ from typing import Final, cast
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType, StructField, StructType
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.decoding.decimal_numbers import find_huge_decimal
+from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, column_name
 
 DEAD_LETTER_COLUMNS: Final = (*RECORD_COLUMNS, "error")
@@ -36,13 +37,16 @@ class DecodedFrames:
     dead_letters: DataFrame | None  # None: nothing can fail
 
 
-def decode_values(records: DataFrame, ddl: str | None, *, finds_huge: bool = True) -> DecodedFrames:
-    """Decode records with a schema (None: raw). Raises SettingError for invalid DDL.
+def build_frame(spark: SparkSession, records: Records) -> DataFrame:
+    """Return a frame of these records in one partition."""
+    return spark.createDataFrame(records).coalesce(1)  # a flush writes one file per partition
+
+
+def decode_values(records: DataFrame, ddl: str, *, finds_huge: bool = True) -> DecodedFrames:
+    """Decode records with a schema. Raises SettingError for invalid DDL.
 
     `finds_huge`: whether the values may have huge decimals, which takes as long as parsing to find.
     """
-    if ddl is None:
-        return DecodedFrames(records, None)
     schema = parse_json_schema(ddl)
     text = sql.col("value").cast("string")
     parsed = records.withColumn(_PARSED_COLUMN, _parse_once(text, schema, finds_huge=finds_huge))

@@ -1,14 +1,31 @@
 """Selects the decoder of a topic's values, which splits a batch into rows and dead letters."""
 
+import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
+from pyspark.sql import DataFrame, SparkSession
+
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake.decoding.arrow_json import (
+    ArrowJsonDecoder,
+    UnprovenJsonError,
+    create_arrow_json_decoder,
+)
 from trimtab.consumer_sdk.lake.decoding.decimal_numbers import has_decimal, may_have_huge_decimal
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import DecodedFrames, decode_values, parse_json_schema
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import (
+    DecodedFrames,
+    build_frame,
+    decode_values,
+    parse_json_schema,
+)
+from trimtab.consumer_sdk.lake.file_writers import ARROW_FILE_WRITER, AUTO_FILE_WRITER, SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.settings import LakeConfig
+
+log = logging.getLogger("trimtab.lake")
 
 FrameFactory: TypeAlias = Callable[[Records], Frame]
 # raises SchemaRegistryUnavailableError, TableSchemaMismatchError
@@ -18,13 +35,14 @@ BatchDecoder: TypeAlias = Callable[[Records, FrameFactory], DecodedFrames]
 class TopicDecoders:
     """The decoders of a configuration; Spark must run.
 
-    Raises SettingError for invalid DDL and invalid settings of the registry, MissingExtraError.
+    Raises SettingError for DDL that is invalid, or with `lake.file.writer: arrow` not proven for Arrow, and
+    for invalid settings of the registry; MissingExtraError.
     """
 
     def __init__(self, config: LakeConfig) -> None:
-        for ddl in config.schemas.values():
-            parse_json_schema(ddl)  # before the join: a bad one must not cost the group a rebalance
         self._config = config
+        # before the join: bad DDL must not cost the group a rebalance
+        self._json_decoders = {ddl: self._create_json_decoder(ddl) for ddl in config.schemas.values()}
         self.registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
         if config.registry_settings:
             self.registry_decoder = RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
@@ -32,26 +50,57 @@ class TopicDecoders:
     def decoder_for(self, topic: str) -> BatchDecoder:
         """Return the decoder of a topic."""
         if self.registry_decoder is not None:
-            return create_registry_decoder(self.registry_decoder)
-        return create_json_decoder(self._config.schema_for(topic))
+            return use_arrow_decoder(self.registry_decoder)
+        ddl = self._config.schema_for(topic)
+        return keep_raw if ddl is None else self._json_decoders[ddl]
+
+    def _create_json_decoder(self, ddl: str) -> BatchDecoder:
+        writer = self._config.session.file_writer
+        if (
+            writer == SPARK_FILE_WRITER or self._config.changes is not None
+        ):  # changes have decoders of their own
+            return create_json_decoder(ddl)
+        try:
+            by_arrow = create_arrow_json_decoder(ddl, SparkSession.active(), self._config.limits.batch_bytes)
+        except UnprovenJsonError as error:
+            if writer == ARROW_FILE_WRITER:
+                raise SettingError(f"{error}: set lake.file.writer=spark") from None
+            log.info("%s: Spark parses the JSON of this schema and writes its files: %s", error, ddl)
+            return create_json_decoder(ddl)
+        return create_json_decoder(ddl, by_arrow, falls_back=writer == AUTO_FILE_WRITER)
 
 
-def create_json_decoder(ddl: str | None) -> BatchDecoder:
-    """Return the decoder for JSON with these columns; None: raw."""
-    decimals = ddl is not None and has_decimal(parse_json_schema(ddl))
+def keep_raw(records: Records, to_frame: FrameFactory) -> DecodedFrames:
+    """Return the records as they are."""
+    return DecodedFrames(to_frame(records), None)
+
+
+def create_json_decoder(
+    ddl: str, by_arrow: ArrowJsonDecoder | None = None, *, falls_back: bool = False
+) -> BatchDecoder:
+    """Return the decoder of JSON with these columns; it is `by_arrow` for frames that are Arrow's.
+
+    `falls_back`: Spark also writes the batches that it parses whole.
+    """
+    decimals, spark = has_decimal(parse_json_schema(ddl)), SparkSession.active()
 
     def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
+        frame = to_frame(records)
+        if not isinstance(frame, DataFrame):
+            if by_arrow is not None and not (falls_back and by_arrow.leaves_batch_to_spark()):
+                return use_arrow_decoder(by_arrow)(records, to_frame)
+            frame = build_frame(spark, records)
         finds_huge = decimals and may_have_huge_decimal(records.column("value"))
-        return decode_values(to_frame(records), ddl, finds_huge=finds_huge)
+        return decode_values(frame, ddl, finds_huge=finds_huge)
 
     return decode
 
 
-def create_registry_decoder(registry_decoder: RegistryDecoder) -> BatchDecoder:
-    """Return the decoder for values of a schema registry."""
+def use_arrow_decoder(decoder: RegistryDecoder | ArrowJsonDecoder) -> BatchDecoder:
+    """Return the decoder of a batch by one that decodes Arrow tables."""
 
     def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
-        decoded = registry_decoder.decode_batch(records)
+        decoded = decoder.decode_batch(records)
         letters = None if decoded.dead_letters is None else to_frame(decoded.dead_letters)
         return DecodedFrames(to_frame(decoded.rows), letters)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from trimtab.common.errors import TrimtabError
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import decode_values
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import DecodedFrames, decode_values
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
@@ -32,8 +32,8 @@ def rehearse_flush(lake: SparkLake) -> None:
     with tempfile.TemporaryDirectory(prefix="trimtab-", ignore_cleanup_errors=True) as folder:
         try:
             rows = lake.to_frame(pa.Table.from_pylist(_REHEARSAL_ROWS, schema=RECORD_SCHEMA))
-            in_spark = isinstance(rows, DataFrame)  # the arrow writer decodes no JSON
-            decoded = decode_values(rows, "id BIGINT" if in_spark else None)
+            in_spark = isinstance(rows, DataFrame)  # Arrow's writer needs Spark's parser for few values
+            decoded = decode_values(rows, "id BIGINT") if in_spark else DecodedFrames(rows, None)
             table = lake.create_scratch_table(folder, decoded.rows)
             staged = table.stage_rows(decoded.rows, "trimtab-rehearsal")
             table.commit(staged, CommittedOffsets(), table.read_offsets())

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TransformError
+from trimtab.consumer_sdk.lake.decoding.spark_decoders import build_frame
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.schema.record_columns import split_unreadable
@@ -97,9 +98,8 @@ def _join_letters(letters: Frame | None, unreadable: Records | None, to_frame: F
     """Return the decoder's dead letters and the unreadable records, both with the same columns."""
     if unreadable is None:
         return letters
-    more = to_frame(unreadable)
     if letters is None:
-        return more
-    if isinstance(letters, DataFrame):
-        return letters.unionByName(more)
-    return pa.concat_tables([letters, more], promote_options="permissive")
+        return to_frame(unreadable)
+    if isinstance(letters, DataFrame):  # also of JSON that Spark parses for a lake of Arrow's frames
+        return letters.unionByName(build_frame(letters.sparkSession, unreadable))
+    return pa.concat_tables([letters, unreadable], promote_options="permissive")

@@ -6,28 +6,25 @@ import pytest
 
 from trimtab.consumer_sdk.lake.file_writers import resolve_file_writer, resolve_on_master
 
-JSON = {"lake.decoder": "json", "lake.schema": "id INT"}
-
 
 @pytest.mark.parametrize(
-    ("given", "write", "resolved"),
+    ("given", "resolved"),
     [
-        ({}, "append", "auto"),
-        ({"spark.sql.shuffle.partitions": 1}, "append", "auto"),
-        ({"spark.sql.parquet.compression.codec": "gzip"}, "append", "spark"),
-        ({"spark.hadoop.parquet.encryption.uniform.key": "k"}, "append", "spark"),
-        ({"lake.transform": None}, "append", "auto"),
-        ({"lake.transform": len}, "append", "spark"),
-        ({"lake.partition": "topic"}, "append", "spark"),
-        (JSON, "append", "spark"),
-        (JSON, "upsert", "auto"),
+        ({}, "auto"),
+        ({"spark.sql.shuffle.partitions": 1}, "auto"),
+        ({"spark.sql.parquet.compression.codec": "gzip"}, "spark"),
+        ({"spark.hadoop.parquet.encryption.uniform.key": "k"}, "spark"),
+        ({"lake.transform": None}, "auto"),
+        ({"lake.transform": len}, "spark"),
+        ({"lake.partition": "topic"}, "spark"),
+        ({"lake.decoder": "json", "lake.schema": "id INT"}, "auto"),  # the schema decides
     ],
 )
-def test_settings_that_need_spark_decide(given: dict[str, Any], write: str, resolved: str) -> None:
+def test_settings_that_need_spark_decide(given: dict[str, Any], resolved: str) -> None:
     """`auto` stays where nothing needs Spark, and then tables decide; a named writer stays always."""
-    assert resolve_file_writer("auto", given, write) == resolved
-    assert resolve_file_writer("spark", given, write) == "spark"
-    assert resolve_file_writer("arrow", given, write) == "arrow"
+    assert resolve_file_writer("auto", given) == resolved
+    assert resolve_file_writer("spark", given) == "spark"
+    assert resolve_file_writer("arrow", given) == "arrow"
 
 
 @pytest.mark.parametrize(

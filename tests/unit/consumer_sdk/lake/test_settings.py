@@ -47,10 +47,6 @@ GOOD: dict[str, Any] = {
             {"lake.file.writer": "arrow", "lake.partition": "topic"},
             "lake.partition: .* lake.file.writer=spark",
         ),
-        (
-            {"lake.file.writer": "arrow", "lake.decoder": "json", "lake.schema": "id INT"},
-            "lake.schema: JSON is parsed by Spark.* set lake.file.writer=spark",
-        ),
         ({"lake.format": "delta", "lake.catalog.type": "rest"}, "lake.catalog.type: .* Iceberg"),
     ],
 )
