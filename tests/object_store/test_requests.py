@@ -1,17 +1,29 @@
 """Requests to the object store that a flush costs."""
 
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from object_store.flushes import flush_batches, make_records, open_small_lake
 from object_store.rig import ObjectStoreRig
+from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.interfaces import LakeTable
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
 
 pytestmark = [pytest.mark.object_store, pytest.mark.usefixtures("credentials")]
 
 TABLE = "requests.t"
 BATCHES = 3
+FILES = 20
+REQUESTS_OF_A_FLUSH = 30  # of changes, with those of the catalog: not two for each file
 
 
 def test_a_flush_needs_fewer_requests_than_sparks_own_append(object_store: ObjectStoreRig) -> None:
@@ -33,3 +45,43 @@ def test_a_flush_needs_fewer_requests_than_sparks_own_append(object_store: Objec
         lake.close()
     assert ours <= 12 * BATCHES
     assert ours < sparks
+
+
+def test_a_flush_of_changes_sends_as_many_requests_whatever_the_number_of_files(
+    object_store: ObjectStoreRig,
+) -> None:
+    """The keys and the deletion vectors of files, which never change, are not asked for again."""
+    lake = open_small_lake(object_store.settings("iceberg"))
+    try:
+        empty = make_changes(range(0))
+        table = lake.create_table("requests.changes", empty)
+        for number in range(FILES):  # a data file each
+            commit_changes(table, make_changes(range(number * 10, number * 10 + 10)), number)
+        table = lake.create_table("requests.changes", empty)
+        everywhere = make_changes(range(0, FILES * 10, 10))
+        commit_changes(table, everywhere, FILES)
+        before = object_store.store.requests.total()
+        for number in range(FILES + 1, FILES + 4):
+            commit_changes(table, everywhere, number)
+        assert object_store.store.requests.total() - before <= 3 * REQUESTS_OF_A_FLUSH
+        rows = lake.spark.table("requests.changes").collect()
+        assert sorted(row.id for row in rows) == list(range(FILES * 10))
+    finally:
+        lake.close()
+
+
+def make_changes(ids: range) -> KeyedChanges:
+    """Return rows to insert or update."""
+    texts = pa.array([f"row {n}" for n in ids], pa.string())
+    rows = pa.table({"id": pa.array(ids, pa.int64()), "text": texts})
+    return KeyedChanges(rows, rows.select(["id"]), ("id",))
+
+
+def commit_changes(table: LakeTable, changes: KeyedChanges, number: int) -> None:
+    """Commit a batch as the sink does."""
+    where = TopicPartition("t", 0)
+    span = OffsetSpan(number or None, number, number + 1)
+    staged = replace(table.stage_rows(changes, f"changes-{number}"), begun_at=SystemClock.monotonic())
+    backoff = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
+    outcome = commit_fenced(table, staged, "g", {where: span}, backoff, SystemClock.monotonic)
+    assert isinstance(outcome, CommitSucceeded)
