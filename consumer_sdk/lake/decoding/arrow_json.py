@@ -1,11 +1,13 @@
 """Decodes JSON values with Arrow into the rows and dead letters of Spark's parser (`spark_decoders`).
 
 1. Arrow parses the values on which both parsers agree. It refuses most others itself: numbers for
-   text, numbers to round, single quotes. `_check_texts` and `_check_leaves` find those that it would read
+   text, numbers to round, single quotes. `json_texts` and `_read_leaves` find those that it would read
    otherwise.
 2. Spark parses every other value, with the values beside it: its rows and its reasons are the result.
 3. For a schema or a session whose meaning Arrow does not know, `create_arrow_json_decoder` gives the reason.
 4. After a batch of which Spark had to parse a large part, it parses the next ones without that attempt.
+5. Spark parses a batch whose columns would take much more memory than its values, as many columns that
+   are mostly null do, if it also writes the files (`lake.file.writer: auto`).
 """
 
 import logging
@@ -46,6 +48,7 @@ from trimtab.consumer_sdk.lake.changes.json_objects import (
 )
 from trimtab.consumer_sdk.lake.changes.keyed_changes import pc
 from trimtab.consumer_sdk.lake.decoding.decimal_numbers import may_have_huge_decimal
+from trimtab.consumer_sdk.lake.decoding.json_texts import find_uncertain_texts
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import DecodedRecords
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import build_frame, decode_values, parse_json_schema
 from trimtab.consumer_sdk.lake.interfaces import Records
@@ -66,7 +69,10 @@ _PLAIN_TYPES: Final[dict[DataType, Any]] = {
     DateType(): pa.date32(),
     TimestampType(): pa.timestamp("us", "UTC"),
 }
-_SPARK_PART_BYTES: Final = 64_000_000  # below spark.driver.maxResultSize, 1 GB by default
+# Values, or rows, that Spark parses at a time: the result must fit into spark.driver.maxResultSize, 1 GB by
+# default.
+_SPARK_PART_BYTES: Final = 64_000_000
+_MAX_COLUMN_BYTES: Final = 512_000_000  # rule 5; Arrow has two copies for a moment
 # Values that fail together: a batch that Arrow does not read at all is tried at most 2 x 64 times.
 _SMALLEST_PART: Final = 16
 _MAX_PARTS: Final = 64
@@ -78,16 +84,6 @@ _BATCHES_BY_SPARK: Final = 100
 _JSON_SETTINGS: Final = ("spark.sql.json.", "spark.sql.legacy.")
 _ANSI_SETTING: Final = "spark.sql.ansi.enabled"
 
-# Spark's parser refuses a depth of 1000, a number of 1000 characters and a name of 50,000.
-_MAX_DEPTH: Final = 900
-_MAX_NUMBER_LENGTH: Final = 900
-_MAX_LENGTH: Final = 50_000
-_NUMBER_STRIDE: Final = 100
-_IS_NUMBER_BYTE: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789+-.eE", np.uint8))
-# Arrow takes the first for numbers also in fields outside the schema, Spark takes others. The second is 0 for
-# Arrow if the digits are 0, the third are characters of such a number.
-_ODD_NUMBER: Final = r"(NaN|Inf|Infinity)\s*[,}\]]|[\d.][eE]-\d{4}|\\u00([46]5|2[dD]|3\d)"
-_ODD_NUMBER_MARKS: Final = (b"NaN", b"Inf", b"e-", b"E-", b"\\u00")
 _DATE: Final = r"[1-9]\d{3}-\d\d-\d\d"
 _TIME: Final = _DATE + r"[ T]\d\d:\d\d:\d\d(\.\d{1,6})?"
 _ZONE: Final = r"(Z|[+-](0\d|1[0-7]):[0-5]\d)"  # Java's zones end at 18:00
@@ -98,7 +94,7 @@ class _UncertainValueError(ValueError):
 
 
 class UnprovenJsonError(ValueError):
-    """Why only Spark parses JSON of a schema or in a session."""
+    """A schema or a session whose JSON only Spark parses."""
 
 
 @dataclass(slots=True)
@@ -109,15 +105,24 @@ class ArrowJsonDecoder:
     schema: Any  # pyarrow's
     spark: SparkSession
     zoneless_is_utc: bool  # a timestamp without a time zone is in the session's
+    _row_bytes: int = field(init=False)  # of a row without text, in columns
     _batches_by_spark: int = field(default=0, init=False)  # that are left (rule 4)
+
+    def __post_init__(self) -> None:
+        self._row_bytes = measure_row(pa.struct(list(self.schema)))
 
     def decode_batch(self, records: Records) -> DecodedRecords:
         """Return the record columns and those of the values, and the dead letters."""
         return decode_objects(records, self.schema, self._parse_values)
 
-    def leaves_batch_to_spark(self) -> bool:
-        """Return whether this batch is one of those that Spark parses whole (rule 4), and count it."""
-        if not self._batches_by_spark:
+    def take_batch_for_spark(self, records: Records) -> bool:
+        """Return whether Spark parses the whole of this batch (rules 4 and 5), and count it."""
+        if records.num_rows * self._row_bytes > _MAX_COLUMN_BYTES:
+            return True
+        return self._take_next_for_spark()
+
+    def _take_next_for_spark(self) -> bool:
+        if self._batches_by_spark <= 0:  # parallel flushes may have taken one too many
             return False
         self._batches_by_spark -= 1
         return True
@@ -126,11 +131,10 @@ class ArrowJsonDecoder:
         structs, uncertain = self._parse_by_arrow(values)
         if not uncertain.size:
             return structs, {}
-        parts = -(-values.nbytes // _SPARK_PART_BYTES)
+        lengths = pc.binary_length(values.take(pa.array(uncertain))).to_numpy(zero_copy_only=False)
+        parts = split_by_size(uncertain, lengths + self._row_bytes, _SPARK_PART_BYTES)
         with jvm_errors.translate_errors("parsing JSON in Spark"):
-            parsed = [
-                self._parse_by_spark(values, rows) for rows in np.array_split(uncertain, parts) if rows.size
-            ]
+            parsed = [self._parse_by_spark(values, rows) for rows in parts]
         order = np.arange(len(values))
         order[uncertain] = len(values) + np.arange(uncertain.size)
         whole = pa.concat_arrays([structs, *(some for some, _ in parsed)])
@@ -140,7 +144,7 @@ class ArrowJsonDecoder:
     def _parse_by_arrow(self, values: Array) -> tuple[Array, Any]:
         """Return a struct for each value, and the rows that are left to Spark, null among the structs."""
         kind = pa.struct(list(self.schema))
-        if self.leaves_batch_to_spark():
+        if self._take_next_for_spark():
             return pa.nulls(len(values), kind), np.arange(len(values))
         structs, uncertain = parse_certain_objects(values, kind, zoneless_is_utc=self.zoneless_is_utc)
         if uncertain.size >= max(_MANY_VALUES, len(values) * _LARGE_PART):
@@ -185,7 +189,8 @@ def create_arrow_json_decoder(ddl: str, spark: SparkSession, batch_bytes: int) -
     changed = [name for name in settings if name.startswith(_JSON_SETTINGS)]
     if str(spark.conf.get(_ANSI_SETTING)).lower() != "true":
         changed.append(_ANSI_SETTING)
-    for name in sorted(changed):
+    if changed:
+        name = min(changed)
         raise UnprovenJsonError(f"{name}={spark.conf.get(name)}: only Spark parses JSON so")
     columns = parse_json_schema(ddl)
     schema = pa.schema([(field.name, _to_arrow_type(field.name, field)) for field in columns])
@@ -195,10 +200,34 @@ def create_arrow_json_decoder(ddl: str, spark: SparkSession, batch_bytes: int) -
 
 def parse_certain_objects(values: Array, kind: Any, *, zoneless_is_utc: bool) -> tuple[Array, Any]:
     """Return a struct for each value, and the rows of values for Spark, which are null: a numpy array."""
+    odd = find_uncertain_texts(values)
+    if not odd.any():
+        return _parse_even_texts(values, kind, zoneless_is_utc=zoneless_is_utc)
+    even = np.flatnonzero(~odd)
+    structs, refused = _parse_even_texts(values.take(pa.array(even)), kind, zoneless_is_utc=zoneless_is_utc)
+    odd[even[refused]] = True
+    places = np.zeros(len(values), np.int64)
+    places[even] = np.arange(even.size)
+    return structs.take(pa.array(places, mask=odd)), np.flatnonzero(odd)
+
+
+def split_by_size(rows: Any, sizes: Any, limit: int) -> list[Any]:
+    """Split an array of rows where the sizes before a row pass a multiple of `limit`."""
+    before = np.cumsum(sizes) - sizes
+    return np.split(rows, np.flatnonzero(np.diff(before // limit)) + 1)
+
+
+def measure_row(kind: Any) -> int:
+    """Return the bytes that a row of a struct takes in Arrow's columns if its texts and lists are empty."""
+    if kinds.is_struct(kind):
+        return sum(measure_row(field.type) for field in kind)
+    return 4 if kinds.is_nested(kind) or kinds.is_string(kind) else -(-kind.bit_width // 8)  # 4: an offset
+
+
+def _parse_even_texts(values: Array, kind: Any, *, zoneless_is_utc: bool) -> tuple[Array, Any]:
     parsed_kind = replace_with_text(kind, _is_time)
 
     def convert(some: Array) -> Array:
-        _check_texts(some)
         return _read_leaves(parse_every_object(some, parsed_kind), kind, zoneless_is_utc=zoneless_is_utc)
 
     smallest = max(_SMALLEST_PART, len(values) // _MAX_PARTS)
@@ -232,36 +261,6 @@ def _build_type_error(path: str, what: str) -> UnprovenJsonError:
 
 def _is_time(kind: Any) -> bool:
     return bool(kinds.is_date(kind) or kinds.is_timestamp(kind))
-
-
-def _check_texts(values: Array) -> None:
-    """Raise _UncertainValueError if Arrow may accept a value that Spark refuses."""
-    # Spark trims blanks only; no other whitespace may precede the object
-    _require(pc.all(pc.starts_with(values, pattern=b"{")).as_py())
-    _, offsets, text = values.buffers()
-    ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-    lengths = np.diff(ends)
-    _require(lengths.max() < _MAX_LENGTH)
-    data = np.frombuffer(text, np.uint8)[ends[0] : ends[-1]]
-    if lengths.max() >= _MAX_NUMBER_LENGTH:
-        _require(not _has_long_number(data))
-        opened = np.add.reduceat((data == ord("[")) | (data == ord("{")), ends[:-1] - ends[0], dtype=np.int32)
-        _require(opened.max() < _MAX_DEPTH)
-    whole = data.tobytes()
-    if any(mark in whole for mark in _ODD_NUMBER_MARKS):  # the expression takes ten times as long
-        _require(not pc.any(pc.match_substring_regex(values, _ODD_NUMBER)).as_py())
-
-
-def _has_long_number(data: Any) -> bool:
-    """Return whether as many characters of numbers follow one another; some text has them, too."""
-    sampled = np.concatenate([[0], np.cumsum(_IS_NUMBER_BYTE[data[::_NUMBER_STRIDE]])])
-    run = _MAX_NUMBER_LENGTH // _NUMBER_STRIDE
-    starts = np.flatnonzero(sampled[run:] - sampled[:-run] == run) * _NUMBER_STRIDE
-    for step in range((run - 1) * _NUMBER_STRIDE):  # hexadecimal text ends most after a few steps
-        if not starts.size:
-            break
-        starts = starts[_IS_NUMBER_BYTE[data[starts + step]]]
-    return bool(starts.size)
 
 
 def _read_leaves(parsed: Array, kind: Any, *, zoneless_is_utc: bool) -> Array:

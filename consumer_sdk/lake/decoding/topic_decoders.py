@@ -87,7 +87,7 @@ def create_json_decoder(
     def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
         frame = to_frame(records)
         if not isinstance(frame, DataFrame):
-            if by_arrow is not None and not (falls_back and by_arrow.leaves_batch_to_spark()):
+            if by_arrow is not None and not (falls_back and by_arrow.take_batch_for_spark(records)):
                 return use_arrow_decoder(by_arrow)(records, to_frame)
             frame = build_frame(spark, records)
         finds_huge = decimals and may_have_huge_decimal(records.column("value"))

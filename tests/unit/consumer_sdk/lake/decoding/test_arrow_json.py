@@ -1,12 +1,20 @@
 """Which JSON values Arrow parses, and which it leaves to Spark: a value for each rule."""
 
 import datetime as dt
+import uuid
+from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from trimtab.consumer_sdk.lake.decoding.arrow_json import parse_certain_objects
+from trimtab.consumer_sdk.lake.decoding.arrow_json import (
+    ArrowJsonDecoder,
+    measure_row,
+    parse_certain_objects,
+    split_by_size,
+)
 
 KIND = pa.struct(
     {
@@ -50,6 +58,9 @@ def parse(value: bytes, *, zoneless_is_utc: bool = True) -> dict[str, Any] | Non
         b'{"d": 1e400}',
         b'{"d": 0e-9999}',
         b'{"d": \\u0031}',
+        b'{"d": 0.' + b"0" * 700 + b"1e1000}",
+        b'{"else": 0.' + b"0" * 700 + b"1e+1000}",
+        b'{"p": "12e1234"}',
         b'{"items": [{"d": 1}, {"d": -0}]}',
         b'{"p": 12345678}',
         b'{"p": 1.005}',
@@ -80,6 +91,7 @@ def test_values_on_which_the_parsers_may_differ_are_left_to_spark(value: bytes) 
         (b'{"at": "2024-05-06 07:08:09"}', {"at": AT}),
         (b'{"day": "2024-02-29"}', {"day": dt.date(2024, 2, 29)}),
         (b'{"items": [{"d": 0}, null]}', {"items": [{"d": 0.0}, None]}),
+        (b'{"else": [' + b"[1.5,-0.5]," * 950 + b"0], " + b'"n": 7}', {"n": 7}),
     ],
     ids=lambda value: value[:32] if isinstance(value, bytes) else None,
 )
@@ -92,3 +104,40 @@ def test_a_time_without_a_zone_is_certain_only_in_utc() -> None:
     """Elsewhere it is a local time, which the session's zone may repeat or leave out."""
     assert parse(b'{"at": "2024-05-06T07:08:09"}', zoneless_is_utc=False) is None
     assert parse(b'{"at": "2024-05-06T07:08:09Z"}', zoneless_is_utc=False) == {"at": AT}
+
+
+def test_identifiers_are_certain() -> None:
+    """Hexadecimal text looks like numbers with exponents."""
+    chance = Random(1)  # noqa: S311 - a seeded stream
+    names = [str(uuid.UUID(int=chance.getrandbits(128), version=4)) for _ in range(20_000)]
+    traces = [f"00-{chance.getrandbits(128):032x}-{chance.getrandbits(64):016x}-01" for _ in range(20_000)]
+    values = [f'{{"name": "{name}", "n": {number}}}'.encode() for number, name in enumerate(names + traces)]
+    structs, uncertain = parse_certain_objects(pa.array(values), KIND, zoneless_is_utc=True)
+    assert not uncertain.size
+    assert structs.field("name").to_pylist() == names + traces
+
+
+def test_the_values_beside_an_odd_one_stay_with_arrow() -> None:
+    """Spark gets one value in a thousand, in place of every part of the batch that has one."""
+    values = [b'{"d": %s, "n": %d}' % (b"-0" if n % 1000 == 7 else b"1.5", n) for n in range(10_000)]
+    structs, uncertain = parse_certain_objects(pa.array(values), KIND, zoneless_is_utc=True)
+    assert uncertain.tolist() == list(range(7, 10_000, 1000))
+    assert structs.is_null().to_numpy(zero_copy_only=False).nonzero()[0].tolist() == uncertain.tolist()
+    certain = [n for n in range(10_000) if n % 1000 != 7]
+    assert structs.drop_null().field("n").to_pylist() == certain
+
+
+def test_spark_parses_a_part_at_a_time() -> None:
+    """A part ends once its values, or its rows in columns, are large."""
+    sizes = np.array([1, 1, 1, 50, 1, 1, 9, 9, 9])
+    parts = split_by_size(np.arange(9), sizes, 10)
+    assert [part.tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6], [7], [8]]
+    assert measure_row(KIND) == 4 + 8 + 4 + 8 + 4 + 16 + 4
+
+
+def test_sparse_rows_of_many_columns_are_left_to_spark() -> None:
+    """500 numbers a row are null here, and take 4,000 bytes in Arrow's columns."""
+    schema = pa.schema([(f"c{number}", pa.float64()) for number in range(500)])
+    decoder = ArrowJsonDecoder("", schema, None, zoneless_is_utc=True)  # type: ignore[arg-type]
+    assert not decoder.take_batch_for_spark(pa.table({"value": [b"{}"] * 100_000}))
+    assert decoder.take_batch_for_spark(pa.table({"value": [b"{}"] * 130_000}))
