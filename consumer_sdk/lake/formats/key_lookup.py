@@ -80,7 +80,7 @@ class SearchedFile:
     open_stream: Callable[[], Any]  # in the JVM
     keys: Records
     key_names: KeyNames
-    known_as: Hashable  # its key columns in the cache
+    cache_key: Hashable  # its key columns in the cache
 
     @property
     def local_path(self) -> str | None:
@@ -113,11 +113,11 @@ class KeySearch:
         return found
 
     def _load_window(self, files: Sequence[SearchedFile]) -> "list[FileKeys | Positions]":
-        kept = {file.known_as: self.cache.find(self.table, file.known_as) for file in files}
-        objects = [file for file in files if file.is_small_object and kept[file.known_as] is None]
+        kept = {file.cache_key: self.cache.find(self.table, file.cache_key) for file in files}
+        objects = [file for file in files if file.is_small_object and kept[file.cache_key] is None]
         read = map_side_by_side(self._load_file, objects, _PARALLEL_READS)
-        loaded = kept | dict(zip((file.known_as for file in objects), read, strict=True))
-        return [self._load_file(file) if (k := loaded[file.known_as]) is None else k for file in files]
+        loaded = kept | dict(zip((file.cache_key for file in objects), read, strict=True))
+        return [self._load_file(file) if (k := loaded[file.cache_key]) is None else k for file in files]
 
     def _load_file(self, file: SearchedFile) -> "FileKeys | Positions":
         """Return the keys of a file, or the rows found in one with many keys."""
@@ -127,7 +127,7 @@ class KeySearch:
             with JavaFile(file.location, file.open_stream(), file.size, self.read_bytes) as opened:
                 loaded = load_keys(opened, file.keys, file.key_names)
         if isinstance(loaded, FileKeys):
-            self.cache.add(self.table, file.known_as, loaded)
+            self.cache.add(self.table, file.cache_key, loaded)
         return loaded
 
     def _match_window(
@@ -180,11 +180,13 @@ def _fit_columns(name: object, known: FileKeys, keys: Records) -> Records:
 def _split_by_size(files: Sequence[SearchedFile]) -> Iterator[list[SearchedFile]]:
     """Yield the files in groups whose keys fit into memory at a time."""
     window: list[SearchedFile] = []
+    size = 0
     for file in files:
-        if window and sum(other.size for other in window) + file.size > _WINDOW_BYTES:
+        if window and size + file.size > _WINDOW_BYTES:
             yield window
-            window = []
+            window, size = [], 0
         window.append(file)
+        size += file.size
     if window:
         yield window
 
@@ -283,7 +285,10 @@ class JavaFile(io.RawIOBase):
 
     def _read_whole(self) -> bytes:
         if self._whole is None:
-            self._whole = self._read_bytes(self._stream, self._size)
+            data = self._read_bytes(self._stream, self._size)
+            if len(data) < self._size:  # a connection that was cut, not a damaged file
+                raise OSError(f"{len(data)} of {self._size} bytes arrived")
+            self._whole = data
         return self._whole
 
     def _read_part(self, count: int) -> bytes:

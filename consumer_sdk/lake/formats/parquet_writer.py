@@ -105,6 +105,8 @@ def write_parquet(
         "store_schema": False,  # Arrow's copy of the schema, which no reader of a table uses
         # Keys and values seldom repeat: a dictionary of bytes would be built and dropped again.
         "use_dictionary": [field.name for field in rows.schema if not kinds.is_binary(field.type)],
+        # One: Iceberg would take the bounds of the groups whose statistics have some for the file's.
+        "row_group_size": max(rows.num_rows, 1),
     }
     place = target.path
     try:

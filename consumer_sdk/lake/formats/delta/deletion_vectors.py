@@ -52,6 +52,7 @@ log = logging.getLogger("trimtab.lake")
 VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
 UPSERT_TABLE_DEFAULTS: Final = {VECTORS_PROPERTY: "true"}
 _PHYSICAL_NAME_PROPERTY: Final = "delta.columnMapping.physicalName"  # of a column, in the data files
+_OLD_TIE_BREAKER: Final = "\ufffd"  # after a long text that Delta has cut
 _KEY_TYPES: Final = (
     BinaryType,
     BooleanType,
@@ -240,9 +241,15 @@ class DeltaOldRows:
 
 
 def read_bounds(add: Mapping[str, Any], keys: ArrowSchema, file_columns: Sequence[str]) -> Bounds:
-    """Return the bounds of key columns in the statistics of an `add` action, by the names of the keys."""
-    statistics = json.loads(add.get("stats") or "{}")
-    sides = [statistics.get(side) or {} for side in ("minValues", "maxValues")]
+    """Return the bounds of key columns in the statistics of an `add` action, by the names of the keys.
+
+    None if the statistics, which any writer may have written, are no JSON objects.
+    """
+    try:
+        statistics = dict(json.loads(add.get("stats") or "{}"))
+        sides = [dict(statistics.get(side) or {}) for side in ("minValues", "maxValues")]
+    except (ValueError, TypeError):
+        return {}
     found: dict[str, tuple[Bound, Bound]] = {}
     for column, name in zip(keys, file_columns, strict=True):
         lower, upper = (_to_bound(column.type, side.get(name)) for side in sides)
@@ -254,8 +261,16 @@ def read_bounds(add: Mapping[str, Any], keys: ArrowSchema, file_columns: Sequenc
 def _to_bound(kind: Any, value: object) -> Bound | None:
     """Return a value of the statistics, None if it cannot be compared; times are texts there."""
     if isinstance(value, str) and pa.types.is_string(kind):
-        return value.encode()
+        # characters beyond the basic plane are above it
+        return None if value.endswith(_OLD_TIE_BREAKER) else _encode_text(value)
     return value if type(value) is int and pa.types.is_signed_integer(kind) else None
+
+
+def _encode_text(value: str) -> bytes | None:
+    try:
+        return value.encode()
+    except UnicodeEncodeError:  # half of a character
+        return None
 
 
 def select_partition_keys(

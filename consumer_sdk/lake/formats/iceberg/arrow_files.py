@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.formats.key_bounds import Bound, Bounds, decode_bound
@@ -20,6 +21,7 @@ from trimtab.consumer_sdk.lake.interfaces import Records
 
 # Iceberg finds the columns of a file by field id, not by name: nested ones carry theirs, too.
 _FIELD_ID_KEY: Final = b"PARQUET:field_id"
+_FIRST_ROW_GROUP: Final = 4  # its place in a file: behind the magic number
 _ARROW_TYPES: Final = {
     "binary": pa.binary(),
     "boolean": pa.bool_(),
@@ -65,7 +67,9 @@ def write_data_file(table: Any, name: str, rows: Records, attempt: str, root: An
         # Iceberg reads bounds and counts from the footer, as the table's write.metadata.metrics.* say.
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(file, iceberg.MetricsConfig.forTable(table))
         builder = iceberg.DataFiles.builder(table.spec()).withInputFile(file).withPath(location)
-        return builder.withFormat("parquet").withMetrics(metrics).build()
+        boxed = root.java.util.stream.LongStream.of(_FIRST_ROW_GROUP).boxed()  # py4j sends an Integer
+        groups = boxed.collect(root.java.util.stream.Collectors.toList())
+        return builder.withFormat("parquet").withMetrics(metrics).withSplitOffsets(groups).build()
 
     return (parquet_writer.write_parquet(name, fitted, target, codec, describe),)
 
@@ -93,11 +97,18 @@ def read_field_id(field: Any) -> int | None:
 
 
 def read_bounds(file: Mapping[str, Any], columns: ArrowSchema) -> Bounds:
-    """Return the bounds of columns that the metadata of a data file have, in Iceberg's JSON."""
+    """Return the bounds of columns that the metadata of a data file have, in Iceberg's JSON.
+
+    Texts and bytes have none in a file of several row groups, or of an unknown number: where a group's
+    statistics lack long values, Iceberg takes the bounds of the others for those of the file.
+    """
+    has_one_group = len(file.get("split-offsets") or ()) == 1
     sides = [_read_values(file.get(name)) for name in ("lower-bounds", "upper-bounds")]
     found: dict[str, tuple[Bound, Bound]] = {}
     for column in columns:
         number = read_field_id(column)
+        if not has_one_group and (kinds.is_string(column.type) or kinds.is_binary(column.type)):
+            continue
         lower, upper = (decode_bound(column.type, side.get(number)) for side in sides)
         if lower is not None and upper is not None:
             found[column.name] = lower, upper

@@ -92,6 +92,14 @@ def test_iceberg_metadata_name_columns_by_id() -> None:
     assert arrow_files.read_bounds({}, schema) == {}
 
 
+@pytest.mark.parametrize(("groups", "bounds"), [([4], {"id": (b"a", b"b")}), ([4, 900], {}), (None, {})])
+def test_iceberg_bounds_of_texts_count_for_one_row_group(groups: list[int] | None, bounds: Any) -> None:
+    """A group with a text of 5,000 bytes has no bounds, and Iceberg's are those of the others."""
+    schema = pa.schema([pa.field("id", pa.string(), metadata={b"PARQUET:field_id": b"1"})])
+    sides = {"lower-bounds": {"keys": [1], "values": ["61"]}, "upper-bounds": {"keys": [1], "values": ["62"]}}
+    assert arrow_files.read_bounds({**sides, "split-offsets": groups}, schema) == bounds
+
+
 NAMES = [(b"1", "id"), (b"2", "a"), (b"3", "b")]
 
 
@@ -106,3 +114,20 @@ def test_delta_statistics_name_columns_as_files_do() -> None:
     expected = {"id": (1, 9), "name": (b"a", "ü".encode())}
     assert deletion_vectors.read_bounds(add, schema, columns) == expected
     assert deletion_vectors.read_bounds({"stats": None}, schema, columns) == {}
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        '{"minValues": {"id": "a"}, "maxValues": {"id": "aaaa\ufffd"}}',  # less than "aaaa" and an emoji
+        '{"minValues": {"id": "\\ud800"}, "maxValues": {"id": "b"}}',
+        '{"minValues": {"id": "a"}, "maxV',
+        '{"minValues": 1, "maxValues": 2}',
+        "[]",
+        "1",
+        "null",
+    ],
+)
+def test_odd_delta_statistics_rule_nothing_out(stats: str) -> None:
+    """Any program may have written them."""
+    assert not deletion_vectors.read_bounds({"stats": stats}, pa.schema([("id", pa.string())]), ["id"])

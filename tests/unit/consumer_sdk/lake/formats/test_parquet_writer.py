@@ -191,6 +191,20 @@ def test_a_failed_upload_is_deleted_after_its_close() -> None:
     assert done == ["closed"]
 
 
+def test_a_file_has_one_row_group() -> None:
+    """Arrow begins another one after 1,048,576 rows; Iceberg would lose bounds where a group has none."""
+    written: list[int] = []
+    rows = pa.table({"n": pa.nulls(1_100_000, pa.int64())})
+    parquet_writer.write_parquet(
+        "t",
+        rows,
+        remote([], lambda *_: None),
+        parquet_writer.ParquetCodec("zstd"),
+        lambda path: written.append(pq.ParquetFile(path).num_row_groups),
+    )
+    assert written == [1]
+
+
 def test_a_failed_deletion_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
     """The first error is raised, the second logged with the path."""
     target = remote([], print)
