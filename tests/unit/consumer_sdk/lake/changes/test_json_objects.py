@@ -90,9 +90,3 @@ def test_no_values_are_no_rows() -> None:
     """The type is the same."""
     rows, reasons = parse_json_objects(pa.array([], pa.binary()), SCHEMA)
     assert (rows.type, len(rows), reasons) == (pa.struct(list(SCHEMA)), 0, {})
-
-
-def test_no_values_are_no_rows() -> None:
-    """A batch may have only records without a value."""
-    rows, reasons = parse_json_objects(pa.array([], pa.binary()), SCHEMA)
-    assert (rows.type, len(rows), reasons) == (pa.struct(list(SCHEMA)), 0, {})
