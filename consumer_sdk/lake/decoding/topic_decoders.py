@@ -56,9 +56,8 @@ class TopicDecoders:
 
     def _create_json_decoder(self, ddl: str) -> BatchDecoder:
         writer = self._config.session.file_writer
-        if (
-            writer == SPARK_FILE_WRITER or self._config.changes is not None
-        ):  # changes have decoders of their own
+        has_own_decoders = self._config.changes is not None  # those of changes
+        if writer == SPARK_FILE_WRITER or has_own_decoders:
             return create_json_decoder(ddl)
         try:
             by_arrow = create_arrow_json_decoder(ddl, SparkSession.active(), self._config.limits.batch_bytes)
