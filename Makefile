@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Demo and tests start hundreds of Python processes. Where images switch off bytecode files, each would compile all
+# modules anew: half of its start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
