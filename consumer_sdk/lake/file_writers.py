@@ -13,6 +13,9 @@ SPARK_FILE_WRITER: Final = "spark"
 ARROW_FILE_WRITER: Final = "arrow"
 FILE_WRITERS: Final = (AUTO_FILE_WRITER, SPARK_FILE_WRITER, ARROW_FILE_WRITER)
 
+# Arrow decodes a batch as a whole, and one of its arrays holds 2 GiB of text.
+MAX_ARROW_BATCH_BYTES: Final = 1_000_000_000
+
 # Settings that Arrow's writer does not support, and why.
 _SPARK_ONLY_SETTINGS: Final = {
     "lake.partition": "Spark distributes rows to partitions",

@@ -20,7 +20,7 @@ from trimtab.consumer_sdk.lake.decoding.arrow_json import (
     parse_certain_objects,
 )
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import build_frame, decode_values
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders, create_json_decoder
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, RECORD_SCHEMA
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
@@ -194,22 +194,33 @@ def test_usual_values_need_no_spark(iceberg: SparkLake) -> None:
     assert not parse_certain_objects(digits, kind, zoneless_is_utc=True)[1].size
 
 
+@pytest.mark.parametrize("file_writer", ["arrow", "auto"])
 def test_batches_for_spark_are_not_tried_again(
-    iceberg: SparkLake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    iceberg: SparkLake,
+    config: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    file_writer: str,
 ) -> None:
-    """After a batch of which Arrow parsed little, Spark parses some whole, with the same rows."""
-    monkeypatch.setattr(arrow_json, "_BATCHES_BY_SPARK", 1)
-    decoder = create_arrow_json_decoder("id BIGINT, name STRING", iceberg.spark, MB)
+    """After a batch of which Arrow parsed little, Spark parses the next ones whole, but no other topic's."""
+    monkeypatch.setattr(arrow_json, "_BATCHES_BY_SPARK", 2)
+    assert iceberg.spark
+    schema = {"lake_decoder": "json", "lake_schema": "id BIGINT, name STRING"}
+    decoders = TopicDecoders(config(**schema, lake_file_writer=file_writer))
     records = build_records([b'{"id": 1, "name": 5}'] * 1000)
+
+    def decode_batch(topic: str) -> Any:
+        return decoders.decoder_for(topic)(records, lambda same: same).rows
+
     with caplog.at_level(logging.INFO, logger="trimtab.lake"):
-        decoded = [decoder.decode_batch(records).rows.column("name").to_pylist() for _ in range(3)]
-    assert decoded == [["5"] * 1000] * 3
-    told = [message for message in caplog.messages if "next 1 batches" in message]
-    assert len(told) == 2  # the second batch was Spark's without an attempt
-    decode_batch = create_json_decoder("id BIGINT, name STRING", decoder, falls_back=True)
-    frames = [decode_batch(records, lambda same: same).rows for _ in range(2)]
-    assert [isinstance(frame, pa.Table) for frame in frames] == [False, True]
-    assert {row.name for row in frames[0].select("name").collect()} == {"5"}
+        frames = [decode_batch("odd") for _ in range(4)]
+        of_spark = [not isinstance(frame, pa.Table) for frame in frames]
+        assert of_spark == [False, *[file_writer == "auto"] * 2, False]
+        assert isinstance(decode_batch("other"), pa.Table)
+    tried = [line.partition(":")[0] for line in caplog.messages if "all of the next 2 batches" in line]
+    assert tried == ["topic odd", "topic odd", "topic other"]  # the first and the fourth batch of the odd one
+    tables = [frame.toArrow() if spark else frame for frame, spark in zip(frames, of_spark, strict=True)]
+    assert [table.column("name").to_pylist() for table in tables] == [["5"] * 1000] * 4
 
 
 UNPROVEN = [

@@ -50,12 +50,17 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
             "change_rows": ("test_keyed_projection",),
             "change_settings": ("test_change_settings",),
             "json_change_schemas": ("test_json_change_schemas",),
-            "json_objects": ("test_json_objects",),
             "keyed_changes": ("test_keyed_changes",),
             "keyed_projection": ("test_keyed_projection",),
             "truncations": ("test_keyed_projection",),
         }.items()
     },
+    "consumer_sdk/lake/decoding/decoded_records.py": (
+        *(f"{_UNIT}/lake/changes/test_keyed_projection.py", *_CHANGES),
+    ),
+    "consumer_sdk/lake/decoding/json_objects.py": (
+        *(f"{_UNIT}/lake/decoding/test_json_objects.py", *_CHANGES),
+    ),
     "consumer_sdk/queues/ordered/key_ordering.py": (
         *(f"{_UNIT}/queues/test_key_ordering.py", "tests/property/test_key_ordering.py"),
     ),

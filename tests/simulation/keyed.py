@@ -15,7 +15,7 @@ from trimtab.consumer_sdk.lake.changes.change_formats import recognize_debezium
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import DecodedRecords
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords
 
 KEYS: Final = 5
 """Keys of a partition: few, so that most changes meet a row."""

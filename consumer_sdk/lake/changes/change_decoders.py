@@ -3,7 +3,6 @@
 A JSON value may be wrapped as Connect's JsonConverter does: `{"schema": {"type": …}, "payload": …}`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -11,10 +10,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from trimtab.consumer_sdk.lake.changes.json_objects import Array, convert_by_halves, parse_json_objects
-from trimtab.consumer_sdk.lake.changes.keyed_changes import Table, pc
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import DecodedRecords, RegistryDecoder
-from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN, column_name
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, decode_objects, scatter_values
+from trimtab.consumer_sdk.lake.decoding.json_objects import convert_by_halves, parse_json_objects
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
+from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN
+from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 _WRAPPED: Final = r'^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:'
 _PAYLOAD: Final = "payload"
@@ -88,27 +88,7 @@ class RegistryChangeDecoder:
         )
         readable = np.ones(len(keys), np.bool_)
         readable[list(reasons)] = False
-        return _scatter(structs, pa.array(readable)), reasons
-
-
-def decode_objects(
-    records: Table, schema: Any, parse: Callable[[Array], tuple[Array, dict[int, str]]]
-) -> DecodedRecords:
-    """Return the record columns and those of `schema`; a record without a value has nulls there.
-
-    `parse` returns a struct for each of the values, and the reasons of dead letters by row.
-    """
-    values = records.column("value").combine_chunks()
-    present = values.is_valid()
-    parsed, errors = parse(values.drop_null())
-    scattered = parsed if not values.null_count else _scatter(parsed, present)
-    rows = records
-    for field, column in zip(schema, scattered.flatten(), strict=True):
-        rows = rows.append_column(column_name(field.name), column)
-    if not errors:
-        return DecodedRecords(rows, None)
-    positions = np.flatnonzero(present.to_numpy(zero_copy_only=False))
-    return split_by_reason(rows, records, {int(positions[at]): text for at, text in errors.items()})
+        return scatter_values(structs, pa.array(readable)), reasons
 
 
 def convert_in_parts(values: Array, mask: Array, convert: Any) -> tuple[Array, dict[int, str]]:
@@ -133,20 +113,3 @@ def parse_text_keys(keys: Array, kind: Any) -> tuple[Array, dict[int, str]]:
         return text.cast(kind)
 
     return convert_by_halves(keys, convert, kind)
-
-
-def split_by_reason(rows: Table, records: Table, reasons: dict[int, str]) -> DecodedRecords:
-    """Return the rows without a reason, and the records with one as dead letters."""
-    bad = sorted(reasons)
-    good = np.ones(rows.num_rows, np.bool_)
-    good[bad] = False
-    texts = pa.array([reasons[at] for at in bad], pa.string())
-    letters = records.take(pa.array(bad)).append_column(ERROR_COLUMN, texts)
-    return DecodedRecords(rows.filter(pa.array(good)), letters)
-
-
-def _scatter(values: Array, present: Array) -> Array:
-    """Return the values at the places of a mask, null elsewhere."""
-    mask = present.to_numpy(zero_copy_only=False)
-    places = np.cumsum(mask) - 1
-    return values.take(pa.array(places, mask=~mask))

@@ -21,9 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeMapping
-from trimtab.consumer_sdk.lake.changes.json_objects import Array
-from trimtab.consumer_sdk.lake.changes.keyed_changes import Table, pc
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, column_name
+from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

@@ -20,9 +20,10 @@ import pyarrow as pa
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, convert_in_parts, parse_text_keys
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
-from trimtab.consumer_sdk.lake.changes.json_objects import Array, convert_by_halves
-from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows, Table, pc
+from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows
+from trimtab.consumer_sdk.lake.decoding.json_objects import convert_by_halves
 from trimtab.consumer_sdk.lake.schema.record_columns import column_name
+from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 POSITION_COLUMNS: Final = ("topic", "partition", "offset", "timestamp")
 DELETED_COLUMN: Final = "__deleted"  # named as by Debezium's ExtractNewRecordState

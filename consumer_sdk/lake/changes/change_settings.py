@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from trimtab.common.errors import SettingError
 from trimtab.common.units import format_bytes
+from trimtab.consumer_sdk.lake.file_writers import MAX_ARROW_BATCH_BYTES
 from trimtab.consumer_sdk.lake.schema.table_names import TableNames
 
 APPEND: Final = "append"
@@ -17,9 +18,6 @@ APPLY_TRUNCATIONS: Final = "apply"
 DEBEZIUM: Final = "debezium"
 KEYED: Final = "keyed"
 EVERY_TOPIC: Final = "*"
-MAX_BATCH_BYTES: Final = (
-    1_000_000_000  # a batch is decoded as a whole, and one Arrow array holds 2 GiB of text
-)
 _UPSERT_ONLY_SETTINGS: Final = ("lake.changes", "lake.delete", "lake.key", "lake.truncate")
 _MAPPING_NAMES: Final = frozenset({"op", "upsert", "delete", "row"})
 _CHANGES_ADVICE: Final = (
@@ -100,8 +98,8 @@ def find_change_problems(
             f"lake.write={UPSERT} needs lake.decoder=json (with lake.schema: the columns of a row), avro "
             "or protobuf: the key is among the columns"
         )
-    if batch_bytes > MAX_BATCH_BYTES:
-        yield f"batch.bytes: at most {format_bytes(MAX_BATCH_BYTES)} with lake.write={UPSERT}"
+    if batch_bytes > MAX_ARROW_BATCH_BYTES:
+        yield f"batch.bytes: at most {format_bytes(MAX_ARROW_BATCH_BYTES)} with lake.write={UPSERT}"
     if "lake.transform" in given:
         yield f"lake.transform: changes of lake.write={UPSERT} are not passed to a transform; omit it"
 

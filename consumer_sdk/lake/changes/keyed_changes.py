@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as arrow_compute
 
-pc: Any = arrow_compute  # its functions are made when it is imported: type checkers know few of them
-Table: TypeAlias = Any  # a pyarrow Table: pyarrow ships no types
+from trimtab.consumer_sdk.lake.untyped_arrow import Table, pc
+
 _POSITION: Final = "__position"
 
 

@@ -4,19 +4,21 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, split_by_reason
+from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_formats import ChangeRecognizer
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules, build_change_rows
-from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges, Table, reduce_changes
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges, reduce_changes
 from trimtab.consumer_sdk.lake.changes.truncations import (
     apply_truncation,
     check_single_partition,
     list_partitions,
     reject_truncations,
 )
+from trimtab.consumer_sdk.lake.decoding.decoded_records import split_by_reason
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, split_unreadable
 from trimtab.consumer_sdk.lake.schema.table_names import dead_letter_table
+from trimtab.consumer_sdk.lake.untyped_arrow import Table
 from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows
 
 

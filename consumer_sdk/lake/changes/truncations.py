@@ -15,13 +15,8 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
-from trimtab.consumer_sdk.lake.changes.keyed_changes import (
-    ChangeRows,
-    KeyedChanges,
-    Table,
-    pc,
-    reduce_changes,
-)
+from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows, KeyedChanges, reduce_changes
+from trimtab.consumer_sdk.lake.untyped_arrow import Table, pc
 
 _PARTITION_COLUMNS: Final = ("topic", "partition")
 _REJECTED: Final = (

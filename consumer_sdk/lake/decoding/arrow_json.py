@@ -5,13 +5,14 @@
    otherwise.
 2. Spark parses every other value, with the values beside it: its rows and its reasons are the result.
 3. For a schema or a session whose meaning Arrow does not know, `create_arrow_json_decoder` gives the reason.
-4. After a batch of which Spark had to parse a large part, it parses the next ones without that attempt.
+4. After a batch of which Spark had to parse a large part, it parses the topic's next ones without that
+   attempt.
 5. Spark parses a batch whose columns would take much more memory than its values, as many columns that
    are mostly null do, if it also writes the files (`lake.file.writer: auto`).
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -38,22 +39,20 @@ from pyspark.sql.types import (
 )
 
 from trimtab.common.units import format_bytes
-from trimtab.consumer_sdk.lake.changes.change_decoders import decode_objects
-from trimtab.consumer_sdk.lake.changes.change_settings import MAX_BATCH_BYTES
-from trimtab.consumer_sdk.lake.changes.json_objects import (
-    Array,
+from trimtab.consumer_sdk.lake.decoding.decimal_numbers import may_have_huge_decimal
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, decode_objects
+from trimtab.consumer_sdk.lake.decoding.json_objects import (
     convert_by_halves,
     parse_every_object,
     replace_with_text,
 )
-from trimtab.consumer_sdk.lake.changes.keyed_changes import pc
-from trimtab.consumer_sdk.lake.decoding.decimal_numbers import may_have_huge_decimal
 from trimtab.consumer_sdk.lake.decoding.json_texts import find_uncertain_texts
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import DecodedRecords
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import build_frame, decode_values, parse_json_schema
+from trimtab.consumer_sdk.lake.file_writers import MAX_ARROW_BATCH_BYTES
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, RECORD_SCHEMA
 from trimtab.consumer_sdk.lake.spark import jvm_errors
+from trimtab.consumer_sdk.lake.untyped_arrow import Array, pc
 
 log = logging.getLogger("trimtab.lake")
 
@@ -99,36 +98,46 @@ class UnprovenJsonError(ValueError):
 
 @dataclass(slots=True)
 class ArrowJsonDecoder:
-    """Decodes the JSON objects of one schema."""
+    """Decodes the JSON objects of one topic."""
 
     ddl: str
     schema: Any  # pyarrow's
     spark: SparkSession
     zoneless_is_utc: bool  # a timestamp without a time zone is in the session's
+    topic: str = ""
+    _kind: Any = field(init=False)  # a struct of the schema
     _row_bytes: int = field(init=False)  # of a row without text, in columns
     _batches_by_spark: int = field(default=0, init=False)  # that are left (rule 4)
 
     def __post_init__(self) -> None:
-        self._row_bytes = measure_row(pa.struct(list(self.schema)))
+        self._kind = pa.struct(list(self.schema))
+        self._row_bytes = measure_row(self._kind)
 
-    def decode_batch(self, records: Records) -> DecodedRecords:
-        """Return the record columns and those of the values, and the dead letters."""
-        return decode_objects(records, self.schema, self._parse_values)
+    def for_topic(self, topic: str) -> "ArrowJsonDecoder":
+        """Return the decoder of a topic with the same schema."""
+        return replace(self, topic=topic)
 
-    def take_batch_for_spark(self, records: Records) -> bool:
+    def take_batch_for_spark(self, records: Records, *, spark_writes: bool) -> bool:
         """Return whether Spark parses the whole of this batch (rules 4 and 5), and count it."""
-        if records.num_rows * self._row_bytes > _MAX_COLUMN_BYTES:
+        if spark_writes and records.num_rows * self._row_bytes > _MAX_COLUMN_BYTES:
             return True
-        return self._take_next_for_spark()
-
-    def _take_next_for_spark(self) -> bool:
-        if self._batches_by_spark <= 0:  # parallel flushes may have taken one too many
+        if self._batches_by_spark <= 0:  # bridge reads of several threads may have taken one too many
             return False
         self._batches_by_spark -= 1
         return True
 
-    def _parse_values(self, values: Array) -> tuple[Array, dict[int, str]]:
-        structs, uncertain = self._parse_by_arrow(values)
+    def decode_batch(self, records: Records, *, by_spark: bool = False) -> DecodedRecords:
+        """Return the record columns and those of the values, and the dead letters.
+
+        `by_spark`: Spark parses every value.
+        """
+        return decode_objects(records, self.schema, partial(self._parse_values, by_spark=by_spark))
+
+    def _parse_values(self, values: Array, *, by_spark: bool) -> tuple[Array, dict[int, str]]:
+        if by_spark:
+            structs, uncertain = pa.nulls(len(values), self._kind), np.arange(len(values))
+        else:
+            structs, uncertain = self._parse_by_arrow(values)
         if not uncertain.size:
             return structs, {}
         lengths = pc.binary_length(values.take(pa.array(uncertain))).to_numpy(zero_copy_only=False)
@@ -143,14 +152,13 @@ class ArrowJsonDecoder:
 
     def _parse_by_arrow(self, values: Array) -> tuple[Array, Any]:
         """Return a struct for each value, and the rows that are left to Spark, null among the structs."""
-        kind = pa.struct(list(self.schema))
-        if self._take_next_for_spark():
-            return pa.nulls(len(values), kind), np.arange(len(values))
-        structs, uncertain = parse_certain_objects(values, kind, zoneless_is_utc=self.zoneless_is_utc)
+        structs, uncertain = parse_certain_objects(values, self._kind, zoneless_is_utc=self.zoneless_is_utc)
         if uncertain.size >= max(_MANY_VALUES, len(values) * _LARGE_PART):
             self._batches_by_spark = _BATCHES_BY_SPARK
-            message = "Spark parses %d of %d JSON values, and all of the next %d batches of this schema: %s"
-            log.info(message, uncertain.size, len(values), _BATCHES_BY_SPARK, self.ddl)
+            message = (
+                "topic %s: Spark parses %d of %d JSON values, and all of the next %d batches: lake.schema %s"
+            )
+            log.info(message, self.topic, uncertain.size, len(values), _BATCHES_BY_SPARK, self.ddl)
         return structs, uncertain
 
     def _parse_by_spark(self, values: Array, rows: Any) -> tuple[Array, dict[int, str]]:
@@ -181,9 +189,9 @@ class ArrowJsonDecoder:
 
 def create_arrow_json_decoder(ddl: str, spark: SparkSession, batch_bytes: int) -> ArrowJsonDecoder:
     """Return the decoder of these columns. Raises SettingError for invalid DDL, UnprovenJsonError."""
-    if batch_bytes > MAX_BATCH_BYTES:
+    if batch_bytes > MAX_ARROW_BATCH_BYTES:
         raise UnprovenJsonError(
-            f"batch.bytes: Arrow parses batches of at most {format_bytes(MAX_BATCH_BYTES)}"
+            f"batch.bytes: Arrow parses batches of at most {format_bytes(MAX_ARROW_BATCH_BYTES)}"
         )
     settings = spark.conf.getAll
     changed = [name for name in settings if name.startswith(_JSON_SETTINGS)]

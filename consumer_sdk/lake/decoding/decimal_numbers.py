@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sql
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructField, StructType
 
-from trimtab.consumer_sdk.lake.changes.keyed_changes import pc
+from trimtab.consumer_sdk.lake.untyped_arrow import pc
 
 # Possessive, so that no value takes quadratic time. Texts may have commas and escapes.
 _TEXT_PART: Final = r"(?:[\p{Nd}.,+-]|\\u(?!00[46]5)\p{XDigit}{4})"

@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from trimtab.consumer_sdk.lake.changes.json_objects import Array
-from trimtab.consumer_sdk.lake.changes.keyed_changes import pc
+from trimtab.consumer_sdk.lake.untyped_arrow import Array, pc
 
 # Spark's parser refuses a depth of 1000, a number of 1000 characters and a name of 50,000.
 _MAX_DEPTH: Final = 900

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.decoding import wire_format
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.value_reader import DecodedRow, UnusableSchemaError, ValueReader
 from trimtab.consumer_sdk.lake.interfaces import Records
@@ -33,14 +34,6 @@ MAX_UNKNOWN_SCHEMAS: Final = 100
 _ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 ReaderOrError: TypeAlias = ValueReader | UnusableSchemaError
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedRecords:
-    """Decoded records with their columns, and the unreadable ones, if any."""
-
-    rows: Records
-    dead_letters: Records | None
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +14,7 @@ from trimtab.consumer_sdk.lake.decoding.arrow_json import (
     create_arrow_json_decoder,
 )
 from trimtab.consumer_sdk.lake.decoding.decimal_numbers import has_decimal, may_have_huge_decimal
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import (
@@ -42,31 +44,44 @@ class TopicDecoders:
     def __init__(self, config: LakeConfig) -> None:
         self._config = config
         # before the join: bad DDL must not cost the group a rebalance
-        self._json_decoders = {ddl: self._create_json_decoder(ddl) for ddl in config.schemas.values()}
+        self._arrow_decoders = {ddl: self._create_arrow_decoder(ddl) for ddl in config.schemas.values()}
+        self._by_topic: dict[str, BatchDecoder] = {}
         self.registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
         if config.registry_settings:
             self.registry_decoder = RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
 
     def decoder_for(self, topic: str) -> BatchDecoder:
-        """Return the decoder of a topic."""
-        if self.registry_decoder is not None:
-            return use_arrow_decoder(self.registry_decoder)
-        ddl = self._config.schema_for(topic)
-        return keep_raw if ddl is None else self._json_decoders[ddl]
+        """Return the decoder of a topic, the same one at each call."""
+        if topic not in self._by_topic:
+            self._by_topic[topic] = self._create_decoder(topic)
+        return self._by_topic[topic]
 
-    def _create_json_decoder(self, ddl: str) -> BatchDecoder:
+    def _create_decoder(self, topic: str) -> BatchDecoder:
+        if self.registry_decoder is not None:
+            return use_arrow_decoder(self.registry_decoder.decode_batch)
+        ddl = self._config.schema_for(topic)
+        if ddl is None:
+            return keep_raw
+        by_arrow = self._arrow_decoders[ddl]
+        if by_arrow is None:
+            return create_json_decoder(ddl)
+        spark_writes = self._config.session.file_writer == AUTO_FILE_WRITER
+        return create_json_decoder(ddl, by_arrow.for_topic(topic), spark_writes=spark_writes)
+
+    def _create_arrow_decoder(self, ddl: str) -> ArrowJsonDecoder | None:
+        """Check a schema; return a decoder of it, None if Spark parses its JSON."""
+        parse_json_schema(ddl)
         writer = self._config.session.file_writer
         has_own_decoders = self._config.changes is not None  # those of changes
         if writer == SPARK_FILE_WRITER or has_own_decoders:
-            return create_json_decoder(ddl)
+            return None
         try:
-            by_arrow = create_arrow_json_decoder(ddl, SparkSession.active(), self._config.limits.batch_bytes)
+            return create_arrow_json_decoder(ddl, SparkSession.active(), self._config.limits.batch_bytes)
         except UnprovenJsonError as error:
             if writer == ARROW_FILE_WRITER:
                 raise SettingError(f"{error}: set lake.file.writer=spark") from None
             log.info("%s: Spark parses the JSON of this schema and writes its files: %s", error, ddl)
-            return create_json_decoder(ddl)
-        return create_json_decoder(ddl, by_arrow, falls_back=writer == AUTO_FILE_WRITER)
+            return None
 
 
 def keep_raw(records: Records, to_frame: FrameFactory) -> DecodedFrames:
@@ -75,19 +90,21 @@ def keep_raw(records: Records, to_frame: FrameFactory) -> DecodedFrames:
 
 
 def create_json_decoder(
-    ddl: str, by_arrow: ArrowJsonDecoder | None = None, *, falls_back: bool = False
+    ddl: str, by_arrow: ArrowJsonDecoder | None = None, *, spark_writes: bool = False
 ) -> BatchDecoder:
     """Return the decoder of JSON with these columns; it is `by_arrow` for frames that are Arrow's.
 
-    `falls_back`: Spark also writes the batches that it parses whole.
+    `spark_writes`: Spark also writes the batches that it parses whole.
     """
     decimals, spark = has_decimal(parse_json_schema(ddl)), SparkSession.active()
 
     def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
         frame = to_frame(records)
+        if by_arrow is not None and not isinstance(frame, DataFrame):
+            by_spark = by_arrow.take_batch_for_spark(records, spark_writes=spark_writes)
+            if not (by_spark and spark_writes):
+                return use_arrow_decoder(partial(by_arrow.decode_batch, by_spark=by_spark))(records, to_frame)
         if not isinstance(frame, DataFrame):
-            if by_arrow is not None and not (falls_back and by_arrow.take_batch_for_spark(records)):
-                return use_arrow_decoder(by_arrow)(records, to_frame)
             frame = build_frame(spark, records)
         finds_huge = decimals and may_have_huge_decimal(records.column("value"))
         return decode_values(frame, ddl, finds_huge=finds_huge)
@@ -95,11 +112,11 @@ def create_json_decoder(
     return decode
 
 
-def use_arrow_decoder(decoder: RegistryDecoder | ArrowJsonDecoder) -> BatchDecoder:
-    """Return the decoder of a batch by one that decodes Arrow tables."""
+def use_arrow_decoder(decode_batch: Callable[[Records], DecodedRecords]) -> BatchDecoder:
+    """Return the decoder of a batch by a function that decodes Arrow tables."""
 
     def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
-        decoded = decoder.decode_batch(records)
+        decoded = decode_batch(records)
         letters = None if decoded.dead_letters is None else to_frame(decoded.dead_letters)
         return DecodedFrames(to_frame(decoded.rows), letters)
 

@@ -21,7 +21,7 @@ class FileKeys:
     columns: Records | None  # None: the file is older than they are
 
     @property
-    def bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """The memory that they take, about."""
         return 1000 + (0 if self.columns is None else int(self.columns.nbytes))
 
@@ -40,7 +40,7 @@ class KeyCache:
         self._lock = threading.Lock()
 
     @property
-    def bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """The memory of all keys."""
         return sum(self._bytes.values())
 
@@ -52,9 +52,9 @@ class KeyCache:
     def add(self, table: str, file: Hashable, keys: FileKeys) -> None:
         """Keep the keys of a file if there is room."""
         with self._lock:
-            if file not in self._files.get(table, {}) and self._make_room(table, keys.bytes):
+            if file not in self._files.get(table, {}) and self._make_room(table, keys.memory_bytes):
                 self._files.setdefault(table, {})[file] = keys
-                self._bytes[table] = self._bytes.get(table, 0) + keys.bytes
+                self._bytes[table] = self._bytes.get(table, 0) + keys.memory_bytes
 
     def retain(self, table: str, files: Collection[Hashable]) -> None:
         """Drop the files of a table that are none of these: it has lost them to a compaction."""
@@ -63,7 +63,7 @@ class KeyCache:
                 self._drop(table, file)
 
     def _make_room(self, table: str, size: int) -> bool:
-        while self.bytes + size > self._limit:
+        while self.memory_bytes + size > self._limit:
             largest = _find_largest(self._bytes)
             if largest is None or self._bytes[largest] <= self._bytes.get(table, 0) + size:
                 return False
@@ -71,7 +71,7 @@ class KeyCache:
         return True
 
     def _drop(self, table: str, file: Hashable) -> None:
-        self._bytes[table] -= self._files[table].pop(file).bytes
+        self._bytes[table] -= self._files[table].pop(file).memory_bytes
 
 
 def _find_largest(sizes: Mapping[str, int]) -> str | None:

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges, pc
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
 from trimtab.consumer_sdk.lake.formats.key_bounds import Bound, Bounds, KeyRanges
@@ -46,6 +46,7 @@ from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
 from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
+from trimtab.consumer_sdk.lake.untyped_arrow import pc
 
 log = logging.getLogger("trimtab.lake")
 

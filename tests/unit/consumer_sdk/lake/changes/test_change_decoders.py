@@ -8,15 +8,12 @@ import pyarrow as pa
 import pytest
 
 from tests.change_records import ROW_SCHEMA, ChangeRecord, build_records
-from trimtab.consumer_sdk.lake.changes.change_decoders import (
-    JsonChangeDecoder,
-    RegistryChangeDecoder,
-    split_by_reason,
-)
+from trimtab.consumer_sdk.lake.changes.change_decoders import JsonChangeDecoder, RegistryChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_formats import recognize_keyed_rows
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import DecodedRecords, RegistryDecoder
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, split_by_reason
+from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 
 
 @dataclass

@@ -139,5 +139,7 @@ def test_sparse_rows_of_many_columns_are_left_to_spark() -> None:
     """500 numbers a row are null here, and take 4,000 bytes in Arrow's columns."""
     schema = pa.schema([(f"c{number}", pa.float64()) for number in range(500)])
     decoder = ArrowJsonDecoder("", schema, None, zoneless_is_utc=True)  # type: ignore[arg-type]
-    assert not decoder.take_batch_for_spark(pa.table({"value": [b"{}"] * 100_000}))
-    assert decoder.take_batch_for_spark(pa.table({"value": [b"{}"] * 130_000}))
+    few, many = (pa.table({"value": [b"{}"] * count}) for count in (100_000, 130_000))
+    assert not decoder.take_batch_for_spark(few, spark_writes=True)
+    assert decoder.take_batch_for_spark(many, spark_writes=True)
+    assert not decoder.take_batch_for_spark(many, spark_writes=False)  # Arrow has the columns then, too

@@ -9,7 +9,7 @@ def make_keys(rows: int) -> FileKeys:
     return FileKeys(rows, pa.table({"id": list(range(rows))}))
 
 
-SIZE = make_keys(1000).bytes
+SIZE = make_keys(1000).memory_bytes
 
 
 def test_no_more_is_kept_than_the_limit() -> None:
@@ -18,7 +18,7 @@ def test_no_more_is_kept_than_the_limit() -> None:
     for name in "abc":
         cache.add("t", name, make_keys(1000))
     assert [cache.find("t", name) is not None for name in "abc"] == [True, True, False]
-    assert cache.bytes <= SIZE * 5 // 2
+    assert cache.memory_bytes <= SIZE * 5 // 2
 
 
 def test_a_table_that_needs_little_gets_room_from_a_large_one() -> None:
@@ -32,7 +32,7 @@ def test_a_table_that_needs_little_gets_room_from_a_large_one() -> None:
         cache.add("large", name, make_keys(1000))
     kept = {table: sum(cache.find(table, n) is not None for n in "abcd") for table in ("large", "small")}
     assert kept in ({"large": 2, "small": 2}, {"large": 3, "small": 1})
-    assert cache.bytes <= SIZE * 4
+    assert cache.memory_bytes <= SIZE * 4
 
 
 def test_files_that_a_table_has_lost_are_dropped() -> None:
@@ -44,4 +44,4 @@ def test_files_that_a_table_has_lost_are_dropped() -> None:
     cache.retain("t", {"b", "c"})
     assert (cache.find("t", "a"), cache.find("t", "b"), cache.find("other", "a")) != (None, None, None)
     assert cache.find("t", "a") is None
-    assert cache.bytes == 2 * make_keys(10).bytes
+    assert cache.memory_bytes == 2 * make_keys(10).memory_bytes

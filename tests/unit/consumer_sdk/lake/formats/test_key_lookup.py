@@ -165,7 +165,7 @@ def test_keys_of_many_rows_are_read_by_row_group_and_not_kept(
     file = SearchedFile(f"file:{data_file}", 1, lambda: None, keys, by_name(keys), "a")
     search = KeySearch("t", KeyCache(), FakeStream.readNBytes)
     assert [rows.tolist() for rows in search.find_rows([file])] == [[1, 5, 6]]
-    assert search.cache.bytes == 0
+    assert search.cache.memory_bytes == 0
 
 
 def test_rows_of_files_without_the_column_and_of_partitions_by_key(data_file: str) -> None:

@@ -9,15 +9,14 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from trimtab.consumer_sdk.lake.changes.keyed_changes import pc
+from trimtab.consumer_sdk.lake.untyped_arrow import Array, pc
 
-Array: TypeAlias = Any  # a pyarrow Array: pyarrow ships no types
 # Also UnicodeDecodeError, which Arrow raises for an error text that is not UTF-8.
 CONVERSION_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError, RecursionError)
 MAX_REASON_LENGTH: Final = 300

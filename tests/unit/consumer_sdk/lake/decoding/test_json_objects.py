@@ -5,7 +5,7 @@ from datetime import date
 import pyarrow as pa
 import pytest
 
-from trimtab.consumer_sdk.lake.changes.json_objects import MAX_REASON_LENGTH, parse_json_objects
+from trimtab.consumer_sdk.lake.decoding.json_objects import MAX_REASON_LENGTH, parse_json_objects
 
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string())])
 GOOD = {

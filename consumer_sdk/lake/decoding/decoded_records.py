@@ -1,0 +1,57 @@
+"""Batches of decoded records, and the records among them that are dead letters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN, column_name
+from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecords:
+    """Decoded records with their columns, and the unreadable ones, if any."""
+
+    rows: Records
+    dead_letters: Records | None
+
+
+def decode_objects(
+    records: Table, schema: Any, parse: Callable[[Array], tuple[Array, dict[int, str]]]
+) -> DecodedRecords:
+    """Return the record columns and those of `schema`; a record without a value has nulls there.
+
+    `parse` returns a struct for each of the values, and the reasons of dead letters by row.
+    """
+    values = records.column("value").combine_chunks()
+    present = values.is_valid()
+    parsed, errors = parse(values.drop_null())
+    scattered = parsed if not values.null_count else scatter_values(parsed, present)
+    rows = records
+    for field, column in zip(schema, scattered.flatten(), strict=True):
+        rows = rows.append_column(column_name(field.name), column)
+    if not errors:
+        return DecodedRecords(rows, None)
+    positions = np.flatnonzero(present.to_numpy(zero_copy_only=False))
+    return split_by_reason(rows, records, {int(positions[at]): text for at, text in errors.items()})
+
+
+def split_by_reason(rows: Table, records: Table, reasons: dict[int, str]) -> DecodedRecords:
+    """Return the rows without a reason, and the records with one as dead letters."""
+    bad = sorted(reasons)
+    good = np.ones(rows.num_rows, np.bool_)
+    good[bad] = False
+    texts = pa.array([reasons[at] for at in bad], pa.string())
+    letters = records.take(pa.array(bad)).append_column(ERROR_COLUMN, texts)
+    return DecodedRecords(rows.filter(pa.array(good)), letters)
+
+
+def scatter_values(values: Array, present: Array) -> Array:
+    """Return the values at the places of a mask, null elsewhere."""
+    mask = present.to_numpy(zero_copy_only=False)
+    places = np.cumsum(mask) - 1
+    return values.take(pa.array(places, mask=~mask))
