@@ -24,6 +24,7 @@ from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, parse_hold
 from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.formats import key_lookup
+from trimtab.consumer_sdk.lake.formats.delta.deletion_vectors import DeltaOldRows
 from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.maintenance import compact_table
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
@@ -247,6 +248,34 @@ def test_a_data_file_is_read_once_and_only_if_it_may_have_a_key(
     assert len(loaded) == len({*loaded}) <= 5
     compact(writer.lake, writer.table.name)
     writer.write((1, "z"), deletes=[(30,)])
+    writer.check()
+
+
+@pytest.mark.parametrize("formats", ["delta_arrow"], indirect=True)
+def test_a_deletion_vector_is_read_once_and_only_if_another_program_wrote_it(
+    replica: Callable[..., Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer's own are kept as they are written; those of another process are read at the first flush."""
+    loaded: list[str] = []
+    load = DeltaOldRows._read_vector
+
+    def load_and_note(old_rows: DeltaOldRows, add: dict[str, Any]) -> Any:
+        loaded.append(add["path"])
+        return load(old_rows, add)
+
+    monkeypatch.setattr(DeltaOldRows, "_read_vector", load_and_note)
+    writer = replica()
+    for row in range(3):
+        writer.write(*((row * 10 + n, "old") for n in range(4)))
+    for name in ("a", "b", "c"):
+        writer.write((0, name), (10, name), (20, name))
+    assert loaded == []
+    writer.check()
+    writer.lake.spark.sql(f"DELETE FROM {writer.table.name} WHERE id IN (1, 11)")  # noqa: S608
+    del writer.rows[1,], writer.rows[11,]
+    for name in ("x", "y"):
+        writer.write((2, name), (12, name), (22, name))
+        assert len(loaded) == len({*loaded}) == 2
     writer.check()
 
 

@@ -33,8 +33,9 @@ from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
+from trimtab.consumer_sdk.lake.formats.delta.vector_cache import DeletionVector, read_vector_place
 from trimtab.consumer_sdk.lake.formats.key_bounds import Bound, Bounds, KeyRanges
-from trimtab.consumer_sdk.lake.formats.key_cache import KeyCache
+from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches
 from trimtab.consumer_sdk.lake.formats.key_lookup import (
     KEY_ADVICE,
     NO_POSITIONS,
@@ -43,6 +44,7 @@ from trimtab.consumer_sdk.lake.formats.key_lookup import (
     SearchedFile,
 )
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
+from trimtab.consumer_sdk.lake.formats.side_by_side import map_side_by_side
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
 from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
@@ -52,6 +54,7 @@ log = logging.getLogger("trimtab.lake")
 
 VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
 UPSERT_TABLE_DEFAULTS: Final = {VECTORS_PROPERTY: "true"}
+_PARALLEL_READS: Final = 8  # of vectors
 _PHYSICAL_NAME_PROPERTY: Final = "delta.columnMapping.physicalName"  # of a column, in the data files
 _OLD_TIE_BREAKER: Final = "\ufffd"  # after a long text that Delta has cut
 _KEY_TYPES: Final = (
@@ -69,7 +72,7 @@ _KEY_TYPES: Final = (
 @dataclass(frozen=True, slots=True)
 class _TouchedFile:
     add_action: Any
-    vector: Any  # of the old rows and of all rows deleted before
+    bitmap: Any  # Delta's: the old rows and all rows deleted before
 
 
 @dataclass(slots=True)
@@ -81,13 +84,13 @@ class DeltaOldRows:
     keys: Records
     file_columns: tuple[str, ...]  # names of the key columns in data files
     gateway: Any  # py4j's
-    cache: KeyCache
+    caches: FileCaches
     positions: dict[str, Positions] = field(default_factory=dict[str, Positions])
     vector_paths: list[Any] = field(default_factory=list[Any])  # of each try, None for none
 
     @classmethod
     def find(
-        cls, name: str, delta_log: Any, changes: KeyedChanges, spark: SparkSession, cache: KeyCache
+        cls, name: str, delta_log: Any, changes: KeyedChanges, spark: SparkSession, caches: FileCaches
     ) -> "DeltaOldRows":
         """Return the unsearched rows of these changes. Raises TableSchemaMismatchError."""
         metadata = delta_log.unsafeVolatileSnapshot().metadata()
@@ -105,7 +108,7 @@ class DeltaOldRows:
         names = tuple(
             str(columns[column].metadata.get(_PHYSICAL_NAME_PROPERTY, column)) for column in keys.column_names
         )
-        return cls(name, delta_log, keys, names, py4j_gateway(spark), cache)
+        return cls(name, delta_log, keys, names, py4j_gateway(spark), caches)
 
     def search(self) -> None:
         """Look the keys up in the newest version's files. Raises LakeUnavailableError."""
@@ -117,7 +120,9 @@ class DeltaOldRows:
         transaction.readWholeTable()
         files = self._list_files(transaction.snapshot())
         self._search_files(files)
-        touched = [file for add in files if (file := self._touch_file(add)) is not None]
+        found = [add for add in files if len(self.positions[add["path"]])]
+        vectors = zip(found, self._load_vectors(found), strict=True)
+        touched = [file for pair in vectors if (file := self._touch_file(*pair)) is not None]
         if not touched:
             self.vector_paths.append(None)
             return []
@@ -147,13 +152,14 @@ class DeltaOldRows:
         return [json.loads(line) for line in text.split("\n") if line]
 
     def _search_files(self, adds: Sequence[dict[str, Any]]) -> None:
-        self.cache.retain(self.name, {self._cache_key(add) for add in adds})
+        self.caches.keys.retain(self.name, {self._cache_key(add) for add in adds})
+        self.caches.vectors.retain(self.name, {*map(read_vector_place, adds)})
         unknown = [add for add in adds if add["path"] not in self.positions]
         ranges, columns = KeyRanges(self.keys), (self.keys.schema, self.file_columns)
         searched = (add for add in unknown if ranges.may_be_in(read_bounds(add, *columns)))
         described = {add["path"]: self._describe_search(add) for add in searched}
         files = {path: file for path, file in described.items() if file.keys.num_rows}
-        search = KeySearch(self.name, self.cache, key_lookup.read_bytes_by(self.gateway))
+        search = KeySearch(self.name, self.caches.keys, key_lookup.read_bytes_by(self.gateway))
         found = search.find_rows(list(files.values()))
         self.positions |= dict.fromkeys((add["path"] for add in unknown), NO_POSITIONS)
         self.positions |= zip(files, found, strict=True)
@@ -177,25 +183,37 @@ class DeltaOldRows:
             str(place), size, lambda: self._file_system().open(place), keys, name_keys, self._cache_key(add)
         )
 
-    def _touch_file(self, add: dict[str, Any]) -> _TouchedFile | None:
-        positions = self.positions[add["path"]]
-        if not len(positions):
-            return None
-        delta = self.gateway.jvm.org.apache.spark.sql.delta
-        action = delta.actions.Action.fromJson(json.dumps({"add": add}))
-        vector = delta.deletionvectors.RoaringBitmapArray()
-        longs = key_lookup.PositionLists(self.gateway).convert(positions)
-        vector.addAll(self.gateway.jvm.org.apache.spark.api.python.PythonUtils.toSeq(longs))
-        if "deletionVector" in add:
-            previous = self._load_vector(action.deletionVector())
-            vector.merge(previous)
-            if vector.cardinality() == previous.cardinality():
-                return None  # all of these rows were deleted before
-        return _TouchedFile(action, vector)
+    def _load_vectors(self, adds: Sequence[dict[str, Any]]) -> list[DeletionVector | None]:
+        """Return the deletion vector of each file, None for none; those not kept are read side by side."""
+        cache = self.caches.vectors
+        marked = {place: add for add in adds if (place := read_vector_place(add)) is not None}
+        vectors = {place: cache.find(self.name, place) for place in marked}
+        missing = [place for place, vector in vectors.items() if vector is None]
+        read = map_side_by_side(self._read_vector, [marked[place] for place in missing], _PARALLEL_READS)
+        for place, vector in zip(missing, read, strict=True):
+            vectors[place] = vector
+            cache.add(self.name, place, vector)
+        return [vectors.get(read_vector_place(add)) for add in adds]
 
-    def _load_vector(self, descriptor: Any) -> Any:
+    def _read_vector(self, add: dict[str, Any]) -> DeletionVector:
         stored = self._scala_object("deletionvectors.StoredBitmap")
-        return stored.create(descriptor, self.delta_log.dataPath()).load(self._vector_store())
+        descriptor = self._parse_action(add).deletionVector()
+        bitmap = stored.create(descriptor, self.delta_log.dataPath()).load(self._vector_store())
+        return DeletionVector(bitmap, int(descriptor.sizeInBytes()))
+
+    def _touch_file(self, add: dict[str, Any], previous: DeletionVector | None) -> _TouchedFile | None:
+        bitmap = self.gateway.jvm.org.apache.spark.sql.delta.deletionvectors.RoaringBitmapArray()
+        longs = key_lookup.PositionLists(self.gateway).convert(self.positions[add["path"]])
+        bitmap.addAll(self.gateway.jvm.org.apache.spark.api.python.PythonUtils.toSeq(longs))
+        if previous is not None:
+            bitmap.merge(previous.bitmap)
+            if bitmap.cardinality() == previous.bitmap.cardinality():
+                return None  # all of these rows were deleted before
+        return _TouchedFile(self._parse_action(add), bitmap)
+
+    def _parse_action(self, add: dict[str, Any]) -> Any:
+        actions = self.gateway.jvm.org.apache.spark.sql.delta.actions
+        return actions.Action.fromJson(json.dumps({"add": add}))
 
     def _write_vectors(self, touched: Sequence[_TouchedFile]) -> list[Any]:
         store = self._vector_store()
@@ -207,19 +225,27 @@ class DeltaOldRows:
             replaced = [self._replace_file(file, writer, number) for file in touched]
         finally:
             writer.close()
+        self._keep_vectors(touched, [add for _, add in replaced])
         return [action for pair in replaced for action in pair]
+
+    def _keep_vectors(self, touched: Sequence[_TouchedFile], adds: Sequence[Any]) -> None:
+        """Keep what was written: the next flush merges it with its own."""
+        for file, action in zip(touched, adds, strict=True):
+            add = json.loads(str(action.json()))["add"]
+            vector = DeletionVector(file.bitmap, add["deletionVector"]["sizeInBytes"])
+            self.caches.vectors.add(self.name, read_vector_place(add), vector)
 
     def _replace_file(self, file: _TouchedFile, writer: Any, number: Any) -> tuple[Any, Any]:
         """Return the `remove` and `add` actions that give a file its new vector."""
-        file.vector.runOptimize()
+        file.bitmap.runOptimize()
         portable = self._scala_object("deletionvectors.RoaringBitmapArrayFormat").Portable()
-        written = writer.write(file.vector.serializeAsByteArray(portable))
+        written = writer.write(file.bitmap.serializeAsByteArray(portable))
         root = self.gateway.jvm
         descriptor = self._scala_object("actions.DeletionVectorDescriptor").onDiskWithRelativePath(
             number,
             "",
             written.length(),
-            file.vector.cardinality(),
+            file.bitmap.cardinality(),
             root.scala.Option.apply(written.offset()),
             root.scala.Option.empty(),
         )

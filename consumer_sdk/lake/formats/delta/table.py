@@ -39,7 +39,8 @@ from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
     parse_offset_transactions,
     reject_txn_retention,
 )
-from trimtab.consumer_sdk.lake.formats.key_cache import KeyCache
+from trimtab.consumer_sdk.lake.formats.delta.vector_cache import VectorCache
+from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches, KeyCache
 from trimtab.consumer_sdk.lake.formats.staging_frames import StagingFrames
 from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
@@ -83,7 +84,7 @@ class DeltaLake(SparkLake):
         super().__init__(spark, owns_session=owns_session, file_writer=file_writer)
         self._warehouse = warehouse.rstrip("/")
         self._registered: set[str] = set()
-        self._key_cache = KeyCache()
+        self._caches = FileCaches(KeyCache(), VectorCache())
         self._refused: Counter[str] = Counter()  # creations of a table whose log has no commit
         self._is_store_checked = find_storage(warehouse) != S3
         with jvm_errors.translate_errors("Delta's log stores"):  # before the first access to a table
@@ -93,7 +94,7 @@ class DeltaLake(SparkLake):
         """Return a table, None if it does not exist; register its name in Spark SQL."""
         with jvm_errors.translate_errors(f"table {name}"):
             path = self._table_path(name)
-            table = DeltaTable(name, self.spark, path, self._frames, self._key_cache, self._check_store)
+            table = DeltaTable(name, self.spark, path, self._frames, self._caches, self._check_store)
             if not table.exists():
                 return None
             self._register_in_spark(name)
@@ -129,7 +130,7 @@ class DeltaLake(SparkLake):
         """Return a table with the frame's columns in a local folder, without a name in SQL."""
         with jvm_errors.translate_errors(f"table {folder}"):
             self._create_at_path(folder, spark_schema_of(frame), (), {})
-            return DeltaTable(folder, self.spark, folder, self._frames, self._key_cache)
+            return DeltaTable(folder, self.spark, folder, self._frames, self._caches)
 
     def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted."""
@@ -200,12 +201,12 @@ class DeltaTable:
         spark: SparkSession,
         path: str,
         frames: StagingFrames,
-        key_cache: KeyCache,
+        caches: FileCaches,
         check_store: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self._frames = frames
-        self._key_cache = key_cache
+        self._caches = caches
         self._check_store = check_store  # before a commit: one who only reads may not be allowed to write
         self._spark = spark
         self._path = path
@@ -269,7 +270,7 @@ class DeltaTable:
     def find_old_rows(self, changes: KeyedChanges, attempt: str) -> DeltaOldRows:
         """Return the rows of changed keys. Raises TableSchemaMismatchError, LakeUnavailableError."""
         del attempt  # Delta names files of vectors itself
-        return DeltaOldRows.find(self.name, self._log, changes, self._spark, self._key_cache)
+        return DeltaOldRows.find(self.name, self._log, changes, self._spark, self._caches)
 
     def list_columns(self) -> list[str]:
         """Return the names of the newest version's columns."""

@@ -22,7 +22,7 @@ from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 from trimtab.consumer_sdk.lake.formats.key_bounds import Bounds, KeyRanges
-from trimtab.consumer_sdk.lake.formats.key_cache import KeyCache
+from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches, KeyCache
 from trimtab.consumer_sdk.lake.formats.key_lookup import (
     KEY_ADVICE,
     NO_POSITIONS,
@@ -84,20 +84,12 @@ class _TouchedFile:
     previous: Any  # vector, None for none
 
 
-@dataclass(frozen=True, slots=True)
-class FileCaches:
-    """What a lake keeps of the files of its tables from flush to flush."""
-
-    keys: KeyCache
-    vectors: Any  # Iceberg's `ContentCache`
-
-    @classmethod
-    def create(cls, root: Any) -> "FileCaches":
-        """Return empty caches; `root` is the JVM's packages."""
-        vectors = root.org.apache.iceberg.io.ContentCache(
-            VECTOR_CACHE_MS, VECTOR_CACHE_BYTES, VECTOR_CACHE_BYTES // 4
-        )
-        return cls(KeyCache(), vectors)
+def create_file_caches(root: Any) -> FileCaches:
+    """Return empty caches; `root` is the JVM's packages."""
+    vectors = root.org.apache.iceberg.io.ContentCache(
+        VECTOR_CACHE_MS, VECTOR_CACHE_BYTES, VECTOR_CACHE_BYTES // 4
+    )
+    return FileCaches(KeyCache(), vectors)
 
 
 @dataclass(slots=True)

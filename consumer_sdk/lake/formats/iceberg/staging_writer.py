@@ -33,7 +33,7 @@ class StagingWriter:
         self.java_root = java(spark)
         self._iceberg = java(spark).org.apache.iceberg
         self._coordinator = self._iceberg.spark.FileRewriteCoordinator.get()
-        self._file_caches = row_delta.FileCaches.create(self.java_root)
+        self._file_caches = row_delta.create_file_caches(self.java_root)
         self._cache = _call_static_get(spark, "org.apache.iceberg.spark.SparkTableCache")
 
     def staged_schema(self, table: Any) -> StructType:

@@ -1,0 +1,69 @@
+"""What was read of files that never change, kept from flush to flush."""
+
+import threading
+from collections.abc import Collection, Hashable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+
+class CachedContent(Protocol):
+    """What was read of a file."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that it takes, about."""
+        ...
+
+
+C = TypeVar("C", bound=CachedContent)
+
+
+class FileCache(Generic[C]):
+    """Contents of the files of all tables of a lake, up to a size; used by the threads of several flushes.
+
+    A full cache drops files of the table that has most of it, and never those of a smaller one: two tables
+    that do not fit do not drop each other's in turn, and of one that does not fit a part stays.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._files: dict[str, dict[Hashable, C]] = {}  # by table
+        self._bytes: dict[str, int] = {}  # by table
+        self._lock = threading.Lock()
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of all contents."""
+        return sum(self._bytes.values())
+
+    def find(self, table: str, file: Hashable) -> C | None:
+        """Return the content of a file, None if it is not kept."""
+        with self._lock:
+            return self._files.get(table, {}).get(file)
+
+    def add(self, table: str, file: Hashable, content: C) -> None:
+        """Keep the content of a file if there is room."""
+        with self._lock:
+            if file not in self._files.get(table, {}) and self._make_room(table, content.memory_bytes):
+                self._files.setdefault(table, {})[file] = content
+                self._bytes[table] = self._bytes.get(table, 0) + content.memory_bytes
+
+    def retain(self, table: str, files: Collection[Hashable]) -> None:
+        """Drop the files of a table that are none of these: they are no longer part of it."""
+        with self._lock:
+            for file in self._files.get(table, {}).keys() - files:
+                self._drop(table, file)
+
+    def _make_room(self, table: str, size: int) -> bool:
+        while self.memory_bytes + size > self._limit:
+            largest = _find_largest(self._bytes)
+            if largest is None or self._bytes[largest] <= self._bytes.get(table, 0) + size:
+                return False
+            self._drop(largest, next(iter(self._files[largest])))
+        return True
+
+    def _drop(self, table: str, file: Hashable) -> None:
+        self._bytes[table] -= self._files[table].pop(file).memory_bytes
+
+
+def _find_largest(sizes: Mapping[str, int]) -> str | None:
+    return max(sizes, key=lambda table: (sizes[table], table), default=None)
