@@ -224,8 +224,7 @@ class DeltaTable:
         """Return the offsets of the newest version; a dropped table has none."""
         try:
             snapshot = self._update_snapshot() if refresh else self._log.unsafeVolatileSnapshot()
-            text = self._read_snapshot_offsets(snapshot)
-            version = int(snapshot.version())
+            text, version = self._read_snapshot_offsets(snapshot), int(snapshot.version())
         except jvm_errors.JVM_ERRORS as error:
             if _is_table_dropped(error):
                 return VersionedOffsets(CommittedOffsets(), "")
