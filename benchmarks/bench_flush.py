@@ -73,7 +73,7 @@ def _run_separately(arguments: Namespace, form: str) -> dict[str, dict[str, floa
 
 def _measure(arguments: Namespace, form: str) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
-        config = SessionConfig(warehouse=str(Path(folder)), format=form)
+        config = SessionConfig(warehouse=str(Path(folder)), format=form, file_writer="spark")
         lake = open_lake(config, warm_up=True)
         steps: dict[str, float] = {}
 

@@ -14,6 +14,7 @@ from typing import Final
 from trimtab.consumer_sdk.java.jars import cache_folder
 from trimtab.consumer_sdk.java.java_runtime import require_java
 from trimtab.consumer_sdk.lake.factory import open_lake
+from trimtab.consumer_sdk.lake.file_writers import SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.settings import SessionConfig
 from trimtab.consumer_sdk.lake.spark.session import end_jvm
 
@@ -78,9 +79,10 @@ def _dump_archive(file: str) -> None:
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": f"{SMALL_JVM_OPTIONS} {dump_option}",
         }
-        # warmed up, so that the archive holds the classes of a flush, too; those of either table format
-        # come from another class loader, whose classes no archive holds
-        open_lake(SessionConfig(warehouse=folder, spark=spark), warm_up=True).close()
+        # warmed up, so that the archive holds the classes of a flush by Spark, too; those of either table
+        # format come from another class loader, whose classes no archive holds
+        config = SessionConfig(warehouse=folder, spark=spark, file_writer=SPARK_FILE_WRITER)
+        open_lake(config, warm_up=True).close()
         end_jvm(ARCHIVE_TIMEOUT_S)  # it writes the archive at its exit, which would outlast this process
 
 

@@ -12,6 +12,7 @@ AUTO_FILE_WRITER: Final = "auto"
 SPARK_FILE_WRITER: Final = "spark"
 ARROW_FILE_WRITER: Final = "arrow"
 FILE_WRITERS: Final = (AUTO_FILE_WRITER, SPARK_FILE_WRITER, ARROW_FILE_WRITER)
+DEFAULT_FILE_WRITER: Final = AUTO_FILE_WRITER
 
 # Arrow decodes a batch as a whole, and one of its arrays holds 2 GiB of text.
 MAX_ARROW_BATCH_BYTES: Final = 1_000_000_000

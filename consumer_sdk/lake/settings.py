@@ -33,9 +33,8 @@ from trimtab.consumer_sdk.lake.decoding import schema_registry
 from trimtab.consumer_sdk.lake.decoding.schema_registry import REGISTRY_USER_INFO, SCHEMA_REGISTRY_PREFIX
 from trimtab.consumer_sdk.lake.file_writers import (
     ARROW_FILE_WRITER,
-    AUTO_FILE_WRITER,
+    DEFAULT_FILE_WRITER,
     FILE_WRITERS,
-    SPARK_FILE_WRITER,
     find_arrow_problems,
     resolve_file_writer,
 )
@@ -161,7 +160,7 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
     lake_file_writer: Annotated[str, _choice(*FILE_WRITERS)] = setting(
         "Writer of the data files: `spark`, [`arrow`](#files-written-from-arrow) in this process, or "
         "`auto`: Arrow unless a setting or a table needs Spark.",
-        default=AUTO_FILE_WRITER,
+        default=DEFAULT_FILE_WRITER,
     )
     lake_transform: Any = setting("`module:function`, see [Transform](#transform).", default=None)
     lake_flush_timeout: Duration = setting(
@@ -264,7 +263,7 @@ class SessionConfig:
     catalog: Mapping[str, str] = field(default_factory=dict[str, str])  # empty: Delta, or the embedded one
     spark: Mapping[str, str] = field(default_factory=dict[str, str])
     format: str = ICEBERG_FORMAT
-    file_writer: str = SPARK_FILE_WRITER
+    file_writer: str = DEFAULT_FILE_WRITER
     storage: StorageConfig = field(default_factory=StorageConfig)
 
     def __repr__(self) -> str:
