@@ -253,9 +253,10 @@ class Run:
         log.info("round %d, %s", number, "steered" if steered else "not steered")
         layouts = settings.LAYOUTS[self._options.write]
         layout = self._layout = layouts[number % len(layouts)]
-        self._supervisor.work(steered=steered, settings=layout.table_settings)
+        self._supervisor.work(steered=steered, settings={**layout.table_settings, **layout.first_settings})
         self._broker.make(topic, layout.partitions)  # those before would not read it as these do
         self._wait_for_consumers()
+        self._supervisor.write_settings(layout.table_settings)
         kinds = {k: v for k, v in self._kinds.items() if is_possible(v, layout, steered=steered)}
         rng = random.Random(f"{self._options.seed}/{number}/traffic")  # noqa: S311 - it must replay
         traffic = Traffic(self._broker.bootstrap, topic, layout.partitions, rng, layout.records)

@@ -80,6 +80,7 @@ class TopicLayout:
     records: str = "append"  # a name of `changes.RECORDS`
     partitions: int = PARTITIONS
     table_settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    first_settings: Mapping[str, str] = field(default_factory=dict[str, str])  # of the round's first workers
 
     @property
     def truncates(self) -> bool:
@@ -87,14 +88,13 @@ class TopicLayout:
         return self.records == "truncate"
 
 
-_BY_KEY_COLUMN: Final = {
-    "lake.partition": "region",
-    "lake.file.writer": "spark",
-}  # Arrow's writes no partitions
+# Of workers with this setting Spark writes every file. Those that replace them only find a table that Arrow
+# refuses: they leave its files to Spark, and write those of dead letters from Arrow.
+_BY_KEY_COLUMN: Final = {"lake.partition": "region"}
 APPENDS: Final = (TopicLayout(),)
 UPSERTS: Final = (
     TopicLayout("upsert"),
-    TopicLayout("upsert", table_settings=_BY_KEY_COLUMN),
+    TopicLayout("upsert", table_settings={"lake.file.writer": "auto"}, first_settings=_BY_KEY_COLUMN),
     TopicLayout("truncate", 1, {"lake.truncate": "apply"}),
 )
 LAYOUTS: Final[Mapping[str, tuple[TopicLayout, ...]]] = {"append": APPENDS, "upsert": UPSERTS}

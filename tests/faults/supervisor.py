@@ -87,7 +87,7 @@ class WorkerSupervisor:
         self._state = folder / "state"
         python = (sys.executable, "-m", "faults.worker", str(folder))
         self._ingest = ingest
-        self._write_ingest({})
+        self.write_settings({})
         self._worker = (*python, "{instance}", str(folder / "ingest.yaml"))
         command = {"worker-command": list(self._worker), "state-dir": str(self._state)}
         (folder / "sidecar.yaml").write_text(yaml.safe_dump(sidecar | command))
@@ -101,13 +101,18 @@ class WorkerSupervisor:
         """Continue with a sidecar, or without one; workers that have other settings are replaced."""
         self._rest()
         if settings != self._settings:
-            self._write_ingest(settings)
+            self.write_settings(settings)
             self._kill_workers()
         self._stop.clear()
         self.steered = steered
         run = self._keep_sidecar if steered else self._keep_workers
         self._thread = Thread(target=run, name="supervisor")
         self._thread.start()
+
+    def write_settings(self, settings: Mapping[str, str]) -> None:
+        """Change the settings of the workers that start from now on."""
+        self._settings = settings
+        (self._folder / "ingest.yaml").write_text(yaml.safe_dump({**self._ingest, **settings}))
 
     def close(self) -> None:
         """Kill all processes."""
@@ -151,10 +156,6 @@ class WorkerSupervisor:
             self.sidecar.kill()
             self.sidecar.wait()
             self.sidecar = None
-
-    def _write_ingest(self, settings: Mapping[str, str]) -> None:
-        self._settings = settings
-        (self._folder / "ingest.yaml").write_text(yaml.safe_dump({**self._ingest, **settings}))
 
     def _kill_workers(self) -> None:
         while workers := self.workers():
