@@ -113,7 +113,7 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         return ConsumerProtocolSubscription(
             version=SUBSCRIPTION_VERSION,
             topics=sorted(topics),
-            user_data=self._data.encode(),
+            user_data=self._without_begun(state.owned).encode(),
             owned_partitions=[
                 ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=list(numbers))
                 for topic, numbers in group_by_topic(state.owned)
@@ -121,6 +121,11 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
             generation_id=state.generation,
             rack_id=self._data.rack,
         )
+
+    def _without_begun(self, owned: frozenset[TopicPartition]) -> MemberUserData:
+        # What was begun at its release is owned, also rounds later, when another decision may hold.
+        promised = {TopicPartition(topic, n) for topic, numbers in self._data.promised for n in numbers}
+        return replace(self._data, promised=group_by_topic(promised - owned)) if promised else self._data
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
         """Store the assigned and promised partitions; called on each member after each round."""

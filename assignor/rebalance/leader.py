@@ -99,21 +99,42 @@ class RebalanceRound:
     def encode(self, *, eager: bool = False) -> dict[str, bytes]:
         """Return each member's ConsumerProtocolAssignment.
 
-        With `eager` the whole target is assigned at once, since all members have stopped reading.
+        With `eager` the whole target is assigned at once, since all members have stopped reading. So is that
+        of an only round, whose members begin what is promised when it has been released.
         """
         promised = {} if eager else self._promised_by_member()
+        only = self.is_only_round
         # Most members are promised nothing: encode their user data once.
         members = len(self.snapshot.member_ids)
         fault = self.fault[: max(MIN_FAULT_CHARACTERS, MAX_GROUP_FAULT_CHARACTERS // max(1, members))]
-        plain = AssignmentUserData(self.decision_fingerprint, (), bool(promised), fault)
+        plain = AssignmentUserData(
+            self.decision_fingerprint, (), bool(promised), fault, is_only_round=only and not eager
+        )
         user_data = [plain.encode()] * members
         for member, items in promised.items():
             partitions = group_by_topic(map(self.snapshot.partition_index.partition_at, items))
             single = self._have_single_claimants(items)
             user_data[member] = replace(plain, promised=partitions, starts_at_release=single).encode()
-        assigned = self.target if eager else np.where(self.assigned_now, self.target, UNASSIGNED)
+        whole = eager or only
+        assigned = self.target if whole else np.where(self.assigned_now, self.target, UNASSIGNED)
         encoded = encode_assignments(self.snapshot.partition_index, assigned, user_data)
         return dict(zip(self.snapshot.member_ids, encoded, strict=True))
+
+    @property
+    def is_only_round(self) -> bool:
+        """Whether confirmed releases make the second round unnecessary (rules of `release_watch`)."""
+        moving = (self.target != UNASSIGNED) & ~self.assigned_now
+        claims = self.snapshot.claims
+        if self.co_partitioned or not self.decision_fingerprint or not moving.any():
+            return False
+        if np.bincount(claims.partition).max() > 1:
+            return False
+        givers = np.unique(claims.member[moving[claims.partition]])
+        # One that is left with nothing may be stopped, or leaves, as soon as the group shows it so.
+        if not np.isin(givers, self.target).all():
+            return False
+        involved = {*givers.tolist(), *self.target[moving].tolist()}
+        return all(self.snapshot.user_data[member].confirms_releases for member in involved)
 
     def _promised_by_member(self) -> Mapping[int, list[int]]:
         promised: defaultdict[int, list[int]] = defaultdict(list)

@@ -38,6 +38,7 @@ class MemberUserData:
     promised: PartitionsByTopic = ()
     owned: PartitionsByTopic = ()  # of eager clients, whose protocol has no field for it
     generation: int = -1
+    confirms_releases: bool = False  # and begins at them: one round may carry its moves out
 
     def encode(self) -> bytes:
         """Return the encoded user data."""
@@ -50,6 +51,7 @@ class MemberUserData:
             promised=dict(self.promised),
             owned=dict(self.owned),
             generation=None if self.generation < 0 else self.generation,
+            confirms=self.confirms_releases,
         )
 
     @classmethod
@@ -65,6 +67,7 @@ class MemberUserData:
             promised=_parse_partitions(body, "promised"),
             owned=_parse_partitions(body, "owned"),
             generation=_parse_integer("generation", body.get("generation", -1), _GENERATIONS),
+            confirms_releases=_parse_flag(body, "confirms"),
         )
 
 
@@ -77,6 +80,7 @@ class AssignmentUserData:
     round_follows: bool = False  # some member has promised partitions: heartbeat more often until then
     fault: str = ""  # why the leader could not carry out the plan, or its own heuristic
     starts_at_release: bool = False  # each promised partition has one claimant, whose release is enough
+    is_only_round: bool = False  # if its releases are confirmed; the assignment lists what it promises, too
 
     def encode(self) -> bytes:
         """Return the encoded user data."""
@@ -85,6 +89,7 @@ class AssignmentUserData:
             promised=dict(self.promised),
             more=self.round_follows,
             single=self.starts_at_release,
+            only=self.is_only_round,
             fault=self.fault or None,
         )
 
@@ -97,6 +102,7 @@ class AssignmentUserData:
             promised=_parse_partitions(body, "promised"),
             round_follows=_parse_flag(body, "more"),
             starts_at_release=_parse_flag(body, "single"),
+            is_only_round=_parse_flag(body, "only"),
             fault=_parse_text(body, "fault") or "",
         )
 

@@ -169,6 +169,7 @@ class OffsetCommits(ClusterQueries):
         try:
             with self._spans.trace_commit(last):
                 self._member.commit(last, self._partitions.membership_epoch, timeout=5)
+            self._member.confirm_release(last, self._partitions.membership_epoch)
         except list_client_errors() as error:  # the next owner repeats records; none is lost
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 

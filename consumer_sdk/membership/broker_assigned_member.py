@@ -335,6 +335,9 @@ class BrokerAssignedMember:
         finally:  # one that is under way ends before the release
             self._drop_commit(commit)
 
+    def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
+        """Do nothing: the broker waits for the release."""
+
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)  # the caller may change its own before the answer

@@ -12,10 +12,14 @@ COMMIT_METADATA_TERMINATOR: Final = "\0"  # confluent-kafka reads past the end o
 
 
 class Release(NamedTuple):
-    """A last commit before a release: its wall time, and the token of the round that took the partition."""
+    """A last commit before a release: its wall time, and the token of the round that took the partition.
+
+    A confirmed one comes after the answers to all other commits of the partition by its former owner.
+    """
 
     at: float | None = None
     token: str = ""
+    is_confirmed: bool = False
 
 
 NO_RELEASE: Final = Release()
@@ -30,6 +34,11 @@ def encode_release(wall_time: float, token: str) -> str:
     """Return the metadata of a last commit."""
     released = round(wall_time, 3)
     return _encode_metadata(released=released, round=token) if token else _encode_metadata(released=released)
+
+
+def confirm_release(metadata: str) -> str:
+    """Return the metadata of a last commit, as that of its confirmation."""
+    return add_facts(metadata, {"confirmed": 1})
 
 
 def encode_handover(wall_time: float, seconds: float) -> str:
@@ -49,7 +58,8 @@ def parse_release(metadata: str | None) -> Release:
     try:
         facts = json.loads((metadata or "{}").rstrip(COMMIT_METADATA_TERMINATOR))
         at, token = facts["released"], facts.get("round", "")
-        return Release(float(at), str(token)) if 0 <= at < inf else NO_RELEASE
+        confirmed = facts.get("confirmed") == 1
+        return Release(float(at), str(token), confirmed) if 0 <= at < inf else NO_RELEASE
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError, AttributeError):
         return NO_RELEASE
 

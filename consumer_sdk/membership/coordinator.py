@@ -39,8 +39,12 @@ from kafka.util import (
 )
 
 from trimtab.assignor.clients.kafka_python import ConsumerSubscription, read_consumer_subscription
-from trimtab.assignor.clients.leader_plugin import decode_subscriptions, subscribed_topics
-from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
+from trimtab.assignor.clients.leader_plugin import (
+    decode_assignment_data,
+    decode_subscriptions,
+    subscribed_topics,
+)
+from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, decode_assignment
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.membership.commit_metadata import parse_release
@@ -121,7 +125,10 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         super().__init__(*positional, **config)
         self._raw_protocol = protocol
         self._is_fenced = False
+        self.skips_next_rejoin = False
         self.waiting_commits: list[object] = []  # in order
+        self.open_commits = 0  # without an answer yet
+        self.doubtful_generation = -1  # the last one in which a commit failed, which may yet take effect
         self.heartbeat: Any = AdaptiveHeartbeat(self.heartbeat)
 
     async def _send_heartbeat_request(self) -> None:
@@ -151,6 +158,13 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         # Before the request: once the group knows, other members read, so the lease must be over.
         self._membership_listener.on_leaving()
         await super().maybe_leave_group_async(*positional, **named)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def request_rejoin(self) -> None:
+        """Start a rebalance at the next poll, unless the round that revoked partitions is the only one."""
+        if self.skips_next_rejoin:
+            self.skips_next_rejoin = False
+        else:
+            super().request_rejoin()
 
     def reset_generation(self, member_id: str = "") -> None:
         """Report the loss and make the next attempt to join prepare again."""
@@ -198,6 +212,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
             text = "the leader's assignment is unreadable: %r; reading nothing until the next rebalance"
             log.warning(text, bytes(assignment[:80]))
             assignment = EMPTY_ASSIGNMENT
+        assignment = withhold_promised(assignment)
         await super()._on_join_complete_async(generation, member_id, protocol, assignment)  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -216,6 +231,18 @@ def is_readable_assignment(data: bytes) -> bool:
     except Exception:  # noqa: BLE001 - struct.error, TypeError, ValueError and more, by what is wrong
         return False
     return True
+
+
+def withhold_promised(data: bytes) -> bytes:
+    """Return an assignment without what it promises, which an only round lists (`release_watch`, rule 8)."""
+    placement = decode_assignment_data(decode_assignment(data).user_data)
+    if not placement.is_only_round or not placement.promised:
+        return data
+    assignment = ConsumerProtocolAssignment.decode(data)  # slow, so only where something moves
+    promised = {topic: set(numbers) for topic, numbers in placement.promised}
+    for one in assignment.assigned_partitions:
+        one.partitions = [n for n in one.partitions if n not in promised.get(one.topic, ())]
+    return bytes(assignment.encode())
 
 
 def build_topic_pattern(topics: Sequence[str]) -> str | None:
@@ -351,13 +378,13 @@ def sleep_on_event_loop(consumer: Any, seconds: float) -> Any:
 
 def find_released(
     consumer: Any, partitions: Iterable[TopicPartition], token: str, timeout: float
-) -> frozenset[TopicPartition]:
-    """Return the partitions whose last commit is their release in the round of this token."""
+) -> dict[TopicPartition, bool]:
+    """Return which partitions' last commit releases them in the round of this token; True: confirmed."""
     wanted = [KafkaPartition(*p) for p in sorted(partitions)]
     fetch = consumer._coordinator.fetch_committed_offsets_async
     found = consumer._net.run(fetch, wanted, timeout * 1000)
-    released = (p for p, at in found.items() if parse_release(at.metadata).token == token)
-    return frozenset(TopicPartition(p.topic, p.partition) for p in released)
+    releases = {TopicPartition(p.topic, p.partition): parse_release(at.metadata) for p, at in found.items()}
+    return {p: release.is_confirmed for p, release in releases.items() if release.token == token}
 
 
 def claim_partitions(consumer: Any, partitions: Iterable[TopicPartition], generation: int) -> bool:
@@ -399,6 +426,30 @@ def commit_offsets(
             return
 
 
+def confirm_release(
+    consumer: Any, offsets: Mapping[TopicPartition, CommitPosition], still_member: Callable[[], bool]
+) -> bool:
+    """Commit once, if no commit of this generation may yet take effect; return whether it was answered."""
+    try:
+        return bool(consumer._net.run(_confirm_release, consumer, offsets, still_member))
+    except KafkaError as error:
+        log.debug("the confirmation of %d released partitions failed: %s", len(offsets), error)
+        return False
+
+
+async def _confirm_release(consumer: Any, offsets: Any, still_member: Callable[[], bool]) -> bool:
+    group = consumer._coordinator
+    if group.open_commits or group.doubtful_generation == group._generation.generation_id:
+        return False
+    await _send_commit(consumer, offsets, still_member)
+    return True
+
+
+def skip_rejoin(consumer: Any) -> None:
+    """Stay in this round after a revocation; call on the I/O thread, in the rebalance listener."""
+    consumer._coordinator.skips_next_rejoin = True
+
+
 def commit_offsets_async(
     consumer: Any,
     offsets: Mapping[TopicPartition, CommitPosition],
@@ -412,6 +463,20 @@ def commit_offsets_async(
 
 
 async def _send_commit(
+    consumer: Any, offsets: Mapping[TopicPartition, CommitPosition], still_owned: Callable[[], bool]
+) -> None:
+    coordinator = consumer._coordinator
+    coordinator.open_commits += 1
+    try:
+        await _send_owned(consumer, offsets, still_owned)
+    except BaseException:
+        coordinator.doubtful_generation = coordinator._generation.generation_id
+        raise
+    finally:
+        coordinator.open_commits -= 1
+
+
+async def _send_owned(
     consumer: Any, offsets: Mapping[TopicPartition, CommitPosition], still_owned: Callable[[], bool]
 ) -> None:
     coordinator = consumer._coordinator

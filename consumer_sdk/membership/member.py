@@ -43,6 +43,7 @@ from trimtab.common.kafka_security.preflight import check_connection, diagnose_c
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership.commit_metadata import confirm_release as confirm_metadata
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.drained_leave import DrainedLeave
 from trimtab.consumer_sdk.membership.events import (
@@ -97,6 +98,8 @@ class GroupMember:
             view=self._build_leader_view,
             on_round=self._on_round,
             starts_at_release=settings.start_at_release,
+            # static members take no part: rule 5 of `release_watch`
+            confirms_releases=settings.start_at_release and not settings.is_static,
         )
         self._fenced = Event()
         listener = coordinator.MembershipListener(
@@ -115,6 +118,7 @@ class GroupMember:
         self._lost_at = -inf  # answers from before this time renew no lease
         self._closing = Event()
         self._rejoin_requested = Event()
+        self._confirmed: frozenset[TopicPartition] = frozenset()  # of the last release
         self._poll_overdue = False
         self._last_poll_at = clock.monotonic()
         self._plan_follower = PlanFollower()
@@ -229,6 +233,14 @@ class GroupMember:
             self.client, offsets, timeout, lambda: epoch == self.membership_epoch and still_owned(offsets)
         )
 
+    def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
+        """Confirm the last commit of released partitions if the round that took them may be the only one."""
+        if not self._assignor.is_only_round or self._closing.is_set():
+            return
+        confirmed = {p: replace(at, metadata=confirm_metadata(at.metadata)) for p, at in last.items()}
+        if coordinator.confirm_release(self.client, confirmed, lambda: epoch == self.membership_epoch):
+            self._confirmed = frozenset(last)
+
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)  # the caller may change its own before the answer
@@ -248,6 +260,11 @@ class GroupMember:
     def is_stopped(self) -> bool:
         """Whether the member's thread has ended or was never started."""
         return not self._thread.is_alive()
+
+    def take_confirmed(self) -> frozenset[TopicPartition]:
+        """Return the partitions whose release has been confirmed, once."""
+        confirmed, self._confirmed = self._confirmed, frozenset()
+        return confirmed
 
     # -- the member's thread ----------------------------------------------------------------------
 
@@ -303,11 +320,15 @@ class GroupMember:
     def _begin_released_partitions(self) -> bool:
         """Read promised partitions that have been released; return whether a due join waits for more."""
         watch = self._assignor.release_watch
-        if watch is None or self._closing.is_set() or coordinator.is_joining(self.client):
+        if watch is None or coordinator.is_joining(self.client):
             return False
+        if self._closing.is_set():
+            watch.promised = frozenset()
         if begun := watch.begin_released(self.client, self._clock.monotonic()):
             self.inbox.append(PartitionsAssigned(begun, self.membership_epoch))
-            if not watch.promised:  # else the former owner's next join confirms it
+            if (
+                not watch.promised and not watch.is_only_round
+            ):  # else the former owner's next join confirms it
                 # At once: `_rejoin_requested` would outlast a join that is due, and cost a third round.
                 coordinator.request_rejoin(self.client)
         return watch.delays_join(self._clock.monotonic(), is_due=coordinator.must_join(self.client))
@@ -322,12 +343,13 @@ class GroupMember:
         # Joins take two rounds; between them the next step must not wait for a whole iteration.
         if not self._poll_overdue and (self._rejoin_requested.is_set() or coordinator.must_join(self.client)):
             return JOIN_ITERATION_S
-        if (watch := self._assignor.release_watch) is not None and watch.promised:
-            return max(JOIN_ITERATION_S, watch.wait(self._clock.monotonic()))
+        now = self._clock.monotonic()
+        if (watch := self._assignor.release_watch) is not None and watch.list_awaited(now):
+            return max(JOIN_ITERATION_S, watch.wait(now))
         if self._poll_overdue or self.is_rebalancing or not coordinator.is_settled(self.client):
             return MEMBER_ITERATION_S
         limit = self._settings.max_poll_interval  # rule 3; kafka-python, too, leaves a group without polls
-        overdue_in = self._last_poll_at + limit - self._clock.monotonic()
+        overdue_in = self._last_poll_at + limit - now
         return max(JOIN_ITERATION_S, min(IDLE_ITERATION_S, limit / POLLS_PER_INTERVAL, overdue_in))
 
     @property
@@ -408,6 +430,8 @@ class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] 
         # A coroutine instead of a blocking wait: heartbeats continue on this thread (rule 2).
         while not event.released.is_set():
             await coordinator.sleep_on_event_loop(self._member.client, RELEASE_POLL_INTERVAL_S)
+        if self._member.take_confirmed() >= event.partitions:
+            coordinator.skip_rejoin(self._member.client)
 
     async def on_partitions_lost(self, lost: Any) -> None:
         # Before the event: commits in flight compare it and are refused from now on.

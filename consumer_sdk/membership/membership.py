@@ -77,6 +77,9 @@ class Membership(Protocol):
     ) -> None:
         """Commit and wait up to `timeout` seconds; `still_owned` runs just before the request."""
 
+    def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
+        """Confirm the last commit of released partitions, which has been answered, to their next owners."""
+
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
 

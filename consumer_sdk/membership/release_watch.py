@@ -8,10 +8,28 @@ it a last time, with the token of the round that took it away (`build_final_comm
    claimed the partition (`AssignmentUserData.starts_at_release`): a second one may still read it.
 2. A member begins only before it joins the next round. In that join it claims what it has begun, so that
    nobody else gets it. From the join on it waits for the round.
-3. Its commits of these partitions wait until the round has ended, at most `CONFIRMATION_TIMEOUT_S`: the owner
-   repeats a last commit without an answer, which would rewind the offset. After the round the broker refuses
-   that commit. `close` waits, too.
+3. Its commits of these partitions wait until no commit of the owner can follow, at most
+   `CONFIRMATION_TIMEOUT_S`: the owner repeats a last commit without an answer, which would rewind the offset.
+   The next round ends that, since the broker then refuses the owner's commit; or the owner's confirmation
+   does (rule 6). `close` waits, too.
 4. A due join waits `JOIN_DELAY_S` for releases: an owner joins right after its release.
+
+A round whose releases are all confirmed is the only one of its moves (`AssignmentUserData.is_only_round`):
+
+5. The leader allows it if all that give or get a partition know these rules, one member claims each
+   partition, and whoever gives keeps or gets another one. A member that is left with nothing would look
+   drained while it still flushes, and be stopped; if it is drained, its leave is the second round
+   (`drained_leave`). Static members take no part: one that returns gets its last assignment again, with a
+   promise whose release its own commits have replaced.
+6. The owner confirms its last commit by one more, after the answer to the last one, if each commit request
+   of this generation has been answered: TCP delivers a request once, so none of them can take effect later.
+   The confirmation is sent once. Whoever reads it therefore knows that nothing of the owner follows.
+7. The owner joins again, as KIP-429 has it, unless it has the answer to a confirmation of all that it gave
+   up. So a release that nobody can begin at (nothing read, nothing committed, a timeout, a transaction) has
+   its second round, and an owner or a next owner that dies has that of its session's end.
+8. The round's assignment lists a promised partition with its next owner: it is what the broker shows while
+   no other round follows. Its member withholds it until the release (`coordinator.withhold_promised`). The
+   next join claims what has been begun, and not the rest, which the next leader then may assign at once.
 """
 
 from collections.abc import Iterable
@@ -33,8 +51,17 @@ CONFIRMATION_TIMEOUT_S: Final = 6.0  # longer than an owner repeats its last com
 class ReleaseWatch:
     """Partitions that a round has promised this member, and those of them that it has begun."""
 
-    def __init__(self, promised: Iterable[TopicPartition], generation: int, token: str, now: float) -> None:
+    def __init__(
+        self,
+        promised: Iterable[TopicPartition],
+        generation: int,
+        token: str,
+        now: float,
+        *,
+        is_only_round: bool = False,
+    ) -> None:
         self.promised = frozenset(promised)
+        self.is_only_round = is_only_round
         self._generation = generation
         self._token = token
         self._begun: frozenset[TopicPartition] = frozenset()
@@ -45,19 +72,29 @@ class ReleaseWatch:
 
     def begin_released(self, client: Any, now: float) -> frozenset[TopicPartition]:
         """Claim and return the promised partitions that have been released, if it is time to look."""
-        if not self.promised or now < self._next_look_at:
+        awaited = self.list_awaited(now)
+        if not awaited or now < self._next_look_at:
             return frozenset()
         self._interval = min(self._interval * LOOK_INTERVAL_GROWTH, MAX_LOOK_INTERVAL_S)
         self._next_look_at = now + self._interval
         try:
-            released = coordinator.find_released(client, self.promised, self._token, LOOK_TIMEOUT_S)
+            found = coordinator.find_released(client, awaited, self._token, LOOK_TIMEOUT_S)
         except KafkaError:  # without the coordinator no round ends either
             return frozenset()
-        if not released or not coordinator.claim_partitions(client, released, self._generation):
+        released = self.promised.intersection(found)
+        if released and not coordinator.claim_partitions(client, released, self._generation):
             return frozenset()
-        self.promised -= released
-        self._begun, self._begun_at = self._begun | released, now
+        if released:
+            self.promised -= released
+            self._begun_at, self._interval = now, FIRST_LOOK_S  # a confirmation follows at once
+        self._begun = (self._begun | released).difference(p for p, confirmed in found.items() if confirmed)
         return released
+
+    def list_awaited(self, now: float) -> frozenset[TopicPartition]:
+        """Return the partitions whose release, or its confirmation, is awaited."""
+        return (
+            self.promised | self._begun if self.is_only_round and self.is_unconfirmed(now) else self.promised
+        )
 
     def delays_join(self, now: float, *, is_due: bool) -> bool:
         """Return whether a join that is due waits for releases (rule 4)."""

@@ -1,6 +1,7 @@
 """The member's assignor, which knows when joins were sent and assignments arrived."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -16,10 +17,19 @@ from trimtab.consumer_sdk.membership.release_watch import ReleaseWatch
 class TimedAssignor(TrimtabAssignor):
     """TrimtabAssignor that records the times of joins and assignments, and what the last round promised."""
 
-    def __init__(self, clock: Clock, *settings: Any, starts_at_release: bool = False, **more: Any) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *settings: Any,
+        starts_at_release: bool = False,
+        confirms_releases: bool = False,
+        **more: Any,
+    ) -> None:
         super().__init__(*settings, **more)
         self._clock = clock
         self._starts_at_release = starts_at_release
+        self._data = replace(self._data, confirms_releases=confirms_releases)
+        self.is_only_round = False  # whether no round follows the last one if releases are confirmed
         self._claimed_at_join = False  # whether the last JoinGroup claimed partitions
         self._emptied_in = -1  # generation of a round that took all of them away
         self.release_watch: ReleaseWatch | None = None  # of the last round
@@ -46,7 +56,10 @@ class TimedAssignor(TrimtabAssignor):
         token = self.release_token = format_round_token(generation, placement.decision_fingerprint)
         watches = self._starts_at_release and placement.starts_at_release and token
         promised = [TopicPartition(topic, n) for topic, numbers in placement.promised for n in numbers]
-        self.release_watch = ReleaseWatch(promised, generation, token, self.assigned_at) if watches else None
+        self.is_only_round = placement.is_only_round
+        at = self.assigned_at
+        watch = ReleaseWatch(promised, generation, token, at, is_only_round=placement.is_only_round)
+        self.release_watch = watch if watches else None
         # Until the second round the moved partitions have no reader (KIP-429).
         if placement.round_follows:
             self.shorten_heartbeats()

@@ -33,7 +33,7 @@ from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator
+from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator, withhold_promised
 from trimtab.testing.simulation import broker, green
 from trimtab.testing.simulation.broker import Answer, Group, Log
 from trimtab.testing.simulation.event_loop import Manager, Net, run
@@ -281,7 +281,7 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
     def _on_join_complete(self, data: bytes) -> None:
         if not self._is_leader:
             self._assigned_for = None
-        assignment = ConsumerProtocolAssignment.decode(data)
+        assignment = ConsumerProtocolAssignment.decode(withhold_promised(data))
         fresh = {KafkaPartition(tp.topic, tp.partition) for tp in assignment.partitions()}
         owned = set(self._subscription.assigned)
         self._subscription.assigned = fresh
@@ -299,9 +299,9 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         self.rejoin_needed = True
         self.state = UNJOINED
 
-    def _ask(self, handler: Handler, *, twice: bool = True) -> Answer:
+    def _ask(self, handler: Handler, *, twice: bool = True, given_up: bool = False) -> Answer:
         try:
-            answer: Answer = self._at.network.call(handler, twice=twice)
+            answer: Answer = self._at.network.call(handler, twice=twice, given_up=given_up)
         except UnreachableError as error:
             raise KafkaConnectionError(str(error)) from None
         return answer
@@ -391,7 +391,9 @@ class StandInCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyt
         answer = self._ask(
             lambda respond: self._at.group.commit(
                 generation.member_id, generation.generation_id, positions, respond
-            )
+            ),
+            twice=False,
+            given_up=True,
         )
         if answer.error is None:
             return

@@ -47,13 +47,19 @@ class Network:
         """Return whether a process cannot reach the brokers."""
         return self.hub.now < max(self._down, self._cut.get(name, 0.0))
 
-    def call(self, handler: Handler, *, twice: bool = True) -> Any:
+    def call(self, handler: Handler, *, twice: bool = True, given_up: bool = False) -> Any:
         """Send a request from the current process and wait for the response. Raises UnreachableError.
 
-        With `twice` it may be handled again later, as when a client retries.
+        With `twice` it may be handled again later, as when a client retries; with `given_up`, instead, only
+        after the caller has given up: of a client that retries itself, TCP delivers no request twice.
         """
         caller, future = process(), Future()
-        self._send(caller, future, handler, self.doubled if twice else 0.0)
+        doubled = self.doubled if twice or given_up else 0.0
+        if given_up and self.hub.rng.random() < doubled:
+            self._fail(future)
+            self.hub.at(1.0 + self._delay() + self.hub.rng.uniform(0.0, 1.0), lambda: handler(_ignore))
+        else:
+            self._send(caller, future, handler, 0.0 if given_up else doubled)
         return future.result()
 
     def _send(self, caller: Process, future: Future, handler: Handler, doubled: float) -> None:
@@ -64,7 +70,7 @@ class Network:
         self.hub.at(self._delay(), lambda: self._arrive(caller, future, handler))
         if rng.random() < doubled:
             late = self._delay() + rng.uniform(0.0, 1.0)
-            self.hub.at(late, lambda: handler(lambda _answer: None))
+            self.hub.at(late, lambda: handler(_ignore))
 
     def _arrive(self, caller: Process, future: Future, handler: Handler) -> None:
         if self.away(caller.name):
@@ -98,3 +104,7 @@ class Network:
                 future.set_exception(UnreachableError("no answer"))
 
         self.hub.at(self.hub.rng.uniform(0.05, 1.0), fail)
+
+
+def _ignore(_answer: Any) -> None:
+    """Lose an answer."""

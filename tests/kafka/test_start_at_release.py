@@ -4,8 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from trimtab.consumer_sdk.membership import release_watch
+from trimtab.assignor.rebalance.leader import RebalanceRound
+from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.consumer_sdk.membership import coordinator, release_watch
 
 pytestmark = pytest.mark.broker
 
@@ -40,12 +43,83 @@ def test_a_released_partition_waits_for_no_other_members_flush(
     assert all(sorted(offsets) == list(range(300)) for offsets in log.offsets().values())
 
 
-def test_a_move_has_two_rounds_if_the_former_owner_joins_first(
+def test_a_move_has_one_round(  # noqa: PLR0913 - fixtures
+    topic: Any, start: Any, feed: Any, log: Any, admin: AdminClient, group: str, *, eventually: Eventually
+) -> None:
+    """The next owner reads and commits in the generation that took the partition from the former one."""
+    name = topic(partitions=4)
+    feed.write(name, 4, 400)
+    first = start("w0", [name])
+    eventually(lambda: len(log.records) == 400)
+    before = first.consumer.generation_id()
+    second = start("w1", [name])
+    eventually(lambda: len(second.owned) == len(first.owned) == 2)
+    feed.write(name, 4, 400)
+    eventually(lambda: len(log.records) == 800)
+    eventually(lambda: len(second.consumer.commit(asynchronous=False)) == 2)
+    described = admin.describe_consumer_groups([group])[group].result(30).members
+    shown = {(p.topic, p.partition) for m in described for p in m.assignment.topic_partitions}
+    assert shown == {(name, number) for number in range(4)}
+    assert first.consumer.generation_id() == second.consumer.generation_id() == before + 1
+    third = start("w2", [name])  # its round follows any second one
+    eventually(lambda: third.owned and len(first.owned) + len(second.owned) == 3)
+    assert first.consumer.generation_id() == third.consumer.generation_id() == before + 2
+    feed.write(name, 4, 400)
+    eventually(lambda: len(log.records) == 1200)
+    assert all(sorted(offsets) == list(range(300)) for offsets in log.offsets().values())
+
+
+def test_a_new_placement_has_one_round(
+    topic: Any, start: Any, feed: Any, log: Any, control: Any, *, eventually: Eventually
+) -> None:
+    """Two consumers that exchange partitions give and begin in the same generation, each record once."""
+    name = topic(partitions=4)
+    control.plan(1, replicas=2)
+    one, two = (start(who, [name], **control.topics) for who in ("one", "two"))
+    eventually(lambda: len(one.owned) == len(two.owned) == 2)
+    feed.write(name, 4, 400)
+    eventually(lambda: len(log.records) == 400)
+    before = one.consumer.generation_id()
+    given, taken = min(one.owned), min(two.owned)
+    shares = {"one": [*one.owned - {given}, taken], "two": [*two.owned - {taken}, given]}
+    control.plan(2, replicas=2, target=PlanTarget.from_assignment(1, ("one", "two"), 0, shares))
+    eventually(lambda: one.owned == {*shares["one"]} and two.owned == {*shares["two"]})
+    feed.write(name, 4, 400)
+    eventually(lambda: len(log.records) == 800)
+    eventually(lambda: len(two.consumer.commit(asynchronous=False)) == 2)
+    assert one.consumer.generation_id() == two.consumer.generation_id() == before + 1
+    assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
+
+
+def test_an_unconfirmed_release_has_a_second_round(
+    topic: Any, start: Any, feed: Any, log: Any, *, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former owner with a commit in doubt joins again; the round confirms what its next owner has begun."""
+
+    async def doubt(*_: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(coordinator, "_confirm_release", doubt)
+    name = topic(partitions=4)
+    feed.write(name, 4, 400)
+    first = start("w0", [name])
+    eventually(lambda: len(log.records) == 400)
+    before = first.consumer.generation_id()
+    second = start("w1", [name])
+    eventually(lambda: len(second.owned) == 2 and second.consumer.generation_id() == before + 2)
+    eventually(lambda: len(second.consumer.commit(asynchronous=False)) == 2)
+    feed.write(name, 4, 400)
+    eventually(lambda: len(log.records) == 800)
+    assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
+
+
+def test_a_move_beside_an_older_version_has_two_rounds(
     topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A next owner that begins while the second round is already due requests no third one."""
     monkeypatch.setattr(release_watch, "FIRST_LOOK_S", 0.1)  # heartbeats announce the second round before
     monkeypatch.setattr(release_watch, "JOIN_DELAY_S", 0.3)
+    monkeypatch.setattr(RebalanceRound, "is_only_round", False)  # as of a leader of that version
     name = topic(partitions=4)
     feed.write(name, 4, 400)
     first = start("w0", [name])

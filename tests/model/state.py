@@ -25,6 +25,7 @@ class Promise(NamedTuple):
 
     decision: int = 0
     partitions: int = 0
+    is_only_round: bool = False
 
 
 class Batch(NamedTuple):

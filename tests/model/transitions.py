@@ -10,6 +10,7 @@ Members act in any order, and time passes at any point, with these rules:
    cancelled it may also vanish.
 4. A member that revokes partitions commits them with the token of its round, if the coordinator knows the
    member and round. The member to which that round has promised them may begin them until it joins.
+   Both join again, unless that round is the only one; the last member is of a version that knows none.
 5. Faults: crash, freeze, cut (requests and answers are lost), late (an answer takes its time).
    Thawing and reconnecting come at any time.
 """
@@ -208,7 +209,7 @@ class Transitions:
             number: Answer(
                 _mask(given[NAMES[number]].assigned),
                 0,
-                Promise(decision, _mask(given[NAMES[number]].promised)),
+                Promise(decision, _mask(given[NAMES[number]].promised), outcome.is_only_round),
             )
             for number, _ in claims
         }
@@ -222,6 +223,7 @@ class Transitions:
                 instance=NAMES[number],
                 decision_fingerprint=fingerprints[claim.promise.decision],
                 promised=group_by_topic(_unmask(claim.promise.partitions)),
+                confirms_releases=number != MEMBERS[-1],
             ),
             frozenset(_unmask(claim.owned)),
             OUTSIDE if claim.behind == OUTSIDE else NEWEST_GENERATION - claim.behind,
@@ -293,18 +295,19 @@ def _receive(state: State, number: int, member: Member, answer: Answer) -> State
         for partition in PARTITIONS
     )
     lease = Lease(SESSION_TICKS, -member.contact).renew(-member.joining)
+    is_released = answer.behind == 0 and state.seats[number].known
     received = member._replace(
         behind=answer.behind,
         owned=answer.assigned,
         contact=-int(lease.last_contact),
         stable=min(member.stable, member.joining),
         joining=NONE,
-        again=bool(revoked),
+        again=bool(revoked) and not (is_released and answer.promise.is_only_round),
         promise=answer.promise,
         positions=positions,
         batch=batch,
     )
-    if answer.behind == 0 and state.seats[number].known:
+    if is_released:
         state = state._replace(
             released=tuple(
                 0 if revoked >> partition & 1 else state.released[partition] for partition in PARTITIONS
@@ -326,7 +329,8 @@ def _may_begin(state: State, member: Member, seat: Seat, partition: int) -> bool
 
 def _begin(state: State, number: int, member: Member, partition: int) -> State:
     positions = _put(member.positions, partition, state.offsets[partition])
-    begun = member._replace(owned=member.owned | 1 << partition, positions=positions, again=True)
+    again = member.again or not member.promise.is_only_round
+    begun = member._replace(owned=member.owned | 1 << partition, positions=positions, again=again)
     return state.with_member(number, begun)
 
 

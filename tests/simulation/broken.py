@@ -230,7 +230,7 @@ def begun_before_the_release() -> AbstractContextManager[Any]:
     """Begin promised partitions at any last commit of their owner, which may read on."""
 
     def find(_client: Any, partitions: Any, _token: str, _timeout: float) -> Any:
-        return frozenset(partitions)
+        return dict.fromkeys(partitions, False)
 
     return mock.patch.object(coordinator, "find_released", find)
 

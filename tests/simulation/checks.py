@@ -42,6 +42,7 @@ from trimtab.assignor.rebalance.user_data import AssignmentUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
+from trimtab.consumer_sdk.membership.coordinator import withhold_promised
 from trimtab.testing.simulation.broker import Group, Log
 
 Wanted = Callable[[str, bytes], bool]
@@ -192,7 +193,7 @@ class Checks:
         self.begun.clear()
         for member, data in given.items():
             if member in group.members:
-                assignment = ConsumerProtocolAssignment.decode(data)
+                assignment = ConsumerProtocolAssignment.decode(withhold_promised(data))
                 client = group.members[member].client
                 for tp in assignment.partitions():
                     self._give(member, client, TopicPartition(tp.topic, tp.partition))

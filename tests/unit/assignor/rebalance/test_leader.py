@@ -14,6 +14,7 @@ from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.consumer_sdk.membership.coordinator import withhold_promised
 
 PARTITIONS = [TopicPartition("t", n) for n in range(8)]
 BLIND = LeaderView(Load())
@@ -118,6 +119,52 @@ def test_co_partitioned_topics_wait_for_the_second_round() -> None:
     told = decode_user_data(group.round(policy=PlacementPolicy(co_partitioned=(("t", "u"),))))
     assert told["b"].promised
     assert not told["b"].starts_at_release
+
+
+def make_knowing_group(*names: str) -> Group:
+    """Return a group in which the last member joins, and all confirm their releases."""
+    group = Group(*names[:-1])
+    group.round()
+    group.join(names[-1])
+    group.data = {name: replace(data, confirms_releases=True) for name, data in group.data.items()}
+    return group
+
+
+def test_one_round_moves_partitions_of_members_that_confirm_releases() -> None:
+    """The assignment lists what is promised, which the member withholds until its release."""
+    group = make_knowing_group("a", "b")
+    outcome = group.round()
+    encoded = {name: ConsumerProtocolAssignment.decode(sent) for name, sent in outcome.encode().items()}
+    assert all(data.is_only_round for data in decode_user_data(outcome).values())
+    assert sum(len(sent.partitions()) for sent in encoded.values()) == len(PARTITIONS)
+    assert assignments(outcome)["b"] == replace(assignments(outcome)["b"], assigned=frozenset())
+    withheld = withhold_promised(outcome.encode()["b"])
+    assert ConsumerProtocolAssignment.decode(withheld).partitions() == []
+    assert withhold_promised(outcome.encode()["a"]) == outcome.encode()["a"]
+    assert not any(data.is_only_round for data in decode_user_data(group.round()).values())
+
+
+@pytest.mark.parametrize("older", ["a", "b"])
+def test_a_giver_or_taker_of_an_older_version_needs_two_rounds(older: str) -> None:
+    """It would begin before the release, or confirm none."""
+    group = make_knowing_group("a", "b")
+    group.data[older] = replace(group.data[older], confirms_releases=False)
+    assert not group.round().is_only_round
+
+
+def test_a_giver_that_is_left_with_nothing_needs_two_rounds() -> None:
+    """The sidecar would stop it while it still flushes."""
+    group = make_knowing_group("a", "b")
+    assert not group.round(LeaderView(Load(), plan(1, draining=["a"]))).is_only_round
+
+
+def test_contested_and_co_partitioned_partitions_need_two_rounds() -> None:
+    """One claimant's release does not tell that the other has stopped, nor that the others of a task have."""
+    group = make_knowing_group("a", "b")
+    assert not group.round(policy=PlacementPolicy(co_partitioned=(("t", "u"),))).is_only_round
+    contested = make_knowing_group("a", "c", "b")
+    contested.owned["c"] = contested.owned["a"]
+    assert not contested.round().is_only_round
 
 
 def test_a_round_in_between_keeps_the_promise() -> None:

@@ -117,6 +117,9 @@ class Member:
     def wait(self, _seconds: float) -> None:
         return None
 
+    def confirm_release(self, _last: Any, _epoch: int) -> None:
+        return None
+
     stop = record_poll
 
 

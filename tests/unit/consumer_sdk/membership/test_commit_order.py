@@ -21,6 +21,7 @@ class Group:
     def __init__(self) -> None:
         self.unconfirmed = {BEGUN}
         self.waiting_commits: list[object] = []
+        self.open_commits, self.doubtful_generation = 0, -1
         self.sent: list[tuple[int, int]] = []
         ignored: Any = None
         self._membership_listener = MembershipListener(

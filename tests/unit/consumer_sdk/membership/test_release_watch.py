@@ -7,7 +7,7 @@ from kafka.errors import KafkaConnectionError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.membership import coordinator
-from trimtab.consumer_sdk.membership.commit_metadata import encode_release, parse_release
+from trimtab.consumer_sdk.membership.commit_metadata import confirm_release, encode_release, parse_release
 from trimtab.consumer_sdk.membership.release_watch import (
     CONFIRMATION_TIMEOUT_S,
     FIRST_LOOK_S,
@@ -26,6 +26,7 @@ class Coordinator:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.released: frozenset[TopicPartition] = frozenset()
+        self.confirmed: frozenset[TopicPartition] = frozenset()
         self.claimable = True
         self.is_away = False
         self.looks = 0
@@ -34,11 +35,11 @@ class Coordinator:
 
     def find_released(
         self, _client: Any, partitions: frozenset[TopicPartition], token: str, _timeout: float
-    ) -> frozenset[TopicPartition]:
+    ) -> dict[TopicPartition, bool]:
         self.looks += 1
         if self.is_away:
             raise KafkaConnectionError
-        return self.released & partitions if token == ROUND else frozenset()
+        return {p: p in self.confirmed for p in self.released & partitions} if token == ROUND else {}
 
 
 @pytest.fixture
@@ -103,8 +104,34 @@ def test_begun_partitions_are_not_committed_before_their_round(group: Coordinato
     assert not one.is_unconfirmed(1.0 + CONFIRMATION_TIMEOUT_S)
 
 
+def test_a_confirmation_ends_the_wait(group: Coordinator) -> None:
+    """In an only round the watch looks on until the former owner has confirmed its last commit."""
+    one = ReleaseWatch((P, Q), 7, ROUND, 0.0, is_only_round=True)
+    group.released = frozenset({P})
+    assert one.begin_released(CLIENT, 1.0) == {P}
+    group.released, group.confirmed = frozenset({P, Q}), frozenset({Q})
+    assert one.begin_released(CLIENT, 2.0) == {Q}
+    assert one.is_unconfirmed(2.0, [P])
+    assert not one.is_unconfirmed(2.0, [Q])
+    group.confirmed = frozenset({P, Q})
+    assert one.list_awaited(2.1) == {P}
+    assert one.begin_released(CLIENT, 3.0) == frozenset()
+    assert not one.is_unconfirmed(3.0)
+    assert not one.list_awaited(3.0)
+
+
+def test_a_watch_of_two_rounds_looks_for_releases_only(group: Coordinator) -> None:
+    """The second round confirms them."""
+    one = watch()
+    group.released = frozenset({P, Q})
+    assert one.begin_released(CLIENT, 1.0) == {P, Q}
+    assert one.is_unconfirmed(1.0)
+    assert not one.list_awaited(1.0)
+
+
 def test_the_metadata_of_a_release_names_its_round() -> None:
     """Commits of other rounds, and of other clients, are no release in this one."""
-    assert parse_release(encode_release(5.25, ROUND)) == (5.25, ROUND)
-    assert parse_release(encode_release(5.25, "")) == (5.25, "")
+    assert parse_release(encode_release(5.25, ROUND)) == (5.25, ROUND, False)
+    assert parse_release(confirm_release(encode_release(5.25, ROUND))) == (5.25, ROUND, True)
+    assert parse_release(encode_release(5.25, "")) == (5.25, "", False)
     assert parse_release(None).token == parse_release('{"round": "7:abc"}').token == ""
