@@ -84,10 +84,8 @@ class BrokerAssignedMember:
         self._clock = clock
         self._plane = plane
         if plane.is_abandoned:
-            raise GroupMembershipError(
-                f"group {settings.group}: the coordinator was silent when this consumer left, and librdkafka "
-                "may still wait for it; create this consumer again"
-            )
+            silent = "the coordinator was silent when this consumer left, and librdkafka may wait for it"
+            raise GroupMembershipError(f"group {settings.group}: {silent}; create this consumer again")
         _check_broker(settings, plane)
         self._session_timeout = read_session_timeout(settings)
         self._ask_session_timeout_at = clock.monotonic() + SESSION_TIMEOUT_INTERVAL_S
@@ -287,8 +285,7 @@ class BrokerAssignedMember:
     @property
     def generation(self) -> tuple[int, str]:
         """Member epoch and member id; (-1, "") outside the group."""
-        epoch = self.generation_id
-        return (epoch, self.member_id) if epoch > 0 else (-1, "")
+        return (epoch, self.member_id) if (epoch := self.generation_id) > 0 else (-1, "")
 
     @property
     def release_token(self) -> str:

@@ -10,26 +10,20 @@ drop their partitions.
 # ruff: noqa: SLF001 - the reason is the module's docstring
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from kafka import KafkaConsumer
-from kafka.coordinator import heartbeat
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.coordinator.heartbeat import (
-    Heartbeat,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
-)
 from kafka.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
     KafkaError,
     TopicAuthorizationFailedError,
 )
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 from kafka.util import (
@@ -39,31 +33,23 @@ from kafka.util import (
 )
 
 from trimtab.assignor.clients.kafka_python import ConsumerSubscription, read_consumer_subscription
-from trimtab.assignor.clients.leader_plugin import (
-    decode_assignment_data,
-    decode_subscriptions,
-    subscribed_topics,
-)
-from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, decode_assignment
+from trimtab.assignor.clients.leader_plugin import decode_subscriptions, subscribed_topics
+from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.membership.adaptive_heartbeat import AdaptiveHeartbeat
 from trimtab.consumer_sdk.membership.commit_metadata import parse_release
 from trimtab.consumer_sdk.membership.events import CommitPosition
+from trimtab.consumer_sdk.membership.received_assignment import (
+    EMPTY_ASSIGNMENT,
+    is_readable_assignment,
+    withhold_promised,
+)
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
 COORDINATOR_LOOKUP_TIMEOUT_MS: Final = 5_000  # of a commit that has to find the group's coordinator first
-FIRST_HEARTBEAT_MS: Final = 10  # after a join: the shortest time that a revocation takes
-HEARTBEAT_INTERVAL_GROWTH: Final = 1.3  # per heartbeat, until heartbeat.interval.ms is reached
-EMPTY_ASSIGNMENT: Final = ConsumerProtocolAssignment(
-    version=0, assigned_partitions=[], user_data=b""
-).encode()
 CONFIRMATION_POLL_INTERVAL_S: Final = 0.005
 LEAVE_TIMEOUT_MS: Final = 2_000  # without an answer the session timeout removes the member
-
-# Heartbeats by the clock of the lease: by time.monotonic, one sent before a suspension of the machine
-# would look like one sent after it, and renew the lease.
-heartbeat.time = SimpleNamespace(monotonic=SystemClock.monotonic)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class HeartbeatTimes(NamedTuple):
@@ -71,28 +57,6 @@ class HeartbeatTimes(NamedTuple):
 
     sent_at: float
     received_at: float
-
-
-class AdaptiveHeartbeat(Heartbeat):  # type: ignore[misc] # kafka-python has no types
-    """Heartbeat whose interval can be shortened; it then grows back to `heartbeat.interval.ms`."""
-
-    # Members learn of the second round of a cooperative move (KIP-429) from a heartbeat. With the shortened
-    # interval they wait at most a third of the revocation's duration instead of a whole interval, at the
-    # cost of about twelve requests per member and move.
-
-    def __init__(self, configured: Heartbeat) -> None:
-        super().__init__(**configured.config)
-        self._configured_interval_ms: float = configured.config["heartbeat_interval_ms"]
-
-    def shorten_interval(self) -> None:
-        """Send the next heartbeats `FIRST_HEARTBEAT_MS` apart, then at growing intervals."""
-        self.config["heartbeat_interval_ms"] = min(FIRST_HEARTBEAT_MS, self._configured_interval_ms)
-
-    def sent_heartbeat(self) -> None:
-        """Lengthen the interval to the next heartbeat."""
-        super().sent_heartbeat()
-        longer = self.config["heartbeat_interval_ms"] * HEARTBEAT_INTERVAL_GROWTH
-        self.config["heartbeat_interval_ms"] = min(longer, self._configured_interval_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,35 +186,6 @@ def _is_topic_name(name: str) -> bool:
     except ValueError:  # kafka-python raises it in the leader if any member subscribes to such a name
         return False
     return True
-
-
-def is_readable_assignment(data: bytes) -> bool:
-    """Return whether kafka-python can decode the bytes of an assignment."""
-    try:
-        ConsumerProtocolAssignment.decode(data).partitions()
-    except Exception:  # noqa: BLE001 - struct.error, TypeError, ValueError and more, by what is wrong
-        return False
-    return True
-
-
-def withhold_promised(data: bytes) -> bytes:
-    """Return an assignment without what it promises, which an only round lists (`release_watch`, rule 8)."""
-    placement = decode_assignment_data(decode_assignment(data).user_data)
-    if not placement.is_only_round or not placement.promised:
-        return data
-    assignment = ConsumerProtocolAssignment.decode(data)  # slow, so only where something moves
-    promised = {topic: set(numbers) for topic, numbers in placement.promised}
-    for one in assignment.assigned_partitions:
-        one.partitions = [n for n in one.partitions if n not in promised.get(one.topic, ())]
-    return bytes(assignment.encode())
-
-
-def build_topic_pattern(topics: Sequence[str]) -> str | None:
-    """Return one pattern for names mixed with "^patterns"; None if there are names only."""
-    if not any(t.startswith("^") for t in topics):
-        return None
-    parts = [t if t.startswith("^") else f"^{re.escape(t)}$" for t in topics]
-    return "|".join(f"(?:{part})" for part in parts)
 
 
 def create_member_client(

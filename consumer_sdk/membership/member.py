@@ -18,6 +18,7 @@ listeners; the application's thread takes events from `inbox` and commits. The r
 """
 
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,9 +27,6 @@ from math import inf
 from threading import Event, Thread
 from typing import Any, Final
 
-from kafka.consumer.subscription_state import (
-    AsyncConsumerRebalanceListener,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
-)
 from kafka.errors import FencedInstanceIdError, KafkaConnectionError, KafkaTimeoutError, UnknownError
 from kafka.errors import KafkaError as KafkaPythonError
 
@@ -53,12 +51,11 @@ from trimtab.consumer_sdk.membership.events import (
     MembershipEnded,
     MembershipEvent,
     PartitionsAssigned,
-    PartitionsLost,
-    PartitionsRevoked,
 )
 from trimtab.consumer_sdk.membership.joining_errors import describe_error, to_joining_error
 from trimtab.consumer_sdk.membership.lease import Lease
 from trimtab.consumer_sdk.membership.missing_topics import MissingTopics, list_topic_names
+from trimtab.consumer_sdk.membership.rebalance_listener import RebalanceListener
 from trimtab.consumer_sdk.membership.sticky_assignor import OwnershipStickyAssignor
 from trimtab.consumer_sdk.membership.timed_assignor import TimedAssignor
 
@@ -74,7 +71,6 @@ RECONNECT_DELAY_S: Final = 0.5  # between attempts while no broker answers
 MISSING_TOPIC_LOOKUP_INTERVAL_S: Final = 1.0  # of subscribed topics that do not exist yet
 OVERSIZED_GROUP_HINT: Final = " (the group's metadata may exceed the brokers' message.max.bytes)"
 POLLS_PER_INTERVAL: Final = 10  # of max.poll.interval.ms, at least
-RELEASE_POLL_INTERVAL_S: Final = 0.002  # part of every handover
 
 
 class GroupMember:
@@ -134,9 +130,9 @@ class GroupMember:
 
     def start(self, topics: Sequence[str]) -> None:
         """Subscribe and start to join; `topics` are names, or patterns that begin with "^"."""
-        listener = _RebalanceListener(self)
+        listener = RebalanceListener(self)
         self._topic_names = frozenset(t for t in topics if not t.startswith("^"))
-        pattern = coordinator.build_topic_pattern(topics)
+        pattern = _build_topic_pattern(topics)
         if pattern is None:
             self.client.subscribe(topics=list(topics), listener=listener)
         else:
@@ -413,30 +409,12 @@ class GroupMember:
         self._control_topics.stop()
 
 
-class _RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] # kafka-python has no types
-    """Puts rebalance callbacks into the inbox; runs on kafka-python's I/O thread."""
-
-    def __init__(self, member: GroupMember) -> None:
-        self._member = member
-
-    async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._member.inbox.append(PartitionsAssigned(_to_partitions(assigned), self._member.membership_epoch))
-
-    async def on_partitions_revoked(self, revoked: Any) -> None:
-        event = PartitionsRevoked(_to_partitions(revoked))
-        if not event.partitions:
-            return
-        self._member.inbox.append(event)  # served by poll(), consume() or close()
-        # A coroutine instead of a blocking wait: heartbeats continue on this thread (rule 2).
-        while not event.released.is_set():
-            await coordinator.sleep_on_event_loop(self._member.client, RELEASE_POLL_INTERVAL_S)
-        if self._member.take_confirmed() >= event.partitions:
-            coordinator.skip_rejoin(self._member.client)
-
-    async def on_partitions_lost(self, lost: Any) -> None:
-        # Before the event: commits in flight compare it and are refused from now on.
-        self._member.membership_epoch += 1
-        self._member.inbox.append(PartitionsLost(_to_partitions(lost)))
+def _build_topic_pattern(topics: Sequence[str]) -> str | None:
+    """Return one pattern for names mixed with "^patterns"; None if there are names only."""
+    if not any(t.startswith("^") for t in topics):
+        return None
+    parts = [t if t.startswith("^") else f"^{re.escape(t)}$" for t in topics]
+    return "|".join(f"(?:{part})" for part in parts)
 
 
 def _connect_member(
@@ -454,7 +432,3 @@ def _connect_member(
     except (KafkaTimeoutError, KafkaConnectionError) as error:
         diagnose_connection(settings.librdkafka_config)
         raise BrokerUnreachableError(settings.bootstrap) from error
-
-
-def _to_partitions(partitions: Any) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(tp.topic, tp.partition) for tp in partitions)

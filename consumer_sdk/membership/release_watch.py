@@ -28,7 +28,7 @@ A round whose releases are all confirmed is the only one of its moves (`Assignme
    up. So a release that nobody can begin at (nothing read, nothing committed, a timeout, a transaction) has
    its second round, and an owner or a next owner that dies has that of its session's end.
 8. The round's assignment lists a promised partition with its next owner: it is what the broker shows while
-   no other round follows. Its member withholds it until the release (`coordinator.withhold_promised`). The
+   no other round follows. Its member withholds it until the release (`withhold_promised`). The
    next join claims what has been begun, and not the rest, which the next leader then may assign at once.
 """
 

@@ -10,7 +10,7 @@ from kafka.coordinator.heartbeat import Heartbeat
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.fetch_control import resolve_start_offsets, warm_up_connections
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
-from trimtab.consumer_sdk.membership.coordinator import AdaptiveHeartbeat
+from trimtab.consumer_sdk.membership.adaptive_heartbeat import AdaptiveHeartbeat
 
 
 def heartbeat_intervals(configured_ms: int, count: int) -> list[float]:
