@@ -35,6 +35,7 @@ from trimtab.consumer_sdk.telemetry.consumer_spans import ConsumerSpans
 log = logging.getLogger("trimtab.consumer_sdk")
 
 COMMIT_TIMEOUT_S: Final = 30.0
+CONFIRMABLE_COMMIT_S: Final = 2.0  # the next owner waits for a confirmation three times as long
 _NOTHING_TO_COMMIT: Final = KafkaError(KafkaError._NO_OFFSET)  # noqa: SLF001 - its public name
 
 
@@ -166,10 +167,12 @@ class OffsetCommits(ClusterQueries):
         if not offsets or self._member is None:
             return
         last = build_final_commit(offsets, self._clock.wall(), self._member.release_token)
+        began = self._clock.monotonic()
         try:
             with self._spans.trace_commit(last):
                 self._member.commit(last, self._partitions.membership_epoch, timeout=5)
-            self._member.confirm_release(last, self._partitions.membership_epoch)
+            if self._clock.monotonic() - began < CONFIRMABLE_COMMIT_S:
+                self._member.confirm_release(last, self._partitions.membership_epoch)
         except list_client_errors() as error:  # the next owner repeats records; none is lost
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 

@@ -36,7 +36,7 @@ def encode_release(wall_time: float, token: str) -> str:
     return _encode_metadata(released=released, round=token) if token else _encode_metadata(released=released)
 
 
-def confirm_release(metadata: str) -> str:
+def encode_confirmation(metadata: str) -> str:
     """Return the metadata of a last commit, as that of its confirmation."""
     return add_facts(metadata, {"confirmed": 1})
 

@@ -41,7 +41,7 @@ from trimtab.common.kafka_security.preflight import check_connection, diagnose_c
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.membership import coordinator
-from trimtab.consumer_sdk.membership.commit_metadata import confirm_release as confirm_metadata
+from trimtab.consumer_sdk.membership.commit_metadata import encode_confirmation
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.drained_leave import DrainedLeave
 from trimtab.consumer_sdk.membership.events import (
@@ -233,7 +233,7 @@ class GroupMember:
         """Confirm the last commit of released partitions if the round that took them may be the only one."""
         if not self._assignor.is_only_round or self._closing.is_set():
             return
-        confirmed = {p: replace(at, metadata=confirm_metadata(at.metadata)) for p, at in last.items()}
+        confirmed = {p: replace(at, metadata=encode_confirmation(at.metadata)) for p, at in last.items()}
         if coordinator.confirm_release(self.client, confirmed, lambda: epoch == self.membership_epoch):
             self._confirmed = frozenset(last)
 

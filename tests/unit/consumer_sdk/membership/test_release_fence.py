@@ -19,7 +19,7 @@ from kafka.errors import KafkaConnectionError, KafkaError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
 from trimtab.consumer_sdk.membership import coordinator
-from trimtab.consumer_sdk.membership.commit_metadata import confirm_release, parse_release
+from trimtab.consumer_sdk.membership.commit_metadata import encode_confirmation, parse_release
 from trimtab.consumer_sdk.membership.coordinator import MembershipListener
 from trimtab.consumer_sdk.membership.events import CommitPosition
 from trimtab.consumer_sdk.membership.release_watch import FIRST_LOOK_S, ReleaseWatch
@@ -111,7 +111,7 @@ async def release(client: Any) -> None:
             break
     with suppress(KafkaError):
         if is_answered:
-            confirmed = {P: CommitPosition(100, confirm_release(last[P].metadata))}
+            confirmed = {P: CommitPosition(100, encode_confirmation(last[P].metadata))}
             await coordinator._confirm_release(client, confirmed, lambda: True)
     with suppress(KafkaError):
         await earlier

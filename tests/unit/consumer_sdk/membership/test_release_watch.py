@@ -7,7 +7,7 @@ from kafka.errors import KafkaConnectionError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.membership import coordinator
-from trimtab.consumer_sdk.membership.commit_metadata import confirm_release, encode_release, parse_release
+from trimtab.consumer_sdk.membership.commit_metadata import encode_confirmation, encode_release, parse_release
 from trimtab.consumer_sdk.membership.release_watch import (
     CONFIRMATION_TIMEOUT_S,
     FIRST_LOOK_S,
@@ -132,6 +132,6 @@ def test_a_watch_of_two_rounds_looks_for_releases_only(group: Coordinator) -> No
 def test_the_metadata_of_a_release_names_its_round() -> None:
     """Commits of other rounds, and of other clients, are no release in this one."""
     assert parse_release(encode_release(5.25, ROUND)) == (5.25, ROUND, False)
-    assert parse_release(confirm_release(encode_release(5.25, ROUND))) == (5.25, ROUND, True)
+    assert parse_release(encode_confirmation(encode_release(5.25, ROUND))) == (5.25, ROUND, True)
     assert parse_release(encode_release(5.25, "")) == (5.25, "", False)
     assert parse_release(None).token == parse_release('{"round": "7:abc"}').token == ""
