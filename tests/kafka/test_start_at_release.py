@@ -107,9 +107,9 @@ def test_an_unconfirmed_release_has_a_second_round(
     before = first.consumer.generation_id()
     second = start("w1", [name])
     eventually(lambda: len(second.owned) == 2 and second.consumer.generation_id() == before + 2)
-    eventually(lambda: len(second.consumer.commit(asynchronous=False)) == 2)
     feed.write(name, 4, 400)
     eventually(lambda: len(log.records) == 800)
+    eventually(lambda: len(second.consumer.commit(asynchronous=False)) == 2)
     assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
 
 
