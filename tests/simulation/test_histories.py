@@ -33,7 +33,7 @@ FOUND_WITHIN = {
     "one_partition_not_carried_out": 20,
     "repairs_move_owned_partitions": 60,
     "places_given_by_name": 120,
-    "revision_ignored": 20,
+    "revision_ignored": 60,
     "first_change_of_a_key_counts": 20,
     "moved_rows_stay": 20,
 }
