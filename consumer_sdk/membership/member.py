@@ -231,7 +231,8 @@ class GroupMember:
 
     def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Confirm the last commit of released partitions if the round that took them may be the only one."""
-        if not self._assignor.is_only_round or self._closing.is_set():
+        generation = coordinator.generation_id(self.client)
+        if not self._assignor.is_only_round_in(generation) or self._closing.is_set():
             return
         confirmed = {p: replace(at, metadata=encode_confirmation(at.metadata)) for p, at in last.items()}
         if coordinator.confirm_release(self.client, confirmed, lambda: epoch == self.membership_epoch):

@@ -29,7 +29,7 @@ class TimedAssignor(TrimtabAssignor):
         self._clock = clock
         self._starts_at_release = starts_at_release
         self._data = replace(self._data, confirms_releases=confirms_releases)
-        self.is_only_round = False  # whether no round follows the last one if releases are confirmed
+        self._only_round_in = -1  # generation of a round that none follows if releases are confirmed
         self._claimed_at_join = False  # whether the last JoinGroup claimed partitions
         self._emptied_in = -1  # generation of a round that took all of them away
         self.release_watch: ReleaseWatch | None = None  # of the last round
@@ -56,7 +56,7 @@ class TimedAssignor(TrimtabAssignor):
         token = self.release_token = format_round_token(generation, placement.decision_fingerprint)
         watches = self._starts_at_release and placement.starts_at_release and token
         promised = [TopicPartition(topic, n) for topic, numbers in placement.promised for n in numbers]
-        self.is_only_round = placement.is_only_round
+        self._only_round_in = generation if placement.is_only_round and token else -1
         at = self.assigned_at
         watch = ReleaseWatch(promised, generation, token, at, is_only_round=placement.is_only_round)
         self.release_watch = watch if watches else None
@@ -66,6 +66,11 @@ class TimedAssignor(TrimtabAssignor):
         keeps_any = bool(assignment.partitions() or promised)
         self._emptied_in = generation if token and self._claimed_at_join and not keeps_any else -1
         super().on_assignment(assignment, generation)
+
+    def is_only_round_in(self, generation: int) -> bool:
+        """Return whether this generation's round needs none after it, if its releases are confirmed."""
+        # Not the last round of ours: the group may have had one of another assignor since, which needs two.
+        return 0 <= generation == self._only_round_in
 
     def is_emptied_in(self, generation: int) -> bool:
         """Return whether a leader of ours took all partitions away in this generation and promised none."""
