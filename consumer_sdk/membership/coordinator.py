@@ -176,7 +176,10 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
             text = "the leader's assignment is unreadable: %r; reading nothing until the next rebalance"
             log.warning(text, bytes(assignment[:80]))
             assignment = EMPTY_ASSIGNMENT
-        assignment = withhold_promised(assignment)
+        elif (
+            protocol == self._raw_protocol
+        ):  # another assignor promises nothing, and its user data is its own
+            assignment = withhold_promised(assignment)
         await super()._on_join_complete_async(generation, member_id, protocol, assignment)  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -1,11 +1,15 @@
 """Encoded assignments as a leader has sent them, before kafka-python decodes them."""
 
+import logging
 from typing import Final
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from trimtab.assignor.clients.leader_plugin import decode_assignment_data
 from trimtab.assignor.rebalance.consumer_protocol import decode_assignment
+from trimtab.assignor.rebalance.user_data import AssignmentUserData
+from trimtab.common.errors import InvalidPayloadError
+
+log = logging.getLogger("trimtab.consumer_sdk")
 
 EMPTY_ASSIGNMENT: Final = ConsumerProtocolAssignment(
     version=0, assigned_partitions=[], user_data=b""
@@ -22,8 +26,16 @@ def is_readable_assignment(data: bytes) -> bool:
 
 
 def withhold_promised(data: bytes) -> bytes:
-    """Return an assignment without what it promises, which an only round lists (`release_watch`, rule 8)."""
-    placement = decode_assignment_data(decode_assignment(data).user_data)
+    """Return an assignment without what it promises, which an only round lists (`release_watch`, rule 8).
+
+    With unreadable user data it is empty: any of its partitions could be a promised one.
+    """
+    try:
+        placement = AssignmentUserData.decode(decode_assignment(data).user_data)
+    except InvalidPayloadError as error:
+        text = "the leader's user data is unreadable: %s; reading nothing until the next rebalance"
+        log.warning(text, error)
+        return EMPTY_ASSIGNMENT
     if not placement.is_only_round or not placement.promised:
         return data
     assignment = ConsumerProtocolAssignment.decode(data)  # slow, so only where something moves

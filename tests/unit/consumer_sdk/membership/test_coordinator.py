@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hostile import encode_subscription
+from hostile import UNREADABLE_USER_DATA, encode_subscription
 from kafka.coordinator.base import Generation
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
@@ -40,7 +40,8 @@ class RecordingCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-p
     async def _on_join_complete_async(
         self, generation: int, member_id: str, protocol: str, assignment: bytes
     ) -> None:
-        assert (generation, member_id, protocol) == (1, "m", "trimtab")
+        assert (generation, member_id) == (1, "m")
+        assert protocol in ("trimtab", "cooperative-sticky")
         self.calls.append(f"assigned {ConsumerProtocolAssignment.decode(assignment).partitions()}")
 
     def _handle_metadata_update(self, cluster: Any) -> None:
@@ -148,6 +149,22 @@ def test_a_readable_assignment_is_passed_on(watched: Any, caplog: pytest.LogCapt
     asyncio.run(watched._on_join_complete_async(1, "m", "trimtab", sent))
     assert watched.calls == ["assigned [TopicPartition(topic='t', partition=3)]"]
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "user_data", [UNREADABLE_USER_DATA[name] for name in ("deep", "promised null", "not JSON", "megabytes")]
+)
+def test_unreadable_user_data_of_the_leader_assigns_nothing(
+    watched: Any, user_data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any partition could be promised, and its owner still read it; another assignor promises none."""
+    entry = ConsumerProtocolAssignment.TopicPartition(topic="t", partitions=[3])
+    sent = ConsumerProtocolAssignment(version=0, assigned_partitions=[entry], user_data=user_data).encode()
+    asyncio.run(watched._on_join_complete_async(1, "m", "trimtab", sent))
+    assert watched.calls == ["assigned []"]
+    assert "the leader's user data is unreadable" in caplog.text
+    asyncio.run(watched._on_join_complete_async(1, "m", "cooperative-sticky", sent))
+    assert watched.calls[1:] == ["assigned [TopicPartition(topic='t', partition=3)]"]
 
 
 def test_a_denied_topic_does_not_hide_new_partitions(watched: Any) -> None:
