@@ -28,7 +28,7 @@ A round whose releases are all confirmed is the only one of its moves (`Assignme
 7. The owner joins again, as KIP-429 has it, unless it has the answer to a confirmation of all that it gave
    up. So a release that nobody can begin at (nothing read, nothing committed, a timeout, a transaction) has
    its second round, and an owner or a next owner that dies has that of its session's end. A round of another
-   assignor always has its second one (`TimedAssignor.is_only_round_in`).
+   assignor always has its second one (`TimedAssignor.is_only_round_in`), and ends the watch.
 8. The round's assignment lists a promised partition with its next owner: it is what the broker shows while
    no other round follows. Its member withholds it until the release (`withhold_promised`). The next join
    claims what has been begun, and not the rest, which the next leader then may assign at once.

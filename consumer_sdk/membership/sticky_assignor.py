@@ -5,7 +5,8 @@ from typing import Any
 
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from trimtab.assignor.clients.kafka_python import ConsumerSubscription, TrimtabAssignor
+from trimtab.assignor.clients.kafka_python import ConsumerSubscription
+from trimtab.consumer_sdk.membership.timed_assignor import TimedAssignor
 
 
 class OwnershipStickyAssignor(CooperativeStickyAssignor):  # type: ignore[misc] # kafka-python has no types
@@ -16,7 +17,7 @@ class OwnershipStickyAssignor(CooperativeStickyAssignor):  # type: ignore[misc] 
     still read them; and after a lost membership those that were lost. `assignor` is the member's other one.
     """
 
-    def __init__(self, assignor: TrimtabAssignor) -> None:
+    def __init__(self, assignor: TimedAssignor) -> None:
         super().__init__()
         self._assignor = assignor
 
@@ -25,3 +26,8 @@ class OwnershipStickyAssignor(CooperativeStickyAssignor):  # type: ignore[misc] 
         subscription = self._assignor.read_subscription() or ConsumerSubscription()
         self.member_assignment = sorted(subscription.owned)
         return super().metadata(topics)
+
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        """End the promise of the last round that Trimtab led; called on each member after each round."""
+        self._assignor.forget_promise()
+        super().on_assignment(assignment, generation)

@@ -67,6 +67,10 @@ class TimedAssignor(TrimtabAssignor):
         self._emptied_in = generation if token and self._claimed_at_join and not keeps_any else -1
         super().on_assignment(assignment, generation)
 
+    def forget_promise(self) -> None:
+        """Look for no release any more: a round of another assignor promises nothing."""
+        self.release_watch, self.release_token = None, ""
+
     def is_only_round_in(self, generation: int) -> bool:
         """Return whether this generation's round needs none after it, if its releases are confirmed."""
         # Not the last round of ours: the group may have had one of another assignor since, which needs two.

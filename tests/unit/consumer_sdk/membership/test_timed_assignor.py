@@ -23,3 +23,15 @@ def test_a_round_of_another_assignor_is_never_the_only_one() -> None:
     assert not assignor.is_only_round_in(8)
     assignor.on_assignment(encode_assignment(AssignmentUserData("abc").encode()), 9)
     assert not assignor.is_only_round_in(9)
+
+
+def test_a_round_of_another_assignor_ends_the_promise_of_the_last_one() -> None:
+    """The member no longer looks for its releases, and its own last commits name no round."""
+    assignor = TimedAssignor(SystemClock(), starts_at_release=True)
+    promise = AssignmentUserData("abc", (("t", (0,)),), starts_at_release=True).encode()
+    assignor.on_assignment(encode_assignment(promise), 7)
+    assert assignor.release_watch
+    assert assignor.release_token
+    OwnershipStickyAssignor(assignor).on_assignment(encode_assignment(b""), 8)
+    assert assignor.release_watch is None
+    assert not assignor.release_token
