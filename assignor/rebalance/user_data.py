@@ -93,6 +93,11 @@ class AssignmentUserData:
             fault=self.fault or None,
         )
 
+    def list_early(self) -> frozenset[TopicPartition]:
+        """Return the partitions that the assignment lists before their release."""
+        promised = self.promised if self.is_only_round else ()
+        return frozenset(TopicPartition(topic, n) for topic, numbers in promised for n in numbers)
+
     @classmethod
     def decode(cls, data: bytes | None) -> "AssignmentUserData":
         """Decode an assignment's user data. Raises InvalidPayloadError."""

@@ -11,7 +11,7 @@ from trimtab.common.errors import InvalidPayloadError
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
-EMPTY_ASSIGNMENT: Final = ConsumerProtocolAssignment(
+EMPTY_ASSIGNMENT: Final[bytes] = ConsumerProtocolAssignment(
     version=0, assigned_partitions=[], user_data=b""
 ).encode()
 

@@ -137,6 +137,9 @@ class GroupModel:
         if unowned:
             what = format_count(len(unowned), "partition has", "partitions have")
             return f"{what} no owner ({unowned[0]} first)"
+        if group.unreleased:
+            what = format_count(len(group.unreleased), "partition is", "partitions are")
+            return f"{what} being handed over ({min(group.unreleased)} first)"
         foreign = sorted(
             r.instance or r.id for r in group.members if r.owned_partitions and r.instance not in self.members
         )

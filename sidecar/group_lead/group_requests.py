@@ -139,7 +139,11 @@ class GroupRequests:
         )
 
     def describe_assignments(self) -> dict[str, ReceivedAssignment]:
-        """Return the assignments of a stable group by member id, without user data and unreadable ones."""
+        """Return the assignments of a stable group by member id, without user data and unreadable ones.
+
+        They tell where partitions are to be, not who reads them: another leader's only round lists
+        a partition with its next owner before the release. Readers are those who claim it when they join.
+        """
         decoder = SubscriptionDecoder()
         assigned: dict[str, ReceivedAssignment] = {}
         for member in self._describe_group():

@@ -14,8 +14,13 @@ from confluent_kafka import KafkaError as KafkaErrors
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, SubscriptionDecoder
-from trimtab.assignor.rebalance.user_data import MemberUserData
+from trimtab.assignor.partition_index import OwnedPartitions
+from trimtab.assignor.rebalance.consumer_protocol import (
+    MemberSubscription,
+    ReceivedAssignment,
+    SubscriptionDecoder,
+)
+from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.clock import Clock
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.type_vars import ResultT
@@ -176,23 +181,30 @@ def parse_member(
 ) -> ObservedMember:
     """Return a member of a classic group from what the coordinator tells."""
     subscription, user_data = _parse_subscription(metadata, decoder)
+    received, placement = _parse_assignment(assignment, decoder)
     return ObservedMember(
         id=member_id,
         instance=client_id,
-        owned_partitions=_parse_owned(assignment, decoder),
+        owned_partitions=frozenset(received.owned.list_partitions()),
         # in the subscription since KIP-881, else in our user data
         rack=subscription.rack or user_data.rack or None,
         capacity=user_data.capacity,
         topics=frozenset(subscription.topics) or None,
         host=host.lstrip("/"),
+        promised_partitions=placement.list_early(),
+        decision_fingerprint=placement.decision_fingerprint,
     )
 
 
-def _parse_owned(assignment: bytes | None, decoder: SubscriptionDecoder) -> frozenset[TopicPartition]:
-    try:
-        return frozenset(decoder.decode_assignment(assignment or b"").owned.list_partitions())
-    except InvalidPayloadError:
-        return frozenset()  # the group is rebalancing, or its leader uses another protocol
+def _parse_assignment(
+    assignment: bytes | None, decoder: SubscriptionDecoder
+) -> tuple[ReceivedAssignment, AssignmentUserData]:
+    """Return what a member has been assigned; nothing in a rebalance, or of another protocol's leader."""
+    received = ReceivedAssignment(OwnedPartitions(), None)
+    with suppress(InvalidPayloadError):
+        received = decoder.decode_assignment(assignment or b"")
+        return received, AssignmentUserData.decode(received.user_data)
+    return received, AssignmentUserData()  # another assignor's user data is not ours
 
 
 def _parse_subscription(

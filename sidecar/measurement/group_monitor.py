@@ -24,6 +24,7 @@ from trimtab.sidecar.measurement.load_estimator import LoadEstimator
 from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
+from trimtab.sidecar.measurement.promised_partitions import PromiseTracker
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, OffsetReadings, RecordWeights
@@ -153,6 +154,7 @@ class GroupMonitor:
         if self._share_group is not None:
             self._described = self._share_group
         self._assignor: str | None = None
+        self._promises = PromiseTracker()
         self._kmq_progress = KmqProgressReader.connect(settings, clock) if kind is QueueKind.KMQ else None
         by_size = settings.source == "log-dirs"
         self._load_estimator = LoadEstimator(settings)
@@ -197,6 +199,7 @@ class GroupMonitor:
         candidates = layout.leaders if topics is None else layout.select_leaders(topics)
         # Before the end offsets: a commit read later could exceed them.
         commits = self._fetch_commits(candidates)
+        group = self._mark_unreleased(group, commits)
         topics = frozenset(p.topic for p in commits.offsets) if topics is None else topics
         self._leaders = layout.select_leaders(topics)
         owned = {p for member in group.members for p in member.owned_partitions}
@@ -224,6 +227,11 @@ class GroupMonitor:
             replica_racks=racks,
             queue=None if kind is None else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
         )
+
+    def _mark_unreleased(self, group: ObservedGroup, commits: GroupCommits) -> ObservedGroup:
+        wall_time, now = self._clock.wall(), self._clock.monotonic()
+        unreleased = self._promises.list_unreleased(group.members, commits.metadata, wall_time, now)
+        return replace(group, unreleased=unreleased)
 
     def fetch_replica_racks(
         self, group: ObservedGroup, partitions: Collection[TopicPartition]

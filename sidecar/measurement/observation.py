@@ -38,6 +38,9 @@ class ObservedMember:
     # What the broker wants the member to own (KIP-848); None: the group's leader assigns.
     target_partitions: frozenset[TopicPartition] | None = None
     host: str = ""  # IP address of its client; empty: unknown
+    # Owned partitions that it begins once their former owner has released them, by this decision.
+    promised_partitions: frozenset[TopicPartition] = frozenset()
+    decision_fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class ObservedGroup:
     members: tuple[ObservedMember, ...] = ()
     is_share_group: bool = False  # KIP-932: each member gets every partition; none is owned or handed over
     assignor: str | None = None  # of the broker (KIP-848); None: the group's leader assigns
+    unreleased: frozenset[TopicPartition] = frozenset()  # promised, and perhaps read by the former owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,20 @@
 """The sidecar: the product's loop on a simulated group, control topics and replicas."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-
 from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.kafka.broker_client import parse_member
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember, ReplicaInstance
+from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaInstance
+from trimtab.sidecar.measurement.promised_partitions import PromiseTracker
 from trimtab.sidecar.reporting.iteration_report import Reporter
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.testing.simulation import broker, green
@@ -71,6 +72,7 @@ class Watch:
     ) -> None:
         self._at = cluster
         self._write_rates = write_rates
+        self._promises = PromiseTracker()
 
     def describe_group(self) -> ObservedGroup:
         return self._view()[0]
@@ -80,6 +82,10 @@ class Watch:
         write_rates = dict(self._write_rates())
         if errors:
             write_rates = dict.fromkeys(write_rates, PartitionLoad())
+        metadata = {p: text for p, (_, text) in self._at.group.offsets.items()}
+        now = self._at.hub.now
+        unreleased = self._promises.list_unreleased(group.members, metadata, green.EPOCH + now, now)
+        group = replace(group, unreleased=unreleased)
         return GroupMeasurement(write_rates, group, {}, errors)
 
     def _view(self) -> tuple[ObservedGroup, tuple[str, ...]]:
@@ -92,15 +98,11 @@ class Watch:
 
 def described(group: broker.Group) -> ObservedGroup:
     """Return the group as the admin client would."""
-    readers = [ObservedMember(name, client, _partitions(data)) for name, client, data in group.described()]
+    decoder = SubscriptionDecoder()
+    readers = [
+        parse_member(name, client, "", None, data, decoder) for name, client, data in group.described()
+    ]
     return ObservedGroup(STATES[group.state], tuple(sorted(readers, key=lambda r: r.id)))
-
-
-def _partitions(data: bytes) -> frozenset[TopicPartition]:
-    if not data:
-        return frozenset()
-    found = ConsumerProtocolAssignment.decode(data).partitions()
-    return frozenset(TopicPartition(tp.topic, tp.partition) for tp in found)
 
 
 def _asked(cluster: Cluster, operation: Callable[[], Any]) -> Any:

@@ -1,5 +1,6 @@
 """Figures of a group that several decision rules share."""
 
+from dataclasses import replace
 from itertools import permutations
 
 from hypothesis import given
@@ -58,3 +59,12 @@ def test_no_group_is_sized_below_the_bound(
     """The bound spares a search; a count below it would change decisions."""
     model = build_model(heuristic, rates, capacities, headroom)
     assert model.bound_replicas(share) <= model.size_active(share).consumers
+
+
+def test_a_group_is_not_stable_while_a_former_owner_still_reads() -> None:
+    """A round without a second one shows the next owner at once; the next plan would wait for the flush."""
+    model = build_model("steady", [30.0, 30.0], [CAPACITY, CAPACITY], 1.0)
+    assert model.explain_instability() is None
+    group = replace(model.observation.group, unreleased=frozenset({TopicPartition("t", 1)}))
+    flushing = replace(model, observation=replace(model.observation, group=group))
+    assert flushing.explain_instability() == "1 partition is being handed over (t-1 first)"

@@ -142,6 +142,22 @@ def test_a_claim_of_a_lost_membership_gives_nobody_a_second_reader() -> None:
     assert not group.clients["rdkafka-9"].owned & read
 
 
+def test_an_early_listing_of_another_leader_is_no_ownership() -> None:
+    """A round of another Trimtab leader lists a partition with its next owner; the former one claims it."""
+    group = make_group(3, 3)
+    group.clients["rdkafka-0"].owned, group.clients["rdkafka-0"].generation = frozenset({0, 1, 2}), 7
+    group.clients["rdkafka-1"].owned, group.clients["rdkafka-1"].generation = frozenset({3, 4}), 7
+    listed = {"rdkafka-0": (0, 1), "rdkafka-1": (2, 3, 4, 5)}  # 2 is not released, 5 has no owner yet
+    owned = {m: OwnedPartitions.from_grouped([("t", numbers)]) for m, numbers in listed.items()}
+    group.memory = LeadMemory(7, {m: ReceivedAssignment(one, None) for m, one in owned.items()})
+    group.generation = 7
+    group.plan(1, 1, 1, 2, 2, 2, 2)
+    assert group.round().withheld == 1  # `round` checks that nobody gets what another one reads
+    assert [sorted(c.owned) for c in group.clients.values()] == [[0, 1], [3, 4, 5]]
+    group.round()
+    assert [sorted(c.owned) for c in group.clients.values()] == [[0, 1], [2, 3, 4, 5]]
+
+
 def test_java_tells_its_generation_in_the_user_data() -> None:
     """CooperativeStickyAssignor did so before KIP-792: an outdated claim loses."""
     old = Client(1, frozenset({0, 1}), user_data=(3).to_bytes(4, "big"))
