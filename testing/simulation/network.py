@@ -27,6 +27,7 @@ class Network:
     lost: float = 0.0
     doubled: float = 0.0
     slow: float = 0.0
+    longest_delay: float = 2.0  # of a request without an answer
     _cut: dict[str, float] = field(default_factory=dict[str, float])
     _down: float = 0.0
 
@@ -50,14 +51,17 @@ class Network:
     def call(self, handler: Handler, *, twice: bool = True, given_up: bool = False) -> Any:
         """Send a request from the current process and wait for the response. Raises UnreachableError.
 
-        With `twice` it may be handled again later, as when a client retries; with `given_up`, instead, only
-        after the caller has given up: of a client that retries itself, TCP delivers no request twice.
+        With `twice` it may be handled again later, as when a client retries; with `given_up` it may instead
+        get no answer, and be handled before or after the caller gives up: of a client that sends each request
+        once, and retries by itself, TCP delivers no request twice.
         """
         caller, future = process(), Future()
         doubled = self.doubled if twice or given_up else 0.0
         if given_up and self.hub.rng.random() < doubled:
             self._fail(future)
-            self.hub.at(1.0 + self._delay() + self.hub.rng.uniform(0.0, 1.0), lambda: handler(_ignore))
+            self.hub.at(
+                self._delay() + self.hub.rng.uniform(0.0, self.longest_delay), lambda: handler(_ignore)
+            )
         else:
             self._send(caller, future, handler, 0.0 if given_up else doubled)
         return future.result()

@@ -22,6 +22,7 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, Of
 from trimtab.consumer_sdk.lake.writer import writer
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.membership import coordinator, lease, member
+from trimtab.consumer_sdk.membership.release_watch import ReleaseWatch
 from trimtab.sidecar.decision import decide
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.testing.simulation import fetching
@@ -234,6 +235,24 @@ def begun_before_the_release() -> AbstractContextManager[Any]:
 
     return mock.patch.object(coordinator, "find_released", find)
 
+
+def confirmed_with_commits_in_doubt() -> AbstractContextManager[Any]:
+    """Confirm a release although an earlier commit may yet take effect."""
+
+    async def confirm(client: Any, last: Any, still_member: Callable[[], bool]) -> bool:
+        await coordinator._send_commit(client, last, still_member)
+        return True
+
+    return mock.patch.object(coordinator, "_confirm_release", confirm)
+
+
+def confirmation_not_awaited() -> AbstractContextManager[Any]:
+    """Commit what was begun at its release before the former owner has confirmed that."""
+    return mock.patch.object(ReleaseWatch, "is_unconfirmed", return_value=False)
+
+
+REPEATED_COMMITS = (confirmed_with_commits_in_doubt, confirmation_not_awaited)
+"""Rules that only histories of repeated commits find soon."""
 
 BROKEN: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     broken.__name__: broken

@@ -55,6 +55,22 @@ RESTFUL: Final = 2.0
 """Seconds for which it must stay at rest then."""
 
 
+REPEATED_COMMITS: Final[Mapping[str, Any]] = {
+    "partitions": 6,
+    "most_partitions": 6,
+    "rate": 10.0,
+    "heuristic": "mwf",
+    "faults": 0,
+    "fault_seconds": 45.0,
+    "least": 2,
+    "most": 4,
+    "starts_at_release": True,
+    "batch_age": 0.1,
+    "loads": 30,
+}
+"""Shape of a history in which next owners commit while a former one's commits may still arrive."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Parameters of a history; seconds, records/s, partitions, replicas."""
@@ -72,6 +88,8 @@ class Shape:
     poll_interval: float = 6.0
     heartbeat: float = 0.5
     starts_at_release: bool = False
+    batch_age: float = 1.0
+    loads: int = LOADS
 
     @classmethod
     def of(cls, rng: random.Random) -> "Shape":
@@ -125,6 +143,7 @@ class History:
 
     seed: int
     tracing: bool = False
+    repeats_commits: bool = False
     topic: str = TOPIC
     hub: green.Hub = field(init=False)
     rng: random.Random = field(init=False)
@@ -153,6 +172,8 @@ class History:
         self.rng = random.Random(self.seed ^ 0x5EED)  # noqa: S311 - chance that can be repeated
         # by the number of the history: a draw would change all of them
         self.shape = replace(Shape.of(self.rng), starts_at_release=self.seed % 2 == 1)
+        if self.repeats_commits:
+            self.shape = replace(self.shape, **REPEATED_COMMITS)
         self.rate = self.shape.rate
         self.network = Network(self.hub)
         self.lake = Lake(self.hub)
@@ -195,8 +216,10 @@ class History:
         self.trace_event(f"{shape}")
         self.start_sidecar()
         self._produce()
-        for _ in range(LOADS):
+        for _ in range(shape.loads):
             self.hub.at(CALM + self.rng.uniform(0.0, shape.fault_seconds), self._change_load)
+        if self.repeats_commits:
+            self.hub.at(CALM, self._repeat_commits)
         for _ in range(shape.faults):
             self.hub.at(CALM + self.rng.uniform(0.0, shape.fault_seconds), self._break)
         if not self.hub.run(CALM + shape.fault_seconds):
@@ -224,6 +247,9 @@ class History:
         if description is not None:
             self.broken += 1
             self.trace_event(description, "fault")
+
+    def _repeat_commits(self) -> None:
+        self.network.doubled, self.network.longest_delay = 0.3, 5.0
 
     def _heal(self) -> None:
         self.trace_event("faults stop", "fault")
@@ -449,13 +475,16 @@ def worker_config(name: str, shape: Shape) -> ingest.IngestSettings:
         "lake.warehouse": "simulated",
         "lake.flush.timeout": "3 s",
         "batch.bytes": "3 kB",
-        "batch.max.age": "1 s",
+        "batch.max.age": f"{shape.batch_age} s",
     }
     if shape.split:
         given["lake.transform"] = "simulation.lake:split"
     return ingest.parse_ingest_settings(given)
 
 
-def run(seed: int, *, tracing: bool = False) -> Result:
-    """Run the history of a seed; `seams.simulated` must be in force."""
-    return History(seed, tracing).run()
+def run(seed: int, *, tracing: bool = False, repeats_commits: bool = False) -> Result:
+    """Run the history of a seed; `seams.simulated` must be in force.
+
+    With `repeats_commits` it has many handovers, and commits that are repeated or take effect late.
+    """
+    return History(seed, tracing, repeats_commits).run()

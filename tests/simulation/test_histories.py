@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from history.anomalies import Kind
-from simulation.broken import BROKEN
+from simulation.broken import BROKEN, REPEATED_COMMITS
 from simulation.history import run
 
 CLEAN = range(1, 81)
@@ -58,6 +61,19 @@ def test_a_broken_rule_is_found(rule: str) -> None:
     """The simulation proves a rule only if it finds its violation."""
     with BROKEN[rule]():
         assert any(run(seed).wrong for seed in range(FIRST, FIRST + FOUND_WITHIN[rule]))
+
+
+def test_repeated_commits_violate_no_invariant() -> None:
+    """A next owner's commits are not rewound by what the former one repeats, or by what takes effect late."""
+    wrong = {seed: result.wrong for seed in range(1, 31) if (result := run(seed, repeats_commits=True)).wrong}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("rule", REPEATED_COMMITS, ids=lambda rule: rule.__name__)
+def test_a_broken_fence_of_releases_is_found(rule: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Each half of it: the former owner's confirmation, and the next one's wait for it."""
+    with rule():
+        assert any(run(seed, repeats_commits=True).wrong for seed in range(1, 60))
 
 
 SHOWN_AS = {
