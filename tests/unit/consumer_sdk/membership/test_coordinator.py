@@ -9,8 +9,10 @@ from hostile import UNREADABLE_USER_DATA, encode_subscription
 from kafka.coordinator.base import Generation
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
-from kafka.errors import IllegalGenerationError, RebalanceInProgressError
+from kafka.errors import IllegalGenerationError, KafkaConnectionError, RebalanceInProgressError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.structs import OffsetAndMetadata
+from kafka.structs import TopicPartition as KafkaPartition
 from kafka.util import ensure_valid_topic_name
 
 from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator, MembershipListener
@@ -165,6 +167,25 @@ def test_unreadable_user_data_of_the_leader_assigns_nothing(
     assert "the leader's user data is unreadable" in caplog.text
     asyncio.run(watched._on_join_complete_async(1, "m", "cooperative-sticky", sent))
     assert watched.calls[1:] == ["assigned [TopicPartition(topic='t', partition=3)]"]
+
+
+def test_kafka_python_sends_a_commit_once() -> None:
+    """The confirmation of a release relies on that: what was answered takes effect no second time."""
+    sent: list[Any] = []
+
+    async def send(request: Any, **_named: Any) -> None:
+        sent.append(request)
+        raise KafkaConnectionError
+
+    group: Any = object.__new__(ConsumerCoordinator)
+    group.config = {"group_id": "g", "group_instance_id": None, "api_version": (4, 0)}
+    group.coordinator, group.coordinator_id = lambda: 1, None
+    group.generation_if_stable = lambda: Generation(7, "m", "trimtab")
+    group._subscription = SimpleNamespace(partitions_auto_assigned=lambda: True)
+    group._manager = SimpleNamespace(send=send)
+    with pytest.raises(KafkaConnectionError):
+        asyncio.run(group._send_offset_commit_request({KafkaPartition("t", 0): OffsetAndMetadata(1, "", -1)}))
+    assert len(sent) == 1
 
 
 def test_a_denied_topic_does_not_hide_new_partitions(watched: Any) -> None:
