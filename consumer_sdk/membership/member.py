@@ -30,7 +30,6 @@ from typing import Any, Final
 from kafka.errors import FencedInstanceIdError, KafkaConnectionError, KafkaTimeoutError, UnknownError
 from kafka.errors import KafkaError as KafkaPythonError
 
-from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.clients.leader_plugin import log_round
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.assignor.rebalance.plan_follower import PlanFollower
@@ -130,7 +129,7 @@ class GroupMember:
 
     def start(self, topics: Sequence[str]) -> None:
         """Subscribe and start to join; `topics` are names, or patterns that begin with "^"."""
-        listener = RebalanceListener(self)
+        listener = RebalanceListener(self)  # pyright: ignore[reportArgumentType] # it loads this module twice
         self._topic_names = frozenset(t for t in topics if not t.startswith("^"))
         pattern = _build_topic_pattern(topics)
         if pattern is None:
@@ -419,7 +418,7 @@ def _build_topic_pattern(topics: Sequence[str]) -> str | None:
 
 
 def _connect_member(
-    settings: ConsumerSettings, assignor: TrimtabAssignor, listener: coordinator.MembershipListener
+    settings: ConsumerSettings, assignor: TimedAssignor, listener: coordinator.MembershipListener
 ) -> Any:
     # The group elects a protocol that all members list, so both are listed while a group is changed.
     known = {one.name: one for one in (assignor, OwnershipStickyAssignor(assignor))}

@@ -27,7 +27,7 @@ class OwnershipStickyAssignor(CooperativeStickyAssignor):  # type: ignore[misc] 
         self.member_assignment = sorted(subscription.owned)
         return super().metadata(topics)
 
-    def on_assignment(self, assignment: Any, generation: int) -> None:
+    def on_assignment(self, assignment: Any, generation: int) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] # stubs of v2
         """End the promise of the last round that Trimtab led; called on each member after each round."""
         self._assignor.forget_promise()
-        super().on_assignment(assignment, generation)
+        super().on_assignment(assignment, generation)  # pyright: ignore[reportCallIssue] # as above
