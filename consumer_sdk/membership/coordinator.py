@@ -377,8 +377,7 @@ def confirm_release(
 
 async def _confirm_release(consumer: Any, offsets: Any, still_member: Callable[[], bool]) -> bool:
     # An answered commit takes effect once: kafka-python writes a request to one connection, and fails it
-    # when that one breaks. It repeats those of `commit_offsets_sync` and automatic ones only, which a member
-    # does not use. `commit_offsets` here repeats one after an error, which puts the generation in doubt.
+    # when that one breaks. Only `commit_offsets` repeats one, after an error: that puts it in doubt.
     group = consumer._coordinator
     if group.open_commits or group.doubtful_generation == group._generation.generation_id:
         return False
