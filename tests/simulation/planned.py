@@ -1,10 +1,11 @@
 """Invariant 10: what a leader assigns and promises is its plan's target, re-derived here by name.
 
 Nothing of `rebalance.plan_target` is used. A partition of a consumer that is present is with it, unless
-an absent consumer holds up the round: then it may stay with its owner. A partition of an absent
-consumer stays with its owner, is with a joiner that stands for the absent one, or had no owner. A
-joiner beyond the plan may hold anything; where no load says what it is to get, so may all. A joiner that
-reads one consumer's share, and nothing else, keeps it while its consumer is absent.
+an absent consumer, or an owned partition that the plan does not know, holds up the round: then it may
+stay with its owner. A partition of an absent consumer stays with its owner, is with a joiner that stands
+for the absent one, or had no owner. A joiner beyond the plan may hold anything; where no load says what
+it is to get, so may all. A joiner that reads one consumer's share, and nothing else, keeps it while its
+consumer is absent.
 """
 
 from collections import defaultdict
@@ -98,7 +99,8 @@ def find_deviations(
         return  # void, unless joiners hold what consumers had
     beyond = joiners if len(joiners) > target.size - len(present) else frozenset[str]()
     yield from _find_reshuffled(target, seen, joiners - beyond - seen.expecting)
-    if present >= set(target.consumers) and len(joiners) == target.places:
+    unknown = seen.before.keys() - set().union(*group_by_consumer(target).values())
+    if present >= set(target.consumers) and len(joiners) == target.places and not unknown:
         yield from find_misplaced(target, seen.after, seen.eligible)
         return
     for number, share in group_by_consumer(target).items():

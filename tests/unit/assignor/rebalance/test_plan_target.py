@@ -155,6 +155,20 @@ def test_a_member_that_missed_rounds_does_not_insist_on_its_promises() -> None:
     assert group.reads() == {"a": {0, 1, 2}, "y": {3, 4, 5}, "late": set()}
 
 
+def test_a_move_whose_giver_and_receiver_miss_the_answer_of_the_round_is_carried_out() -> None:
+    """They claim the round's generation, which JoinGroup's answer told, and repeat what was decided before."""
+    group = Group({"a": [0, 1, 2, 3], "b": [4, 5], "c": ()})
+    before = plan_of({"a": [0, 1, 2, 3], "b": [4, 5], "c": []})
+    group.settle(before)
+    missed = {name: (group.owned[name], group.data[name]) for name in "ab"}
+    plan = plan_of({"a": [0, 1, 2], "b": [3, 4, 5], "c": []}, revision=2)
+    group.round(plan)
+    for name, (owned, data) in missed.items():
+        group.owned[name], group.data[name] = owned, data
+    group.round(plan)
+    assert group.settle(plan) == {"a": {0, 1, 2}, "b": {3, 4, 5}, "c": set()}
+
+
 def test_overdue_members_leave_no_one_overloaded() -> None:
     """Rule 6: a quota keeps two of three joiners away; what fits on the first leaves the overloaded owner."""
     plan = plan_of({"a": [0, 1], "+1": [2], "+2": [3, 4], "+3": [5]}, 3)
@@ -247,6 +261,21 @@ def test_a_scale_up_before_the_join_overfills_nobody() -> None:
     assert group.settle(plan_of(share, 1)) == {"a": {0, 1, 5}, "b": {2, 3, 4}}
     group.join("c")
     assert group.settle(plan_of(share, 1)) == {"a": {0, 1, 4}, "b": {2, 3}, "c": {5}}
+
+
+def test_a_move_waits_where_its_receiver_holds_a_partition_that_the_plan_does_not_know() -> None:
+    """Rule 2, with all consumers present: the next plan has a place for the partition."""
+    share = {"a": [0, 1, 2], "b": [3, 4, 5]}
+    group = Group({"a": [0, 1], "b": [2, 3, 4, 5]})
+    unknown = TopicPartition("t", 6)
+    group.owned["a"] |= {unknown}
+    group.rates[unknown] = 40.0
+    partitions = [*PARTITIONS, unknown]
+    assert group.settle(plan_of(share), partitions=partitions) == {"a": {0, 1, 6}, "b": {2, 3, 4, 5}}
+    assert group.settle(plan_of({"a": [0, 1, 2], "b": [3, 4, 5, 6]}, revision=2), partitions=partitions) == {
+        "a": {0, 1, 2},
+        "b": {3, 4, 5, 6},
+    }
 
 
 def test_what_a_waiting_move_would_free_waits_with_it() -> None:
