@@ -50,10 +50,6 @@ class GroupSnapshot:
         same = [data.decision_fingerprint == fingerprint for data in self.user_data]
         return np.array(same, dtype=bool) & self._was_in_last_round()
 
-    def has_missed_round(self) -> bool:
-        """Return whether the last assignment did not reach some member."""
-        return not self._was_in_last_round().all()
-
     def index_promised(self, fingerprint: str) -> IntArray:
         """Return the member that a decision has promised each partition to (P,), or UNASSIGNED."""
         return self._index_promises(self.repeats_decision(fingerprint))

@@ -7,8 +7,8 @@
    cooperative move or a forced rejoin, complete the decision and move nothing else. A member that
    repeats no decision, or another one, does not prevent that. A member that has missed a round repeats
    what the others may have decided otherwise since: it does not count.
-3. A plan with a target is carried out, not decided again (`plan_target`). Without one, and without a
-   plan, the leader decides.
+3. A plan with a target is carried out, not decided again (`plan_target`); again in each round, until all
+   members repeat that. Without a target, and without a plan, the leader decides.
 4. A round never fails: an error would end the leader, then its successor, and so the group. If the
    target cannot be carried out the plan's heuristic decides, then the leader's own; if that fails the
    owners keep their partitions and the others are spread by count. Each round tries the plan again.
@@ -209,10 +209,11 @@ def _assign_by_policy(
     index, policy = snapshot.partition_index, attempt.policy
     overdue = view.members_overdue
     decision = compute_decision_fingerprint(members, index, attempt.plan, policy, members_overdue=overdue)
-    # A member that missed the last round has lost its promises, which their claimants may still hold. The
-    # target of a plan gives it the same again; without one, what others were promised would be placed again.
+    # A member that the last assignment did not reach has lost its promises, which their claimants may still
+    # hold; it may be of the newest generation, which the answer to its JoinGroup told. The target of a plan
+    # gives it the same again; without one, what others were promised would be placed again.
     has_target = attempt.plan is not None and attempt.plan.target is not None
-    anew = has_target and snapshot.has_missed_round()
+    anew = has_target and not snapshot.repeats_decision(decision).all()
     target = None if anew else _complete_decision(snapshot, ownership, decision)
     tasks = bool(policy.co_partitioned)
     if target is not None:
