@@ -156,7 +156,7 @@ def test_a_member_that_missed_rounds_does_not_insist_on_its_promises() -> None:
 
 
 def test_a_move_whose_giver_and_receiver_miss_the_answer_of_the_round_is_carried_out() -> None:
-    """They claim the round's generation, which JoinGroup's answer told, and repeat what was decided before."""
+    """They claim its generation, which the answer to JoinGroup told, and repeat what was decided before."""
     group = Group({"a": [0, 1, 2, 3], "b": [4, 5], "c": ()})
     before = plan_of({"a": [0, 1, 2, 3], "b": [4, 5], "c": []})
     group.settle(before)
