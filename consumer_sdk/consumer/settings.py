@@ -129,7 +129,8 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
     )
     trimtab_start_at_release: bool = setting(
         "Begin with a partition that another consumer gives up at that one's last commit, without waiting "
-        "for the rebalance's second round ([design](design.md#reading-before-the-second-round)).",
+        "for the rebalance's second round; most moves then need none "
+        "([design](design.md#reading-before-the-second-round)).",
         default=True,
     )
     group_protocol: Text = setting(
