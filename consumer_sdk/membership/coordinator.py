@@ -171,14 +171,13 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
     async def _on_join_complete_async(
         self, generation: int, member_id: str, protocol: str, assignment: bytes
     ) -> None:
+        self.skips_next_rejoin = False  # a revocation before the join (of a topic left) requests none
         # kafka-python ends with a decoding error; a hostile leader would end all members.
         if not is_readable_assignment(assignment):
             text = "the leader's assignment is unreadable: %r; reading nothing until the next rebalance"
             log.warning(text, bytes(assignment[:80]))
             assignment = EMPTY_ASSIGNMENT
-        elif (
-            protocol == self._raw_protocol
-        ):  # another assignor promises nothing, and its user data is its own
+        elif protocol == self._raw_protocol:  # another assignor promises nothing, and its data is its own
             assignment = withhold_promised(assignment)
         await super()._on_join_complete_async(generation, member_id, protocol, assignment)  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -15,7 +15,7 @@ from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 from kafka.util import ensure_valid_topic_name
 
-from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator, MembershipListener
+from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator, MembershipListener, skip_rejoin
 
 
 class RecordingCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-python has no types
@@ -167,6 +167,15 @@ def test_unreadable_user_data_of_the_leader_assigns_nothing(
     assert "the leader's user data is unreadable" in caplog.text
     asyncio.run(watched._on_join_complete_async(1, "m", "cooperative-sticky", sent))
     assert watched.calls[1:] == ["assigned [TopicPartition(topic='t', partition=3)]"]
+
+
+def test_a_release_before_a_join_does_not_suppress_the_rejoin_after_it(watched: Any) -> None:
+    """kafka-python revokes the partitions of a topic that is left before it joins, without a request."""
+    skip_rejoin(SimpleNamespace(_coordinator=watched))
+    sent = ConsumerProtocolAssignment(version=0, assigned_partitions=[], user_data=b"").encode()
+    asyncio.run(watched._on_join_complete_async(1, "m", "trimtab", sent))
+    watched.request_rejoin()
+    assert watched.rejoin_needed
 
 
 def test_kafka_python_sends_a_commit_once() -> None:
