@@ -8,7 +8,8 @@ from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.rebalance.leader import RebalanceRound
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.consumer_sdk.membership import coordinator, release_watch
+from trimtab.consumer_sdk.membership import coordinator, member, release_watch
+from trimtab.consumer_sdk.membership.timed_assignor import TimedAssignor
 
 pytestmark = pytest.mark.broker
 
@@ -131,3 +132,43 @@ def test_a_move_beside_an_older_version_has_two_rounds(
     eventually(lambda: third.owned)
     eventually(lambda: third.consumer.generation_id() >= before + 4)
     assert first.consumer.generation_id() == before + 4
+
+
+class MixedAssignor(TimedAssignor):
+    """Of an earlier version, which confirms no release, in the consumer of that name."""
+
+    def __init__(self, *settings: Any, instance: str, confirms_releases: bool, **named: Any) -> None:
+        confirms = confirms_releases and instance != "earlier"
+        super().__init__(*settings, instance=instance, confirms_releases=confirms, **named)
+
+
+def test_a_consumer_of_an_earlier_version_gives_and_gets_in_two_rounds(
+    topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rolling upgrade: each record once, and one round again as soon as the earlier version has left."""
+    monkeypatch.setattr(member, "TimedAssignor", MixedAssignor)
+    name = topic(partitions=6)
+    first = start("w0", [name])
+    eventually(lambda: len(first.owned) == 6)
+    before = first.consumer.generation_id()
+
+    def reads_all(count: int, each: int) -> None:
+        feed.write(name, 6, 600)
+        eventually(lambda: len(log.records) == count)
+        assert all(sorted(offsets) == list(range(each)) for offsets in log.offsets().values())
+
+    earlier = start("earlier", [name])
+    eventually(lambda: len(earlier.owned) == 3)  # it gets three
+    reads_all(600, 100)
+    eventually(lambda: first.consumer.generation_id() == earlier.consumer.generation_id() == before + 2)
+    second = start("w1", [name])
+    eventually(lambda: len(second.owned) == len(earlier.owned) == 2)  # it gives one
+    reads_all(1200, 200)
+    eventually(lambda: first.consumer.generation_id() == second.consumer.generation_id() == before + 4)
+    earlier.stop()
+    eventually(lambda: len(first.owned) == len(second.owned) == 3)
+    reads_all(1800, 300)
+    third = start("w2", [name])
+    eventually(lambda: len(third.owned) == len(first.owned) == len(second.owned) == 2)
+    reads_all(2400, 400)
+    assert third.consumer.generation_id() == before + 6
