@@ -322,10 +322,9 @@ class GroupMember:
             watch.promised = frozenset()
         if begun := watch.begin_released(self.client, self._clock.monotonic()):
             self.inbox.append(PartitionsAssigned(begun, self.membership_epoch))
-            if (
-                not watch.promised and not watch.is_only_round
-            ):  # else the former owner's next join confirms it
+            if not (watch.promised or watch.is_only_round):
                 # At once: `_rejoin_requested` would outlast a join that is due, and cost a third round.
+                # Otherwise the former owner confirms the release, by its next join or by a commit.
                 coordinator.request_rejoin(self.client)
         return watch.delays_join(self._clock.monotonic(), is_due=coordinator.must_join(self.client))
 
