@@ -87,6 +87,7 @@ def test_a_missing_bucket_is_named_and_loses_nothing(
     with ObjectStoreRig(tmp_path, with_catalog=table_format == "iceberg") as rig:
         rig.gateway.bucket.rmdir()
         settings = {"lake.format": table_format, **ingest.to_namespace("late")}
+        settings["lake.flush.timeout"] = "60 s"  # a busy machine's first try is not the last one
         ingest.start(settings | rig.settings(table_format))
         eventually(lambda: NO_BUCKET in ingest.read_log() or not _all_alive(ingest), timeout=90)
         assert NO_BUCKET in ingest.read_log(), ingest.read_log()
