@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from trimtab.consumer_sdk.lake.file_writers import resolve_on_master
+from trimtab.consumer_sdk.lake.file_writers import resolve_file_writer, resolve_on_master
 from trimtab.consumer_sdk.lake.formats.delta.maintenance import DeltaMaintenance
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.maintenance import IcebergMaintenance
@@ -29,7 +29,9 @@ def open_lake(config: SessionConfig, *, warm_up: bool = False) -> SparkLake:
 
 def _create_lake(spark: SparkSession, config: SessionConfig) -> SparkLake:
     # of the session: an application may have started it on a cluster that our settings do not name
-    writer = resolve_on_master(config.file_writer, str(spark.sparkContext.master))
+    writer = resolve_on_master(
+        resolve_file_writer(config.file_writer, config.spark), str(spark.sparkContext.master)
+    )
     if config.format == DELTA_FORMAT:
         folder = hadoop_path(str(config.warehouse))
         return DeltaLake(spark, folder, owns_session=True, file_writer=writer)

@@ -52,9 +52,8 @@ class TopicDecoders:
 
     def decoder_for(self, topic: str) -> BatchDecoder:
         """Return the decoder of a topic, the same one at each call."""
-        if topic not in self._by_topic:
-            self._by_topic[topic] = self._create_decoder(topic)
-        return self._by_topic[topic]
+        known = self._by_topic.get(topic)
+        return known or self._by_topic.setdefault(topic, self._create_decoder(topic))  # by several threads
 
     def _create_decoder(self, topic: str) -> BatchDecoder:
         if self.registry_decoder is not None:

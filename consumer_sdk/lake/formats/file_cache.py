@@ -53,6 +53,12 @@ class FileCache(Generic[C]):
             for file in self._files.get(table, {}).keys() - files:
                 self._drop(table, file)
 
+    def discard(self, table: str, files: Collection[Hashable]) -> None:
+        """Drop these files of a table."""
+        with self._lock:
+            for file in self._files.get(table, {}).keys() & files:
+                self._drop(table, file)
+
     def _make_room(self, table: str, size: int) -> bool:
         while self.memory_bytes + size > self._limit:
             largest = _find_largest(self._bytes)

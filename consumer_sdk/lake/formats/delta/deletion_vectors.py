@@ -9,7 +9,7 @@ Like `OptimisticTransaction`, the classes of Delta used here are not its public 
 
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
@@ -73,6 +73,7 @@ _KEY_TYPES: Final = (
 class _TouchedFile:
     add_action: Any
     bitmap: Any  # Delta's: the old rows and all rows deleted before
+    former_place: Hashable  # of its vector until now, None without one
 
 
 @dataclass(slots=True)
@@ -209,7 +210,7 @@ class DeltaOldRows:
             bitmap.merge(previous.bitmap)
             if bitmap.cardinality() == previous.bitmap.cardinality():
                 return None  # all of these rows were deleted before
-        return _TouchedFile(self._parse_action(add), bitmap)
+        return _TouchedFile(self._parse_action(add), bitmap, read_vector_place(add))
 
     def _parse_action(self, add: dict[str, Any]) -> Any:
         actions = self.gateway.jvm.org.apache.spark.sql.delta.actions
@@ -230,6 +231,8 @@ class DeltaOldRows:
 
     def _keep_vectors(self, touched: Sequence[_TouchedFile], adds: Sequence[Any]) -> None:
         """Keep what was written: the next flush merges it with its own."""
+        # Former vectors would leave no room for their successors; after a lost race they are read again.
+        self.caches.vectors.discard(self.name, {file.former_place for file in touched})
         for file, action in zip(touched, adds, strict=True):
             add = json.loads(str(action.json()))["add"]
             vector = DeletionVector(file.bitmap, add["deletionVector"]["sizeInBytes"])

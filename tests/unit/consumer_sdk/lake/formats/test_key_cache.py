@@ -45,3 +45,17 @@ def test_files_that_a_table_has_lost_are_dropped() -> None:
     assert (cache.find("t", "a"), cache.find("t", "b"), cache.find("other", "a")) != (None, None, None)
     assert cache.find("t", "a") is None
     assert cache.memory_bytes == 2 * make_keys(10).memory_bytes
+
+
+def test_what_is_replaced_makes_room_for_its_successor() -> None:
+    """A table of deletion vectors that just fit keeps all of them from flush to flush."""
+    cache = KeyCache(limit=SIZE * 3)
+    for name in "abc":
+        cache.add("t", name, make_keys(1000))
+    cache.discard("t", {"a", "b", "unknown", None})
+    for name in ("a2", "b2"):
+        cache.add("t", name, make_keys(1000))
+    assert [cache.find("t", name) is not None for name in ("a", "b", "c", "a2", "b2")] == [
+        False, False, True, True, True,
+    ]  # fmt: skip
+    assert cache.memory_bytes == SIZE * 3
