@@ -294,7 +294,9 @@ class ControlLoop:
     ) -> ScalingDecision:
         if decision.action is ScalingAction.HOLD or self._policy.advisory:
             return decision
-        current = self._build_observation(observation, self._collaborators.monitor.describe_group(), [])
+        described = self._collaborators.monitor.describe_group()  # without commits, which tell of releases
+        group = replace(described, unreleased=observation.group.unreleased)
+        current = self._build_observation(observation, group, [])
         repeated, _ = make_decision(current, self._policy, memory, now, self._settings.group)
         if repeated.agrees_with(decision):
             return decision

@@ -42,7 +42,7 @@ class ClusterQueries:
         self._check_not_closed()
         self._partitions.transactional = True
         member = self._member
-        generation, member_id = member.generation if member else (-1, "")
+        generation, member_id = member.read_generation() if member else (-1, "")
         # After the read: a later membership may own none of the partitions that were consumed.
         if member is not None and not member.is_current(self._partitions.membership_epoch):
             raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "removed from the group"))

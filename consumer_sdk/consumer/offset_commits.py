@@ -35,7 +35,6 @@ from trimtab.consumer_sdk.telemetry.consumer_spans import ConsumerSpans
 log = logging.getLogger("trimtab.consumer_sdk")
 
 COMMIT_TIMEOUT_S: Final = 30.0
-CONFIRMABLE_COMMIT_S: Final = 2.0  # the next owner waits for a confirmation three times as long
 _NOTHING_TO_COMMIT: Final = KafkaError(KafkaError._NO_OFFSET)  # noqa: SLF001 - its public name
 
 
@@ -171,8 +170,7 @@ class OffsetCommits(ClusterQueries):
         try:
             with self._spans.trace_commit(last):
                 self._member.commit(last, self._partitions.membership_epoch, timeout=5)
-            if self._clock.monotonic() - began < CONFIRMABLE_COMMIT_S:
-                self._member.confirm_release(last, self._partitions.membership_epoch)
+            self._member.confirm_release(last, self._partitions.membership_epoch, began)
         except list_client_errors() as error:  # the next owner repeats records; none is lost
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
 

@@ -282,9 +282,8 @@ class BrokerAssignedMember:
         epoch = self._plane.read_generation()
         return epoch if epoch > 0 else -1
 
-    @property
-    def generation(self) -> tuple[int, str]:
-        """Member epoch and member id; (-1, "") outside the group."""
+    def read_generation(self) -> tuple[int, str]:
+        """Return member epoch and member id; (-1, "") outside the group."""
         return (epoch, self.member_id) if (epoch := self.generation_id) > 0 else (-1, "")
 
     @property
@@ -332,7 +331,7 @@ class BrokerAssignedMember:
         finally:  # one that is under way ends before the release
             self._drop_commit(commit)
 
-    def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
+    def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int, at: float) -> None:
         """Do nothing: the broker waits for the release."""
 
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:

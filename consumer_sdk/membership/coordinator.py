@@ -331,12 +331,12 @@ def claim_partitions(consumer: Any, partitions: Iterable[TopicPartition], genera
 
 
 async def _claim_partitions(group: Any, claimed: set[KafkaPartition], generation: int) -> bool:
-    # On the I/O thread, where a membership ends.
-    if group.rejoining or group._generation.generation_id != generation:
+    # On the I/O thread, where a membership ends. The application may have left a topic since the promise.
+    left = {p.topic for p in claimed}.difference(group._subscription.subscription or ())
+    if left or group.rejoining or group._generation.generation_id != generation:
         return False
-    group._subscription.assign_from_subscribed(
-        sorted(claimed | set(group._subscription.assigned_partitions()))
-    )
+    claimed.update(group._subscription.assigned_partitions())
+    group._subscription.assign_from_subscribed(sorted(claimed))
     return True
 
 

@@ -18,7 +18,6 @@ listeners; the application's thread takes events from `inbox` and commits. The r
 """
 
 import logging
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -57,6 +56,7 @@ from trimtab.consumer_sdk.membership.missing_topics import MissingTopics, list_t
 from trimtab.consumer_sdk.membership.rebalance_listener import RebalanceListener
 from trimtab.consumer_sdk.membership.sticky_assignor import OwnershipStickyAssignor
 from trimtab.consumer_sdk.membership.timed_assignor import TimedAssignor
+from trimtab.consumer_sdk.membership.topic_pattern import build_topic_pattern
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
@@ -70,6 +70,7 @@ RECONNECT_DELAY_S: Final = 0.5  # between attempts while no broker answers
 MISSING_TOPIC_LOOKUP_INTERVAL_S: Final = 1.0  # of subscribed topics that do not exist yet
 OVERSIZED_GROUP_HINT: Final = " (the group's metadata may exceed the brokers' message.max.bytes)"
 POLLS_PER_INTERVAL: Final = 10  # of max.poll.interval.ms, at least
+MAX_RELEASE_S: Final = 2.0  # of a confirmed one; the next owner waits three times as long
 
 
 class GroupMember:
@@ -131,7 +132,7 @@ class GroupMember:
         """Subscribe and start to join; `topics` are names, or patterns that begin with "^"."""
         listener = RebalanceListener(self)  # pyright: ignore[reportArgumentType] # it loads this module twice
         self._topic_names = frozenset(t for t in topics if not t.startswith("^"))
-        pattern = _build_topic_pattern(topics)
+        pattern = build_topic_pattern(topics)
         if pattern is None:
             self.client.subscribe(topics=list(topics), listener=listener)
         else:
@@ -193,9 +194,14 @@ class GroupMember:
             self.generation_id >= 0 or not self._assignor.assignment_count
         )
 
-    @property
-    def generation(self) -> tuple[int, str]:
-        """Generation and member id of one membership; (-1, "") before the first join."""
+    def read_generation(self) -> tuple[int, str]:
+        """Return generation and member id of one membership; (-1, "") before the first join.
+
+        A transaction commits by them, which has to wait as other commits do (rule 3 of `release_watch`).
+        """
+        pause = Event()
+        while self._has_unconfirmed_partitions():
+            pause.wait(coordinator.CONFIRMATION_POLL_INTERVAL_S)
         return coordinator.read_generation(self.client)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -228,13 +234,18 @@ class GroupMember:
             self.client, offsets, timeout, lambda: epoch == self.membership_epoch and still_owned(offsets)
         )
 
-    def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
+    def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int, at: float) -> None:
         """Confirm the last commit of released partitions if the round that took them may be the only one."""
         generation = coordinator.generation_id(self.client)
         if not self._assignor.is_only_round_in(generation) or self._closing.is_set():
             return
         confirmed = {p: replace(at, metadata=encode_confirmation(at.metadata)) for p, at in last.items()}
-        if coordinator.confirm_release(self.client, confirmed, lambda: epoch == self.membership_epoch):
+
+        def is_in_time() -> bool:
+            return epoch == self.membership_epoch and self._clock.monotonic() - at < MAX_RELEASE_S
+
+        # With a late answer it may have been late: joining again fences what else is on its way.
+        if coordinator.confirm_release(self.client, confirmed, is_in_time) and is_in_time():
             self._confirmed = frozenset(last)
 
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
@@ -315,12 +326,15 @@ class GroupMember:
 
     def _begin_released_partitions(self) -> bool:
         """Read promised partitions that have been released; return whether a due join waits for more."""
-        watch = self._assignor.release_watch
+        watch, now = self._assignor.release_watch, self._clock.monotonic()
         if watch is None or coordinator.is_joining(self.client):
             return False
         if self._closing.is_set():
             watch.promised = frozenset()
-        if begun := watch.begin_released(self.client, self._clock.monotonic()):
+        if watch.takes_second_round(now, self._settings.max_poll_interval):
+            log.warning("no release of %d promised partitions: requesting a rebalance", len(watch.promised))
+            coordinator.request_rejoin(self.client)
+        if begun := watch.begin_released(self.client, now):
             self.inbox.append(PartitionsAssigned(begun, self.membership_epoch))
             if not (watch.promised or watch.is_only_round):
                 # At once: `_rejoin_requested` would outlast a join that is due, and cost a third round.
@@ -406,14 +420,6 @@ class GroupMember:
         except Exception as error:  # noqa: BLE001 - best effort; the session timeout does the rest
             log.warning("leaving group %s failed: %s", self._settings.group, error)
         self._control_topics.stop()
-
-
-def _build_topic_pattern(topics: Sequence[str]) -> str | None:
-    """Return one pattern for names mixed with "^patterns"; None if there are names only."""
-    if not any(t.startswith("^") for t in topics):
-        return None
-    parts = [t if t.startswith("^") else f"^{re.escape(t)}$" for t in topics]
-    return "|".join(f"(?:{part})" for part in parts)
 
 
 def _connect_member(

@@ -48,9 +48,8 @@ class Membership(Protocol):
         """Last known generation, or member epoch; -1 outside the group."""
         ...
 
-    @property
-    def generation(self) -> tuple[int, str]:
-        """Generation and member id of one membership; (-1, "") before the first join."""
+    def read_generation(self) -> tuple[int, str]:
+        """Return generation and member id of one membership; (-1, "") before the first join."""
         ...
 
     @property
@@ -77,8 +76,8 @@ class Membership(Protocol):
     ) -> None:
         """Commit and wait up to `timeout` seconds; `still_owned` runs just before the request."""
 
-    def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
-        """Confirm the last commit of released partitions, which has been answered, to their next owners."""
+    def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int, at: float) -> None:
+        """Confirm an answered last commit, begun `at` this time, to the next owners of its partitions."""
 
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""

@@ -32,6 +32,9 @@ A round whose releases are all confirmed is the only one of its moves (`Assignme
 8. The round's assignment lists a promised partition with its next owner: it is what the broker shows while
    no other round follows. Its member withholds it until the release (`withhold_promised`). The next join
    claims what has been begun, and not the rest, which the next leader then may assign at once.
+9. A member that has seen no release for `max.poll.interval.ms` and `CONFIRMATION_TIMEOUT_S` requests a round.
+   By then the owner has released the partition or has left, and the coordinator has lost the release, as a
+   broker may that takes over without being in sync.
 """
 
 from collections.abc import Iterable
@@ -67,7 +70,7 @@ class ReleaseWatch:
         self._generation = generation
         self._token = token
         self._begun: frozenset[TopicPartition] = frozenset()
-        self._begun_at = now
+        self._promised_at = self._begun_at = now
         self._join_due_at: float | None = None
         self._interval = FIRST_LOOK_S
         self._next_look_at = now + FIRST_LOOK_S
@@ -97,6 +100,14 @@ class ReleaseWatch:
         return (
             self.promised | self._begun if self.is_only_round and self.is_unconfirmed(now) else self.promised
         )
+
+    def takes_second_round(self, now: float, max_poll_interval: float) -> bool:
+        """Return, once, whether a release of an only round is overdue (rule 9)."""
+        overdue = now - self._promised_at > max_poll_interval + CONFIRMATION_TIMEOUT_S
+        if not (self.is_only_round and self.promised and overdue):
+            return False
+        self.is_only_round = False
+        return True
 
     def delays_join(self, now: float, *, is_due: bool) -> bool:
         """Return whether a join that is due waits for releases (rule 4)."""

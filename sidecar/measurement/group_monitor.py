@@ -199,7 +199,7 @@ class GroupMonitor:
         candidates = layout.leaders if topics is None else layout.select_leaders(topics)
         # Before the end offsets: a commit read later could exceed them.
         commits = self._fetch_commits(candidates)
-        group = self._mark_unreleased(group, commits)
+        group = self._mark_unreleased(group, commits, candidates)
         topics = frozenset(p.topic for p in commits.offsets) if topics is None else topics
         self._leaders = layout.select_leaders(topics)
         owned = {p for member in group.members for p in member.owned_partitions}
@@ -228,10 +228,12 @@ class GroupMonitor:
             queue=None if kind is None else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
         )
 
-    def _mark_unreleased(self, group: ObservedGroup, commits: GroupCommits) -> ObservedGroup:
+    def _mark_unreleased(
+        self, group: ObservedGroup, commits: GroupCommits, candidates: Collection[TopicPartition]
+    ) -> ObservedGroup:
         wall_time, now = self._clock.wall(), self._clock.monotonic()
         unreleased = self._promises.list_unreleased(group.members, commits.metadata, wall_time, now)
-        return replace(group, unreleased=unreleased)
+        return replace(group, unreleased=unreleased.intersection(candidates))
 
     def fetch_replica_racks(
         self, group: ObservedGroup, partitions: Collection[TopicPartition]

@@ -238,7 +238,7 @@ def _compute_outcome(basis: DecisionBasis | None, seen: Observation, compared: _
         r_score=r_score,
         max_fill=_compute_max_fill(seen, group, plan),
         off_plan=len(elsewhere),
-        is_settled=is_owned and is_begun and not is_awaited,
+        is_settled=is_owned and is_begun and not is_awaited and not seen.group.unreleased,
         elsewhere=tuple(_list_elsewhere(compared, elsewhere[:MAX_LISTED_ELSEWHERE])),
         consumer_by_place=_map_places(compared),
     )

@@ -117,7 +117,7 @@ class Member:
     def wait(self, _seconds: float) -> None:
         return None
 
-    def confirm_release(self, _last: Any, _epoch: int) -> None:
+    def confirm_release(self, _last: Any, _epoch: int, _began: float) -> None:
         return None
 
     stop = record_poll

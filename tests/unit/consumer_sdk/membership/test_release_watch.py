@@ -135,3 +135,17 @@ def test_the_metadata_of_a_release_names_its_round() -> None:
     assert parse_release(encode_confirmation(encode_release(5.25, ROUND))) == (5.25, ROUND, True)
     assert parse_release(encode_release(5.25, "")) == (5.25, "", False)
     assert parse_release(None).token == parse_release('{"round": "7:abc"}').token == ""
+
+
+def test_a_release_that_is_never_seen_takes_a_second_round_once(group: Coordinator) -> None:
+    """The owner has left or has released by then, and a coordinator out of sync may have lost the release."""
+    one = ReleaseWatch((P,), 7, ROUND, 0.0, is_only_round=True)
+    late = 300.0 + CONFIRMATION_TIMEOUT_S
+    assert not one.takes_second_round(late, 300.0)
+    assert one.takes_second_round(late + 0.1, 300.0)
+    assert not one.takes_second_round(late + 0.2, 300.0)
+    assert not watch().takes_second_round(late + 0.1, 300.0)  # it has its second round anyway
+    begun = ReleaseWatch((P,), 7, ROUND, 0.0, is_only_round=True)
+    group.released = frozenset({P})
+    begun.begin_released(CLIENT, FIRST_LOOK_S)
+    assert not begun.takes_second_round(late + 0.1, 300.0)
