@@ -16,6 +16,16 @@ pytestmark = pytest.mark.broker
 Eventually = Callable[..., None]
 
 
+@pytest.fixture
+def sole_reader(topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually) -> tuple[str, Any]:
+    """Topic of four partitions, and the group's only consumer, which has read 400 records of it."""
+    name = topic(partitions=4)
+    feed.write(name, 4, 400)
+    first = start("w0", [name])
+    eventually(lambda: len(log.records) == 400)
+    return name, first
+
+
 def test_a_released_partition_waits_for_no_other_members_flush(
     topic: Any, start: Any, feed: Any, log: Any, control: Any, eventually: Eventually
 ) -> None:
@@ -45,13 +55,17 @@ def test_a_released_partition_waits_for_no_other_members_flush(
 
 
 def test_a_move_has_one_round(  # noqa: PLR0913 - fixtures
-    topic: Any, start: Any, feed: Any, log: Any, admin: AdminClient, group: str, *, eventually: Eventually
+    sole_reader: Any,
+    start: Any,
+    feed: Any,
+    log: Any,
+    admin: AdminClient,
+    group: str,
+    *,
+    eventually: Eventually,
 ) -> None:
     """The next owner reads and commits in the generation that took the partition from the former one."""
-    name = topic(partitions=4)
-    feed.write(name, 4, 400)
-    first = start("w0", [name])
-    eventually(lambda: len(log.records) == 400)
+    name, first = sole_reader
     before = first.consumer.generation_id()
     second = start("w1", [name])
     eventually(lambda: len(second.owned) == len(first.owned) == 2)
@@ -93,7 +107,13 @@ def test_a_new_placement_has_one_round(
 
 
 def test_an_unconfirmed_release_has_a_second_round(
-    topic: Any, start: Any, feed: Any, log: Any, *, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    sole_reader: Any,
+    start: Any,
+    feed: Any,
+    log: Any,
+    *,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A former owner with a commit in doubt joins again; the round confirms what its next owner has begun."""
 
@@ -101,10 +121,7 @@ def test_an_unconfirmed_release_has_a_second_round(
         return False
 
     monkeypatch.setattr(coordinator, "_confirm_release", doubt)
-    name = topic(partitions=4)
-    feed.write(name, 4, 400)
-    first = start("w0", [name])
-    eventually(lambda: len(log.records) == 400)
+    name, first = sole_reader
     before = first.consumer.generation_id()
     second = start("w1", [name])
     eventually(lambda: len(second.owned) == 2 and second.consumer.generation_id() == before + 2)
@@ -115,16 +132,13 @@ def test_an_unconfirmed_release_has_a_second_round(
 
 
 def test_a_move_beside_an_older_version_has_two_rounds(
-    topic: Any, start: Any, feed: Any, log: Any, eventually: Eventually, *, monkeypatch: pytest.MonkeyPatch
+    sole_reader: Any, start: Any, eventually: Eventually, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A next owner that begins while the second round is already due requests no third one."""
     monkeypatch.setattr(release_watch, "FIRST_LOOK_S", 0.1)  # heartbeats announce the second round before
     monkeypatch.setattr(release_watch, "JOIN_DELAY_S", 0.3)
     monkeypatch.setattr(RebalanceRound, "is_only_round", False)  # as of a leader of that version
-    name = topic(partitions=4)
-    feed.write(name, 4, 400)
-    first = start("w0", [name])
-    eventually(lambda: len(log.records) == 400)
+    name, first = sole_reader
     before = first.consumer.generation_id()
     second = start("w1", [name])
     eventually(lambda: len(second.owned) == 2 and second.consumer.generation_id() >= before + 2)
