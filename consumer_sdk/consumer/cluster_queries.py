@@ -36,8 +36,9 @@ class ClusterQueries:
         """Return this membership for a producer's `send_offsets_to_transaction` (KIP-447).
 
         From the first call on, the offsets of this consumer are taken to be committed in transactions,
-        so a release commits none. Raises KafkaException, ILLEGAL_GENERATION, if the group removed this
-        member and its partitions are not assigned again.
+        so a release commits none. Waits, for at most 6 s, while the last commit of a former owner of some
+        partition may still arrive, which would undo the transaction's offset. Raises KafkaException,
+        ILLEGAL_GENERATION, if the group removed this member and its partitions are not assigned again.
         """
         self._check_not_closed()
         self._partitions.transactional = True

@@ -14,10 +14,10 @@ class CachedContent(Protocol):
         ...
 
 
-C = TypeVar("C", bound=CachedContent)
+ContentT = TypeVar("ContentT", bound=CachedContent)
 
 
-class FileCache(Generic[C]):
+class FileCache(Generic[ContentT]):
     """Contents of the files of all tables of a lake, up to a size; used by the threads of several flushes.
 
     A full cache drops files of the table that has most of it, and never those of a smaller one: two tables
@@ -26,7 +26,7 @@ class FileCache(Generic[C]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._files: dict[str, dict[Hashable, C]] = {}  # by table
+        self._files: dict[str, dict[Hashable, ContentT]] = {}  # by table
         self._bytes: dict[str, int] = {}  # by table
         self._lock = threading.Lock()
 
@@ -35,12 +35,12 @@ class FileCache(Generic[C]):
         """The memory of all contents."""
         return sum(self._bytes.values())
 
-    def find(self, table: str, file: Hashable) -> C | None:
+    def find(self, table: str, file: Hashable) -> ContentT | None:
         """Return the content of a file, None if it is not kept."""
         with self._lock:
             return self._files.get(table, {}).get(file)
 
-    def add(self, table: str, file: Hashable, content: C) -> None:
+    def add(self, table: str, file: Hashable, content: ContentT) -> None:
         """Keep the content of a file if there is room."""
         with self._lock:
             if file not in self._files.get(table, {}) and self._make_room(table, content.memory_bytes):
