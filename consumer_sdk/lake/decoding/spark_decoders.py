@@ -11,7 +11,7 @@
 from dataclasses import dataclass
 from typing import Final, cast
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
@@ -62,7 +62,7 @@ def parse_json_schema(ddl: str) -> StructType:
     """Return the schema of a DDL text. Raises SettingError."""
     try:
         schema = cast("StructType", StructType.fromDDL(ddl))
-    except (PySparkException, Py4JError, ValueError) as error:
+    except (PySparkException, Py4JJavaError, ValueError) as error:  # not a JVM that has died
         line = str(error).strip().splitlines()[0]
         raise SettingError(
             f'lake.schema: {ddl!r} is not a list of Spark SQL columns like "id BIGINT, name STRING": {line}'

@@ -99,11 +99,10 @@ def create_json_decoder(
 
     def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
         frame = to_frame(records)
-        if by_arrow is not None and not isinstance(frame, DataFrame):
-            by_spark = by_arrow.take_batch_for_spark(records, spark_writes=spark_writes)
-            if not (by_spark and spark_writes):
-                return use_arrow_decoder(partial(by_arrow.decode_batch, by_spark=by_spark))(records, to_frame)
         if not isinstance(frame, DataFrame):
+            by_spark = by_arrow is None or by_arrow.take_batch_for_spark(records, spark_writes=spark_writes)
+            if by_arrow is not None and not (by_spark and spark_writes):
+                return use_arrow_decoder(partial(by_arrow.decode_batch, by_spark=by_spark))(records, to_frame)
             frame = build_frame(spark, records)
         finds_huge = decimals and may_have_huge_decimal(records.column("value"))
         return decode_values(frame, ddl, finds_huge=finds_huge)

@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Collection, Hashable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+VECTOR_CACHE_BYTES: Final = 32 << 20  # of the JVM's memory, for deletion vectors of all tables
 
 
 class CachedContent(Protocol):

@@ -21,7 +21,7 @@ from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.formats.key_cache import FileKeys, KeyCache
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
-from trimtab.consumer_sdk.lake.formats.side_by_side import map_side_by_side
+from trimtab.consumer_sdk.lake.formats.side_by_side import PARALLEL_READS, map_side_by_side
 from trimtab.consumer_sdk.lake.interfaces import Records
 
 Positions: TypeAlias = Any  # numpy array of int64, ascending: places of rows in a file, from 0
@@ -39,7 +39,6 @@ _KEPT_ROWS: Final = 1_000_000
 """The keys of a file with more rows are read by row group, and not kept."""
 
 _WINDOW_BYTES: Final = 16 << 20  # of files whose keys are in memory at a time, beside the cache
-_PARALLEL_READS: Final = 8
 _LOCAL_URI: Final = re.compile(r"file:(?://[^/]*)?(/.*)", re.DOTALL)
 
 NO_POSITIONS: Final[Positions] = np.empty(0, np.int64)
@@ -115,7 +114,7 @@ class KeySearch:
     def _load_window(self, files: Sequence[SearchedFile]) -> "list[FileKeys | Positions]":
         kept = {file.cache_key: self.cache.find(self.table, file.cache_key) for file in files}
         objects = [file for file in files if file.is_small_object and kept[file.cache_key] is None]
-        read = map_side_by_side(self._load_file, objects, _PARALLEL_READS)
+        read = map_side_by_side(self._load_file, objects, PARALLEL_READS)
         loaded = kept | dict(zip((file.cache_key for file in objects), read, strict=True))
         return [self._load_file(file) if (k := loaded[file.cache_key]) is None else k for file in files]
 

@@ -4,7 +4,9 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Final, TypeVar
+
+PARALLEL_READS: Final = 8  # of files of one storage
 
 T = TypeVar("T")
 R = TypeVar("R")

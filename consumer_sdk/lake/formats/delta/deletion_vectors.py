@@ -33,7 +33,7 @@ from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
-from trimtab.consumer_sdk.lake.formats.delta.vector_cache import DeletionVector, read_vector_place
+from trimtab.consumer_sdk.lake.formats.delta.vector_cache import DeletionVector, read_vector_id
 from trimtab.consumer_sdk.lake.formats.key_bounds import Bound, Bounds, KeyRanges
 from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches
 from trimtab.consumer_sdk.lake.formats.key_lookup import (
@@ -44,7 +44,7 @@ from trimtab.consumer_sdk.lake.formats.key_lookup import (
     SearchedFile,
 )
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
-from trimtab.consumer_sdk.lake.formats.side_by_side import map_side_by_side
+from trimtab.consumer_sdk.lake.formats.side_by_side import PARALLEL_READS, map_side_by_side
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
 from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
@@ -54,7 +54,6 @@ log = logging.getLogger("trimtab.lake")
 
 VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
 UPSERT_TABLE_DEFAULTS: Final = {VECTORS_PROPERTY: "true"}
-_PARALLEL_READS: Final = 8  # of vectors
 _PHYSICAL_NAME_PROPERTY: Final = "delta.columnMapping.physicalName"  # of a column, in the data files
 _OLD_TIE_BREAKER: Final = "\ufffd"  # after a long text that Delta has cut
 _KEY_TYPES: Final = (
@@ -73,7 +72,7 @@ _KEY_TYPES: Final = (
 class _TouchedFile:
     add_action: Any
     bitmap: Any  # Delta's: the old rows and all rows deleted before
-    former_place: Hashable  # of its vector until now, None without one
+    former_vector: Hashable  # of the vector until now, None without one
 
 
 @dataclass(slots=True)
@@ -154,7 +153,7 @@ class DeltaOldRows:
 
     def _search_files(self, adds: Sequence[dict[str, Any]]) -> None:
         self.caches.keys.retain(self.name, {self._cache_key(add) for add in adds})
-        self.caches.vectors.retain(self.name, {*map(read_vector_place, adds)})
+        self.caches.vectors.retain(self.name, {*map(read_vector_id, adds)})
         unknown = [add for add in adds if add["path"] not in self.positions]
         ranges, columns = KeyRanges(self.keys), (self.keys.schema, self.file_columns)
         searched = (add for add in unknown if ranges.may_be_in(read_bounds(add, *columns)))
@@ -187,14 +186,14 @@ class DeltaOldRows:
     def _load_vectors(self, adds: Sequence[dict[str, Any]]) -> list[DeletionVector | None]:
         """Return the deletion vector of each file, None for none; those not kept are read side by side."""
         cache = self.caches.vectors
-        marked = {place: add for add in adds if (place := read_vector_place(add)) is not None}
-        vectors = {place: cache.find(self.name, place) for place in marked}
-        missing = [place for place, vector in vectors.items() if vector is None]
-        read = map_side_by_side(self._read_vector, [marked[place] for place in missing], _PARALLEL_READS)
-        for place, vector in zip(missing, read, strict=True):
-            vectors[place] = vector
-            cache.add(self.name, place, vector)
-        return [vectors.get(read_vector_place(add)) for add in adds]
+        marked = {key: add for add in adds if (key := read_vector_id(add)) is not None}
+        vectors = {key: cache.find(self.name, key) for key in marked}
+        missing = [key for key, vector in vectors.items() if vector is None]
+        read = map_side_by_side(self._read_vector, [marked[key] for key in missing], PARALLEL_READS)
+        for key, vector in zip(missing, read, strict=True):
+            vectors[key] = vector
+            cache.add(self.name, key, vector)
+        return [vectors.get(read_vector_id(add)) for add in adds]
 
     def _read_vector(self, add: dict[str, Any]) -> DeletionVector:
         stored = self._scala_object("deletionvectors.StoredBitmap")
@@ -210,7 +209,7 @@ class DeltaOldRows:
             bitmap.merge(previous.bitmap)
             if bitmap.cardinality() == previous.bitmap.cardinality():
                 return None  # all of these rows were deleted before
-        return _TouchedFile(self._parse_action(add), bitmap, read_vector_place(add))
+        return _TouchedFile(self._parse_action(add), bitmap, read_vector_id(add))
 
     def _parse_action(self, add: dict[str, Any]) -> Any:
         actions = self.gateway.jvm.org.apache.spark.sql.delta.actions
@@ -232,11 +231,11 @@ class DeltaOldRows:
     def _keep_vectors(self, touched: Sequence[_TouchedFile], adds: Sequence[Any]) -> None:
         """Keep what was written: the next flush merges it with its own."""
         # Former vectors would leave no room for their successors; after a lost race they are read again.
-        self.caches.vectors.discard(self.name, {file.former_place for file in touched})
+        self.caches.vectors.discard(self.name, {file.former_vector for file in touched})
         for file, action in zip(touched, adds, strict=True):
             add = json.loads(str(action.json()))["add"]
             vector = DeletionVector(file.bitmap, add["deletionVector"]["sizeInBytes"])
-            self.caches.vectors.add(self.name, read_vector_place(add), vector)
+            self.caches.vectors.add(self.name, read_vector_id(add), vector)
 
     def _replace_file(self, file: _TouchedFile, writer: Any, number: Any) -> tuple[Any, Any]:
         """Return the `remove` and `add` actions that give a file its new vector."""

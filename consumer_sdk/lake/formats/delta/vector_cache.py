@@ -1,16 +1,13 @@
 """Deletion vectors of Delta tables, kept from flush to flush.
 
-A vector never changes: a data file whose rows are deleted gets another one, at another place.
+A vector never changes: a data file whose rows are deleted gets another one, with another id.
 """
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from trimtab.consumer_sdk.lake.formats.file_cache import FileCache
-
-VECTOR_CACHE_BYTES: Final = 32 << 20  # of the JVM's memory
-_PLACE: Final = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes")
+from trimtab.consumer_sdk.lake.formats.file_cache import VECTOR_CACHE_BYTES, FileCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +24,13 @@ class DeletionVector:
 
 
 class VectorCache(FileCache[DeletionVector]):
-    """Deletion vectors of all tables of a lake, by their places."""
+    """Deletion vectors of all tables of a lake, by their ids."""
 
     def __init__(self, limit: int = VECTOR_CACHE_BYTES) -> None:
         super().__init__(limit)
 
 
-def read_vector_place(add: Mapping[str, Any]) -> Hashable:
-    """Return where the deletion vector of an `add` action is stored, None without one."""
-    descriptor = add.get("deletionVector")
-    return descriptor and tuple(descriptor.get(name) for name in _PLACE)
+def read_vector_id(add: Mapping[str, Any]) -> Hashable:
+    """Return what Delta's protocol derives as `uniqueId` of an `add` action's vector, None without one."""
+    vector = add.get("deletionVector")
+    return vector and (vector["storageType"], vector["pathOrInlineDv"], vector.get("offset"))

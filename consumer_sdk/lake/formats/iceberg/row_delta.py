@@ -20,6 +20,7 @@ from typing import Any, Final
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import key_lookup
+from trimtab.consumer_sdk.lake.formats.file_cache import VECTOR_CACHE_BYTES
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 from trimtab.consumer_sdk.lake.formats.key_bounds import Bounds, KeyRanges
 from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches, KeyCache
@@ -45,7 +46,6 @@ UPSERT_TABLE_DEFAULTS: Final = {
     "write.merge.mode": "merge-on-read",
 }
 
-VECTOR_CACHE_BYTES: Final = 32 << 20  # of the JVM's memory
 VECTOR_CACHE_MS: Final = 600_000  # after the last use
 
 
