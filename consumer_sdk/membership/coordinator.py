@@ -363,12 +363,12 @@ def commit_offsets(
             return
 
 
-def confirm_release(
+async def confirm_release(
     consumer: Any, offsets: Mapping[TopicPartition, CommitPosition], still_member: Callable[[], bool]
 ) -> bool:
     """Commit once, if no commit of this generation may yet take effect; return whether it was answered."""
     try:
-        return bool(consumer._net.run(_confirm_release, consumer, offsets, still_member))
+        return await _confirm_release(consumer, offsets, still_member)
     except KafkaError as error:
         log.debug("the confirmation of %d released partitions failed: %s", len(offsets), error)
         return False

@@ -24,7 +24,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from threading import Event, Thread
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kafka.errors import FencedInstanceIdError, KafkaConnectionError, KafkaTimeoutError, UnknownError
 from kafka.errors import KafkaError as KafkaPythonError
@@ -70,6 +70,9 @@ RECONNECT_DELAY_S: Final = 0.5  # between attempts while no broker answers
 MISSING_TOPIC_LOOKUP_INTERVAL_S: Final = 1.0  # of subscribed topics that do not exist yet
 OVERSIZED_GROUP_HINT: Final = " (the group's metadata may exceed the brokers' message.max.bytes)"
 POLLS_PER_INTERVAL: Final = 10  # of max.poll.interval.ms, at least
+Release: TypeAlias = tuple[Mapping[TopicPartition, CommitPosition], int, float]
+"""The last commits of released partitions, the membership's epoch, and when the commit began."""
+
 MAX_RELEASE_S: Final = 2.0  # of a confirmed one; the next owner waits three times as long
 
 
@@ -114,7 +117,7 @@ class GroupMember:
         self._lost_at = -inf  # answers from before this time renew no lease
         self._closing = Event()
         self._rejoin_requested = Event()
-        self._confirmed: frozenset[TopicPartition] = frozenset()  # of the last release
+        self._unconfirmed_release: Release | None = None  # the last one
         self._poll_overdue = False
         self._last_poll_at = clock.monotonic()
         self._plan_follower = PlanFollower()
@@ -235,18 +238,28 @@ class GroupMember:
         )
 
     def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int, at: float) -> None:
-        """Confirm the last commit of released partitions if the round that took them may be the only one."""
-        generation = coordinator.generation_id(self.client)
-        if not self._assignor.is_only_round_in(generation) or self._closing.is_set():
-            return
+        """Leave the confirmation to the I/O thread: the application reads on meanwhile."""
+        self._unconfirmed_release = last, epoch, at
+
+    async def send_confirmation(self, released: frozenset[TopicPartition]) -> bool:
+        """Confirm a release if its round may be the only one; return whether it counts. On the I/O thread."""
+        release, self._unconfirmed_release = self._unconfirmed_release, None
+        is_only_round = self._assignor.is_only_round_in(coordinator.generation_id(self.client))
+        if (
+            not is_only_round
+            or self._closing.is_set()
+            or release is None
+            or not released <= release[0].keys()
+        ):
+            return False
+        last, epoch, at = release
         confirmed = {p: replace(at, metadata=encode_confirmation(at.metadata)) for p, at in last.items()}
 
         def is_in_time() -> bool:
             return epoch == self.membership_epoch and self._clock.monotonic() - at < MAX_RELEASE_S
 
         # With a late answer it may have been late: joining again fences what else is on its way.
-        if coordinator.confirm_release(self.client, confirmed, is_in_time) and is_in_time():
-            self._confirmed = frozenset(last)
+        return await coordinator.confirm_release(self.client, confirmed, is_in_time) and is_in_time()
 
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
@@ -267,11 +280,6 @@ class GroupMember:
     def is_stopped(self) -> bool:
         """Whether the member's thread has ended or was never started."""
         return not self._thread.is_alive()
-
-    def take_confirmed(self) -> frozenset[TopicPartition]:
-        """Return the partitions whose release has been confirmed, once."""
-        confirmed, self._confirmed = self._confirmed, frozenset()
-        return confirmed
 
     # -- the member's thread ----------------------------------------------------------------------
 

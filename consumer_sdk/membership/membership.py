@@ -77,7 +77,7 @@ class Membership(Protocol):
         """Commit and wait up to `timeout` seconds; `still_owned` runs just before the request."""
 
     def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int, at: float) -> None:
-        """Confirm an answered last commit, begun `at` this time, to the next owners of its partitions."""
+        """Have an answered last commit, begun `at` this time, confirmed to the next owners; do not wait."""
 
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""

@@ -35,7 +35,7 @@ class RebalanceListener(AsyncConsumerRebalanceListener):  # type: ignore[misc] #
         # A coroutine instead of a blocking wait: heartbeats continue on this thread (rule 2).
         while not event.released.is_set():
             await coordinator.sleep_on_event_loop(self._member.client, RELEASE_POLL_INTERVAL_S)
-        if self._member.take_confirmed() >= event.partitions:
+        if await self._member.send_confirmation(event.partitions):
             coordinator.skip_rejoin(self._member.client)
 
     async def on_partitions_lost(self, lost: Any) -> None:

@@ -23,9 +23,9 @@ A round whose releases are all confirmed is the only one of its moves (`Assignme
    promise whose release its own commits have replaced.
 6. The owner confirms its last commit by one more, after the answer to the last one, if each commit request
    of this generation has been answered: TCP delivers a request once, so none of them can take effect later.
-   The confirmation is sent once. It counts only if its answer comes within `member.MAX_RELEASE_S` of the
-   beginning of the last commit, long before the end of rule 3's wait. Whoever reads it therefore knows that
-   nothing of the owner follows.
+   The I/O thread sends the confirmation, once, while the application reads on. It counts only if its answer
+   comes within `member.MAX_RELEASE_S` of the beginning of the last commit, long before the end of rule 3's
+   wait. Whoever reads it therefore knows that nothing of the owner follows.
 7. The owner joins again, as KIP-429 has it, unless it has the answer to a confirmation of all that it gave
    up. So a release that nobody can begin at (nothing read, nothing committed, a timeout, a transaction) has
    its second round, and an owner or a next owner that dies has that of its session's end. A round of another

@@ -23,14 +23,14 @@ class Member:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, sent_at: float, answered_at: float) -> None:
         self.client, self.membership_epoch, self._closing = None, 0, Event()
-        self.now, self.sent, self._confirmed = 0.0, False, frozenset[TopicPartition]()
+        self.now, self.sent = 0.0, False
         self._clock = SimpleNamespace(monotonic=lambda: self.now)
         self._assignor = SimpleNamespace(is_only_round_in=lambda _generation: True)
         self._times = sent_at, answered_at
         monkeypatch.setattr(coordinator, "generation_id", lambda _client: 7)
         monkeypatch.setattr(coordinator, "confirm_release", self._confirm)
 
-    def _confirm(self, _client: Any, _offsets: Any, still_member: Any) -> bool:
+    async def _confirm(self, _client: Any, _offsets: Any, still_member: Any) -> bool:
         self.now = self._times[0]
         self.sent = still_member()
         self.now = self._times[1]
@@ -38,7 +38,7 @@ class Member:
 
     def confirm(self) -> bool:
         GroupMember.confirm_release(self, LAST, 0, 0.0)  # type: ignore[arg-type]
-        return GroupMember.take_confirmed(self) == frozenset(LAST)  # type: ignore[arg-type]
+        return asyncio.run(GroupMember.send_confirmation(self, frozenset(LAST)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
