@@ -1,6 +1,7 @@
 """Promised partitions are read at their owner's last commit (`trimtab.start.at.release`)."""
 
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import pytest
@@ -128,6 +129,38 @@ def test_an_unconfirmed_release_has_a_second_round(
     feed.write(name, 4, 400)
     eventually(lambda: len(log.records) == 800)
     eventually(lambda: len(second.consumer.commit(asynchronous=False)) == 2)
+    assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
+
+
+def test_the_application_reads_on_while_its_release_is_being_confirmed(
+    sole_reader: Any,
+    start: Any,
+    feed: Any,
+    log: Any,
+    *,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Partitions that stay with their owner are not paused by those that it gives up."""
+    confirm, is_asked, is_free = coordinator._confirm_release, Event(), Event()
+
+    async def confirm_when_free(client: Any, *rest: Any) -> bool:
+        is_asked.set()
+        while not is_free.is_set():
+            await coordinator.sleep_on_event_loop(client, 0.01)
+        return await confirm(client, *rest)
+
+    monkeypatch.setattr(coordinator, "_confirm_release", confirm_when_free)
+    name, first = sole_reader
+    second = start("w1", [name])
+    try:
+        eventually(is_asked.is_set)
+        feed.write(name, 4, 400)
+        eventually(lambda: {p for p, *_ in log.records[400:]} >= {*first.owned})
+        assert len(first.owned) == 2
+    finally:
+        is_free.set()
+    eventually(lambda: len(second.owned) == 2 and len(log.records) == 800)
     assert all(sorted(offsets) == list(range(200)) for offsets in log.offsets().values())
 
 
