@@ -5,6 +5,7 @@ from threading import Event, Thread
 from time import monotonic, time
 from typing import Any, Protocol
 
+import numpy as np
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as RawPartition
@@ -154,7 +155,7 @@ def test_consumers_tell_their_handler_time_in_commits(
     per_record = sum(one.handling for one in work) / sum(one.records for one in work)
     assert 0.0004 < per_record < 0.05  # the requests between two calls count, too
     assert all(one.bytes == one.records * SIZE for one in work)
-    assert all(one.handling <= one.span for one in work)
+    assert all(one.handling <= one.span + 0.002 for one in work)  # both are told in milliseconds
 
 
 @pytest.mark.broker
@@ -199,6 +200,7 @@ class Batching:
 
     def __init__(self, bootstrap: str, group: str, topic: str, batch: float, flush: float) -> None:
         self.ages: list[float] = []  # of every record, when it was committed
+        self.commits: list[float] = []  # their times
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -231,6 +233,7 @@ class Batching:
                 self._consumer.commit(asynchronous=False)
             now = time()
             self.ages += [now - (message.timestamp()[1] / 1000) for message in batch]
+            self.commits.append(monotonic())
 
 
 @pytest.mark.broker
@@ -241,15 +244,29 @@ def test_freshness_estimate_matches_record_ages(
     name = topic(partitions=3)
     reader = Batching(bootstrap, group, name, batch=3.0, flush=1.0)
     monitor, samples, pause = open_monitor(topics=name, offset_reset="earliest"), list[AgeSample](), Event()
-    warm = 0
+    times, commits, warm = list[float](), list[float](), 0
+
+    def take_samples(count: int) -> None:
+        """Take a sample each half second, the ages of the reader's commits meanwhile beside them."""
+        nonlocal times, commits, warm
+        samples.clear()
+        times, warm, first = [], len(reader.ages), len(reader.commits)
+        for _ in range(count):
+            times.append(monotonic())
+            sample = sample_ages(times[-1], monitor.measure().write_rates)
+            samples.extend([] if sample is None else [sample])
+            pause.wait(0.5)
+        commits = reader.commits[first:]
+
     try:
         with steady(bootstrap, name, 3, unit=60):
-            for iteration in range(44):
-                measurement = sample_ages(float(iteration), monitor.measure().write_rates)
-                # The first ten seconds do not count: the monitor learns the write rates.
-                warm = len(reader.ages) if iteration < 20 else warm
-                samples += [measurement] if measurement is not None and iteration >= 20 else []
-                pause.wait(0.5)
+            take_samples(20)  # the monitor learns the write rates
+            take_samples(24)
+            for _ in range(4):
+                # The estimate is of steady rates: once more where other tests left no time to measure.
+                if max(np.diff(times)) < 1.0 and max(np.diff(commits)) < 5.0:
+                    break
+                take_samples(24)
     finally:
         reader.stop()
     estimate = estimate_freshness(tuple(samples))
