@@ -2,8 +2,8 @@
 
 Any thread may commit, also while another one releases the partitions: no commit of this consumer may
 come after that of the release, since it would rewind the next owner. An asynchronous commit is queued
-under the lock of the partitions' state, before the release's. One that waits is checked again on the
-I/O thread, just before its request.
+under the lock of the partitions' state, before the release's, which repeats its offsets. One that waits is
+checked again on the I/O thread, just before its request; meanwhile a release leaves its partitions out.
 """
 
 import logging
@@ -35,6 +35,7 @@ from trimtab.consumer_sdk.telemetry.consumer_spans import ConsumerSpans
 log = logging.getLogger("trimtab.consumer_sdk")
 
 COMMIT_TIMEOUT_S: Final = 30.0
+LAST_COMMIT_TIMEOUT_S: Final = 5.0  # no request follows: `release_watch.CONFIRMATION_TIMEOUT_S` is longer
 _NOTHING_TO_COMMIT: Final = KafkaError(KafkaError._NO_OFFSET)  # noqa: SLF001 - its public name
 
 
@@ -69,6 +70,7 @@ class OffsetCommits(ClusterQueries):
                 requested = _with_offsets(self._committable_offsets())
             self._require_owned(requested)
             positions = self._partitions.build_positions(requested, self._read_handler_time())
+            self._partitions.begin_commit(positions, waits=not asynchronous)
             epoch = self._partitions.membership_epoch  # of the check: a later one owns them at other offsets
             if asynchronous:
                 self._commit_async(member, positions, epoch)
@@ -169,7 +171,12 @@ class OffsetCommits(ClusterQueries):
         began = self._clock.monotonic()
         try:
             with self._spans.trace_commit(last):
-                self._member.commit(last, self._partitions.membership_epoch, timeout=5)
+                self._member.commit(
+                    last,
+                    self._partitions.membership_epoch,
+                    LAST_COMMIT_TIMEOUT_S,
+                    still_owned=lambda _: self._clock.monotonic() - began < LAST_COMMIT_TIMEOUT_S,
+                )
             self._member.confirm_release(last, self._partitions.membership_epoch, began)
         except list_client_errors() as error:  # the next owner repeats records; none is lost
             log.warning("the last commit of %d partitions failed: %s", len(offsets), error)
@@ -192,9 +199,7 @@ class OffsetCommits(ClusterQueries):
     def _on_committed(
         self, positions: Mapping[TopicPartition, CommitPosition], error: Exception | None
     ) -> None:
-        if error is None:
-            self._partitions.on_committed(positions)
-        elif positions:
+        if error is not None and positions:
             retriable = getattr(error, "retriable", False)
             transient = retriable or getattr(error, "errno", None) == KafkaError.REBALANCE_IN_PROGRESS
             # The next automatic commit repeats it, and warns if the error persists.

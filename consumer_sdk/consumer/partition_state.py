@@ -34,7 +34,11 @@ class PartitionState:
     owned: frozenset[TopicPartition] = frozenset()
     paused: frozenset[TopicPartition] = frozenset()
     stored_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    # By the last commit that was answered, or that is queued: the last one before a release follows it.
     committed_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    awaited_commits: dict[TopicPartition, CommitPosition] = field(
+        default_factory=dict[TopicPartition, CommitPosition]
+    )
     released_at: dict[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     # Where librdkafka has no position: inside on_revoke, and after a rewind until the next record.
     last_positions: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
@@ -68,6 +72,7 @@ class PartitionState:
             for partition in removed:
                 for offsets in (self.stored_offsets, self.committed_offsets, self.last_positions):
                     offsets.pop(partition, None)
+                self.awaited_commits.pop(partition, None)
                 self.released_at.pop(partition, None)
                 self.commit_metadata.pop(partition, None)
 
@@ -126,12 +131,27 @@ class PartitionState:
             metadata[carrier] = add_facts(metadata.get(carrier, ""), handler_time)
         return {p: CommitPosition(raw.offset, metadata.get(p, "")) for p, raw in given.items()}
 
-    def on_committed(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
-        """Store the offsets that the broker has committed."""
+    def begin_commit(self, positions: Mapping[TopicPartition, CommitPosition], *, waits: bool) -> None:
+        """Record a commit before it is queued; if its caller `waits`, `on_committed` or an error follows.
+
+        Until then its offsets are unknown, and the last commit before a release leaves them as they are:
+        an older offset would rewind the next owner, this one would be committed in spite of the error.
+        """
         with self.lock:
             for partition, position in positions.items():
-                # The answer may arrive after the partition was revoked.
-                if partition in self.owned:
+                if waits:
+                    self.committed_offsets.pop(partition, None)
+                    self.awaited_commits[partition] = position
+                else:
+                    self.committed_offsets[partition] = position.offset
+                    self.awaited_commits.pop(partition, None)
+
+    def on_committed(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
+        """Store the offsets of an answered commit, except where a later one or a release has followed."""
+        with self.lock:
+            for partition, position in positions.items():
+                if self.awaited_commits.get(partition) is position:
+                    del self.awaited_commits[partition]
                     self.committed_offsets[partition] = position.offset
 
 

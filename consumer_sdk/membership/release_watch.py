@@ -51,7 +51,7 @@ LOOK_INTERVAL_GROWTH: Final = 1.3
 MAX_LOOK_INTERVAL_S: Final = 0.05  # while an owner's flush lasts
 JOIN_DELAY_S: Final = 0.03
 LOOK_TIMEOUT_S: Final = 0.5
-CONFIRMATION_TIMEOUT_S: Final = 6.0  # longer than an owner repeats its last commit
+CONFIRMATION_TIMEOUT_S: Final = 6.0  # longer than an owner sends its last commit (LAST_COMMIT_TIMEOUT_S)
 
 
 class ReleaseWatch:

@@ -123,6 +123,27 @@ def test_a_commit_from_an_old_generation_is_refused(topic: Any, config: dict[str
     assert committed[0].offset < 0
 
 
+@pytest.mark.parametrize("where", ["before the release", "in on_revoke"])
+def test_the_release_keeps_an_asynchronous_commit(
+    topic: Any, config: dict[str, Any], feed: Any, where: str
+) -> None:
+    """The last commit follows one that was not answered yet; an older offset would rewind the next owner."""
+    name = topic(partitions=1)
+    feed.write(name, 1, 10)
+
+    def commit_all(consumer: Consumer, _revoked: Any = None) -> None:
+        consumer.commit(offsets=[_raw(name, 0, 10)])
+
+    with closing(Consumer({**config, "enable.auto.commit": False})) as consumer:
+        consumer.subscribe([name], on_revoke=commit_all if where == "in on_revoke" else None)
+        assert len(consumer.consume(10, timeout=20)) == 10
+        consumer.commit(offsets=[_raw(name, 0, 4)], asynchronous=False)
+        if where == "before the release":
+            commit_all(consumer)
+    with closing(Consumer(config)) as other:
+        assert other.committed([_raw(name, 0)])[0].offset == 10
+
+
 @classic_only
 def test_a_rejoin_before_the_next_poll_does_not_restore_lost_partitions(
     topic: Any, config: dict[str, Any], feed: Any, eventually: Eventually

@@ -321,3 +321,22 @@ def test_offsets_stored_in_on_revoke_are_committed_with_the_release(
     consumer._member.inbox.append(PartitionsRevoked(frozenset({T, U})))
     consumer.consume(0, timeout=0)
     assert {p: at.offset for p, at in committed.call_args[0][0].items()} == {T: 9, U: 3}
+
+
+def test_a_last_commit_is_not_sent_late(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next owner commits a second later, and no broker refuses the former one in the same generation."""
+    asked: list[bool] = []
+
+    def commit(_offsets: Any, _epoch: int, timeout: float, still_owned: Callable[[Any], bool]) -> None:
+        for waited in (0.0, timeout - 0.1, timeout):
+            monkeypatch.setattr(consumer, "_clock", SimpleNamespace(monotonic=lambda w=waited: began + w))
+            asked.append(still_owned(frozenset({T})))
+
+    began = consumer._clock.monotonic()
+    wall = consumer._clock.wall
+    monkeypatch.setattr(consumer, "_clock", SimpleNamespace(monotonic=lambda: began, wall=wall))
+    consumer._member = Member()
+    consumer._member.commit = commit
+    consumer._partitions.membership_epoch = 0
+    consumer._commit_released({T: 5})
+    assert asked == [True, True, False]

@@ -7,6 +7,7 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
+from trimtab.consumer_sdk.membership.events import CommitPosition
 
 P = TopicPartition("orders", 0)
 HUGE = '{"released": 1' + "0" * 400 + "}"
@@ -48,3 +49,46 @@ def test_a_handover_is_committed() -> None:
     state.record_release_time(RawPartition(*P, 5, '{"released": 100.5}'))
     state.record_first_read(P, 101.0)
     assert state.commit_metadata == {P: '{"handover": 0.5, "at": 101.0}\0'}
+
+
+@pytest.fixture
+def owner() -> PartitionState:
+    """An owner that has committed offset 5."""
+    state = PartitionState(committed_offsets={P: 5})
+    state.add_owned([P])
+    return state
+
+
+def test_a_queued_commit_is_known_before_its_answer(owner: PartitionState) -> None:
+    """The last commit of a release follows it, and must not rewind it."""
+    owner.begin_commit({P: CommitPosition(9)}, waits=False)
+    assert owner.committed_offsets == {P: 9}
+
+
+def test_a_commit_whose_caller_waits_is_unknown_until_its_answer(owner: PartitionState) -> None:
+    """The last commit would rewind it, or commit what the caller is told to be refused."""
+    commit = {P: CommitPosition(9)}
+    owner.begin_commit(commit, waits=True)
+    assert owner.committed_offsets == {}
+    owner.on_committed(commit)
+    assert owner.committed_offsets == {P: 9}
+
+
+@pytest.mark.parametrize("later_waits", [True, False])
+def test_an_answer_does_not_replace_a_later_commit(owner: PartitionState, *, later_waits: bool) -> None:
+    """Two threads commit: the last commit repeats the second one's offset, or none."""
+    earlier = {P: CommitPosition(9)}
+    owner.begin_commit(earlier, waits=True)
+    owner.begin_commit({P: CommitPosition(12)}, waits=later_waits)
+    owner.on_committed(earlier)
+    assert owner.committed_offsets == ({} if later_waits else {P: 12})
+
+
+def test_an_answer_after_the_release_is_forgotten(owner: PartitionState) -> None:
+    """Other members may have committed since."""
+    commit = {P: CommitPosition(9)}
+    owner.begin_commit(commit, waits=True)
+    owner.remove_partitions([P])
+    owner.add_owned([P])
+    owner.on_committed(commit)
+    assert owner.committed_offsets == {}
