@@ -134,7 +134,10 @@ class TrimtabAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-
         placement = decode_assignment_data(assignment.user_data)
         self.fault = placement.fault
         self._data = replace(
-            self._data, decision_fingerprint=placement.decision_fingerprint, promised=placement.promised
+            self._data,
+            decision_fingerprint=placement.decision_fingerprint,
+            promised=placement.promised,
+            generation=generation,
         )
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, bytes]:

@@ -56,7 +56,11 @@ class GroupSnapshot:
 
     def index_last_promises(self) -> IntArray:
         """Return the same for the decision of the last round, whichever that was."""
-        return self._index_promises(self._was_in_last_round())
+        # A join tells its generation before the assignment, which may get lost: then what a member repeats
+        # is an earlier decision's, and others have what that promised it. Earlier versions tell none (-1).
+        told = np.array([data.generation for data in self.user_data], dtype=np.int32)
+        is_last = (told < 0) | (told == self.claims.generation)
+        return self._index_promises(self._was_in_last_round() & is_last)
 
     def _was_in_last_round(self) -> BoolArray:
         # a member that missed a round repeats what is no longer decided, nor its own

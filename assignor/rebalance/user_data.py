@@ -37,7 +37,7 @@ class MemberUserData:
     decision_fingerprint: str = ""  # of the last assignment, as `promised`
     promised: PartitionsByTopic = ()
     owned: PartitionsByTopic = ()  # of eager clients, whose protocol has no field for it
-    generation: int = -1
+    generation: int = -1  # of the last assignment, as `promised`; that of a later join may be newer
     confirms_releases: bool = False  # and begins at them: one round may carry its moves out
 
     def encode(self) -> bytes:

@@ -15,7 +15,7 @@ from simulation.broken import BROKEN, REPEATED_COMMITS
 from simulation.history import run
 
 CLEAN = range(1, 81)
-REPAIRED = (1458, 3244, 50643, 50776)
+REPAIRED = (1458, 3244, 6005, 50643, 50776)
 """Seeds that found a defect of the group or of its checks, and that no range above has."""
 FIRST = 1
 
