@@ -18,8 +18,9 @@ from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 _WRAPPED: Final = r'^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:'
 _PAYLOAD: Final = "payload"
+_NULL_PAYLOAD: Final = "its payload is null"
 _MISFIT: Final = "does not fit lake.schema"
-_ROW: Final = "row"
+_ROW: Final = "__trimtab_row"  # beside the key's own columns
 
 
 class ChangeDecoder(Protocol):
@@ -57,13 +58,17 @@ class JsonChangeDecoder:
     def _parse_objects(self, values: Array, schema: Any) -> tuple[Array, dict[int, str]]:
         """Parse JSON objects, some of which may be wrapped in `schema` and `payload`."""
         wrapped = pc.match_substring_regex(values, _WRAPPED)
+        if pc.any(wrapped).as_py():  # a row may begin with a column `schema`, too
+            wrapped = pc.and_(wrapped, pc.match_substring(values, f'"{_PAYLOAD}"'))
         if not pc.any(wrapped).as_py():
             return parse_json_objects(values, schema, dates_are_numbers=self.dates_are_numbers)
         if not pc.all(wrapped).as_py():
             return convert_in_parts(values, wrapped, partial(self._parse_objects, schema=schema))
         payload = pa.schema([(_PAYLOAD, pa.struct(list(schema)))])
         structs, errors = parse_json_objects(values, payload, dates_are_numbers=self.dates_are_numbers)
-        return structs.flatten()[0], errors
+        rows = structs.flatten()[0]
+        empty = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
+        return rows, dict.fromkeys(empty, _NULL_PAYLOAD) | errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeMapping
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
@@ -68,20 +69,28 @@ def recognize_mapped_rows(rows: Table, mapping: ChangeMapping) -> RecognizedChan
         int(at): f"{mapping.op} {ops[at].as_py()!r} (lake.changes) is neither an upsert nor a delete"
         for at in unknown
     }
-    row = (
-        _decoded_columns(rows, {column_name(mapping.op)})
-        if mapping.row is None
-        else _struct_column(rows, mapping.row)
-    )
-    return RecognizedChanges(upserts, deletes, row, row, reasons)
+    if mapping.row is None:
+        row = _decoded_columns(rows, {column_name(mapping.op)})
+        return RecognizedChanges(upserts, deletes, row, row, reasons)
+    row = _struct_column(rows, mapping.row)
+    # with the record's key, nulls would replace the row that stands
+    lacking = upserts & _to_mask(row.is_null())
+    without = f"without {mapping.row} (lake.changes)"
+    reasons |= {int(at): f"{ops[at].as_py()} {without}" for at in np.flatnonzero(lacking)}
+    return RecognizedChanges(upserts & ~lacking, deletes, row, row, reasons)
 
 
 def recognize_debezium(rows: Table) -> RecognizedChanges:
-    """Recognize Debezium's envelope: columns op, before and after."""
+    """Recognize Debezium's envelope: columns op, before and after. Raises TableSchemaMismatchError."""
     ops = _text_column(rows, "op")
     after, before = _struct_column(rows, "after"), _struct_column(rows, "before")
     if pa.types.is_null(before.type) or not len(before.type):
         before = pa.nulls(len(after), after.type)
+    if before.type != after.type:
+        raise TableSchemaMismatchError(
+            f"the changes have rows of two types, before: {before.type}, after: {after.type}. Nothing was "
+            "written and no offset moved"
+        )
     upserts = _is_in(ops, DEBEZIUM_UPSERTS)
     empty = _to_mask(rows.column("value").is_null())
     lacking = upserts & _to_mask(after.is_null())
@@ -118,7 +127,10 @@ def _explain_other(op: str | None, rows: Table, at: int) -> str | None:
 def _list_fields(rows: Table, at: int) -> Collection[str]:
     value = rows.column("value")[at].as_py()
     if value.lstrip().startswith(b"{"):  # a registry's format starts with byte 0
-        body: Mapping[str, Any] = json.loads(value)
+        try:
+            body: Mapping[str, Any] = json.loads(value)
+        except (ValueError, RecursionError):  # Arrow skips what it has no column for, however deep or long
+            return ()
         return body["payload"] if isinstance(body.get("payload"), dict) else body
     decoded = [name for name in rows.column_names if name not in RECORD_COLUMNS]
     return [name for name in decoded if rows.column(name)[at].is_valid]
@@ -142,7 +154,10 @@ def _text_column(rows: Table, name: str) -> Array:
     column = _find_column(rows, name)
     if column is None:
         return pa.nulls(rows.num_rows, pa.string())
-    return column.cast(pa.string()).combine_chunks()
+    try:
+        return column.cast(pa.string()).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # of a registry's schema: structs, bytes
+        return pa.nulls(rows.num_rows, pa.string())
 
 
 def _find_column(rows: Table, name: str) -> Any:

@@ -18,9 +18,10 @@ from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 
 @dataclass
 class NumberDecoder:
-    """A registry's decoder of decimal numbers behind a prefix, which become a column `id`."""
+    """A registry's decoder of decimal numbers behind a prefix, which become a column."""
 
     prefix: bytes = b""
+    name: str = "id"
     batches: list[Any] = field(default_factory=list)
 
     def decode_batch(self, records: Any) -> DecodedRecords:
@@ -31,7 +32,7 @@ class NumberDecoder:
         good = [value.isdigit() for value in values]
         reasons = {at: f"{value!r} is no number" for at, value in enumerate(values) if not good[at]}
         numbers = pa.array([int(value) if value.isdigit() else None for value in values], pa.int64())
-        rows = records.append_column("id", numbers)
+        rows = records.append_column(self.name, numbers)
         return split_by_reason(rows, records, reasons) if reasons else DecodedRecords(rows, None)
 
 
@@ -61,6 +62,14 @@ def test_keys_are_structs_at_their_places(decoder: RegistryChangeDecoder) -> Non
     keys, reasons = decoder.decode_keys(pa.array([b"x", b"7", b"y", b"8"], pa.binary()))
     assert keys.to_pylist() == [None, {"id": 7}, None, {"id": 8}]
     assert reasons == {0: "b'x' is no number", 2: "b'y' is no number"}
+
+
+def test_a_key_may_have_a_field_named_row() -> None:
+    """Debezium's key of a table with such a column, in each tombstone."""
+    decoder = RegistryChangeDecoder(cast("RegistryDecoder", NumberDecoder(name="row")))
+    keys, reasons = decoder.decode_keys(pa.array([b"7", b"x"], pa.binary()))
+    assert keys.to_pylist() == [{"row": 7}, None]
+    assert reasons == {1: "b'x' is no number"}
 
 
 def test_the_type_of_a_key_comes_from_the_keys_if_no_value_tells_it() -> None:

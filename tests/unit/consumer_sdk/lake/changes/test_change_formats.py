@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_formats import (
     RecognizedChanges,
     is_control_record,
@@ -129,3 +130,20 @@ def test_operations_of_a_mapping_are_exact() -> None:
     assert kinds(changes) == ([True, False, False], [False, True, False])
     assert changes.before.to_pylist() == changes.after.to_pylist() == [{"id": 1}, {"id": 2}, {"id": 3}]
     assert changes.reasons == {2: "type 'i' (lake.changes) is neither an upsert nor a delete"}
+
+
+@pytest.mark.parametrize("op", [pa.array([{"a": 1}]), pa.array([b"\xff"])])
+def test_an_operation_that_is_no_text_is_none(op: Any) -> None:
+    """A registry's schema may have any type there; an error that no one names would end the sink."""
+    rows = build_rows([REGISTRY_VALUE], type=op, data=pa.array([{"id": 1}], ROW))
+    changes = recognize_mapped_rows(rows, MAPPING)
+    assert kinds(changes) == ([False], [False])
+    assert changes.reasons == {0: "type None (lake.changes) is neither an upsert nor a delete"}
+
+
+def test_rows_of_two_types_are_named() -> None:
+    """The table has one type."""
+    wide = pa.array([{"id": 1, "name": "a"}])
+    rows = build_rows([REGISTRY_VALUE], op=pa.array(["u"]), before=wide, after=pa.array([{"id": 1}], ROW))
+    with pytest.raises(TableSchemaMismatchError, match=r"before: struct<id.*after: struct<id: int64>"):
+        recognize_debezium(rows)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hostile_json import HOSTILE
 
 from tests.change_records import ChangeRecord, build_projection, build_records, change, wrap
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
@@ -199,6 +200,40 @@ def test_mapped_columns() -> None:
     ]
     flat = [ChangeRecord(None, {"op": "I", **A1}), ChangeRecord(None, {"op": "D", **A2})]
     assert read(build_projection(FLAT), *flat) == ([A1], [(1,), (2,)], [])
+
+
+@pytest.mark.parametrize("data", [{"data": None}, {}])
+def test_a_mapped_upsert_without_its_row_is_a_dead_letter(data: Any) -> None:
+    """With the record's key, nulls would replace the row that stands."""
+    maxwell = build_projection(MAXWELL)
+    whole, empty = {"type": "insert", "data": A1}, ChangeRecord({"id": 1}, {"type": "update", **data})
+    letters = [(1, "update without data (lake.changes)")]
+    assert read(maxwell, ChangeRecord(None, whole), empty) == ([A1], [(1,)], letters)
+    delete = ChangeRecord({"id": 1}, {"type": "delete", **data})
+    assert read(maxwell, ChangeRecord(None, whole), delete) == ([], [(1,)], [])
+
+
+@pytest.mark.parametrize("value", [*HOSTILE, b'{"x": %s}' % (b"9" * 5000), b'{"x": ' + b"[" * 5000])
+def test_hostile_values_are_dead_letters(value: bytes) -> None:
+    """An error that no one names would end the sink at each restart."""
+    for projection in (build_projection(), build_projection(MAXWELL)):
+        changes, _ = projection.read_changes(
+            build_records([change("c", None, A1), ChangeRecord(None, value)])
+        )
+        assert changes.upserts.num_rows <= 1
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"),
+    [
+        ({"schema": {"type": "wide"}, **A1}, ([A1], [(1,)], [])),
+        (wrap(None), ([], [], [(0, "does not fit lake.schema: its payload is null")])),
+    ],
+    ids=["a column named schema", "null payload"],
+)
+def test_a_row_that_begins_like_connects_wrapping(value: Any, outcome: Any) -> None:
+    """Nulls, with the record's key, would replace the row."""
+    assert read(build_projection(KEYED), ChangeRecord({"id": 1}, value)) == outcome
 
 
 def test_compound_keys() -> None:
