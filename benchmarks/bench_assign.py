@@ -27,7 +27,7 @@ from trimtab.common.shared_defaults import DEFAULT_HEURISTIC
 
 HERE = Path(__file__).parent
 SIZES = ("1000x10", "10000x100", "100000x1000")
-GROWTH = ("1000x10", "10000x100", "100000x1000", "1000000x10000")
+GROWTH = ("1000x10", "10000x100", "100000x1000", "500000x10000", "1000000x10000")
 JAVA = ("range", "sticky", "cooperative-sticky")
 OTHERS = ("java", "kafka-python", "aiokafka")
 MEASURES = {"ms": "assign_cpu_ms", "wire_ms": "wire_cpu_ms"}

@@ -111,9 +111,10 @@ class RebalanceRound:
             self.decision_fingerprint, (), bool(promised), fault, is_only_round=only and not eager
         )
         user_data = [plain.encode()] * members
+        single_claimant = self._have_single_claimant()
         for member, items in promised.items():
             partitions = group_by_topic(map(self.snapshot.partition_index.partition_at, items))
-            single = self._have_single_claimants(items)
+            single = bool(single_claimant[items].all())
             user_data[member] = replace(plain, promised=partitions, starts_at_release=single).encode()
         whole = eager or only
         assigned = self.target if whole else np.where(self.assigned_now, self.target, UNASSIGNED)
@@ -142,10 +143,10 @@ class RebalanceRound:
             promised[int(self.target[item])].append(item)
         return promised
 
-    def _have_single_claimants(self, items: list[int]) -> bool:
+    def _have_single_claimant(self) -> BoolArray:
         # The release of one of several claimants does not tell that the others have stopped.
         claimants = np.bincount(self.snapshot.claims.partition, minlength=len(self.target))
-        return not self.co_partitioned and bool((claimants[items] == 1).all())
+        return np.asarray((claimants == 1) & (not self.co_partitioned), dtype=np.bool_)
 
 
 def assign_round(
