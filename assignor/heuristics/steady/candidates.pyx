@@ -4,6 +4,8 @@ A loose partition goes home if home is open, has room and would be nearly as ful
 else to the best fit, else to a new bin, home first. `fill` limits bins that get moved partitions.
 """
 
+import numpy as np
+
 from trimtab.assignor.heuristics.steady.bins cimport Bins
 
 cdef double HOME_PREFERENCE = 0.02  # of a capacity
@@ -19,26 +21,35 @@ def release_underfilled(Bins bins, double theta):
 
 def insert_best_fit(Bins bins, int[::1] order, double fill):
     """Place the loose items in the order given (open mode, which always has a bin)."""
-    cdef int i, item
+    cdef double[::1] room = np.full(bins.total, -1.0)  # of open bins: one array to scan for each item
+    cdef int i, item, number
+    for number in range(bins.open_end):
+        if bins.count[number]:
+            room[number] = bins.capacity[number] * fill - bins.load[number]
     for i in range(order.shape[0]):
         item = order[i]
         if bins.bin[item] < 0:
-            bins.place_item(item, _find_insertion_bin(bins, item, fill))
+            number = _find_insertion_bin(bins, item, room)
+            bins.place_item(item, number)
+            room[number] = bins.capacity[number] * fill - bins.load[number]
 
 
-cdef int _find_insertion_bin(Bins bins, int item, double fill) noexcept:
+cdef int _find_insertion_bin(Bins bins, int item, double[::1] room) noexcept:
     """Return home, the best fit or a new bin."""
     cdef int number, best = -1, home = bins.home[item]
-    cdef double w = bins.weight[item], room, least = 1e300
+    cdef double w = bins.weight[item], left, limited = -1.0, least = 1e300
+    cdef bint home_is_open = home >= 0 and bins.count[home] > 0
+    if home_is_open:  # which `fill` does not limit
+        limited = room[home]
+        room[home] = bins.capacity[home] - bins.load[home]
     for number in range(bins.open_end):
-        if bins.count[number] == 0:
-            continue
-        room = bins.capacity[number] * (1.0 if number == home else fill) - bins.load[number] - w
-        if 0.0 <= room < least and bins.can_read(item, number):
-            least, best = room, number
-    if home >= 0 and bins.count[home] and bins.has_room(item, home):
-        room = bins.capacity[home] - bins.load[home] - w
-        if best < 0 or room <= least + HOME_PREFERENCE * bins.capacity[home]:
+        left = room[number] - w
+        if 0.0 <= left < least and bins.can_read(item, number):
+            least, best = left, number
+    if home_is_open:
+        room[home] = limited
+        left = bins.capacity[home] - bins.load[home] - w
+        if bins.has_room(item, home) and (best < 0 or left <= least + HOME_PREFERENCE * bins.capacity[home]):
             return home
     return best if best >= 0 else bins.find_closed_bin(item)
 

@@ -83,7 +83,7 @@ def _pack_open(problem: PackingProblem, params: SteadyParams) -> IntArray:
     falling = _order_decreasing(problem.weight)
     kept = _evict(problem, params).copy_placement()
     starts = [
-        _build_candidate(problem, params, kept, theta, fill)
+        _build_candidate(problem, params, kept, falling, theta, fill)
         for theta in RELEASE_THRESHOLDS
         for fill in MAX_FILLS
     ]
@@ -169,12 +169,17 @@ def _evict(problem: PackingProblem, params: SteadyParams) -> Bins:
 
 
 def _build_candidate(
-    problem: PackingProblem, params: SteadyParams, kept: IntArray, release_threshold: float, max_fill: float
+    problem: PackingProblem,
+    params: SteadyParams,
+    kept: IntArray,
+    falling: IntArray,
+    release_threshold: float,
+    max_fill: float,
 ) -> Bins:
     bins = _build_bins(problem, params)
     bins.reset_placement(kept)
     release_underfilled(bins, release_threshold)
-    insert_best_fit(bins, _order_decreasing(problem.weight), max_fill)
+    insert_best_fit(bins, falling, max_fill)
     return bins
 
 
