@@ -194,8 +194,9 @@ class ControlLoop:
         if self._collaborators.season_archive is not None:  # has read nothing before the first report
             self._collaborators.season_archive.exchange(self._forecaster)
         now, startup = self._clock.monotonic() + self._epoch_offset_s, self._startup_times.median
-        loads, self._forecast = self._forecaster.forecast_load(now, measurement.write_rates, startup)
-        return replace(measurement, write_rates=loads)
+        loads, weights = measurement.write_rates, measurement.byte_weights
+        required, self._forecast = self._forecaster.forecast_load(now, loads, startup, weights)
+        return replace(measurement, write_rates=required)
 
     def _forecast_overload(self, observation: Observation, weights: RecordWeights) -> OverloadChance | None:
         now, capacity = self._clock.monotonic(), self._policy.placement.capacity

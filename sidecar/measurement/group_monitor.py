@@ -49,6 +49,8 @@ class GroupMeasurement:
     queue: QueueBacklog | None = None
     record_cost: RecordCostStatus | None = None  # None if it is not learned
     record_weights: RecordWeights = BYTES_ALONE  # of the records in `write_rates`
+    # What a written byte weighs in `write_rates`, its part of a record included; absent ones weigh 1.
+    byte_weights: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
 
 
 class GroupObserver(Protocol):
@@ -224,6 +226,7 @@ class GroupMonitor:
             stuck_partitions=load.stuck_partitions,
             record_cost=load.record_cost,
             record_weights=self._load_estimator.record_weights,
+            byte_weights=load.byte_weights,
             replica_racks=racks,
             queue=None if kind is None else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
         )

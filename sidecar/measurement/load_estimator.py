@@ -7,7 +7,7 @@ partitions are reported; more consumers would not help.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from trimtab.assignor.model import TopicPartition
@@ -39,6 +39,7 @@ class LoadEstimate:
     consumption_rates: Mapping[TopicPartition, float]  # bytes/s, where known
     stuck_partitions: frozenset[TopicPartition]
     record_cost: RecordCostStatus | None = None  # None if it is not learned
+    byte_weights: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
 
 
 class LoadEstimator:
@@ -99,7 +100,8 @@ class LoadEstimator:
         stuck = self._find_stuck(now, group, measured, consumption)
         if weights is not None:
             consumption = weigh_rates(consumption, measured, weights)
-        return LoadEstimate(write_rates, consumption, stuck, record_cost)
+        byte_weights = self._meter.weigh_bytes(readings)
+        return LoadEstimate(write_rates, consumption, stuck, record_cost, byte_weights)
 
     def record_outage(self, now: float, readings: OffsetReadings) -> Mapping[TopicPartition, PartitionLoad]:
         """Record that no broker answered; write rates are unknown until a run is long enough."""

@@ -10,11 +10,14 @@
 5. Bins are numbered by their time since the epoch. A sidecar that stands by measures, too. One that starts
    gets the bins that the one before has recorded (`season_record`), and scores what it would have forecast
    from them; a gap between is like one in the measurement. Its own bins count before recorded ones.
+6. Bins are of bytes as written, since what records weigh may change within a season (`record_cost`). What is
+   forecast of a partition weighs as its bytes do now.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -31,6 +34,8 @@ DEFAULT_STARTUP_S: Final = 20.0  # until a replica was seen to join
 
 Column: TypeAlias = TopicPartition | None  # None: the sum of a large group
 Loads: TypeAlias = Mapping[TopicPartition, PartitionLoad]
+ByteWeights: TypeAlias = Mapping[TopicPartition, float]  # partitions that are absent have 1
+ALL_EQUAL: Final[ByteWeights] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +45,7 @@ class SeasonChunk:
     bin_s: float
     first: int  # number of the first bin
     columns: tuple[Column, ...]
-    rates: FloatArray  # (bins, columns) bytes/s, NaN for an absent partition
+    rates: FloatArray  # (bins, columns) bytes/s as written, NaN for an absent partition
 
     def list_numbers(self) -> range:
         """Return the numbers of its bins."""
@@ -101,14 +106,17 @@ class LoadForecaster:
         self._changes: dict[TopicPartition, float] = {}
         self._forecast: SeasonalForecast | None = None
 
-    def forecast_load(self, now: float, loads: Loads, startup: float | None) -> tuple[Loads, ForecastStatus]:
+    def forecast_load(
+        self, now: float, loads: Loads, startup: float | None, byte_weights: ByteWeights = ALL_EQUAL
+    ) -> tuple[Loads, ForecastStatus]:
         """Add an iteration's loads; return what they require when replicas that start now have joined.
 
-        `now` is in seconds since the epoch, but passes steadily; `startup` is how long replicas take.
+        `now` is in seconds since the epoch, but passes steadily; `startup` is how long replicas take,
+        `byte_weights` what a written byte weighs in `loads`.
         """
         self._follow_startup(startup)
-        self._collect(now, loads)
-        required = {p: self._forecast_partition(p, load) for p, load in loads.items()}
+        self._collect(now, loads, byte_weights)
+        required = {p: self._forecast_partition(p, load, byte_weights) for p, load in loads.items()}
         change = math.fsum((required[p].weight or 0.0) - (loads[p].weight or 0.0) for p in loads)
         return required, self._build_status(change)
 
@@ -151,7 +159,7 @@ class LoadForecaster:
             if (forecast := self._forecaster.set_horizon(needed)) is not None:
                 self._follow_forecast(forecast)
 
-    def _collect(self, now: float, loads: Loads) -> None:
+    def _collect(self, now: float, loads: Loads, byte_weights: ByteWeights) -> None:
         if self._phase is None:
             self._filling = round(now / self._bin)
             self._phase = now - self._filling * self._bin
@@ -161,7 +169,10 @@ class LoadForecaster:
             self._last_seen[partition] = self._filling
             if load.bytes_per_s is not None:
                 total, count = self._sums.get(partition, (0.0, 0))
-                self._sums[partition] = (total + load.bytes_per_s, count + 1)
+                self._sums[partition] = (
+                    total + load.bytes_per_s / byte_weights.get(partition, 1.0),
+                    count + 1,
+                )
         self._finish_bins(int((since + self._interval) / self._bin))  # with its last iteration
 
     def _finish_bins(self, until: int) -> None:
@@ -208,7 +219,7 @@ class LoadForecaster:
         return (column for column in self._columns if column is not None)
 
     def _list_changes(self, change: FloatArray) -> dict[TopicPartition, float]:
-        """Return the known changes other than 0, in bytes/s."""
+        """Return the known changes other than 0, in bytes/s as written."""
         if self._columns == (None,):
             total = math.fsum(total / count for total, count in self._sums.values())
             share = float(change[0]) / total if total else 0.0
@@ -216,11 +227,14 @@ class LoadForecaster:
         changes = zip(self._known_columns(), change.tolist(), strict=True)
         return {p: by for p, by in changes if by and not math.isnan(by)}
 
-    def _forecast_partition(self, partition: TopicPartition, load: PartitionLoad) -> PartitionLoad:
+    def _forecast_partition(
+        self, partition: TopicPartition, load: PartitionLoad, byte_weights: ByteWeights
+    ) -> PartitionLoad:
         change = self._changes.get(partition)
         if change is None or load.weight is None:
             return load
-        return replace(load, required_bytes_per_s=max(0.0, load.weight + change))
+        weighed = change * byte_weights.get(partition, 1.0)
+        return replace(load, required_bytes_per_s=max(0.0, load.weight + weighed))
 
     def _build_status(self, change: float) -> ForecastStatus:
         horizon, made = self._horizon * self._bin, self._forecast

@@ -203,6 +203,13 @@ class WriteRateMeter:
         byte, record = self.weights
         return {p: byte * size + record for p, size in self.estimate_record_sizes(readings).items()}
 
+    def weigh_bytes(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
+        """Return what a byte weighs with its part of a record, by partition; absent ones weigh 1."""
+        byte, record = self.weights
+        if not record:
+            return {}
+        return {p: byte + record / size for p, size in self.estimate_record_sizes(readings).items() if size}
+
     def estimate_record_sizes(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
         """Return each partition's mean record size in bytes; unknown ones are absent."""
         if readings.log_sizes is None:

@@ -48,7 +48,7 @@ class SeasonRecord:
     """Write rates of a group's partitions in consecutive bins."""
 
     group: str
-    unit: str  # of the rates: what weighs
+    unit: str  # of the rates: bytes as written, or a query
     bin_s: PositiveFigure
     first: Count  # bins since the epoch
     bins: Annotated[int, NumberRange(ge=1, le=CHUNK_BINS)]
@@ -163,5 +163,6 @@ def build_season_archive(settings: SidecarSettings) -> SeasonArchive | None:
     """Return the archive of a group's seasons; None without the setting `season`."""
     if settings.season is None:
         return None
-    unit = settings.weight_query or f"{settings.load_source} + {settings.record_cost:g} B a record"
+    # without the cost of records: bins are of bytes as written (`load_forecast`, rule 6)
+    unit = settings.weight_query or f"bytes as written, by {settings.load_source}"
     return SeasonArchive(settings.group, unit)

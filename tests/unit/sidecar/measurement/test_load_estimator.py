@@ -117,3 +117,5 @@ def test_a_learned_cost_weighs_small_records_more() -> None:
     assert small / large == pytest.approx(10, rel=0.01)
     assert small + large == pytest.approx(20_000)
     assert made.record_weights.record > 0
+    written = {p: (found.write_rates[p].bytes_per_s or 0.0) / found.byte_weights[p] for p in (A, B)}
+    assert written == pytest.approx({A: 10_000.0, B: 10_000.0})

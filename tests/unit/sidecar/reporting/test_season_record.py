@@ -22,7 +22,7 @@ from trimtab.sidecar.settings.settings import load_settings
 A, C, U = TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 1)
 RATES = np.array([[1e6, np.nan, 0.0], [2.5e6, 3.0, 7e-3]])
 CHUNK = SeasonChunk(300.0, 24 * 7 + 3, (A, C, U), RATES)
-UNIT = "offsets + 0 B a record"
+UNIT = "bytes as written, by offsets"
 SEASON, INTERVAL = 600.0, 10.0
 
 
@@ -122,7 +122,9 @@ def test_a_record_that_could_not_be_written_is_kept() -> None:
     assert archive.take_record() is None
 
 
-@pytest.mark.parametrize("other", [{"unit": "sum(cpu)"}, {"bin_s": 300.0}])
+@pytest.mark.parametrize(
+    "other", [{"unit": "sum(cpu)"}, {"unit": "offsets + 0 B a record"}, {"bin_s": 300.0}]
+)
 def test_seasons_of_other_settings_are_learned_anew(
     other: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
