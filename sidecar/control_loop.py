@@ -112,6 +112,7 @@ class ControlLoop:
         """Observe, decide, check again, act and report, once."""
         started_at = self._clock.monotonic()
         measurement = self._forecast_load(self._collaborators.monitor.measure())
+        self._follow_weights(measurement.record_weights)
         self._was_leader = self._collaborators.leadership.is_leader()
         if not self._was_leader:
             return self._stand_by(measurement, started_at)
@@ -197,6 +198,11 @@ class ControlLoop:
         loads, weights = measurement.write_rates, measurement.byte_weights
         required, self._forecast = self._forecaster.forecast_load(now, loads, startup, weights)
         return replace(measurement, write_rates=required)
+
+    def _follow_weights(self, weights: RecordWeights) -> None:
+        if weights != self._policy.record_weights:
+            self._policy = replace(self._policy, record_weights=weights)
+            self._memory = self._memory.forget_rates()
 
     def _forecast_overload(self, observation: Observation, weights: RecordWeights) -> OverloadChance | None:
         now, capacity = self._clock.monotonic(), self._policy.placement.capacity

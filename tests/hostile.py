@@ -145,6 +145,7 @@ _plan_fields = {
     "draining": odd_values | st.just(("w0",)),
     "reasons": odd_values,
     "capacities": odd_values | st.dictionaries(st.sampled_from(["w0", "w1"]), odd_values | st.floats(1, 1e6)),
+    "record_weights": odd_values | st.just((0.5, 200.0)),
     "batch_max_age_s": odd_values,
     "target": odd_values | targets(),
     "co_partitioned": odd_values | st.just((("t", "u"),)),

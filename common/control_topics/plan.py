@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 from trimtab.common.control_topics import versioned_json
 from trimtab.common.control_topics.number_ranges import (
@@ -14,6 +14,8 @@ from trimtab.common.control_topics.number_ranges import (
     Timestamp,
 )
 from trimtab.common.control_topics.plan_target import PlanTarget
+
+DEFAULT_RECORD_WEIGHTS: Final = (1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class GroupPlan:
     draining: tuple[str, ...] = ()  # instance names
     reasons: tuple[str, ...] = ()
     capacities: Mapping[str, PositiveFigure] = field(default_factory=dict[str, float])  # by instance, learned
+    record_weights: tuple[Figure, Figure] = DEFAULT_RECORD_WEIGHTS  # of a byte and a record in `capacities`
     batch_max_age_s: Figure | None = None  # limit for a sink; None keeps the sink's own setting
     target: PlanTarget | None = field(default=None, repr=False)  # None: the leader decides
     # groups of topics whose partitions of one number share a consumer
@@ -43,8 +46,10 @@ class GroupPlan:
     def encode(self) -> bytes:
         """Return the record value; equal values give equal bytes."""
         body = {name: getattr(self, name) for name in self.__slots__}
-        for option in ("capacities", "batch_max_age_s", "target", "co_partitioned"):
-            if body[option] in (None, {}, ()):  # left out, as in plans of versions that lack it
+        # left out if unset, as in plans of versions that lack it
+        unset: tuple[object, ...] = (None, {}, (), DEFAULT_RECORD_WEIGHTS)
+        for option in ("capacities", "record_weights", "batch_max_age_s", "target", "co_partitioned"):
+            if body[option] in unset:
                 del body[option]
         return versioned_json.encode_control_value(body)
 

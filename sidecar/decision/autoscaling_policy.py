@@ -16,7 +16,7 @@ from trimtab.sidecar.decision.hpa_behavior import (
 )
 from trimtab.sidecar.decision.schedule import CronPeriod, resolve_scheduled_limits
 from trimtab.sidecar.measurement.freshness import AgeSample
-from trimtab.sidecar.measurement.write_rate import CatchUpPolicy
+from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, CatchUpPolicy, RecordWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class AutoscalingPolicy:
     schedule: tuple[CronPeriod, ...] = ()
     freshness_slo: float | None = None  # desired p99 of produced to committed
     learned_capacity_bounds: CapacityBounds | None = None  # None: capacities are not learned
+    record_weights: RecordWeights = BYTES_ALONE  # the unit of all rates; `learn-record-cost` changes it
     advisory: bool = False  # the target cannot be scaled: the observed count is recorded
 
     @property
@@ -161,6 +162,11 @@ class DecisionMemory:
         kept = (c for c in self.scale_events if now - MAX_POLICY_PERIOD_S < c.time <= now)
         changes = (*kept, ScaleEvent(now, replica_change)) if replica_change else tuple(kept)
         return replace(self, last_change=now, scale_events=changes, short_since=None)
+
+    def forget_rates(self) -> "DecisionMemory":
+        """Drop the rates of before records weighed otherwise: they are in another unit than those of now."""
+        # not the saturated consumers: their rate over the window is measured anew in the new weights
+        return replace(self, learned_capacities={}, scale_up_evaluation=None)
 
     def seconds_since_change(self, now: float) -> float:
         """Return the seconds since the last change; infinite without one."""

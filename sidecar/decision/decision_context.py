@@ -80,7 +80,7 @@ def start_epoch(plan: GroupPlan, policy: AutoscalingPolicy) -> GroupPlan:
         capacity=policy.placement.capacity,
         headroom=policy.placement.headroom,
         co_partitioned=policy.placement.co_partitioned,
-        capacities=plan.capacities if policy.learned_capacity_bounds else {},
+        capacities={} if _explain_stale_capacities(plan, policy) else plan.capacities,
     )
 
 
@@ -97,9 +97,17 @@ def list_changed_settings(plan: GroupPlan, policy: AutoscalingPolicy) -> list[st
     if plan.co_partitioned != desired.co_partitioned:
         groups = "; ".join(map(",".join, desired.co_partitioned)) or "none"
         changed.append(f"co-partitioned topics: {groups}")
-    if plan.capacities and policy.learned_capacity_bounds is None:
-        changed.append("capacities are no longer learned")
+    if plan.capacities and (stale := _explain_stale_capacities(plan, policy)):
+        changed.append(stale)
     return changed
+
+
+def _explain_stale_capacities(plan: GroupPlan, policy: AutoscalingPolicy) -> str | None:
+    if policy.learned_capacity_bounds is None:
+        return "capacities are no longer learned"
+    if plan.record_weights != policy.record_weights:  # they are in another unit than the loads
+        return "cost of records, so capacities are learned anew"
+    return None
 
 
 def adopt_count(context: DecisionContext, count: int, reason: str) -> DecisionStep:

@@ -4,7 +4,7 @@
    is. A change of its partitions restarts the time.
 2. Its consumption over a whole evaluation window in saturation is its capacity, within bounds
    around the configured one.
-3. The capacity is kept until the consumer is gone or shows another one.
+3. The capacity is kept until the consumer is gone or shows another one, or records weigh otherwise.
 """
 
 from dataclasses import replace

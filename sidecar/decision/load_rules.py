@@ -121,7 +121,8 @@ def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
         return None
     listed = ", ".join(f"{name} {format_rate(rate)}" for name, rate in sorted(changed.items()))
     reason = f"learned while behind: {listed}"
-    plan = context.next_plan(reason, capacities=dict(sorted(learned.items())))
+    unit = context.policy.record_weights
+    plan = context.next_plan(reason, capacities=dict(sorted(learned.items())), record_weights=unit)
     return DecisionStep(ScalingAction.PLACE, (reason,), plan)
 
 

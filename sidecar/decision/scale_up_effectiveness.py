@@ -8,7 +8,8 @@
    tenth of what the added consumers would add at the previous rate per consumer.
 4. Otherwise scale-up is suspended for `scale_up_evaluation_retry` seconds. `min` still applies.
 5. Unknown consumption proves nothing: scale-up continues, and after some windows the evaluation is
-   dropped. A window of 0 disables the evaluation.
+   dropped. So is it when records begin to weigh otherwise, since consumption is then in another unit.
+   A window of 0 disables the evaluation.
 """
 
 from dataclasses import replace

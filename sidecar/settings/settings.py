@@ -27,7 +27,7 @@ from trimtab.common.units import parse_seconds
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, CapacityBounds, FallbackPolicy
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.freshness import SLO_MARGIN
-from trimtab.sidecar.measurement.write_rate import CatchUpPolicy
+from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, RecordWeights
 from trimtab.sidecar.settings.cross_checks import cross_check_options
 from trimtab.sidecar.settings.fields import expand_paused_directions
 from trimtab.sidecar.settings.options import SidecarOptions
@@ -113,6 +113,7 @@ class SidecarSettings(SidecarOptions):
             scale_up_evaluation_window=self.consumption_window,
             scale_up_evaluation_retry=self.scale_up_evaluation_retry,
             learned_capacity_bounds=learned if self.learn_capacity else None,
+            record_weights=RecordWeights(record=self.record_cost),
             drain_retry=self.drain_retry,
             startup_timeout=self.startup_timeout,
             catch_up=self.catch_up,

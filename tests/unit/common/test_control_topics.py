@@ -59,7 +59,8 @@ def test_a_plan_without_capacity_is_refused(fields: dict[str, float]) -> None:
 def test_instance_capacities_are_encoded_only_if_set() -> None:
     """An empty mapping is left out; a filled one round-trips."""
     assert "capacities" not in json.loads(PLAN.encode())
-    learned = replace(PLAN, capacities={"a": 900.0, "b": 1200.0})
+    assert "record_weights" not in json.loads(PLAN.encode())
+    learned = replace(PLAN, capacities={"a": 900.0, "b": 1200.0}, record_weights=(0.5, 200.0))
     assert GroupPlan.decode(learned.encode()) == learned
 
 

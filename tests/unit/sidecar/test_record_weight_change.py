@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.decision.autoscaling_policy import ScaleUpEvaluation
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
@@ -23,8 +24,10 @@ from trimtab.sidecar.targets.advisory import AdvisoryTarget
 INTERVAL = 2.0
 SEASON = 60.0
 SIZE = 100.0  # bytes of a record
+READ = 200.0  # bytes/s of each partition that the consumer reads while it is behind
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(3))
 HEAVY = RecordWeights(0.5, 250.0)  # a byte of these records weighs three
+LIGHT = RecordWeights(0.3, 10.0)  # a byte of these records weighs 0.4
 
 
 @dataclass
@@ -33,6 +36,7 @@ class World:
 
     clock: Ticking = field(default_factory=Ticking)
     weights: RecordWeights = BYTES_ALONE
+    backlog: float = 0.0  # bytes of each partition
     plans: list[GroupPlan] = field(default_factory=list)
 
     def wave(self, ahead: float = 0.0) -> float:
@@ -41,10 +45,11 @@ class World:
     def measure(self) -> GroupMeasurement:
         heavier = self.weights.byte + self.weights.record / SIZE
         return GroupMeasurement(
-            dict.fromkeys(PARTITIONS, PartitionLoad(heavier * self.wave(), backlog_bytes=0.0)),
+            dict.fromkeys(PARTITIONS, PartitionLoad(heavier * self.wave(), backlog_bytes=self.backlog)),
             self.describe_group(),
             {},
             (),
+            consumption_rates=dict.fromkeys(PARTITIONS, heavier * READ),
             record_weights=self.weights,
             byte_weights=dict.fromkeys(PARTITIONS, heavier),
         )
@@ -102,3 +107,65 @@ def test_a_season_is_recorded_in_bytes_as_written() -> None:
     numbers = zip(chunk.list_numbers(), chunk.rates[:, 0], strict=True)
     written = {n: 100 + 60 * math.sin(2 * math.pi * n * chunk.bin_s / SEASON) for n in chunk.list_numbers()}
     assert dict(numbers) == pytest.approx(written, abs=1)
+
+
+LEARNING = {
+    "capacity": 400.0,
+    "learn-capacity": True,
+    "scale-up-evaluation-window": 10,
+    "backlog-grace": 5,
+    "cooldown": 2,
+}
+
+
+def learn_capacity(world: World) -> ControlLoop:
+    """Return the loop of a sidecar that has learned, and published, the capacity of a consumer behind."""
+    reports: list[IterationReport] = []
+    loop = start(world, reports, **LEARNING)
+    world.backlog = 1e6
+    iterate(world, loop, 12)
+    world.backlog = 0.0
+    iterate(world, loop, 2)
+    assert reports[-1].learned_capacities == world.plans[-1].capacities == {"one": 3 * READ}
+    return loop
+
+
+def test_a_learned_capacity_is_dropped_with_its_unit() -> None:
+    """The sidecar forgets it, and the plan in force, too: it is learned anew in the new weights."""
+    world = World()
+    loop = learn_capacity(world)
+    world.weights = HEAVY
+    iterate(world, loop, 2)
+    assert world.plans[-1].capacities == {}
+    assert world.plans[-1].reasons == ("settings changed: cost of records, so capacities are learned anew",)
+    world.backlog = 1e6
+    iterate(world, loop, 12)
+    assert world.plans[-1].capacities == {"one": 800.0}, "twice the capacity is the most that is learned"
+
+
+@pytest.mark.parametrize(("weights", "kept"), [(BYTES_ALONE, {"one": 3 * READ}), (HEAVY, {})])
+def test_a_restarted_sidecar_keeps_capacities_of_its_own_unit(
+    weights: RecordWeights, kept: dict[str, float]
+) -> None:
+    """The plan tells in which weights they were learned."""
+    world = World()
+    learn_capacity(world)
+    world.weights = weights
+    world.plans[:] = [GroupPlan.decode(plan.encode()) for plan in world.plans]
+    iterate(world, start(world, [], **LEARNING), 3)
+    assert world.plans[-1].capacities == kept
+
+
+@pytest.mark.parametrize(("weights", "suspended"), [(BYTES_ALONE, True), (LIGHT, False)])
+def test_a_scale_up_is_not_evaluated_across_units(weights: RecordWeights, *, suspended: bool) -> None:
+    """Consumers that read as much as before read less in lighter records: that proves nothing."""
+    world, reports = World(), list[IterationReport]()
+    loop = start(world, reports, **LEARNING)
+    world.backlog = 1e6
+    iterate(world, loop, 2)
+    now = world.clock.wall()
+    begun = ScaleUpEvaluation(now, 1, 3 * READ, joined_at=now, joined_replicas=2)
+    loop._memory = replace(loop._memory, scale_up_evaluation=begun)
+    world.weights = weights
+    iterate(world, loop, 8)
+    assert reports[-1].scale_up_suspended is suspended
