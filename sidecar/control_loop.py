@@ -28,6 +28,7 @@ from trimtab.sidecar.decision.decision import (
 from trimtab.sidecar.errors import NotLeaderError
 from trimtab.sidecar.kafka.control_topic_store import PlanStore
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
+from trimtab.sidecar.measurement.capacity_estimate import estimate_capacities
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupObserver
 from trimtab.sidecar.measurement.handover_time import HandoverTracker
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus, LoadForecaster
@@ -205,9 +206,11 @@ class ControlLoop:
             self._memory = self._memory.forget_rates()
 
     def _forecast_overload(self, observation: Observation, weights: RecordWeights) -> OverloadChance | None:
-        now, capacity = self._clock.monotonic(), self._policy.placement.capacity
         loads, members = observation.write_rates, observation.group.members
-        return self._overload_tracker.track(now, loads, members, capacity, weights)
+        published = {} if self._plan is None else self._plan.capacities
+        default = self._policy.placement.capacity
+        capacities = estimate_capacities(members, self._memory.capacity_samples, published, default)
+        return self._overload_tracker.track(self._clock.monotonic(), loads, members, capacities, weights)
 
     def _learn_startup_time(self, observation: Observation, now: float) -> None:
         if self._policy.advisory:

@@ -15,6 +15,7 @@ from trimtab.sidecar.decision.hpa_behavior import (
     ScalingRules,
 )
 from trimtab.sidecar.decision.schedule import CronPeriod, resolve_scheduled_limits
+from trimtab.sidecar.measurement.capacity_estimate import CapacitySamples
 from trimtab.sidecar.measurement.freshness import AgeSample
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, CatchUpPolicy, RecordWeights
 
@@ -150,6 +151,7 @@ class DecisionMemory:
     scale_up_suspension: ScaleUpSuspension | None = None
     saturated: Mapping[str, SaturatedConsumer] = field(default_factory=dict[str, SaturatedConsumer])
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
+    capacity_samples: Mapping[str, CapacitySamples] = field(default_factory=dict[str, CapacitySamples])
 
     def keep_recent_recommendations(self, now: float, horizon: float) -> "DecisionMemory":
         """Drop recommendations older than `horizon` seconds, or from the future."""

@@ -3,13 +3,15 @@
 Write rates of overlapping windows hardly differ, so it predicts once a window, and until then tells the last
 prediction. Consumers of one partition are left out: no placement helps them. What it knows of loads begins
 anew when records weigh otherwise, since all loads change then at once; the record of past predictions stays.
+A consumer shows its capacity only while it is behind. So an overload came true with the chance that the
+capacity was below the load: 0 or 1 where the capacity is not known to vary.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,8 +21,13 @@ from trimtab.assignor.packing import sum_loads
 from trimtab.common.control_topics.number_ranges import Count, Figure
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.units import format_count
+from trimtab.sidecar.measurement.capacity_estimate import CapacityEstimate
 from trimtab.sidecar.measurement.observation import ObservedMember
-from trimtab.sidecar.measurement.overload_forecast import OverloadForecaster
+from trimtab.sidecar.measurement.overload_forecast import (
+    LEAST_DEVIATION,
+    OverloadForecaster,
+    compute_normal_tail,
+)
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
 
 RECORD_LENGTH: Final = 120  # measurements: an hour at a window of 30 s
@@ -35,7 +42,7 @@ class OverloadChance:
     chance: Figure
     window: Figure  # seconds from the prediction
     expected: Figure = 0.0  # sum of the chances that were predicted
-    came_true: Count = 0
+    came_true: Figure = 0.0  # sum of the chances that a capacity was below the load that came
     predictions: Count = 0
 
     def format_line(self) -> str:
@@ -45,7 +52,17 @@ class OverloadChance:
         if not self.predictions:
             return line
         count = format_count(self.predictions, "prediction")
-        return f"{line}; of {count} {self.expected:.1f} were expected to come true, {self.came_true} did"
+        came_true = f"{self.came_true:.1f}".removesuffix(".0")
+        return f"{line}; of {count} {self.expected:.1f} were expected to come true, {came_true} did"
+
+
+class MadePredictions(NamedTuple):
+    """Predictions of the last measurement, of P partitions and M consumers."""
+
+    owner: IntArray  # (P,)
+    capacities: FloatArray  # (M,) means
+    capacity_deviations: FloatArray  # (M,)
+    chances: FloatArray  # (M,) NaN for a consumer that is left out
 
 
 class OverloadTracker:
@@ -58,8 +75,8 @@ class OverloadTracker:
         self._measured_at = -inf
         self._partitions: tuple[TopicPartition, ...] = ()
         self._forecaster = OverloadForecaster(RateChangeStats.empty(0))
-        self._made: tuple[IntArray, FloatArray, FloatArray] | None = None  # owners, capacities, chances
-        self._record: deque[tuple[float, int, int]] = deque(maxlen=RECORD_LENGTH)
+        self._made: MadePredictions | None = None
+        self._record: deque[tuple[float, float, int]] = deque(maxlen=RECORD_LENGTH)
         self._last: OverloadChance | None = None
 
     def track(
@@ -67,12 +84,12 @@ class OverloadTracker:
         now: float,
         loads: Mapping[TopicPartition, PartitionLoad],
         members: Sequence[ObservedMember],
-        capacity: float,
+        capacities: Sequence[CapacityEstimate],
         weights: RecordWeights = BYTES_ALONE,
     ) -> OverloadChance | None:
-        """Return the last prediction, a new one once a window; `now` is monotonic, `capacity` the default.
+        """Return the last prediction, a new one once a window; `now` is monotonic.
 
-        `weights` are those of the records in `loads`.
+        `capacities` are the members', `weights` those of the records in `loads`.
         """
         if weights != self._weights:
             self._weights = weights
@@ -85,10 +102,9 @@ class OverloadTracker:
         self._score(rates)
         number = {p: n for n, member in enumerate(members) for p in member.owned_partitions}
         owner = np.array([number.get(p, UNASSIGNED) for p in self._partitions], dtype=np.int32)
-        own = (member.capacity for member in members)
-        capacities = np.array([capacity if one is None else one for one in own], dtype=np.float64)
-        chances, self._forecaster = self._forecaster.add_measurement(rates, owner, capacities)
-        self._made = owner, capacities, chances
+        mean, variance = np.array(capacities, dtype=np.float64).reshape(-1, 2).T
+        chances, self._forecaster = self._forecaster.add_measurement(rates, owner, mean, variance)
+        self._made = MadePredictions(owner, mean, np.sqrt(variance), chances)
         self._last = self._describe(members, chances)
         return self._last
 
@@ -103,18 +119,21 @@ class OverloadTracker:
         source = np.array([place.get(p, UNASSIGNED) for p in names], dtype=np.int32)
         self._forecaster = self._forecaster.select_partitions(source)
         if self._made is not None:
-            owner, capacities, chances = self._made
-            self._made = np.append(owner, UNASSIGNED)[source].astype(np.int32), capacities, chances
+            owner = np.append(self._made.owner, UNASSIGNED)[source].astype(np.int32)
+            self._made = self._made._replace(owner=owner)
         self._partitions = names
 
     def _score(self, rates: FloatArray) -> None:
         if self._made is None:
             return
-        owner, capacities, chances = self._made
-        load = sum_loads(owner, np.nan_to_num(rates, nan=0.0), len(capacities))
-        counted = ~np.isnan(chances)
-        came_true = load[counted] > capacities[counted] * (1 + OVERLOAD_SLACK)
-        self._record.append((float(chances[counted].sum()), int(came_true.sum()), int(counted.sum())))
+        made = self._made
+        load = sum_loads(made.owner, np.nan_to_num(rates, nan=0.0), len(made.capacities))
+        counted = ~np.isnan(made.chances)
+        room = made.capacities * (1 + OVERLOAD_SLACK) - load
+        deviations = np.maximum(made.capacity_deviations, LEAST_DEVIATION * made.capacities)
+        came_true = compute_normal_tail((room / deviations)[counted])
+        expected = made.chances[counted].sum()
+        self._record.append((float(expected), float(came_true.sum()), int(counted.sum())))
 
     def _describe(self, members: Sequence[ObservedMember], chances: FloatArray) -> OverloadChance | None:
         if np.isnan(chances).all():

@@ -648,6 +648,19 @@ def test_records_that_weigh_otherwise_come_as_no_overload(world: Simulated) -> N
     assert (after.predictions, after.came_true) == (before.predictions, 0)
 
 
+def test_the_chance_of_an_overload_is_that_of_each_capacity(world: Simulated) -> None:
+    """What was learned of a consumer counts, not the capacity of the settings."""
+    reports: list[IterationReport] = []
+    iterate(world, start(world, reports), 20)
+    learned = dict.fromkeys(world.members, 50.0)
+    world.published.append(replace(world.published[-1], capacities=learned))
+    iterate(world, start(world, reports, learn_capacity=True), 1)
+    before, after = (report.overload for report in reports[-2:])
+    assert before is not None
+    assert after is not None
+    assert (before.chance, after.chance) == (0.0, 1.0), "60 of 100 and of 50 bytes/s"
+
+
 def test_iterations_are_offered_for_certification(world: Simulated) -> None:
     """The loop offers each observation and reports the newest certificate."""
 
