@@ -54,11 +54,12 @@ def test_sizes_of_the_closed_loop_are_compared() -> None:
 
 
 def test_predicted_overloads_are_compared_with_those_seen() -> None:
-    """By both forecasts, with the number of cases."""
+    """By each forecast, with the number of cases."""
     found = run_bench("bench_calibration.py", "--delta", 15, "--trace", "--partitions", 16, "--ticks", 30)
-    assert list(found) == ["by deviations", "as forecast"]
+    assert list(found) == ["by deviations", "as forecast", "drawn capacities", "drawn, by means"]
     counts = {name: sum(cell["cases"] for cell in cells.values()) for name, cells in found.items()}
-    assert counts["by deviations"] == counts["as forecast"] > 0
+    assert len({*counts.values()}) == 1, "the same cases"
+    assert counts["as forecast"] > 0
 
 
 def test_each_step_is_left_out_in_turn() -> None:
