@@ -42,7 +42,6 @@ from trimtab.sidecar.measurement.observation import (
 )
 from trimtab.sidecar.measurement.overload_tracker import OverloadChance, OverloadTracker
 from trimtab.sidecar.measurement.startup_time import StartupTimes
-from trimtab.sidecar.measurement.write_rate import RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome, PlanTracker
@@ -145,7 +144,7 @@ class ControlLoop:
             plan=self._plan,
             forecast=self._forecast,
             record_cost=measurement.record_cost,
-            overload=self._forecast_overload(observation, measurement.record_weights),
+            overload=self._forecast_overload(observation, measurement),
         )
         self._report(report, measurement)
         return decision
@@ -205,12 +204,16 @@ class ControlLoop:
             self._policy = replace(self._policy, record_weights=weights)
             self._memory = self._memory.forget_rates()
 
-    def _forecast_overload(self, observation: Observation, weights: RecordWeights) -> OverloadChance | None:
+    def _forecast_overload(
+        self, observation: Observation, measurement: GroupMeasurement
+    ) -> OverloadChance | None:
         loads, members = observation.write_rates, observation.group.members
         published = {} if self._plan is None else self._plan.capacities
-        default = self._policy.placement.capacity
-        capacities = estimate_capacities(members, self._memory.capacity_samples, published, default)
-        return self._overload_tracker.track(self._clock.monotonic(), loads, members, capacities, weights)
+        default, samples = self._policy.placement.capacity, self._memory.capacity_samples
+        cost, now = measurement.record_cost, self._clock.monotonic()
+        spread = 0.0 if cost is None else cost.spread or 0.0
+        capacities = estimate_capacities(members, samples, published, default, spread)
+        return self._overload_tracker.track(now, loads, members, capacities, measurement.record_weights)
 
     def _learn_startup_time(self, observation: Observation, now: float) -> None:
         if self._policy.advisory:

@@ -5,6 +5,7 @@
 2. The next one differs from their mean by their own variance and by the error of that mean. A variance of
    few samples may be far too low: it is enlarged to that of Student's t distribution.
 3. Samples of other partitions remain: the mix of partitions is one of the reasons why capacities vary.
+4. A consumer that was seldom behind varies as the handler time of all consumers does, if that is known.
 """
 
 import math
@@ -54,17 +55,18 @@ def estimate_capacities(
     samples: Mapping[str, CapacitySamples],
     published: Mapping[str, float],
     default: float,
+    spread: float = 0.0,
 ) -> tuple[CapacityEstimate, ...]:
     """Return the capacity of each member: as it states itself, else as measured, published, or `default`.
 
-    `samples` and `published` are by instance. What varies was measured, whatever a member states.
+    `samples` and `published` are by instance, `spread` is relative. What varies was measured, whatever a
+    member states.
     """
-    return tuple(
-        _estimate(member.capacity, samples.get(member.instance), published.get(member.instance, default))
-        for member in members
-    )
 
+    def estimate(member: ObservedMember) -> CapacityEstimate:
+        known = CapacityEstimate(published.get(member.instance, default))
+        measured = samples[member.instance].estimate_next() if member.instance in samples else known
+        mean = measured.mean if member.capacity is None else member.capacity
+        return CapacityEstimate(mean, measured.variance or (spread * mean) ** 2)
 
-def _estimate(stated: float | None, samples: CapacitySamples | None, known: float) -> CapacityEstimate:
-    measured = CapacityEstimate(known) if samples is None else samples.estimate_next()
-    return measured if stated is None else measured._replace(mean=stated)
+    return tuple(map(estimate, members))

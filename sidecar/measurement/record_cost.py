@@ -8,8 +8,10 @@
    `CLOSING_RATIO`. Each change moves partitions, so the cost in use follows only changes of a fifth.
 4. `capacity` is what a consumer sustains of the group's usual records. So bytes and records weigh such that
    the work learned from weighs as much as its bytes: what small records gain, large ones lose.
+5. By how much work differs from its prediction, a consumer's capacity varies, too.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,6 +54,7 @@ class RecordCostStatus:
     capacity: Figure | None = None  # bytes/s of the usual records in nothing but handler time
     error_ratio: Figure | None = None  # squared errors ÷ those of bytes alone; None without a record
     is_used: bool = False
+    spread: Figure | None = None  # relative standard deviation of handler time about the cost in use
 
     def format_line(self) -> str:
         """Return the cost, and why it is used or not, as one sentence."""
@@ -65,7 +68,8 @@ class RecordCostStatus:
             return f"Record cost: not used; {proof}, it is used below {GATE:g}"
         what = "all of the cost" if self.cost is None else f"{format_bytes(self.cost)} a record"
         full = f"a consumer that only works handles {format_rate(self.capacity)}"
-        return f"Record cost: {what}; {proof}; {full}"
+        spread = "" if self.spread is None else f", give or take {self.spread:.0%}"
+        return f"Record cost: {what}; {proof}; {full}{spread}"
 
 
 class FittedCosts(NamedTuple):
@@ -75,12 +79,20 @@ class FittedCosts(NamedTuple):
     of_bytes: HandlerCost
 
 
+class PredictionScore(NamedTuple):
+    """Squares of shares of the time that passed."""
+
+    error_by_both: float
+    error_by_bytes: float
+    predicted: float  # by both
+
+
 class RecordCostLearner:
     """Work of the last hours, errors of its predictions, and the weights in use."""
 
     def __init__(self) -> None:
         self._work: deque[tuple[float, HandlerWork]] = deque(maxlen=MAX_WORK)
-        self._errors: deque[tuple[float, tuple[float, float]]] = deque(maxlen=MAX_WORK)
+        self._scores: deque[tuple[float, PredictionScore]] = deque(maxlen=MAX_WORK)
         self._fitted: FittedCosts | None = None
         self._status = RecordCostStatus(0)
         self._weights = BYTES_ALONE
@@ -97,7 +109,7 @@ class RecordCostLearner:
             self._score(now, new)
             self._work.extend((now, one) for one in new)
             _drop_before(self._work, now - MEMORY_S)
-            _drop_before(self._errors, now - MEMORY_S)
+            _drop_before(self._scores, now - MEMORY_S)
             known = [one for _, one in self._work]
             self._fitted = fit_costs(known) if len(known) >= MIN_FITTED else None
             self._status = self._build_status(known)
@@ -108,20 +120,24 @@ class RecordCostLearner:
         if self._fitted is not None:
             for one in new:
                 by_both, by_bytes = (_compute_error(cost, one) ** 2 for cost in self._fitted)
-                self._errors.append((now, (by_both, by_bytes)))
+                predicted = (_predict_handling(self._fitted.of_both, one) / one.span) ** 2
+                self._scores.append((now, PredictionScore(by_both, by_bytes, predicted)))
 
     def _build_status(self, known: Sequence[HandlerWork]) -> RecordCostStatus:
-        count = len(self._errors)
-        by_both, by_bytes = (sum(pair[which] for _, pair in self._errors) for which in (0, 1))
+        count = len(self._scores)
+        by_both, by_bytes, predicted = (sum(score[which] for _, score in self._scores) for which in range(3))
         if self._fitted is None or count < MIN_PREDICTIONS or by_bytes <= 0:
             return RecordCostStatus(count)
         cost, ratio = self._fitted.of_both, by_both / by_bytes
+        is_used = ratio < (CLOSING_RATIO if self._status.is_used else GATE)
         return RecordCostStatus(
             predictions=count,
             cost=cost.per_record / cost.per_byte if cost.per_byte > 0 else None,
             capacity=_compute_capacity(known, cost),
             error_ratio=ratio,
-            is_used=ratio < (CLOSING_RATIO if self._status.is_used else GATE),
+            is_used=is_used,
+            # of the sums: most of it is that of consumers that work most, whose capacity matters
+            spread=math.sqrt(by_both / predicted) if is_used and predicted > 0 else None,
         )
 
     def _follow(self, known: Sequence[HandlerWork]) -> None:

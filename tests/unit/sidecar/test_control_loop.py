@@ -31,6 +31,7 @@ from trimtab.sidecar.measurement.observation import (
     RequestedReplicas,
     TargetStatus,
 )
+from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport
@@ -55,6 +56,7 @@ class Simulated:
     deaf: bool = False  # plans cannot be written
     unsure: bool = False  # plans are written, but not acknowledged
     weights: RecordWeights = BYTES_ALONE
+    cost: RecordCostStatus | None = None
     broken: list[str] = field(default_factory=list)
     _cause: object = None
     _moving: dict[TopicPartition, str] = field(default_factory=dict)
@@ -78,7 +80,8 @@ class Simulated:
             nothing = {p: PartitionLoad() for p in PARTITIONS}
             return GroupMeasurement(nothing, ObservedGroup(), {}, ("no broker answers",))
         rates = {p: PartitionLoad(s, backlog_records=None if s is None else 0) for p, s in self.rates.items()}
-        return GroupMeasurement(rates, self.describe_group(), {}, (), record_weights=self.weights)
+        learned: dict[str, Any] = {"record_weights": self.weights, "record_cost": self.cost}
+        return GroupMeasurement(rates, self.describe_group(), {}, (), **learned)
 
     def describe_group(self) -> ObservedGroup:
         if self.away:
@@ -649,16 +652,18 @@ def test_records_that_weigh_otherwise_come_as_no_overload(world: Simulated) -> N
 
 
 def test_the_chance_of_an_overload_is_that_of_each_capacity(world: Simulated) -> None:
-    """What was learned of a consumer counts, not the capacity of the settings."""
+    """What was learned of a consumer counts, and how handler time varies; not the settings alone."""
     reports: list[IterationReport] = []
     iterate(world, start(world, reports), 20)
+    world.cost = RecordCostStatus(30, is_used=True, spread=0.4)
+    iterate(world, start(world, reports), 1)
     learned = dict.fromkeys(world.members, 50.0)
     world.published.append(replace(world.published[-1], capacities=learned))
+    world.cost = None
     iterate(world, start(world, reports, learn_capacity=True), 1)
-    before, after = (report.overload for report in reports[-2:])
-    assert before is not None
-    assert after is not None
-    assert (before.chance, after.chance) == (0.0, 1.0), "60 of 100 and of 50 bytes/s"
+    chances = [report.overload.chance for report in reports[-3:] if report.overload is not None]
+    # 60 bytes/s: of 100, of 100 with a deviation of 40, and of 50
+    assert chances == pytest.approx([0.0, 0.1587, 1.0], abs=1e-3)
 
 
 def test_iterations_are_offered_for_certification(world: Simulated) -> None:

@@ -149,6 +149,10 @@ def test_a_capacity_is_known_by_its_samples() -> None:
     )
     assert [estimate.mean for estimate in found] == [100.0, 50.0, 8.0, CAPACITY]
     assert [estimate.variance for estimate in found] == [variance, variance, 0.0, 0.0]
+    samples = {"one": few, "two": many}
+    found = estimate_capacities((one, two, stated), samples, {}, CAPACITY, spread=0.1)
+    expected = [10.0**2, variance, variance]
+    assert [estimate.variance for estimate in found] == expected, "as handler time, until samples tell"
 
 
 def test_loads_that_weigh_otherwise_judge_no_earlier_prediction() -> None:
