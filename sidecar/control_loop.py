@@ -42,6 +42,7 @@ from trimtab.sidecar.measurement.observation import (
 )
 from trimtab.sidecar.measurement.overload_tracker import OverloadChance, OverloadTracker
 from trimtab.sidecar.measurement.startup_time import StartupTimes
+from trimtab.sidecar.measurement.write_rate import RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome, PlanTracker

@@ -168,7 +168,7 @@ class DecisionMemory:
     def forget_rates(self) -> "DecisionMemory":
         """Drop the rates of before records weighed otherwise: they are in another unit than those of now."""
         # not the saturated consumers: their rate over the window is measured anew in the new weights
-        return replace(self, learned_capacities={}, scale_up_evaluation=None)
+        return replace(self, learned_capacities={}, capacity_samples={}, scale_up_evaluation=None)
 
     def seconds_since_change(self, now: float) -> float:
         """Return the seconds since the last change; infinite without one."""
