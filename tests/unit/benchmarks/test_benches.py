@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+FRONTS = ((5, "1.75", "balanced"), (10, "calm", "balanced"))
+"""δ, and the move costs that `make tables-fronts` chose beside `mwf` and `mbf`."""
+MORE_PERCENT = 0.3
 
 
 def run_bench(name: str, *arguments: object) -> Any:
@@ -147,6 +150,42 @@ def test_the_tables_of_the_closed_loop_cover_the_papers_grid() -> None:
     assert list(found) == [f"{i} {d}" for i in ("random", "100") for d in (0, 5, 10, 15, 20, 25)]
     assert all(list(cell) == ["mwf", "keda:range"] for cell in found.values())
     assert found["random 0"]["mwf"]["mean_r"] == found["100 0"]["mwf"]["mean_r"] == 0
+
+
+def test_a_front_is_reported_on_other_walks_than_its_move_cost_was_chosen_on() -> None:
+    """Each algorithm of the paper beside the move cost that was chosen, or given, for it."""
+    small = ("--partitions", 20, "--ticks", 10, "--tune-seeds", 1, "--seeds", 2)
+    found = run_bench("bench_fronts.py", *small)["15"]
+    assert [*found] == ["mwf", "mbf", "mbfp"]
+    given = run_bench("bench_fronts.py", *small, "--chosen", f"mbf={found['mbf']['heuristic']}")["15"]
+    assert given == {"mbf": found["mbf"]}
+    with pytest.raises(AssertionError, match="report on other walks"):
+        run_bench("bench_fronts.py", "--tune-seeds", 1, 2, "--seeds", 2)
+
+
+@pytest.mark.slow
+def test_a_forecast_is_compared_with_none() -> None:
+    """On a daily wave and walks; without two seasons nothing can be compared."""
+    found = run_bench("bench_forecast.py", "--partitions", 6)
+    assert [*found] == ["daily wave", "walk δ=5", "walk δ=15", "walk δ=25"]
+    assert all(row[which]["consumer_hours"] > 0 for row in found.values() for which in row)
+    with pytest.raises(AssertionError, match="2 seasons have no forecast"):
+        run_bench("bench_forecast.py", "--days", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("delta", "of_mwf", "of_mbf"), FRONTS)
+def test_r_as_done_reaches_the_aims_on_walks_without_a_part_in_the_move_cost(
+    delta: int, of_mwf: str, of_mbf: str
+) -> None:
+    """As a share of each algorithm's, at no more than .3 % more consumers, with the docs' move costs."""
+    chosen = (f"mwf=steady:{of_mwf}", f"mbf=steady:{of_mbf}", "mbfp=steady:tight")
+    size = ("--partitions", 200, "--ticks", 80, "--delta", delta)
+    found = run_bench("bench_fronts.py", *size, "--chosen", *chosen)[str(delta)]
+    assert [*found] == ["mwf", "mbf", "mbfp"]
+    for paper, row in found.items():
+        assert row["r_share"] <= row["aim"], paper
+        assert row["more_percent"] <= MORE_PERCENT, paper
 
 
 def test_the_bound_in_hindsight_is_tight_on_small_walks() -> None:
