@@ -6,7 +6,7 @@ CallerError
 │   ├── QueueTopicMismatchError         a queue's topics are missing or do not match (exit code 2)
 │   ├── UnsupportedQueueOperationError  this kind of queue lacks the operation (exit code 2)
 │   ├── UnsupportedByProtocolError      the new group protocol lacks the operation (exit code 2)
-│   ├── StorageClientMissingError       Spark has no client for the tables' object storage (exit code 2)
+│   ├── StorageClientMissingError       Spark has no client for the tables' storage or catalog (exit code 2)
 │   └── TableNameCollisionError         two topics map to one table
 ├── InvalidDelayError                   a delay or extension is negative or not finite
 ├── JavaNotFoundError                   no Java was found
@@ -138,7 +138,7 @@ class MarkerWriteError(PeerError):
 
 
 class StorageClientMissingError(SettingError):
-    """The Spark session has no client for the object storage of the tables."""
+    """The Spark session has no client for the tables' object storage, or no driver for their catalog."""
 
 
 class TableNameCollisionError(SettingError):

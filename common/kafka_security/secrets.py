@@ -21,6 +21,7 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _SECRET_IN_VALUE: Final = re.compile(r"://[^/@\s]*:[^/@\s]+@|[?&;]password=[^&;\s]", re.IGNORECASE)
+_PASSWORD_IN_TEXT: Final = re.compile(r"(://[^/@\s:]*:)[^/\s]+(?=@)|(password=)[^&;\s]+", re.IGNORECASE)
 # ssl.key.location and sasl.oauthbearer.token.endpoint.url name a place, not a secret
 _LOCATION_NAME: Final = re.compile(r"[.-](file|location|endpoint[.]url)$")
 
@@ -58,6 +59,11 @@ def reject_secret_argument(flag: str, name: str, value: str) -> None:
             f"{flag} {name}: a command line is visible to other users; write "
             f"{name}='${{file:PATH}}' or '${{env:NAME}}', or put it into the file of --config"
         )
+
+
+def mask_passwords(text: str) -> str:
+    """Return a text that others wrote, such as a driver's error with its URL, without its passwords."""
+    return _PASSWORD_IN_TEXT.sub(r"\1\2***", text)
 
 
 def _resolve_value(name: str, value: Any, environ: Mapping[str, str]) -> Any:

@@ -9,6 +9,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 
 from trimtab.common.errors import TrimtabError
+from trimtab.common.kafka_security.secrets import mask_passwords
 from trimtab.consumer_sdk.errors import (
     CommitConflictError,
     DiskFullError,
@@ -68,6 +69,11 @@ _CLIENT_ADVICE: Final = (
     "the Spark session has no client for the table's storage: set lake.storage to s3, gcs or azure, "
     "which downloads one"
 )
+_NO_JDBC_DRIVER: Final = re.compile("^No suitable driver")
+_DRIVER_ADVICE: Final = (
+    "the Spark session has no JDBC driver for the catalog's database: add the driver by spark.jars or "
+    "spark.jars.packages, or correct lake.catalog.uri"
+)
 _JVM_GONE: Final = "the Spark JVM is gone (killed, or out of memory): restart this process; nothing is lost"
 _RESTART_ADVICE: Final = "nothing was written and no offset moved: restart this process"
 
@@ -77,6 +83,8 @@ _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], 
     # before the storage's errors: a full disk is an IOException, too
     (_MESSAGE, _DISK_FULL, DiskFullError, "the storage is full, make room"),
     (_MESSAGE, _CLIENT_MISSING, StorageClientMissingError, _CLIENT_ADVICE),
+    # before the storage's errors: it is an SQLException, as those of a database that does not respond
+    (_MESSAGE, _NO_JDBC_DRIVER, StorageClientMissingError, _DRIVER_ADVICE),
     (_NAME, _OUTCOME_UNKNOWN, LakeUnavailableError, "the outcome is unknown"),
     (_NAME, _COMMIT_RACED, CommitConflictError, "another writer was faster"),
     (_MESSAGE, _COMMIT_FENCED, CommitConflictError, "another writer was faster"),
@@ -148,4 +156,5 @@ def _innermost_message(chain: list[tuple[str, str]], error: BaseException) -> st
     # the innermost cause is the most specific; the rest of its lines is the stack or a query plan
     messages = [message for _, message in chain if message] or [str(error)]
     line = next(iter(messages[-1].strip().splitlines()), "")
-    return line[:400]
+    # drivers show their whole URL; masked first, since a secret whose end is cut off is not recognized
+    return mask_passwords(line)[:400]

@@ -14,7 +14,7 @@ from cluster import keys
 from trimtab.cli.main import main
 from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError
 from trimtab.common.kafka_security import client_config, preflight, tls
-from trimtab.common.kafka_security.secrets import resolve_secrets
+from trimtab.common.kafka_security.secrets import mask_passwords, resolve_secrets
 from trimtab.common.kafka_security.token_provider import CachedTokenProvider
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
@@ -248,3 +248,18 @@ def test_a_closed_connection_is_retried(tmp_path: Path, closings: int) -> None:
     finally:
         broker.close()
     assert broker.connections == min(closings + 1, preflight.HANDSHAKE_ATTEMPTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("jdbc:mysql://u:p@w@db:3306/lake is gone", "jdbc:mysql://u:***@db:3306/lake is gone"),
+        ("jdbc:sqlserver://db;user=u;Password=p;x=1", "jdbc:sqlserver://db;user=u;Password=***;x=1"),
+        ("jdbc:h2://db?sslpassword=p&password=q", "jdbc:h2://db?sslpassword=***&password=***"),
+        ("{user=u, password=p}", "{user=u, password=***"),
+        ("s3://bucket/a:b/c@d, http://catalog:8181/v1", "s3://bucket/a:b/c@d, http://catalog:8181/v1"),
+    ],
+)
+def test_passwords_in_a_text_are_masked(text: str, masked: str) -> None:
+    """Messages of drivers show their whole URL; the rest of it stays readable."""
+    assert mask_passwords(text) == masked

@@ -110,3 +110,19 @@ def test_upserts_and_compactions_that_meet_are_races(message: str) -> None:
     """Iceberg gives them the same class of exception as errors for good; they are tried again."""
     error = translate("org.apache.iceberg.exceptions.ValidationException", message)
     assert isinstance(error, CommitConflictError)
+
+
+def test_a_missing_jdbc_driver_is_no_outage() -> None:
+    """It is not there at the next try either; the settings are named, and the URL shows no password."""
+    url = "jdbc:postgresql://db:5432/lake?user=lake&password=hunter2&ssl=true"
+    error = translate("java.sql.SQLException", f"No suitable driver found for {url}")
+    assert isinstance(error, StorageClientMissingError)
+    assert "spark.jars or spark.jars.packages" in str(error)
+    assert "hunter2" not in str(error)
+    assert "jdbc:postgresql://db:5432/lake?user=lake&password=***&ssl=true" in str(error)
+
+
+def test_a_password_at_the_end_of_a_message_is_masked_before_it_is_cut() -> None:
+    """The rest of a secret whose end was cut off would not look like one."""
+    error = translate("java.net.ConnectException", "x" * 370 + " https://lake:hunter2-and-more-of-it@catalog")
+    assert "hunter2" not in str(error)
