@@ -65,10 +65,12 @@ class ArrowTableReader(ABC):
         return arrow_rows.join_rows(self._table, rows, behind)
 
     def _scan_once(self, version: object, scan: Callable[[], Records]) -> Records:
-        if self._scanned is None or self._scanned[0] != version:
+        # a local variable: a load in the background, which cannot be stopped, may store its rows meanwhile
+        scanned = self._scanned
+        if scanned is None or scanned[0] != version:
             with self._translate_errors():
-                self._scanned = version, scan()
-        return self._scanned[1]
+                scanned = self._scanned = version, scan()
+        return scanned[1]
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:

@@ -4,6 +4,8 @@ import json
 import shutil
 import sqlite3
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +122,22 @@ def test_a_library_that_is_missing_says_what_to_install(
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(MissingExtraError, match=r"deltalake is not installed.*trimtab\[read\]"):
         DeltaTableReader("lake.orders", tmp_path)
+
+
+class OvertakenReader(DeltaTableReader):
+    """A reader whose background, which cannot be stopped, ends right after each scan of the foreground."""
+
+    @contextmanager
+    def _translate_errors(self) -> Generator[None]:
+        with super()._translate_errors():
+            yield
+        self._scanned = "an older version", pa.table({"id": [0]})
+
+
+def test_rows_of_an_older_version_do_not_come_with_newer_offsets(tmp_path: Path) -> None:
+    """The load of a version that is no longer wanted may end at any time."""
+    folder = tmp_path / "lake" / "orders"
+    commit(folder, [1, 2], 2)
+    snapshot = OvertakenReader("lake.orders", tmp_path).read_snapshot("a/b", [P])
+    assert snapshot.scan is not None
+    assert snapshot.scan().column("id").to_pylist() == [1, 2]
