@@ -284,15 +284,18 @@ class JavaFile(io.RawIOBase):
 
     def _read_whole(self) -> bytes:
         if self._whole is None:
-            data = self._read_bytes(self._stream, self._size)
-            if len(data) < self._size:  # a connection that was cut, not a damaged file
-                raise OSError(f"{len(data)} of {self._size} bytes arrived")
-            self._whole = data
+            self._whole = self._read_fully(self._size)
         return self._whole
 
     def _read_part(self, count: int) -> bytes:
         self._stream.seek(self._position)
-        return self._read_bytes(self._stream, count)
+        return self._read_fully(count)
+
+    def _read_fully(self, count: int) -> bytes:
+        data = self._read_bytes(self._stream, count)
+        if len(data) < count:  # a connection that was cut, not a damaged file
+            raise OSError(f"{len(data)} of {count} bytes arrived")
+        return data
 
 
 def _read_keys(file: Any, names: Sequence[str] | None) -> FileKeys:

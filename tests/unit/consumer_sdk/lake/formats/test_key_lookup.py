@@ -114,6 +114,20 @@ def test_of_an_object_only_the_key_columns_are_read(tmp_path: Path) -> None:
     assert stream.bytes_read < path.stat().st_size / 4
 
 
+def test_a_cut_connection_is_no_damaged_file(tmp_path: Path) -> None:
+    """The next try may read all of it; a file that cannot be read as Parquet would halt the table."""
+    path = tmp_path / "data.parquet"
+    ids = list(range(10_000))
+    pq.write_table(pa.table({"id": ids, "value": [f"{n:0100}" for n in ids]}), path, compression="none")
+    size = path.stat().st_size
+    assert size > key_lookup.WHOLE_FILE_BYTES
+    keys = pa.table({"id": [3]})
+    stream = FakeStream(path.read_bytes()[: size - 100])
+    file = JavaFile("s3://b/data.parquet", stream, size, FakeStream.readNBytes)
+    with file, pytest.raises(LakeUnavailableError, match="bytes arrived"):
+        find_rows(file, keys, by_name(keys))
+
+
 def make_file(folder: Path, name: str, ids: list[int], keys: Any, opened: list[str]) -> SearchedFile:
     """Return a small object of a store."""
     path = folder / name
