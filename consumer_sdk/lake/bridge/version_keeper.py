@@ -8,11 +8,14 @@ are still in the topic. Rules:
    a partition's start from the group, which may already be behind rows of the newer version.
 3. They wait if the background failed, so that its error has a reader.
 4. A version is kept if its rows are in memory; a frame of Spark's is not evaluated to keep it.
+5. One version is loaded at a time, since each takes memory: a load that is no longer wanted cannot be
+   stopped, and the next one begins after it.
 """
 
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
+from threading import Thread
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import SnapshotReader, TableSnapshot
@@ -26,7 +29,7 @@ class VersionKeeper:
         self._reader = reader
         self._kept: TableSnapshot | None = None
         self._loading: Future[TableSnapshot] | None = None
-        self._background = ThreadPoolExecutor(1, "trimtab-table-reader")
+        self._is_load_outdated = False  # rule 5
         self.to_frame = reader.to_frame
         self.join_rows = reader.join_rows
 
@@ -44,21 +47,23 @@ class VersionKeeper:
                 return self._read_at_once(found)
             self._kept = loaded.result()
         if self._loading is None and found.identity != self._kept.identity:
-            self._loading = self._background.submit(_load_rows, found)
+            self._loading = _load_in_background(found)
         return self._kept
 
     def close(self) -> None:
-        """End the background; a version that it is reading is not waited for."""
-        self._background.shutdown(wait=False, cancel_futures=True)
+        """Let go of all rows; a version that is being loaded is not waited for."""
+        self._kept = self._loading = None
 
     def _pop_loaded(self) -> Future[TableSnapshot] | None:
         if self._loading is None or not self._loading.done():
             return None
         loaded, self._loading = self._loading, None
-        return loaded
+        is_outdated, self._is_load_outdated = self._is_load_outdated, False
+        return None if is_outdated else loaded
 
     def _read_at_once(self, found: TableSnapshot) -> TableSnapshot:
-        self._kept = self._loading = None  # what is being loaded is older
+        self._kept = None
+        self._is_load_outdated = self._loading is not None
         if found.scan is None or not self._reader.keeps_rows:  # rule 4
             return found
 
@@ -68,6 +73,20 @@ class VersionKeeper:
             return self._kept.scan()
 
         return replace(found, scan=scan)
+
+
+def _load_in_background(snapshot: TableSnapshot) -> Future[TableSnapshot]:
+    future: Future[TableSnapshot] = Future()
+
+    def load() -> None:
+        try:
+            future.set_result(_load_rows(snapshot))
+        except BaseException as error:  # noqa: BLE001 - the future raises it
+            future.set_exception(error)
+
+    # a daemon, unlike ThreadPoolExecutor's: hanging storage must not block the exit
+    Thread(target=load, name="trimtab-table-reader", daemon=True).start()
+    return future
 
 
 def _load_rows(snapshot: TableSnapshot) -> TableSnapshot:

@@ -36,9 +36,10 @@ class FakeReader:
         if self.offsets is None:
             return TableSnapshot()
         version = sum(self.offsets.values())
+        may_end = self.scans_may_end
 
         def scan() -> Any:
-            assert self.scans_may_end.wait(20)
+            assert may_end.wait(20)
             self.scanned.append(version)
             if self.error is not None:
                 raise self.error
@@ -158,3 +159,32 @@ def test_a_closed_keeper_ends_its_thread(table: FakeReader, keeper: VersionKeepe
     for thread in threads:
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_hanging_storage_does_not_keep_the_process(table: FakeReader, keeper: VersionKeeper) -> None:
+    """The interpreter waits at its exit for threads that are no daemons."""
+    table.scans_may_end.clear()
+    table.offsets = {P: 2}
+    assert count_rows(keeper) == 1
+    threads = [t for t in enumerate_threads() if t.name.startswith("trimtab-table-reader")]
+    table.scans_may_end.set()
+    assert [thread.daemon for thread in threads] == [True]
+
+
+def test_versions_are_loaded_one_at_a_time(table: FakeReader, keeper: VersionKeeper) -> None:
+    """A load that is no longer wanted cannot be stopped, and holds its rows until it ends."""
+    table.scans_may_end.clear()
+    table.offsets = {P: 2}
+    assert count_rows(keeper) == 1
+    hanging, table.scans_may_end = table.scans_may_end, Event()
+    table.scans_may_end.set()
+    table.offsets = {P: 3}
+    assert count_rows(keeper, newest=True) == 3
+    table.offsets = {P: 4}
+    assert count_rows(keeper) == 3
+    assert len([t for t in enumerate_threads() if t.name.startswith("trimtab-table-reader")]) == 1
+    hanging.set()
+    wait_until_loaded(keeper)
+    assert count_rows(keeper) == 3, "and its rows are dropped"
+    wait_until_loaded(keeper)
+    assert count_rows(keeper) == 4
