@@ -6,7 +6,8 @@ that takes longer than the time between two flushes would never end. Rules:
 1. The property is the number of seconds that a writer of changes waits, once per batch, by its own
    clock: clocks of machines are never compared. Writers of appended rows ignore it.
 2. A batch that somebody waits for (a revocation, a close) does not wait.
-3. The compaction removes the property; if it has crashed, the next commit of changes does.
+3. The compaction removes the property; if it has crashed, the next commit of changes does, unless
+   Iceberg refuses that for the commit's date (`formats.iceberg.commit_dates`).
 """
 
 from typing import Final

@@ -8,6 +8,9 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
+from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.formats.iceberg.commit_dates import commit_dated
 from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
@@ -39,6 +42,12 @@ def commit_row(table: LakeTable, end: int) -> None:
     table.commit(staged, CommittedOffsets({"g": {P: end}}), table.read_offsets())
 
 
+def commit_change(table: LakeTable, name: str, end: int) -> None:
+    rows = pa.table({"id": [1], "name": [name]})
+    staged = table.stage_rows(KeyedChanges(rows, rows.select(["id"]), ("id",)), f"to-{end}")
+    table.commit(staged, CommittedOffsets({"g": {P: end}}), table.read_offsets())
+
+
 def test_a_writer_whose_clock_is_behind_commits(table: Any, spark: Any) -> None:
     """Rows and offsets are there; no snapshot is older than the one before it."""
     commit_row(table, 1)
@@ -61,6 +70,33 @@ def test_a_writer_whose_clock_is_behind_is_fenced(table: Any, spark: Any, iceber
     with pytest.raises(CommitConflictError):
         table.commit(StagedFiles("late"), CommittedOffsets({"g": {P: 5}}), seen)
     assert table.read_offsets().offsets == CommittedOffsets({"g": {P: 7}})
+
+
+def test_a_hold_that_was_left_behind_does_not_stop_a_writer_whose_clock_is_behind(
+    iceberg_arrow: SparkLake, namespace: str, spark: Any
+) -> None:
+    """Its changes land without removing the hold, which is removed once the clocks agree."""
+    empty = pa.Table.from_pylist([], pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    keyed: Any = iceberg_arrow.create_table(
+        f"{namespace}.k", KeyedChanges(empty, empty.select(["id"]), ("id",))
+    )
+    commit_change(keyed, "a", 1)
+    create_maintenance(iceberg_arrow).set_hold(keyed.name, 0.1)
+    keyed.read_offsets()
+    commit_ahead(keyed, spark)
+    commit_change(keyed, "b", 2)
+    assert keyed.read_offsets().offsets == CommittedOffsets({"g": {P: 2}})
+    assert [tuple(row) for row in spark.table(keyed.name).collect()] == [(1, "b")]
+    assert keyed.read_property(HOLD_PROPERTY) is not None
+
+
+def test_gaps_wait_until_the_clocks_agree(table: Any, spark: Any) -> None:
+    """They are a property of the table, and belong to the commit of their batch."""
+    commit_ahead(table, spark)
+    staged, seen = StagedFiles("gap"), table.read_offsets()
+    with pytest.raises(LakeUnavailableError, match="synchronize the clocks"):
+        table.commit(staged, CommittedOffsets({"g": {P: 5}}), seen, table.read_gaps())
+    assert table.read_offsets().offsets == CommittedOffsets()
 
 
 def test_a_change_that_iceberg_refuses_for_its_date_is_named(table: Any, spark: Any) -> None:

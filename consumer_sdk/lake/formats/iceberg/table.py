@@ -229,22 +229,38 @@ class IcebergTable:
             used_up = [OFFSETS_PROPERTY, *([HOLD_PROPERTY] if isinstance(staged, StagedChanges) else ())]
             removed = [p for p in used_up if metadata is not None and p in metadata.properties()]
             validator = self._build_validator(staged, expected)
-            transaction = self.java_table.newTransaction() if gaps is not None or removed else None
-            if transaction is not None:
-                properties = transaction.updateProperties()
-                for name in removed:
-                    properties = properties.remove(name)
-                if gaps is not None:
-                    properties = properties.set(GAPS_PROPERTY, gaps.encode())
-                properties.commit()
             text = offsets.encode()
             if metadata is not None:
                 self._warn_of_offset_cost(text, int(metadata.snapshots().size()) + 1)
-            if transaction is None:
+            if gaps is None and not removed:
                 self._commit_snapshot(staged, text, validator)
                 return
-            self._build_update(transaction, staged, text, validator).commit()
-            transaction.commitTransaction()
+            try:
+                self._commit_with_properties(staged, text, validator, removed, gaps)
+            except jvm_errors.JVM_ERRORS as error:
+                if gaps is not None or removed != [HOLD_PROPERTY] or not jvm_errors.are_clocks_apart(error):
+                    raise
+                # A commit with an earlier date changes no properties. A hold that stays costs each batch
+                # its seconds; a batch that waits for the clocks would hold up all behind it.
+                self._commit_dated(staged, text, validator)
+
+    def _commit_with_properties(
+        self,
+        staged: StagedFiles,
+        offsets: str,
+        validator: "_OffsetsValidator",
+        removed: list[str],
+        gaps: TableGaps | None,
+    ) -> None:
+        transaction = self.java_table.newTransaction()
+        properties = transaction.updateProperties()
+        for name in removed:
+            properties = properties.remove(name)
+        if gaps is not None:
+            properties = properties.set(GAPS_PROPERTY, gaps.encode())
+        properties.commit()
+        self._build_update(transaction, staged, offsets, validator).commit()
+        transaction.commitTransaction()
 
     def _commit_snapshot(self, staged: StagedFiles, offsets: str, validator: "_OffsetsValidator") -> None:
         try:
@@ -252,10 +268,13 @@ class IcebergTable:
         except jvm_errors.JVM_ERRORS as error:
             if not jvm_errors.are_clocks_apart(error):
                 raise
-            commit_dates.warn_of_clocks(self.name)
-            # anew: the refused one has deleted its manifests
-            update = self._build_update(self.java_table, staged, offsets, validator)
-            commit_dates.commit_dated(self.java_table, update, self._staging_writer.java_root)
+            self._commit_dated(staged, offsets, validator)
+
+    def _commit_dated(self, staged: StagedFiles, offsets: str, validator: "_OffsetsValidator") -> None:
+        commit_dates.warn_of_clocks(self.name)
+        # anew: the refused one has deleted its manifests
+        update = self._build_update(self.java_table, staged, offsets, validator)
+        commit_dates.commit_dated(self.java_table, update, self._staging_writer.java_root)
 
     def _build_update(
         self, target: Any, staged: StagedFiles, offsets: str, validator: "_OffsetsValidator"
