@@ -111,7 +111,7 @@ class RebalanceRound:
             self.decision_fingerprint, (), bool(promised), fault, is_only_round=only and not eager
         )
         user_data = [plain.encode()] * members
-        single_claimant = self._have_single_claimant()
+        single_claimant = self._find_single_claims()
         for member, items in promised.items():
             partitions = group_by_topic(map(self.snapshot.partition_index.partition_at, items))
             single = bool(single_claimant[items].all())
@@ -143,7 +143,7 @@ class RebalanceRound:
             promised[int(self.target[item])].append(item)
         return promised
 
-    def _have_single_claimant(self) -> BoolArray:
+    def _find_single_claims(self) -> BoolArray:
         # The release of one of several claimants does not tell that the others have stopped.
         claimants = np.bincount(self.snapshot.claims.partition, minlength=len(self.target))
         return np.asarray((claimants == 1) & (not self.co_partitioned), dtype=np.bool_)

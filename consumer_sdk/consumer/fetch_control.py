@@ -37,7 +37,7 @@ def resolve_start_offsets(
         state.record_release_time(partition)
     offsets = {to_partition(p): p.offset for p in fetched if p.error is None}
     committed = {p: offset for p, offset in offsets.items() if offset >= 0}
-    state.committed_offsets.update(committed)
+    state.add_fetched_commits(committed)
     # OFFSET_INVALID, not `default`, where the query failed: librdkafka queries it again.
     defaults = {p: default if p in offsets else OFFSET_INVALID for p in ordered}
     return [RawPartition(*p, offset) for p, offset in {**defaults, **committed}.items()]

@@ -199,7 +199,10 @@ class OffsetCommits(ClusterQueries):
     def _on_committed(
         self, positions: Mapping[TopicPartition, CommitPosition], error: Exception | None
     ) -> None:
-        if error is not None and positions:
+        if error is None:
+            self._partitions.on_committed(positions)
+        elif positions:
+            self._partitions.on_refused(positions)
             retriable = getattr(error, "retriable", False)
             transient = retriable or getattr(error, "errno", None) == KafkaError.REBALANCE_IN_PROGRESS
             # The next automatic commit repeats it, and warns if the error persists.

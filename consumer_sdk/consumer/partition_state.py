@@ -34,9 +34,9 @@ class PartitionState:
     owned: frozenset[TopicPartition] = frozenset()
     paused: frozenset[TopicPartition] = frozenset()
     stored_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
-    # By the last commit that was answered, or that is queued: the last one before a release follows it.
+    # By the last commit that was answered, or that is queued and nobody waits for it.
     committed_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
-    awaited_commits: dict[TopicPartition, CommitPosition] = field(
+    requested_commits: dict[TopicPartition, CommitPosition] = field(  # the last ones, until their answers
         default_factory=dict[TopicPartition, CommitPosition]
     )
     released_at: dict[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
@@ -72,7 +72,7 @@ class PartitionState:
             for partition in removed:
                 for offsets in (self.stored_offsets, self.committed_offsets, self.last_positions):
                     offsets.pop(partition, None)
-                self.awaited_commits.pop(partition, None)
+                self.requested_commits.pop(partition, None)
                 self.released_at.pop(partition, None)
                 self.commit_metadata.pop(partition, None)
 
@@ -132,27 +132,42 @@ class PartitionState:
         return {p: CommitPosition(raw.offset, metadata.get(p, "")) for p, raw in given.items()}
 
     def begin_commit(self, positions: Mapping[TopicPartition, CommitPosition], *, waits: bool) -> None:
-        """Record a commit before it is queued; if its caller `waits`, `on_committed` or an error follows.
+        """Record a commit before it is queued; `on_committed` or `on_refused` follows.
 
-        Until then its offsets are unknown, and the last commit before a release leaves them as they are:
-        an older offset would rewind the next owner, this one would be committed in spite of the error.
+        The last commit before a release repeats it, except where its caller `waits`: then it leaves the
+        partition as it is, since an older offset would rewind the next owner, and this one would be
+        committed in spite of an error.
         """
         with self.lock:
             for partition, position in positions.items():
+                self.requested_commits[partition] = position
                 if waits:
                     self.committed_offsets.pop(partition, None)
-                    self.awaited_commits[partition] = position
                 else:
                     self.committed_offsets[partition] = position.offset
-                    self.awaited_commits.pop(partition, None)
 
     def on_committed(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
         """Store the offsets of an answered commit, except where a later one or a release has followed."""
         with self.lock:
             for partition, position in positions.items():
-                if self.awaited_commits.get(partition) is position:
-                    del self.awaited_commits[partition]
+                if self.requested_commits.get(partition) is position:
+                    del self.requested_commits[partition]
                     self.committed_offsets[partition] = position.offset
+
+    def on_refused(self, positions: Mapping[TopicPartition, CommitPosition]) -> None:
+        """Forget the offsets of a failed commit, of which the application is told."""
+        with self.lock:
+            for partition, position in positions.items():
+                if self.requested_commits.get(partition) is position:
+                    del self.requested_commits[partition]
+                    self.committed_offsets.pop(partition, None)
+
+    def add_fetched_commits(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store offsets that the broker told, unless the application has committed since it was asked."""
+        with self.lock:
+            for partition, offset in offsets.items():
+                if partition not in self.requested_commits:
+                    self.committed_offsets.setdefault(partition, offset)
 
 
 def build_final_commit(

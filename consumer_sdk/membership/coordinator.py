@@ -422,7 +422,7 @@ async def _send_owned(
     await coordinator.ensure_coordinator_ready_async(timeout_ms=COORDINATOR_LOOKUP_TIMEOUT_MS)
     await _wait_for_confirmation(consumer, offsets)
     if not still_owned():
-        raise IllegalGenerationError("the partitions were lost, or released, before this commit")
+        raise IllegalGenerationError("the partitions were lost, or their release took too long")
     # Nothing else runs on this thread before the request is made, so that the request carries the
     # generation that `still_owned` checked.
     try:

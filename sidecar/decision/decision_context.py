@@ -13,6 +13,7 @@ from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.decision.group_model import GroupModel
 from trimtab.sidecar.decision.recommendation import ReplicaRecommendation
 from trimtab.sidecar.measurement.observation import Observation
+from trimtab.sidecar.measurement.record_cost import COST_TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,9 @@ def list_changed_settings(plan: GroupPlan, policy: AutoscalingPolicy) -> list[st
 def _explain_stale_capacities(plan: GroupPlan, policy: AutoscalingPolicy) -> str | None:
     if policy.learned_capacity_bounds is None:
         return "capacities are no longer learned"
-    if plan.record_weights != policy.record_weights:  # they are in another unit than the loads
+    # Two sidecars learn nearly the same cost: a difference that is not worth moves is none of the unit.
+    told = zip(plan.record_weights, policy.record_weights, strict=True)
+    if any(abs(planned - used) > COST_TOLERANCE * used for planned, used in told):
         return "cost of records, so capacities are learned anew"
     return None
 

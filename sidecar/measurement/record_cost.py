@@ -23,13 +23,13 @@ from trimtab.assignor.model import FloatArray
 from trimtab.common.control_topics.number_ranges import LEAST_DIVISOR, Count, Figure
 from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.measurement.handler_work import HandlerWork
-from trimtab.sidecar.measurement.seasonal_forecast import GATE
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
 
 MEMORY_S: Final = 7200.0
 MAX_WORK: Final = 1000  # a large group reports as much in minutes
 MIN_FITTED: Final = 10
 MIN_PREDICTIONS: Final = 30
+GATE: Final = 0.7  # of squared errors
 CLOSING_RATIO: Final = 0.9  # of squared errors; between it and the gate nothing changes
 COST_TOLERANCE: Final = 0.2  # relative change of the cost that is worth moves
 HUBER_DEVIATIONS: Final = 1.345  # as usual: 95 % as efficient as least squares without outliers

@@ -8,8 +8,8 @@ are still in the topic. Rules:
    a partition's start from the group, which may already be behind rows of the newer version.
 3. They wait if the background failed, so that its error has a reader.
 4. A version is kept if its rows are in memory; a frame of Spark's is not evaluated to keep it.
-5. One version is loaded at a time, since each takes memory: a load that is no longer wanted cannot be
-   stopped, and the next one begins after it.
+5. One version is loaded in the background at a time, since each takes memory: a load that is no longer
+   wanted cannot be stopped, and the next one begins after it.
 """
 
 from collections.abc import Iterable

@@ -14,6 +14,7 @@ Rules:
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeMapping
+from trimtab.consumer_sdk.lake.decoding.json_objects import convert_by_halves
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
@@ -154,10 +156,12 @@ def _text_column(rows: Table, name: str) -> Array:
     column = _find_column(rows, name)
     if column is None:
         return pa.nulls(rows.num_rows, pa.string())
-    try:
-        return column.cast(pa.string()).combine_chunks()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # of a registry's schema: structs, bytes
+    if pa.types.is_nested(column.type):  # a registry's schema may have any type
         return pa.nulls(rows.num_rows, pa.string())
+    text, _ = convert_by_halves(
+        column.combine_chunks(), partial(pc.cast, target_type=pa.string()), pa.string()
+    )
+    return text
 
 
 def _find_column(rows: Table, name: str) -> Any:

@@ -143,11 +143,14 @@ def test_a_learned_capacity_is_dropped_with_its_unit() -> None:
     assert world.plans[-1].capacities == {"one": 800.0}, "twice the capacity is the most that is learned"
 
 
-@pytest.mark.parametrize(("weights", "kept"), [(BYTES_ALONE, {"one": 3 * READ}), (HEAVY, {})])
+@pytest.mark.parametrize(
+    ("weights", "kept"),
+    [(BYTES_ALONE, {"one": 3 * READ}), (RecordWeights(1.01, 0.0), {"one": 3 * READ}), (HEAVY, {})],
+)
 def test_a_restarted_sidecar_keeps_capacities_of_its_own_unit(
     weights: RecordWeights, kept: dict[str, float]
 ) -> None:
-    """The plan tells in which weights they were learned."""
+    """The plan tells in which weights they were learned; another sidecar learns nearly the same ones."""
     world = World()
     learn_capacity(world)
     world.weights = weights

@@ -84,6 +84,26 @@ def test_an_answer_does_not_replace_a_later_commit(owner: PartitionState, *, lat
     assert owner.committed_offsets == ({} if later_waits else {P: 12})
 
 
+def test_a_refused_commit_is_not_made_by_the_release(owner: PartitionState) -> None:
+    """The application is told of the error, and may read its records again."""
+    refused = {P: CommitPosition(9)}
+    owner.begin_commit(refused, waits=False)
+    owner.on_refused(refused)
+    assert owner.committed_offsets == {}
+    owner.begin_commit(refused, waits=False)
+    owner.begin_commit({P: CommitPosition(12)}, waits=False)
+    owner.on_refused(refused)
+    assert owner.committed_offsets == {P: 12}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_was_fetched_at_the_beginning_replaces_no_commit(owner: PartitionState, *, waits: bool) -> None:
+    """A thread that still holds records may commit before the answer arrives."""
+    owner.begin_commit({P: CommitPosition(9)}, waits=waits)
+    owner.add_fetched_commits({P: 5})
+    assert owner.committed_offsets == ({} if waits else {P: 9})
+
+
 def test_an_answer_after_the_release_is_forgotten(owner: PartitionState) -> None:
     """Other members may have committed since."""
     commit = {P: CommitPosition(9)}

@@ -132,13 +132,17 @@ def test_operations_of_a_mapping_are_exact() -> None:
     assert changes.reasons == {2: "type 'i' (lake.changes) is neither an upsert nor a delete"}
 
 
-@pytest.mark.parametrize("op", [pa.array([{"a": 1}]), pa.array([b"\xff"])])
-def test_an_operation_that_is_no_text_is_none(op: Any) -> None:
-    """A registry's schema may have any type there; an error that no one names would end the sink."""
-    rows = build_rows([REGISTRY_VALUE], type=op, data=pa.array([{"id": 1}], ROW))
+@pytest.mark.parametrize(
+    ("op", "upserts"),
+    [(pa.array([{"a": 1}, {"a": 2}]), [False, False]), (pa.array([b"\xff", b"I"]), [False, True])],
+)
+def test_an_operation_that_is_no_text_is_none(op: Any, upserts: list[bool]) -> None:
+    """A registry's schema may have any type there; its neighbours count."""
+    rows = build_rows([REGISTRY_VALUE] * 2, type=op, data=pa.array([{"id": 1}] * 2, ROW))
     changes = recognize_mapped_rows(rows, MAPPING)
-    assert kinds(changes) == ([False], [False])
-    assert changes.reasons == {0: "type None (lake.changes) is neither an upsert nor a delete"}
+    assert kinds(changes) == (upserts, [False, False])
+    reason = "type None (lake.changes) is neither an upsert nor a delete"
+    assert changes.reasons == {at: reason for at, is_upsert in enumerate(upserts) if not is_upsert}
 
 
 def test_rows_of_two_types_are_named() -> None:
