@@ -2,28 +2,20 @@
 
 import struct
 import sys
-from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cluster.generations import generation, group_of
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Let the benches import each other, and give the one of figures."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    known = set(sys.modules)
-    yield import_module("autoscale_figures")
-    for name in set(sys.modules) - known:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
+def module(import_bench: Any) -> Any:
+    """Return the module under test."""
+    return import_bench("autoscale_figures")
 
 
 def test_the_load_is_the_same_for_everybody(module: ModuleType) -> None:

@@ -1,27 +1,17 @@
 """The reads of bench_bridge are compared with a replay that knows what each change does."""
 
 import random
-import sys
-from collections.abc import Iterator
 from importlib import import_module
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-
 
 @pytest.fixture
-def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Let the benchmarks import each other, and return the module of the streams."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    known = set(sys.modules)
-    yield import_module("bridge_streams")
-    for name in set(sys.modules) - known:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
+def streams(import_bench: Any) -> Any:
+    """Return the module under test."""
+    return import_bench("bridge_streams")
 
 
 def test_each_kind_of_difference_is_counted(streams: Any) -> None:

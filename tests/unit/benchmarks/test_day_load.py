@@ -1,10 +1,7 @@
 """The load of bench_day: a day of a trace at many times its speed."""
 
-import sys
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,6 @@ import pytest
 from trimtab.assignor.analysis.streams.resampling import RateSamples
 from trimtab.assignor.model import TopicPartition
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 DAY = date(2024, 3, 13)
 BEGIN = datetime(2024, 3, 13, tzinfo=UTC).timestamp()
 HOURS = np.arange(-24, 49) * 3600.0
@@ -23,14 +19,9 @@ PEAK = 3.0
 
 
 @pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Let the benches import each other, and give the one of a day's load."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    known = set(sys.modules)
-    yield import_module("day_load")
-    for name in set(sys.modules) - known:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
+def load(import_bench: Any) -> Any:
+    """Return the module under test."""
+    return import_bench("day_load")
 
 
 @pytest.fixture
