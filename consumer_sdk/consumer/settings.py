@@ -91,11 +91,11 @@ class ConsumerOptions(SettingsModel, owner="this consumer", separator="."):
     )
     group_instance_id: Text | None = setting(
         "Static membership (KIP-345): `close()` keeps the place in the group, and a restart within "
-        "`session.timeout.ms` moves nothing. The others read for an instance that stays away longer; under a "
-        "sidecar's plan it gets back exactly its partitions when it returns. To shorten that wait, set "
-        "`session.timeout.ms` (at least 6 s unless the broker's `group.min.session.timeout.ms` allows less). "
-        "Of two consumers with one name the first ends with an error at its next heartbeat; until then both "
-        "may read.",
+        "`session.timeout.ms` moves nothing. The others read for an instance that stays away longer, "
+        "45 s by default, which is Kafka's; under a sidecar's plan it gets back exactly its partitions when "
+        "it returns. To shorten that wait, set `session.timeout.ms` (at least 6 s unless the broker's "
+        "`group.min.session.timeout.ms` allows less). Of two consumers with one name the first ends with an "
+        "error at its next heartbeat; until then both may read.",
         default=None,
     )
     session_timeout_ms: int = setting("Silence after which the broker removes this consumer.", default=45_000)
