@@ -5,13 +5,13 @@ the embedded broker at the same time, one for each side. Their consumers are pro
 capacity, run as pods of three Deployments on a real API server and controller manager:
 
 - trimtab: Trimtab's consumer, and the sidecar with target `kubernetes` and its default heuristic, whose page
-  is served meanwhile.
+  is served meanwhile. A `trimtab ingest` beside them writes the topic to an Iceberg table (`day_sink`).
 - keda: confluent-kafka's consumer with cooperative-sticky, KEDA's `kafka` scaler and the HPA.
 - fixed: that consumer, as many as pack the day's highest load into whole capacities, all day.
 
 All times of the autoscalers are divided by the speed, as in bench_autoscale, which also explains the figures.
 A record is late after `--late` seconds: 2 s are 48 s of the day. The last line is RESULT {"trimtab": ...,
-"keda": ..., "fixed": ...}, in consumer-hours of the machine's clock.
+"keda": ..., "fixed": ..., "table": ...}, in consumer-hours of the machine's clock.
 
 Needs the programs of `tests/cluster` and PYTHONPATH=tests: `make bench-day` provides both.
 """
@@ -20,9 +20,9 @@ import os
 import sys
 import tempfile
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from autoscale_rig import Rig, run_rig
 from autoscale_steer import HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, steer_by_keda, steer_by_trimtab
 from bench_autoscale import AT_FIRST, SETTLE, Bench, find_missing, print_table, say_missing
 from day_load import build_day, select_hours
+from day_sink import run_sink
 from rich.console import Console
 from rich.progress import Progress
 from stream import TICK, WriteRates
@@ -60,20 +61,22 @@ def main() -> None:
     whole = build_day(samples, day, options.speed, options.peak, options.capacity)
     rates = select_hours(whole, options.begin, options.hours)
     options.partitions, options.factor = rates.shape[1], options.speed
+    table = dict[str, int]()
     with (
         tempfile.TemporaryDirectory() as folder,
         harness.broker(options.bootstrap) as bootstrap,
         run_rig(Path(folder), HPA_LOOKS / options.factor) as on,
     ):
-        runs = run_sides(
-            Bench(on, bootstrap, rates, options), list_sides(on, bootstrap, rates, options), rates
-        )
+        sides = list_sides(on, bootstrap, rates, options, Path(folder), table)
+        runs = run_sides(Bench(on, bootstrap, rates, options), sides, rates)
     print_table(list(runs.values()), options)
     if options.plot:
         consumers = (rates.sum(axis=1) / options.capacity).tolist()
         autoscale_plot.draw_runs(options.plot, runs, consumers, options.late)
         print(f"plot: {options.plot}")
-    harness.result(_collect_result(runs, day, options))
+    harness.result(_collect_result(runs, day, options) | {"table": table})
+    if table["missing"] or table["doubled"]:
+        sys.exit("the table is wrong: see RESULT")
 
 
 def _parse_arguments() -> Namespace:
@@ -102,26 +105,28 @@ def _parse_day(text: str) -> date:
 
 
 def list_sides(
-    on: Rig, bootstrap: str, rates: WriteRates, options: Namespace
+    on: Rig, bootstrap: str, rates: WriteRates, options: Namespace, folder: Path, table: dict[str, int]
 ) -> Mapping[str, tuple[str, int, Steer]]:
-    """Return client, first replicas and autoscaler of each side."""
+    """Return client, first replicas and autoscaler of each side; `table` gets what the sink's table has."""
     times = Times(options.factor, options.scale_in, options.hpa_scale_in)
     threshold = max(1, round(options.capacity / options.size * POLLING / options.factor / 2))
     (port,) = free_ports(1)
     print(f"the sidecar's page: http://127.0.0.1:{port}", file=sys.stderr)
-    ours = partial(_steer_by_trimtab, on, bootstrap, options.capacity, times, port)
+
+    @contextmanager
+    def ours(name: str) -> Generator[None]:
+        with (
+            run_sink(bootstrap, name, folder, table),
+            steer_by_trimtab(on, bootstrap, name, options.capacity, times, port=port),
+        ):
+            yield
+
     theirs = partial(_steer_by_keda, on, bootstrap, threshold, times)
     return {
         "trimtab": ("trimtab", AT_FIRST, ours),
         "keda": ("plain", AT_FIRST, theirs),
         "fixed": ("plain", max(count_needed_consumers(rates, options.capacity)), lambda _: nullcontext()),
     }
-
-
-def _steer_by_trimtab(
-    on: Rig, bootstrap: str, capacity: float, times: Times, port: int, name: str
-) -> AbstractContextManager[None]:
-    return steer_by_trimtab(on, bootstrap, name, capacity, times, port=port)
 
 
 def _steer_by_keda(

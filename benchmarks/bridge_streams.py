@@ -58,10 +58,10 @@ class Stream:
 def stream_events(bootstrap: str, topic: str, arguments: Namespace) -> Generator[Stream]:
     """Yield events, each of which is a row."""
     del bootstrap, topic
-    yield Stream(harness.steady_records(arguments.partitions), {}, _count_record_differences)
+    yield Stream(harness.steady_records(arguments.partitions), {}, count_record_differences)
 
 
-def _count_record_differences(rows: Any, ends: Ends) -> Mapping[str, int]:
+def count_record_differences(rows: Any, ends: Ends) -> Mapping[str, int]:
     """Return the numbers of missing and of surplus records; offsets begin at 0 and have no holes."""
     partitions, offsets = (np.asarray(rows.column(name).cast("int64")) for name in ("partition", "offset"))
     inside = offsets < np.array([ends[number] for number in sorted(ends)])[partitions]
