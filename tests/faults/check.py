@@ -4,14 +4,15 @@
    be in the table once: fewer is lost, more is duplicated; any other row is wrong.
 2. Key and value follow from the record's sequence number, which the producer's acknowledgements map
    to offsets, or else the topic: other content is wrong.
-3. A tenure is the time in which a process owns a partition, from the first record handed out to the
+3. The table is partitioned as its round asks, or the round tried another layout than it claims.
+4. A tenure is the time in which a process owns a partition, from the first record handed out to the
    last. Tenures of two processes must not overlap.
 """
 
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from history.events import Outcome, Write
@@ -153,6 +154,14 @@ def check(
             *owners[:MAX_DESCRIPTIONS],
         ),
     )
+
+
+def check_layout(found: Findings, due: tuple[str, ...], columns: tuple[str, ...] | None) -> Findings:
+    """Count a table that is not partitioned by the due columns as wrong; None: there is no table."""
+    if columns is None or columns == due:
+        return found
+    line = f"wrong: the table is partitioned by {columns}, not by {due}"
+    return replace(found, wrong=found.wrong + 1, descriptions=(*found.descriptions, line))
 
 
 def overlaps(handed: Iterable[Handed]) -> list[str]:

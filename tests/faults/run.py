@@ -10,7 +10,6 @@ import logging
 import os
 import random
 import shutil
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from faults.check import (
     abort_withdrawn,
     acknowledge,
     check,
+    check_layout,
     find_rewritten,
     place_writes,
     record_number,
@@ -42,6 +42,7 @@ from faults.handed_log import read_logs
 from faults.inject import Injector, Load, World
 from faults.rest_catalog import RestCatalog
 from faults.schedule import KINDS, Fault, Kind, draw
+from faults.small_disk import mount_small_disk
 from faults.supervisor import LEAST, WorkerSupervisor
 from faults.tables import Tables, reader
 from faults.traffic import Traffic
@@ -186,8 +187,8 @@ class Run:
             )
             log.setLevel(logging.INFO)
             on_disk = self._options.store == "disk"
-            lake_disk = mounted(self.folder / "lake", DISK, stack) if on_disk else None
-            broker_disk = mounted(self.folder / "kafka", BROKER_DISK, stack)
+            lake_disk = mount_small_disk(self.folder / "lake", DISK, stack) if on_disk else None
+            broker_disk = mount_small_disk(self.folder / "kafka", BROKER_DISK, stack)
             os.environ["TMPDIR"] = str(self.folder / "tmp")
             paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
             os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -256,8 +257,7 @@ class Run:
         self._supervisor.work(steered=steered, settings={**layout.table_settings, **layout.first_settings})
         self._broker.make(topic, layout.partitions)  # those before would not read it as these do
         self._wait_for_consumers()
-        self._supervisor.write_settings(layout.table_settings)
-        kinds = {k: v for k, v in self._kinds.items() if is_possible(v, layout, steered=steered)}
+        kinds = {k: v for k, v in self._kinds.items() if layout.allows(v, steered=steered)}
         rng = random.Random(f"{self._options.seed}/{number}/traffic")  # noqa: S311 - it must replay
         traffic = Traffic(self._broker.bootstrap, topic, layout.partitions, rng, layout.records)
         seed, file = f"{self._options.seed}/{number}", self.folder / f"{topic}.transactions"
@@ -265,6 +265,8 @@ class Run:
         transactions = Transactions(self._broker.bootstrap, topic, *more)
         self._injector.load = Load(topic, traffic, transactions)
         try:
+            self._wait_for_table(topic)
+            self._supervisor.write_settings(layout.table_settings)
             self._inject(draw(self._options.seed, number, count, kinds), show_progress)
         finally:
             self._injector.load = None
@@ -295,6 +297,7 @@ class Run:
             found = count_differences(found, changed, others, "DuckDB")
         else:
             found = check(topic, acknowledged, held, rows, handed)
+        found = check_layout(found, self._layout.partition_columns, self._read_partition_columns(topic))
         history = History(
             tuple(writes),
             tuple(starts),
@@ -336,6 +339,18 @@ class Run:
         deadline = monotonic() + REST_SECONDS
         while sum(w.ready for w in self._supervisor.workers()) < LEAST and monotonic() < deadline:
             self._pause.wait(TICK)
+
+    def _wait_for_table(self, topic: str) -> None:
+        """Wait for the table: workers with other settings would create it in another layout."""
+        deadline = monotonic() + (REST_SECONDS if self._layout.first_settings else 0.0)
+        while self._read_partition_columns(topic) is None and monotonic() < deadline:
+            self._pause.wait(TICK)
+
+    def _read_partition_columns(self, topic: str) -> tuple[str, ...] | None:
+        try:
+            return self._tables.read_partition_columns(settings.table(topic))
+        except OSError:  # the metadata file was just replaced
+            return None
 
     def _inject(self, faults: tuple[Fault, ...], show_progress: ShowProgress) -> None:
         begun = monotonic()
@@ -432,19 +447,3 @@ class Run:
     @property
     def _brokers(self) -> str:
         return "three brokers" if self._options.brokers > 1 else "one broker"
-
-
-def is_possible(kind: Kind, layout: settings.TopicLayout, *, steered: bool) -> bool:
-    """Return whether a kind of fault may be in a round."""
-    alone = layout.partitions == 1
-    return (steered or not kind.steered) and not (alone and kind.needs == "several partitions")
-
-
-def mounted(folder: Path, size: str, stack: ExitStack) -> Path | None:
-    """Mount a small file system at a folder; return the folder, None if not permitted."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
-        log.warning("%s is no file system of its own (needs root): no full disk", folder)
-        return None
-    stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
-    return folder

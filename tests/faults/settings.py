@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from faults.broker import HEARTBEAT_MS, PARTITIONS, PASSWORD, USER
-from faults.schedule import SESSION
+from faults.schedule import SESSION, Kind
 from faults.supervisor import LEAST, MOST
 from trimtab.cli.demo.jvm_class_archive import find_archive, jvm_options
 from trimtab.consumer_sdk.consumer.settings import CLASSIC_PROTOCOL
@@ -86,6 +86,17 @@ class TopicLayout:
     def truncates(self) -> bool:
         """Whether TRUNCATEs are among the records."""
         return self.records == "truncate"
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns by which the round's first workers partition the table that they create."""
+        column = {**self.table_settings, **self.first_settings}.get("lake.partition")
+        return () if column is None else (column,)
+
+    def allows(self, kind: Kind, *, steered: bool) -> bool:
+        """Return whether a kind of fault may be in a round."""
+        alone = self.partitions == 1
+        return (steered or not kind.steered) and not (alone and kind.needs == "several partitions")
 
 
 # Of workers with this setting Spark writes every file. Those that replace them only find a table that Arrow

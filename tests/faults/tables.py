@@ -40,6 +40,10 @@ class Tables(Protocol):
         """Return all rows of a table of upserts, read by DuckDB."""
         ...
 
+    def read_partition_columns(self, name: str) -> tuple[str, ...] | None:
+        """Return the columns by which the table is partitioned, None if there is no table."""
+        ...
+
     def count_compactions(self, name: str) -> int:
         """Return the number of commits in which a compaction replaced files, from the table's history."""
         ...
@@ -72,6 +76,10 @@ class Iceberg:
         location = self._location(name)
         if location is not None:
             yield from read_changed_rows("iceberg", location, self._store)
+
+    def read_partition_columns(self, name: str) -> tuple[str, ...] | None:
+        table = self._open(name)
+        return None if table is None else tuple(str(field.name) for field in table.spec().fields)
 
     def count_compactions(self, name: str) -> int:
         table = self._open(name)
@@ -132,6 +140,10 @@ class Delta:
     def changed_rows_by_duckdb(self, name: str) -> Iterator[ChangedRow]:
         if self._files(name):
             yield from read_changed_rows("delta", f"{self._location}/{name}", self._store)
+
+    def read_partition_columns(self, name: str) -> tuple[str, ...] | None:
+        found = [action["metaData"] for action in self._read_log(name) if "metaData" in action]
+        return tuple(found[-1]["partitionColumns"]) if found else None
 
     def count_compactions(self, name: str) -> int:
         infos = (action.get("commitInfo", {}) for action in self._read_log(name))

@@ -11,6 +11,7 @@ from faults.check import (
     abort_withdrawn,
     acknowledge,
     check,
+    check_layout,
     find_rewritten,
     overlaps,
     place_writes,
@@ -153,3 +154,14 @@ def test_every_pair_of_owners_is_compared() -> None:
     long = [Handed("a", 1, 0, t) for t in (0.0, 10.0)]
     short = [Handed("b", n, 0, float(n)) for n in (1, 2, 3)]
     assert len(overlaps([*long, *short])) == 3
+
+
+def test_a_table_of_another_layout_is_found() -> None:
+    """In both directions; without a table there is nothing to compare."""
+    good = Findings(records=50)
+    for columns in ((), ("region",)):
+        assert check_layout(good, columns, columns) == check_layout(good, columns, None) == good
+    found = check_layout(good, ("region",), ())
+    assert (found.wrong, found.good) == (1, False)
+    assert found.descriptions == ("wrong: the table is partitioned by (), not by ('region',)",)
+    assert check_layout(good, (), ("region",)).wrong == 1
