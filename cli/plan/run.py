@@ -24,6 +24,7 @@ from trimtab.sidecar.diagnostics.what_if import (
     GroupBaseline,
     HeuristicOutcome,
     build_sizing_input,
+    describe_learned_capacities,
     describe_oversized_partitions,
     evaluate_heuristics,
     measure_baseline,
@@ -163,6 +164,7 @@ def _build_plan_body(
         "cross_rack_bytes_per_s": None if now is None else now.load,
         "notes": (
             *describe_oversized_partitions(baseline, settings.autoscaling_policy),
+            *describe_learned_capacities(baseline),
             *(() if now is None else now.notes),
         ),
         "epoch": None if baseline.plan is None else baseline.plan.epoch,

@@ -120,8 +120,10 @@ def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
     if not changed or context.explain_cooldown() or context.model.explain_instability():
         return None
     listed = ", ".join(f"{name} {format_rate(rate)}" for name, rate in sorted(changed.items()))
-    reason = f"learned while behind: {listed}"
     unit = context.policy.record_weights
+    # else they would be read as bytes on the wire
+    note = f" (counting {unit.format_unit()})" if unit.counts_records else ""
+    reason = f"learned while behind: {listed}{note}"
     plan = context.next_plan(reason, capacities=dict(sorted(learned.items())), record_weights=unit)
     return DecisionStep(ScalingAction.PLACE, (reason,), plan)
 

@@ -204,9 +204,12 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
 
 def _describe_weights(last: DecisionRecord) -> Iterable[str]:
     if last.record_cost:
-        yield f"Rates and backlogs count {format_bytes(last.record_cost)} for each record (record-cost)."
+        cost = format_bytes(last.record_cost)
+        yield f"Rates, backlogs and capacities count {cost} for each record (record-cost)."
     learned = (last.learned_record_cost, last.forecast)
     yield from (f"{status.format_line()}." for status in learned if status is not None)
+    if last.learned_record_cost is not None and last.learned_record_cost.is_used:
+        yield "Rates, backlogs and learned capacities count records by that cost: not bytes on the wire."
 
 
 def _describe_plan(planned: DecisionRecord, outcome: PlanOutcome | None, now: float) -> Iterable[str]:

@@ -11,6 +11,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.units import format_count, format_rate
 from trimtab.sidecar.control_loop import distinguish_members
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.group_model import GroupModel, build_group_model
@@ -27,6 +28,7 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
     ReplicaRacks,
 )
+from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 PUBLISHED_RATES_MAX_AGE_S: Final = 60.0  # a sidecar publishes each interval, 10 s by default
@@ -187,6 +189,25 @@ def describe_oversized_partitions(baseline: GroupBaseline, policy: AutoscalingPo
     """Describe the partitions that exceed a consumer's usable capacity."""
     warning = model_baseline(baseline, policy).describe_oversized_partitions()
     return () if warning is None else (warning,)
+
+
+def describe_learned_capacities(baseline: GroupBaseline) -> tuple[str, ...]:
+    """Describe the members' learned capacities if they count records, too, as the rates may not."""
+    plan = baseline.plan
+    unit = BYTES_ALONE if plan is None else RecordWeights(*plan.record_weights)
+    if plan is None or not unit.counts_records:
+        return ()
+    names = {m.instance for m in baseline.group.members if m.capacity is None}
+    learned = [capacity for name, capacity in plan.capacities.items() if name in names]
+    if not learned:
+        return ()
+    text = (
+        f"learned capacities of {format_count(len(learned), 'consumer')}: {format_rate(min(learned))} to "
+        f"{format_rate(max(learned))}, counting {unit.format_unit()}"
+    )
+    if baseline.rate_source == SOURCE_PUBLISHED:
+        return (f"{text}, as the published rates and backlogs do: not bytes on the wire",)
+    return (f"{text}; the rates measured here count bytes alone: the fill of these consumers is inexact",)
 
 
 def model_baseline(baseline: GroupBaseline, policy: AutoscalingPolicy) -> GroupModel:

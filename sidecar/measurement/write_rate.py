@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.lag import compute_lag
+from trimtab.common.units import format_bytes
 from trimtab.sidecar.measurement.queue_backlog import InFlightMessages
 
 
@@ -80,6 +81,15 @@ class RecordWeights(NamedTuple):
 
     byte: float = 1.0
     record: float = 0.0
+
+    @property
+    def counts_records(self) -> bool:
+        """Whether loads and capacities are other figures than bytes on the wire."""
+        return self != BYTES_ALONE
+
+    def format_unit(self) -> str:
+        """Return what is counted, as a part of a sentence."""
+        return f"{self.byte:.2g} B for each byte and {format_bytes(self.record)} for each record"
 
 
 BYTES_ALONE: Final = RecordWeights()

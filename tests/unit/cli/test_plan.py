@@ -2,14 +2,16 @@
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from trimtab.assignor import TopicPartition
 from trimtab.cli.main import main
+from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.diagnostics.what_if import GroupBaseline
+from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 
 RATES = (60.0, 50.0, 40.0, 30.0, 20.0)
@@ -191,3 +193,26 @@ def test_a_narrow_terminal_shows_each_reason_once(plan: Any) -> None:
     _, out, _ = plan(baseline(*RATES), "--heuristic", "mbf,mwf", columns=80)
     assert "mbf, mwf: t-4 -> w1: w0 would be at 120% of its capacity" in out
     assert out.count("t-4 -> w1") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "ending"),
+    [
+        (SOURCE_PUBLISHED, ", as the published rates and backlogs do: not bytes on the wire"),
+        (
+            "measured for 30 s",
+            "; the rates measured here count bytes alone: the fill of these consumers is inexact",
+        ),
+    ],
+)
+def test_learned_capacities_are_named_with_their_unit(plan: Any, source: str, ending: str) -> None:
+    """Of the members only, and not those of bytes alone, which have the unit of all figures."""
+    learned = GroupPlan("g", 3, 0.0, 2, "mbf", 100.0, capacities={"w0": 80.0, "w1": 130.0, "gone": 900.0})
+    group = replace(baseline(*RATES), plan=learned, rate_source=source)
+    _, out, _ = plan(group, "--heuristic", "mbf", "--format", "json")
+    assert json.loads(out)["notes"] == []
+    weighed = replace(group, plan=replace(learned, record_weights=(0.75, 150.4)))
+    _, out, _ = plan(weighed, "--heuristic", "mbf", "--format", "json")
+    unit = "counting 0.75 B for each byte and 150 B for each record"
+    told = f"learned capacities of 2 consumers: 80 B/s to 130 B/s, {unit}{ending}"
+    assert json.loads(out)["notes"] == [told]

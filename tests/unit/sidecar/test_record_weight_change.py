@@ -127,6 +127,7 @@ def learn_capacity(world: World) -> ControlLoop:
     world.backlog = 0.0
     iterate(world, loop, 2)
     assert reports[-1].learned_capacities == world.plans[-1].capacities == {"one": 3 * READ}
+    assert world.plans[-1].reasons == ("learned while behind: one 600 B/s",)
     return loop
 
 
@@ -141,6 +142,8 @@ def test_a_learned_capacity_is_dropped_with_its_unit() -> None:
     world.backlog = 1e6
     iterate(world, loop, 12)
     assert world.plans[-1].capacities == {"one": 800.0}, "twice the capacity is the most that is learned"
+    unit = "(counting 0.5 B for each byte and 250 B for each record)"
+    assert world.plans[-1].reasons == (f"learned while behind: one 800 B/s {unit}",)
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_count_is_explained_with_its_figures() -> None:
 
 def test_the_cost_of_records_is_named() -> None:
     """With a record cost, rates and backlogs are not bytes alone."""
-    told = "Rates and backlogs count 150 B for each record (record-cost)."
+    told = "Rates, backlogs and capacities count 150 B for each record (record-cost)."
     assert told in count(record(1, NOW, record_cost=150.0))
     assert "record-cost" not in count(record(1, NOW))
 
@@ -127,9 +127,13 @@ def test_a_learned_cost_is_told_with_its_proof() -> None:
         "Record cost: 200 B a record; over 41 predictions its squared errors are 0.12 of those of bytes "
         "alone; a consumer that only works handles 9.1 MB/s."
     )
-    assert told in count(record(1, NOW, learned_record_cost=status))
+    used = count(record(1, NOW, learned_record_cost=status))
+    assert told in used
+    unit = "learned capacities count records by that cost: not bytes on the wire."
+    assert unit in used
     unused = replace(status, error_ratio=0.9, is_used=False)
     assert "not used; over 41 predictions" in count(record(1, NOW, learned_record_cost=unused))
+    assert unit not in count(record(1, NOW, learned_record_cost=unused))
     early = count(record(1, NOW, learned_record_cost=RecordCostStatus(3)))
     assert "Record cost: not known after 3 predictions, it takes 30 of consumers" in early
 
