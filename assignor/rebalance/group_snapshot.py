@@ -58,7 +58,7 @@ class GroupSnapshot:
         """Return the same for the decision of the last round, whichever that was."""
         # A join tells its generation before the assignment, which may get lost: then what a member repeats
         # is an earlier decision's, and others have what that promised it. Earlier versions tell none (-1).
-        told = np.array([data.generation for data in self.user_data], dtype=np.int32)
+        told = self._assignment_generations()
         is_last = (told < 0) | (told == self.claims.generation)
         return self._index_promises(self._was_in_last_round() & is_last)
 
@@ -67,13 +67,19 @@ class GroupSnapshot:
         generation = self.claims.generation
         return np.asarray(generation == generation.max(initial=-1))
 
+    def _assignment_generations(self) -> IntArray:
+        return np.array([data.generation for data in self.user_data], dtype=np.int32)
+
     def _index_promises(self, counts: BoolArray) -> IntArray:
         promised = [
             OwnedPartitions.from_grouped(data.promised if repeats else ())
             for data, repeats in zip(self.user_data, counts.tolist(), strict=True)
         ]
         member, partition = self.partition_index.locate_owned(promised)
-        return index_owners(member, partition, len(self.partition_index))
+        # One cause may be decided twice: a member that missed the second time repeats what is another's now.
+        # Its other promises hold, as those of a member that missed the round which carries them out.
+        newest_last = np.argsort(self._assignment_generations()[member], kind="stable")
+        return index_owners(member[newest_last], partition[newest_last], len(self.partition_index))
 
     def index_subscriptions(self) -> BoolArray:
         """Return which member subscribes to which topic of the index, (T, M)."""

@@ -12,7 +12,7 @@ from named_rounds import JoinedMember, assign_by_name, assignments, sent_user_da
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
-from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
+from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData, group_by_topic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.membership.received_assignment import withhold_promised
 
@@ -265,6 +265,23 @@ def test_a_member_that_returns_with_an_old_decision_gets_partitions() -> None:
     group.missed.clear()
     group.round()
     assert len(group.owned["a"]) == len(group.owned["b"])
+
+
+def test_the_newest_promise_of_a_partition_counts() -> None:
+    """Decided again for one cause, it was promised to another, and the first one missed that."""
+    group = Group("a")
+    group.round()
+    for name in "bz":
+        group.join(name)
+    target = assignments(group.round())
+    for name, generation in (("b", 2), ("z", 1)):
+        group.data[name] = replace(group.data[name], generation=generation)
+    stale = group_by_topic(target["b"].promised | target["z"].promised)
+    group.data["z"] = replace(group.data["z"], promised=stale)
+    outcome = group.round()
+    assert not outcome.is_new_decision
+    for name in "bz":
+        assert group.owned[name] == target[name].promised
 
 
 def test_members_of_another_assignor_keep_their_partitions() -> None:
