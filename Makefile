@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # modules anew: half of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-forecast tables-fronts tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-calibration bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-forecast tables-fronts tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-calibration bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-upsert-long bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -285,6 +285,9 @@ bench-spark-cluster: .venv/.dev ## MB/s of one consumer by the number of Spark w
 
 bench-upsert: .venv/.dev ## inserts, updates and deletes by key into a table of 1 M rows, compared with Spark's MERGE, pyiceberg and delta-rs
 	@$(BIN)/python benchmarks/bench_upsert.py --rows 1000000 --batch 50000 --batches 10 --peer-batch 5000
+
+bench-upsert-long: .venv/.dev ## 100 batches of changes by key into a table of each format, with `tables compact` beside them: changes per CPU second of the first and the last ten; half an hour
+	@$(BIN)/python benchmarks/bench_upsert.py --rows 1000000 --batch 50000 --batches 100 --beside --cases trimtab_iceberg trimtab_delta
 
 SECONDS ?= 120
 bench-strangers: .venv/.dev ## one stream through the same Java, librdkafka and Go consumers: unsteered, led, and on the new protocol; needs a JDK and Go; 9 minutes
