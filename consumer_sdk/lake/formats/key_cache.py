@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.lake.formats.file_cache import FileCache
 from trimtab.consumer_sdk.lake.interfaces import Records
 
@@ -25,8 +26,8 @@ class FileKeys:
 class KeyCache(FileCache[FileKeys]):
     """Keys of the data files of all tables of a lake."""
 
-    def __init__(self, limit: int = KEY_CACHE_BYTES) -> None:
-        super().__init__(limit)
+    def __init__(self, limit: int = KEY_CACHE_BYTES, clock: Clock | None = None) -> None:
+        super().__init__(limit, clock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 import pyarrow as pa
 
+from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.lake.formats.file_cache import IDLE_TABLE_S
 from trimtab.consumer_sdk.lake.formats.key_cache import FileKeys, KeyCache
 
 
@@ -59,3 +61,31 @@ def test_what_is_replaced_makes_room_for_its_successor() -> None:
         False, False, True, True, True,
     ]  # fmt: skip
     assert cache.memory_bytes == SIZE * 3
+
+
+class LaterClock(SystemClock):
+    """The machine's clock, later by some seconds."""
+
+    later_s = 0.0
+
+    def monotonic(self) -> float:
+        return SystemClock.monotonic() + self.later_s
+
+
+def test_a_table_whose_partitions_were_revoked_leaves_the_cache() -> None:
+    """The flushes of other tables drop what nobody has searched for a while."""
+    clock = LaterClock()
+    cache = KeyCache(clock=clock)
+    for table in ("revoked", "written"):
+        cache.retain(table, {"a"})
+        cache.add(table, "a", make_keys(10))
+    clock.later_s = IDLE_TABLE_S - 60
+    cache.retain("written", {"a"})
+    assert cache.memory_bytes == 2 * make_keys(10).memory_bytes  # a rebalance may give it back
+    clock.later_s = IDLE_TABLE_S + 60
+    cache.retain("written", {"a"})
+    assert cache.find("revoked", "a") is None
+    assert cache.find("written", "a") is not None
+    assert cache.memory_bytes == make_keys(10).memory_bytes
+    cache.add("revoked", "a", make_keys(10))  # of a flush that was slow
+    assert cache.find("revoked", "a") is not None
