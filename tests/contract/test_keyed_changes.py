@@ -10,6 +10,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyiceberg.table import StaticTable
@@ -469,6 +470,60 @@ def test_data_files_may_lack_a_key_column_that_is_a_partition_column(
     writer = Replica(formats, table, key_columns=tuple(key))
     writer.rows = {writer.key_of(row): row for row in rows}
     writer.write((1, "a"), (4, "c"), deletes=[writer.key_of((3, "ü"))])
+    writer.check()
+
+
+def test_rows_of_before_the_key_column_have_no_key(replica: Callable[..., Replica]) -> None:
+    """Null is no key: they stay beside all others, whatever is changed."""
+    before = replica()
+    before.write((1, "a"), (2, "b"))
+    before.lake.spark.sql(f"ALTER TABLE {before.table.name} ADD COLUMNS (code STRING)")
+    table = before.lake.open_table(before.table.name)
+    assert table is not None
+    writer = Replica(before.lake, table, SCHEMA.append(pa.field("code", pa.string())), ("id", "code"), 1)
+    writer.write((1, "A", "x"), (2, "B", ""))
+    writer.write((1, "C", "x"), deletes=[(2, "")])
+    assert writer.read() == [(1, "C", "x"), (1, "a", None), (2, "b", None)]
+
+
+@pytest.mark.parametrize("formats", ["iceberg_arrow"], indirect=True)
+def test_a_data_file_that_lacks_values_of_the_key_column_is_refused(replica: Callable[..., Replica]) -> None:
+    """Its rows have the column's default: taken for rows without a key, they would stay beside new ones."""
+    before = replica()
+    before.write((1, "a"), (2, "b"))
+    java_table: Any = before.table.java_table  # type: ignore[attr-defined]
+    iceberg = py4j_gateway(before.lake.spark).jvm.org.apache.iceberg
+    text, default = iceberg.types.Types.StringType.get(), iceberg.expressions.Expressions.lit("x")
+    java_table.updateSchema().addColumn("code", text, default).commit()
+    assert before.read() == [(1, "a", "x"), (2, "b", "x")]
+    table = before.lake.open_table(before.table.name)
+    assert table is not None
+    writer = Replica(before.lake, table, SCHEMA.append(pa.field("code", pa.string())), ("id", "code"), 1)
+    writer.rows = {(1, "x"): (1, "a", "x"), (2, "x"): (2, "b", "x")}
+    with pytest.raises(TableSchemaMismatchError, match="lacks the key column code, whose values come from"):
+        writer.table.stage_rows(writer.changes([(1, "A", "x")]), "a")
+    compact(writer.lake, writer.table.name)
+    writer.write((1, "A", "x"))
+    writer.check()
+
+
+@pytest.mark.parametrize("formats", ["iceberg"], indirect=True)
+def test_an_imported_data_file_without_a_partition_column_of_the_key_is_refused(
+    replica: Callable[..., Replica], tmp_path: Path
+) -> None:
+    """Files of Hive have the values of these columns in their paths alone; a rewrite adds them."""
+    writer = replica(key=("id", "name"), by="name")
+    (tmp_path / "name=a").mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "name=a" / "0.parquet")
+    catalog, table = writer.lake.catalog_name, writer.table.name  # type: ignore[attr-defined]
+    source = f"`parquet`.`{tmp_path}`"
+    writer.lake.spark.sql(f"CALL {catalog}.system.add_files(table => '{table}', source_table => '{source}')")
+    assert writer.read() == [(1, "a"), (2, "a")]
+    with pytest.raises(TableSchemaMismatchError, match="lacks the key column name, whose values come from"):
+        writer.table.stage_rows(writer.changes([(1, "a")]), "a")
+    compact(writer.lake, table)
+    writer.rows = {(n, "a"): (n, "a") for n in (1, 2)}
+    writer.write((1, "a"), deletes=[(2, "a")])
     writer.check()
 
 

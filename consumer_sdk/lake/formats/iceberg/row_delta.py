@@ -15,6 +15,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
@@ -192,18 +193,37 @@ class IcebergOldRows:
             file.size,
             lambda: self._open(file.path, file.size).newStream(),
             self.keys,
-            self._name_keys,
+            partial(self._name_keys, file),
             self._cache_key(file),
         )
 
-    def _name_keys(self, schema: ArrowSchema) -> list[str] | None:
-        """Return the names of the key columns in a file, whose ids outlive a rename."""
+    def _name_keys(self, file: _PlannedFile, schema: ArrowSchema) -> list[str] | None:
+        """Return the names of the key columns in a file, whose ids outlive a rename; None if it lacks one.
+
+        Raises TableSchemaMismatchError.
+        """
         names = {arrow_files.read_field_id(column): column.name for column in schema}
         if names.keys() <= {None}:  # another program's file, added to the table as it is
             shared = [column for column in self.keys.schema if column.name in schema.names]
             names = {arrow_files.read_field_id(column): column.name for column in shared}
         ids = [arrow_files.read_field_id(column) for column in self.keys.schema]
-        return [names[number] for number in ids] if names.keys() >= {*ids} else None
+        missing = [number for number in ids if number not in names]
+        self._check_null_in_file(file, missing)
+        return None if missing else [names[number] for number in ids]
+
+    def _check_null_in_file(self, file: _PlannedFile, missing: Sequence[int | None]) -> None:
+        """Raise TableSchemaMismatchError if rows have values of columns that their file lacks.
+
+        Rows with null in a column of the key have no key, as those of before the column was added.
+        """
+        for number in missing:
+            column = self.table.schema().findField(number)
+            if column.initialDefault() is not None or file.task.spec().identitySourceIds().contains(number):
+                raise TableSchemaMismatchError(
+                    f"table {self.name}: data file {file.path} lacks the key column {column.name()}, whose "
+                    f"values come from the column's default or from the partition: let rewrite_data_files "
+                    f"write it again, with 'rewrite-all', or {KEY_ADVICE}"
+                )
 
     def _touch_files(self, files: Sequence[_PlannedFile]) -> list[_TouchedFile]:
         loader, build = self._build_vector_loader(), _VectorBuilder(self.gateway)
