@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from object_store.flushes import flush_batches, make_records, open_small_lake
+from object_store.proxy import Exchange, Request
 from object_store.rig import ObjectStoreRig
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
@@ -17,24 +18,31 @@ from trimtab.consumer_sdk.lake.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = [pytest.mark.object_store, pytest.mark.usefixtures("credentials")]
 
 TABLE = "requests.t"
 BATCHES = 3
 FILES = 20
+REQUESTS_OF_AN_APPEND = {"iceberg": 12, "delta": 16}
+# Files of the flush before that the next one reads: its data file, and of Iceberg its deletion vectors.
+NEW_FILES = {"iceberg": 2, "delta": 1}
 REQUESTS_OF_A_FLUSH = 30  # of changes, with those of a catalog: not two for each file
 
 
-def test_a_flush_needs_fewer_requests_than_sparks_own_append(object_store: ObjectStoreRig) -> None:
-    """Those of the process and of the catalog, which keeps the table's metadata there."""
+@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
+def test_a_flush_needs_fewer_requests_than_sparks_own_append(
+    object_store: ObjectStoreRig, table_format: str
+) -> None:
+    """Those of the process and of the catalog, which keeps the metadata of Iceberg's table there."""
 
     def count_requests(write: Callable[[], Any]) -> int:
         before = object_store.store.requests.total()
         write()
         return object_store.store.requests.total() - before
 
-    lake = open_small_lake(object_store.settings("iceberg"))
+    lake = open_lake_of(object_store, table_format)
     try:
         flush_batches(lake, TABLE, 0, 2)  # the first one creates the table
         ours = count_requests(lambda: flush_batches(lake, TABLE, 20, BATCHES))
@@ -43,7 +51,7 @@ def test_a_flush_needs_fewer_requests_than_sparks_own_append(object_store: Objec
         sparks = count_requests(lambda: [frame.writeTo(TABLE).append() for _ in range(BATCHES)])
     finally:
         lake.close()
-    assert ours <= 12 * BATCHES
+    assert ours <= REQUESTS_OF_AN_APPEND[table_format] * BATCHES
     assert ours < sparks
 
 
@@ -52,7 +60,7 @@ def test_a_flush_of_changes_sends_as_many_requests_whatever_the_number_of_files(
     object_store: ObjectStoreRig, table_format: str
 ) -> None:
     """The keys and the deletion vectors of files, which never change, are not asked for again."""
-    lake = open_small_lake({**object_store.settings(table_format), "lake.format": table_format})
+    lake = open_lake_of(object_store, table_format)
     try:
         empty = make_changes(range(0))
         table = lake.create_table("requests.changes", empty)
@@ -62,13 +70,26 @@ def test_a_flush_of_changes_sends_as_many_requests_whatever_the_number_of_files(
         everywhere = make_changes(range(0, FILES * 10, 10))
         commit_changes(table, everywhere, FILES)
         before = object_store.store.requests.total()
-        for number in range(FILES + 1, FILES + 4):
-            commit_changes(table, everywhere, number)
-        assert object_store.store.requests.total() - before <= 3 * REQUESTS_OF_A_FLUSH
+        with object_store.store.spoiling(table_format, reads_rows, Exchange.forward):  # counts them
+            for number in range(FILES + 1, FILES + 1 + BATCHES):
+                commit_changes(table, everywhere, number)
+        assert object_store.store.requests.total() - before <= BATCHES * REQUESTS_OF_A_FLUSH
+        assert object_store.store.spoiled[table_format] <= BATCHES * NEW_FILES[table_format]
         rows = lake.spark.table("requests.changes").collect()
         assert sorted(row.id for row in rows) == list(range(FILES * 10))
     finally:
         lake.close()
+
+
+def open_lake_of(object_store: ObjectStoreRig, table_format: str) -> SparkLake:
+    """Return a lake of this format on the store."""
+    return open_small_lake({**object_store.settings(table_format), "lake.format": table_format})
+
+
+def reads_rows(request: Request) -> bool:
+    """Return whether a request reads a data file or deletion vectors."""
+    path = request.path.partition("?")[0]
+    return request.method == "GET" and path.endswith((".parquet", ".puffin", ".bin"))
 
 
 def make_changes(ids: range) -> KeyedChanges:
