@@ -31,7 +31,12 @@ NEW_FILES = {"iceberg": 2, "delta": 1}
 REQUESTS_OF_A_FLUSH = 30  # of changes, with those of a catalog: not two for each file
 
 
-@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
+@pytest.fixture(scope="module", params=["iceberg", "delta"])
+def table_format(request: pytest.FixtureRequest) -> str:
+    """Return the format of the tables; both tests run with one format, then with the other."""
+    return str(request.param)
+
+
 def test_a_flush_needs_fewer_requests_than_sparks_own_append(
     object_store: ObjectStoreRig, table_format: str
 ) -> None:
@@ -55,7 +60,6 @@ def test_a_flush_needs_fewer_requests_than_sparks_own_append(
     assert ours < sparks
 
 
-@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
 def test_a_flush_of_changes_sends_as_many_requests_whatever_the_number_of_files(
     object_store: ObjectStoreRig, table_format: str
 ) -> None:
