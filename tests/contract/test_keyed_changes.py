@@ -25,7 +25,9 @@ from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, parse_hold
 from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.formats import key_lookup
+from trimtab.consumer_sdk.lake.formats.delta import deletion_vectors
 from trimtab.consumer_sdk.lake.formats.delta.deletion_vectors import DeltaOldRows
+from trimtab.consumer_sdk.lake.formats.iceberg import row_delta
 from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.maintenance import compact_table
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
@@ -216,6 +218,29 @@ def test_one_data_file_and_one_vector_file_a_batch(replica: Callable[..., Replic
     added = list_files(warehouse, writer.table.name) - before
     assert sorted(name.rpartition(".")[2] for name in added) in (["parquet", "puffin"], ["bin", "parquet"])
     writer.check()
+
+
+def test_vectors_that_take_too_much_memory_are_written_by_parts(
+    replica: Callable[..., Replica], warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part has a file of its own; a later try deletes those of the one before."""
+    for module in (row_delta, deletion_vectors):
+        monkeypatch.setattr(module, "VECTOR_WINDOW_BYTES", 0)
+    mine, theirs = replica(), replica(partition=1)
+    for n in range(3):
+        mine.write((n, "a"), (10 + n, "old"))
+    before = list_files(warehouse, mine.table.name)
+    staged = mine.stage((0, "b"), (1, "b"), (2, "b"))
+    theirs.write((20, "x"))
+    interrupt_commit(monkeypatch, staged, lambda: theirs.write((21, "y")))
+    with pytest.raises(CommitConflictError):
+        mine.commit(staged)
+    mine.commit(staged)
+    added = list_files(warehouse, mine.table.name) - before
+    assert len([name for name in added if not name.endswith(".parquet")]) == 3
+    mine.write((0, "c"), (1, "c"), (10, "new"), deletes=[(2,)])  # merged with the vectors of three files
+    mine.rows |= theirs.rows
+    mine.check()
 
 
 def list_files(warehouse: Path, table: str) -> set[str]:

@@ -5,11 +5,11 @@ There is no index: nothing has to be rebuilt, or to follow a compaction.
 
 import io
 import re
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,11 @@ ReadBytes: TypeAlias = Callable[[Any, int], bytes]
 WHOLE_FILE_BYTES: Final = 1 << 20
 """Up to this size a file of an object storage is read by one request, in place of one for its footer and more
 for its key columns: an answer takes longer than the transfer."""
+
+VECTOR_WINDOW_BYTES: Final = 32 << 20
+"""Of deletion vectors that a commit merges and writes at a time; a table of many rows may have more."""
+
+FileT = TypeVar("FileT")
 
 _KEPT_ROWS: Final = 1_000_000
 """The keys of a file with more rows are read by row group, and not kept."""
@@ -107,7 +112,7 @@ class KeySearch:
         Raises LakeUnavailableError, TableSchemaMismatchError, exceptions of the JVM.
         """
         found: list[Positions] = []
-        for window in _split_by_size(files):
+        for window in split_by_size(files, lambda file: file.size, _WINDOW_BYTES):
             found += self._match_window(window, self._load_window(window))
         return found
 
@@ -176,16 +181,18 @@ def _fit_columns(name: object, known: FileKeys, keys: Records) -> Records:
         return known.columns.rename_columns(keys.column_names).cast(keys.schema)
 
 
-def _split_by_size(files: Sequence[SearchedFile]) -> Iterator[list[SearchedFile]]:
-    """Yield the files in groups whose keys fit into memory at a time."""
-    window: list[SearchedFile] = []
+def split_by_size(
+    files: Iterable[FileT], measure: Callable[[FileT], int], limit: int
+) -> Iterator[list[FileT]]:
+    """Yield the files in groups that fit into memory at a time; one that is larger has a group of its own."""
+    window: list[FileT] = []
     size = 0
     for file in files:
-        if window and size + file.size > _WINDOW_BYTES:
+        if window and size + measure(file) > limit:
             yield window
             window, size = [], 0
         window.append(file)
-        size += file.size
+        size += measure(file)
     if window:
         yield window
 

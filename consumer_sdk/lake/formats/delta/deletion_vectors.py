@@ -7,6 +7,7 @@ has read the whole table: Delta refuses it if another one adds or removes rows, 
 Like `OptimisticTransaction`, the classes of Delta used here are not its public API (`delta.table`).
 """
 
+import itertools
 import json
 import logging
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -39,6 +40,7 @@ from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches
 from trimtab.consumer_sdk.lake.formats.key_lookup import (
     KEY_ADVICE,
     NO_POSITIONS,
+    VECTOR_WINDOW_BYTES,
     KeySearch,
     Positions,
     SearchedFile,
@@ -56,6 +58,7 @@ VECTORS_PROPERTY: Final = "delta.enableDeletionVectors"
 UPSERT_TABLE_DEFAULTS: Final = {VECTORS_PROPERTY: "true"}
 _PHYSICAL_NAME_PROPERTY: Final = "delta.columnMapping.physicalName"  # of a column, in the data files
 _OLD_TIE_BREAKER: Final = "\ufffd"  # after a long text that Delta has cut
+_POSITION_BYTES: Final = 8  # of a row in a bitmap, at most, if rows are far apart
 _KEY_TYPES: Final = (
     BinaryType,
     BooleanType,
@@ -86,7 +89,7 @@ class DeltaOldRows:
     gateway: Any  # py4j's
     caches: FileCaches
     positions: dict[str, Positions] = field(default_factory=dict[str, Positions])
-    vector_paths: list[Any] = field(default_factory=list[Any])  # of each try, None for none
+    vector_paths: list[list[Any]] = field(default_factory=list[list[Any]])  # of each try
 
     @classmethod
     def find(
@@ -121,17 +124,14 @@ class DeltaOldRows:
         files = self._list_files(transaction.snapshot())
         self._search_files(files)
         found = [add for add in files if len(self.positions[add["path"]])]
-        vectors = zip(found, self._load_vectors(found), strict=True)
-        touched = [file for pair in vectors if (file := self._touch_file(*pair)) is not None]
-        if not touched:
-            self.vector_paths.append(None)
-            return []
-        return self._write_vectors(touched)
+        self.vector_paths.append([])
+        windows = key_lookup.split_by_size(found, self._measure_vector, VECTOR_WINDOW_BYTES)
+        return [action for window in windows for action in self._delete_rows(window)]
 
     def delete_earlier_vectors(self) -> None:
         """Delete the files of all tries but the last; failures are logged only."""
         try:
-            for path in filter(None, self.vector_paths[:-1]):
+            for path in itertools.chain.from_iterable(self.vector_paths[:-1]):
                 self._file_system().delete(path, False)  # noqa: FBT003 - Hadoop's signature
         except JVM_ERRORS as error:
             log.warning(
@@ -183,6 +183,16 @@ class DeltaOldRows:
             str(place), size, lambda: self._file_system().open(place), keys, name_keys, self._cache_key(add)
         )
 
+    def _measure_vector(self, add: Mapping[str, Any]) -> int:
+        """Return the memory that a file's new vector takes at most, about."""
+        former = (add.get("deletionVector") or {}).get("sizeInBytes", 0)
+        return 1000 + int(former) + _POSITION_BYTES * len(self.positions[add["path"]])
+
+    def _delete_rows(self, adds: Sequence[dict[str, Any]]) -> list[Any]:
+        vectors = zip(adds, self._load_vectors(adds), strict=True)
+        touched = [file for pair in vectors if (file := self._touch_file(*pair)) is not None]
+        return self._write_vectors(touched) if touched else []
+
     def _load_vectors(self, adds: Sequence[dict[str, Any]]) -> list[DeletionVector | None]:
         """Return the deletion vector of each file, None for none; those not kept are read side by side."""
         cache = self.caches.vectors
@@ -219,7 +229,7 @@ class DeltaOldRows:
         store = self._vector_store()
         number = self.gateway.jvm.java.util.UUID.randomUUID()
         place = store.generateFileNameInTable(store.pathWithFileSystem(self.delta_log.dataPath()), number, "")
-        self.vector_paths.append(place.path())
+        self.vector_paths[-1].append(place.path())
         writer = store.createWriter(place)
         try:
             replaced = [self._replace_file(file, writer, number) for file in touched]

@@ -5,12 +5,14 @@ A commit of keyed changes holds for one snapshot. Each try
 1. plans the files of the current snapshot and looks the keys up in those not yet searched whose bounds
    do not rule them out: data files never change, so a search holds for as long as its file is in the
    table. After a compaction only the new files are searched;
-2. merges the positions with each file's deletion vector, and writes all vectors into one Puffin file;
+2. merges the positions with each file's deletion vector, and writes all vectors into one Puffin file, into
+   several if they take more memory than `VECTOR_WINDOW_BYTES`;
 3. commits data files, vectors and offsets, if that snapshot is still the current one.
 
 Equality deletes are never written: every reader would have to join them.
 """
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -21,13 +23,14 @@ from typing import Any, Final
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import key_lookup
-from trimtab.consumer_sdk.lake.formats.file_cache import VECTOR_CACHE_BYTES
+from trimtab.consumer_sdk.lake.formats.file_cache import IDLE_TABLE_S, VECTOR_CACHE_BYTES
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 from trimtab.consumer_sdk.lake.formats.key_bounds import Bounds, KeyRanges
 from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches, KeyCache
 from trimtab.consumer_sdk.lake.formats.key_lookup import (
     KEY_ADVICE,
     NO_POSITIONS,
+    VECTOR_WINDOW_BYTES,
     KeySearch,
     Positions,
     SearchedFile,
@@ -47,7 +50,7 @@ UPSERT_TABLE_DEFAULTS: Final = {
     "write.merge.mode": "merge-on-read",
 }
 
-VECTOR_CACHE_MS: Final = 600_000  # after the last use
+VECTOR_CACHE_MS: Final = int(IDLE_TABLE_S * 1000)  # after the last use of a file of vectors
 
 
 def find_keys(table: Any, name: str, changes: KeyedChanges, root: Any) -> Records:
@@ -73,6 +76,7 @@ class _PlannedFile:
     data_file: Any
     path: str
     size: int
+    rows: int
     format: str  # upper case
     bounds: Bounds
 
@@ -104,8 +108,8 @@ class IcebergOldRows:
     gateway: Any  # py4j's
     caches: FileCaches
     positions: dict[str, Positions] = field(default_factory=dict[str, Positions])
-    vectors: list[str] = field(default_factory=list[str])  # their file of each try, "" for none
-    tries: int = 0
+    vectors: list[list[str]] = field(default_factory=list[list[str]])  # their files of each try
+    written_files: int = 0
     _planned: tuple[int, list[_PlannedFile]] | None = None  # the snapshot's id and its files
 
     def search(self) -> None:
@@ -124,25 +128,31 @@ class IcebergOldRows:
         """Return a `RowDelta` that adds data files and deletes the old rows; `target` starts it."""
         snapshot = self.table.currentSnapshot()
         self.search()
-        touched = self._touch_files(self._plan_files())
         update = target.newRowDelta()
         for file in files:
             update.addRows(file)
+        self.vectors.append([])
+        found = [file for file in self._plan_files() if len(self.positions[file.path])]
+        for window in key_lookup.split_by_size(found, _measure_vector, VECTOR_WINDOW_BYTES):
+            self._delete_rows(update, window, snapshot)
+        return update
+
+    def _delete_rows(self, update: Any, files: Sequence[_PlannedFile], snapshot: Any) -> None:
+        touched = self._touch_files(files)
         if not touched:
-            self.vectors.append("")
-            return update
+            return
         written = self._write_vectors(touched)
         for vector in written.deleteFiles():
             update.addDeletes(vector)
         for replaced in written.rewrittenDeleteFiles():
             update.removeDeletes(replaced)
         update.validateFromSnapshot(snapshot.snapshotId()).validateDeletedFiles()
-        return update.validateDataFilesExist(written.referencedDataFiles())
+        update.validateDataFilesExist(written.referencedDataFiles())
 
     def delete_earlier_vectors(self) -> None:
         """Delete the files of all tries but the last; failures are logged only."""
         try:
-            for location in filter(None, self.vectors[:-1]):
+            for location in itertools.chain.from_iterable(self.vectors[:-1]):
                 self.table.io().deleteFile(location)
         except JVM_ERRORS as error:
             log.warning(
@@ -176,7 +186,8 @@ class IcebergOldRows:
         known = json.loads(str(to_json(file, task.spec())))  # one call for all values
         bounds = arrow_files.read_bounds(known, self.keys.schema)
         size = int(known["file-size-in-bytes"])
-        return _PlannedFile(task, file, known["file-path"], size, known["file-format"].upper(), bounds)
+        rows, kind = int(known["record-count"]), known["file-format"].upper()
+        return _PlannedFile(task, file, known["file-path"], size, rows, kind, bounds)
 
     def _cache_key(self, file: _PlannedFile) -> tuple[object, ...]:
         ids = map(arrow_files.read_field_id, self.keys.schema)
@@ -227,8 +238,7 @@ class IcebergOldRows:
 
     def _touch_files(self, files: Sequence[_PlannedFile]) -> list[_TouchedFile]:
         loader, build = self._build_vector_loader(), _VectorBuilder(self.gateway)
-        found = ((file, self.positions[file.path]) for file in files)
-        touched = (_touch_file(file, build(rows), loader) for file, rows in found if len(rows))
+        touched = (_touch_file(file, build(self.positions[file.path]), loader) for file in files)
         return [file for file in touched if file is not None]
 
     def _open(self, path: str, size: int) -> Any:
@@ -248,11 +258,13 @@ class IcebergOldRows:
         return self.gateway.jvm.org.apache.iceberg.data.BaseDeleteLoader(_Function(open_file))
 
     def _write_vectors(self, touched: Sequence[_TouchedFile]) -> Any:
-        self.tries += 1  # a file for each try: the last one may be in the table after all
+        self.written_files += 1  # new ones for each try: the last one's may be in the table after all
         iceberg = self.gateway.jvm.org.apache.iceberg
         factory = iceberg.io.OutputFileFactory.builderFor(self.table, 0, 0)
         factory = (
-            factory.operationId(f"{self.attempt}-{self.tries}").format(iceberg.FileFormat.PUFFIN).build()
+            factory.operationId(f"{self.attempt}-{self.written_files}")
+            .format(iceberg.FileFormat.PUFFIN)
+            .build()
         )
         previous = {file.path: file.previous for file in touched}
         writer = iceberg.deletes.BaseDVFileWriter(factory, _Function(previous.get))
@@ -261,8 +273,9 @@ class IcebergOldRows:
             spec = specs.get(file.data_file.specId())
             writer.delete(file.path, file.vector, spec, file.data_file.partition())
         writer.close()
+        previous.clear()  # the JVM keeps the function until it collects its writer
         written = writer.result()
-        self.vectors.append(str(written.deleteFiles().get(0).location()))
+        self.vectors[-1].append(str(written.deleteFiles().get(0).location()))
         return written
 
 
@@ -276,6 +289,11 @@ class _VectorBuilder:
 
     def __call__(self, positions: Positions) -> Any:
         return self._to_vector(self._combine(self._lists.convert(positions), self._nothing))
+
+
+def _measure_vector(file: _PlannedFile) -> int:
+    """Return the memory that a file's vector takes at most, about: a bit for each row."""
+    return 1000 + file.rows // 8
 
 
 def _touch_file(file: _PlannedFile, vector: Any, loader: Any) -> _TouchedFile | None:

@@ -201,4 +201,9 @@ def test_windows_bound_the_memory(tmp_path: Path) -> None:
     sized = [
         replace(file, size=size) for file, size in zip(files, (9 << 20, 7 << 20, 1, 40 << 20, 1), strict=True)
     ]
-    assert [len(window) for window in key_lookup._split_by_size(sized)] == [2, 1, 1, 1]
+    assert [len(window) for window in key_lookup.split_by_size(sized, lambda file: file.size, 16 << 20)] == [
+        2,
+        1,
+        1,
+        1,
+    ]
