@@ -18,13 +18,10 @@ BATCHES: Final = 2
 def main(folder: Path, table: str, settings: str) -> None:
     file = folder / "ahead"
     wall_clock.install(wall_clock.build(folder), file)
-    lake = open_small_lake(json.loads(settings))
-    try:
+    with open_small_lake(json.loads(settings)) as lake:
         for number, ahead in enumerate(CLOCKS):
             wall_clock.set_ahead(file, ahead)
             flush_batches(lake, table, number * BATCHES * BATCH_RECORDS, BATCHES)
-    finally:
-        lake.close()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Flushes of batches of ten records into one table, as the sink makes them."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import SparkContext
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import keep_raw
@@ -14,6 +16,7 @@ from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 from trimtab.consumer_sdk.lake.settings import parse_session_config
+from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
 from trimtab.consumer_sdk.lake.writer.projection import TableProjection
@@ -22,10 +25,23 @@ BATCH_RECORDS: Final = 10
 _PARTITION: Final = TopicPartition("t", 0)
 
 
-def open_small_lake(settings: Mapping[str, Any]) -> SparkLake:
-    """Return a lake with a small session that writes files from Arrow."""
+@contextmanager
+def open_small_lake(settings: Mapping[str, Any]) -> Generator[SparkLake]:
+    """Yield a lake with a small session that writes files from Arrow, in a JVM of its own.
+
+    A process's JVM outlives its sessions, and one that began with a table format lacks the other's classes.
+    """
     small = {"spark.master": "local[1]", "spark.driver.memory": "512m", "lake.file.writer": "arrow"}
-    return open_lake(parse_session_config({**settings, **small}))
+    lake = open_lake(parse_session_config({**settings, **small}))
+    gateway: Any = py4j_gateway(lake.spark)
+    try:
+        yield lake
+    finally:
+        lake.close()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # at which the JVM ends
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None  # pyspark has no public way
 
 
 def make_records(first: int) -> Any:

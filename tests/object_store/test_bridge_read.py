@@ -96,20 +96,19 @@ def test_each_read_has_every_record_once(
         LakeReader(name, settings, engine="arrow")
     written, versions = Written(bootstrap, json_ingest.topic, write), set[int | None]()
     process = json_ingest.start(settings)
-    lake = open_small_lake(object_store.settings("iceberg"))
-    try:
-        with LakeReader(name, settings, lake=lake) as reader:
-            for _ in range(MOST_READS):
-                written.add()
-                rows = reader.read()
-                versions.add(rows.table_version)
-                assert sort_rows(rows.to_arrow()) == written.rows
-                if len(versions) >= VERSIONS:
-                    break
-                assert process.poll() is None, json_ingest.read_log()
-            assert sort_rows(rows.to_spark().toArrow()) == written.rows
-    finally:
-        lake.close()
+    with (
+        open_small_lake(object_store.settings("iceberg")) as lake,
+        LakeReader(name, settings, lake=lake) as reader,
+    ):
+        for _ in range(MOST_READS):
+            written.add()
+            rows = reader.read()
+            versions.add(rows.table_version)
+            assert sort_rows(rows.to_arrow()) == written.rows
+            if len(versions) >= VERSIONS:
+                break
+            assert process.poll() is None, json_ingest.read_log()
+        assert sort_rows(rows.to_spark().toArrow()) == written.rows
     assert len(versions) >= VERSIONS, "the table did not advance during the reads"
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,6 @@ from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = [pytest.mark.object_store, pytest.mark.usefixtures("credentials")]
 
-TABLE = "requests.t"
 BATCHES = 3
 FILES = 20
 REQUESTS_OF_AN_APPEND = {"iceberg": 12, "delta": 16}
@@ -31,12 +31,7 @@ NEW_FILES = {"iceberg": 2, "delta": 1}
 REQUESTS_OF_A_FLUSH = 30  # of changes, with those of a catalog: not two for each file
 
 
-@pytest.fixture(scope="module", params=["iceberg", "delta"])
-def table_format(request: pytest.FixtureRequest) -> str:
-    """Return the format of the tables; both tests run with one format, then with the other."""
-    return str(request.param)
-
-
+@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
 def test_a_flush_needs_fewer_requests_than_sparks_own_append(
     object_store: ObjectStoreRig, table_format: str
 ) -> None:
@@ -47,30 +42,29 @@ def test_a_flush_needs_fewer_requests_than_sparks_own_append(
         write()
         return object_store.store.requests.total() - before
 
-    lake = open_lake_of(object_store, table_format)
-    try:
-        flush_batches(lake, TABLE, 0, 2)  # the first one creates the table
-        ours = count_requests(lambda: flush_batches(lake, TABLE, 20, BATCHES))
+    table = f"requests_{table_format}.t"
+    with open_lake_of(object_store, table_format) as lake:
+        flush_batches(lake, table, 0, 2)  # the first one creates the table
+        ours = count_requests(lambda: flush_batches(lake, table, 20, BATCHES))
         frame = lake.to_spark_frame(make_records(0))
-        frame.writeTo(TABLE).append()
-        sparks = count_requests(lambda: [frame.writeTo(TABLE).append() for _ in range(BATCHES)])
-    finally:
-        lake.close()
+        frame.writeTo(table).append()
+        sparks = count_requests(lambda: [frame.writeTo(table).append() for _ in range(BATCHES)])
     assert ours <= REQUESTS_OF_AN_APPEND[table_format] * BATCHES
     assert ours < sparks
 
 
+@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
 def test_a_flush_of_changes_sends_as_many_requests_whatever_the_number_of_files(
     object_store: ObjectStoreRig, table_format: str
 ) -> None:
     """The keys and the deletion vectors of files, which never change, are not asked for again."""
-    lake = open_lake_of(object_store, table_format)
-    try:
+    name = f"requests_{table_format}.changes"
+    with open_lake_of(object_store, table_format) as lake:
         empty = make_changes(range(0))
-        table = lake.create_table("requests.changes", empty)
+        table = lake.create_table(name, empty)
         for number in range(FILES):  # a data file each
             commit_changes(table, make_changes(range(number * 10, number * 10 + 10)), number)
-        table = lake.create_table("requests.changes", empty)
+        table = lake.create_table(name, empty)
         everywhere = make_changes(range(0, FILES * 10, 10))
         commit_changes(table, everywhere, FILES)
         before = object_store.store.requests.total()
@@ -79,13 +73,11 @@ def test_a_flush_of_changes_sends_as_many_requests_whatever_the_number_of_files(
                 commit_changes(table, everywhere, number)
         assert object_store.store.requests.total() - before <= BATCHES * REQUESTS_OF_A_FLUSH
         assert object_store.store.spoiled[table_format] <= BATCHES * NEW_FILES[table_format]
-        rows = lake.spark.table("requests.changes").collect()
+        rows = lake.spark.table(name).collect()
         assert sorted(row.id for row in rows) == list(range(FILES * 10))
-    finally:
-        lake.close()
 
 
-def open_lake_of(object_store: ObjectStoreRig, table_format: str) -> SparkLake:
+def open_lake_of(object_store: ObjectStoreRig, table_format: str) -> AbstractContextManager[SparkLake]:
     """Return a lake of this format on the store."""
     return open_small_lake({**object_store.settings(table_format), "lake.format": table_format})
 
