@@ -20,8 +20,28 @@ _SECRET_NAME: Final = re.compile(
     r"|access[.-]key|(account|private|sse|encryption|decryption|client-provided)[.-]key|azure[.]sas[.]|[.]header[.]|sasl[.]oauthbearer[.]config",
     re.IGNORECASE,
 )
-_SECRET_IN_VALUE: Final = re.compile(r"://[^/@\s]*:[^/@\s]+@|[?&;]password=[^&;\s]", re.IGNORECASE)
-_PASSWORD_IN_TEXT: Final = re.compile(r"(://[^/@\s:]*:)[^/\s]+(?=@)|(password=)[^&;\s]+", re.IGNORECASE)
+_SECRET_IN_VALUE: Final = re.compile(
+    r"://[^/@\s]*:[^/@\s]+@|[?&;]password=[^&;\s]|[?&;]sig=[^&;\s]|jdbc:oracle:\w+:[^/@\s]*/[^@\s]+@",
+    re.IGNORECASE,
+)
+# What is kept of a match is in its first group. Lengths are bounded where a search would go on to the end
+# of the text at each of its places: Java's stacks are long.
+_SECRETS_IN_TEXT: Final = (
+    # a URL's user and password; no "/" in it, which ends the host
+    re.compile(r"(://[^/@\s:]*:)[^/\s]+(?=@)"),
+    # Oracle's user/password@host; the user may be a proxy's, app[schema], or missing
+    re.compile(r"(jdbc:oracle:\w+:[^/@\s]*/)(?:\"[^\"\n]{0,200}\"|\S{1,200})(?=@)", re.IGNORECASE),
+    # the signature of a shared access token of Azure: in a URL, or the first of a bare token's fields
+    re.compile(r"([?&;]sig=|(?<![\w.-])sig=(?=[^&\s]{1,200}&s\w=))[^&;\s\"'<>]+", re.IGNORECASE),
+    # password="a b", "password": 'x', also as text in JSON (\"password\": \"x\"), up to the same quote;
+    # a quote that is not closed was cut off with its end, so all of the line may be the secret
+    re.compile(
+        r"(password(?:\\*[\"'])?[ \t]*[=:][ \t]*)(\\*[\"'])"
+        r"(?:(?!\2)(?:\\\\\\[\"']|\\.|[^\\\n]))*(?:\2|\\?$)",
+        re.IGNORECASE | re.MULTILINE,
+    ),
+    re.compile(r"(password=)[^&;\s]+", re.IGNORECASE),
+)
 # ssl.key.location and sasl.oauthbearer.token.endpoint.url name a place, not a secret
 _LOCATION_NAME: Final = re.compile(r"[.-](file|location|endpoint[.]url)$")
 
@@ -62,8 +82,10 @@ def reject_secret_argument(flag: str, name: str, value: str) -> None:
 
 
 def mask_passwords(text: str) -> str:
-    """Return a text that others wrote, such as a driver's error with its URL, without its passwords."""
-    return _PASSWORD_IN_TEXT.sub(r"\1\2***", text)
+    """Return a text that others wrote, such as a driver's error with its URL, without its secrets."""
+    for secret in _SECRETS_IN_TEXT:
+        text = secret.sub(r"\1***", text)
+    return text
 
 
 def _resolve_value(name: str, value: Any, environ: Mapping[str, str]) -> Any:

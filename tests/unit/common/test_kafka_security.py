@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Thread
@@ -14,7 +15,7 @@ from cluster import keys
 from trimtab.cli.main import main
 from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError
 from trimtab.common.kafka_security import client_config, preflight, tls
-from trimtab.common.kafka_security.secrets import mask_passwords, resolve_secrets
+from trimtab.common.kafka_security.secrets import mask_passwords, reject_secret_argument, resolve_secrets
 from trimtab.common.kafka_security.token_provider import CachedTokenProvider
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
@@ -258,8 +259,57 @@ def test_a_closed_connection_is_retried(tmp_path: Path, closings: int) -> None:
         ("jdbc:h2://db?sslpassword=p&password=q", "jdbc:h2://db?sslpassword=***&password=***"),
         ("{user=u, password=p}", "{user=u, password=***"),
         ("s3://bucket/a:b/c@d, http://catalog:8181/v1", "s3://bucket/a:b/c@d, http://catalog:8181/v1"),
+        ("jdbc:oracle:thin:scott/ti/g@er@//db:1521/orcl", "jdbc:oracle:thin:scott/***@//db:1521/orcl"),
+        ("jdbc:oracle:oci:app[lake]/tiger@tns, gone", "jdbc:oracle:oci:app[lake]/***@tns, gone"),
+        ('jdbc:oracle:thin:scott/"a b@c"@db:1521:sid', "jdbc:oracle:thin:scott/***@db:1521:sid"),
+        ("https://x.net/c?sv=2024&sig=aB%2Fc%3D&se=1", "https://x.net/c?sv=2024&sig=***&se=1"),
+        ('"https://x.net/c?sv=1&amp;sig=aB%3D"', '"https://x.net/c?sv=1&amp;sig=***"'),
+        ("token sig=aB%3D&se=2026", "token sig=***&se=2026"),
+        ('password="a b;c" user="u"', 'password=*** user="u"'),
+        ("{'password' : 'a b', 'user': 'u'}", "{'password' : ***, 'user': 'u'}"),
+        ('{"db.password": "x\\"y", "user": "u"}', '{"db.password": ***, "user": "u"}'),
+        ('"{\\"password\\": \\"x y\\", \\"n\\": 1}"', '"{\\"password\\": ***, \\"n\\": 1}"'),
+        (r'"{\"password\": \"x\\\"y\", \"n\": 1}"', r'"{\"password\": ***, \"n\": 1}"'),
+        ('trustStorePassword="a b was cut', "trustStorePassword=***"),
+        ("password=\"\" and password=''", "password=*** and password=***"),
     ],
 )
 def test_passwords_in_a_text_are_masked(text: str, masked: str) -> None:
     """Messages of drivers show their whole URL; the rest of it stays readable."""
     assert mask_passwords(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "jdbc:oracle:thin:@//db:1521/orcl",
+        "jdbc:oracle:thin:/@wallet and jdbc:oracle:thin:@(DESCRIPTION=(ADDRESS=(HOST=db)))",
+        "https://x.net/c?design=1&config=2&sigma=3",
+        "the process got sig=15, and sig = 9",
+        '{"password": null, "passwords": 3}',
+        "lake.catalog.jdbc.password: must be set, or 'password' is wrong",
+        'the password of "lake" was refused',
+    ],
+)
+def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
+    """What only looks like a secret is what the reader needs."""
+    assert mask_passwords(text) == text
+
+
+@pytest.mark.parametrize(
+    "value", ["jdbc:oracle:thin:scott/tiger@//db:1521/orcl", "abfss://c@a.net/lake?sv=1&sig=aB%3D"]
+)
+def test_a_secret_within_a_url_is_refused_on_a_command_line(value: str) -> None:
+    """Everybody on the machine could read it."""
+    with pytest.raises(SettingError, match="visible to other users") as caught:
+        reject_secret_argument("--set", "lake.catalog.uri", value)
+    assert "tiger" not in str(caught.value)
+    reject_secret_argument("--set", "lake.catalog.uri", "jdbc:oracle:thin:@//db:1521/orcl")
+
+
+@pytest.mark.parametrize("part", ["jdbc:oracle:thin:a/", "sig=", 'password="', "password='", "\\", "://a:"])
+def test_masking_takes_little_time_in_a_long_text(part: str) -> None:
+    """Java's stacks have many lines, and a search that begins anew at each place would take minutes."""
+    begun_at = time.process_time()
+    mask_passwords(part * 20_000)
+    assert time.process_time() - begun_at < 5
