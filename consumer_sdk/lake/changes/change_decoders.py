@@ -34,6 +34,10 @@ class ChangeDecoder(Protocol):
         """Return a struct for each key, null if it cannot be read, and the reasons by row."""
         ...
 
+    def find_schema(self, data: bytes) -> Any:
+        """Return the pyarrow schema that a decoded value or key was written with, None if it tells none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class JsonChangeDecoder:
@@ -50,6 +54,10 @@ class JsonChangeDecoder:
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, and the reasons of unreadable ones."""
         return self._parse_objects(keys, self.key_schema)
+
+    def find_schema(self, data: bytes) -> None:
+        """Return None: JSON tells none."""
+        del data
 
     def _parse_values(self, values: Array) -> tuple[Array, dict[int, str]]:
         structs, errors = self._parse_objects(values, self.value_schema)
@@ -94,6 +102,10 @@ class RegistryChangeDecoder:
         readable = np.ones(len(keys), np.bool_)
         readable[list(reasons)] = False
         return scatter_values(structs, pa.array(readable)), reasons
+
+    def find_schema(self, data: bytes) -> Any:
+        """Return the schema of a decoded value or key, None if it has none that can be used."""
+        return self.decoder.find_schema(data)
 
 
 def convert_in_parts(values: Array, mask: Array, convert: Any) -> tuple[Array, dict[int, str]]:

@@ -118,6 +118,8 @@ def _find_moved_keys(changes: RecognizedChanges, key_columns: Sequence[str]) -> 
         return moved
     before, after = (_to_row_table(side, key_columns) for side in (changes.before, changes.after))
     for name in key_columns:
+        if pa.types.is_null(before.schema.field(name).type):  # no row has it, and nulls cannot be compared
+            continue
         differs = pc.not_equal(before.column(name), after.column(name))
         moved |= pc.fill_null(differs, False).to_numpy()  # noqa: FBT003 - Arrow's signature
     return moved & ~_find_null_keys(before, key_columns)

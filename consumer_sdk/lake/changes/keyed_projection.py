@@ -7,6 +7,7 @@ import pyarrow as pa
 from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_formats import ChangeRecognizer
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules, build_change_rows
+from trimtab.consumer_sdk.lake.changes.key_schemas import check_key_schemas
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges, reduce_changes
 from trimtab.consumer_sdk.lake.changes.truncations import (
     apply_truncation,
@@ -41,13 +42,17 @@ class KeyedProjection:
         return ProjectedRows(changes, sides)
 
     def read_changes(self, records: Table) -> tuple[KeyedChanges, Table | None]:
-        """Return the net changes of records in the order of their offsets, and the dead letters, if any."""
+        """Return the net changes of records in the order of their offsets, and the dead letters, if any.
+
+        Raises TableSchemaMismatchError, SchemaRegistryUnavailableError.
+        """
         if self.rules.applies_truncations and records.num_rows:
             check_single_partition(list_partitions(records))
         readable, unreadable = split_unreadable(records)
         decoded = self.decoder.decode_values(readable)
         recognized = self.recognize(decoded.rows)
         changes, reasons = build_change_rows(decoded.rows, recognized, self.rules, self.decoder)
+        check_key_schemas(decoded.rows, reasons, self.rules.columns, self.recognize, self.decoder)
         reasons |= recognized.reasons
         if not self.rules.applies_truncations:
             reasons |= reject_truncations(recognized)

@@ -46,9 +46,7 @@ class RegistryDecoder:
 
     def decode_batch(self, records: Records) -> DecodedRecords:
         """Decode a batch. Raises SchemaRegistryUnavailableError, TableSchemaMismatchError."""
-        prefix = (
-            wire_format.read_avro_prefix if self.kind == AVRO_DECODER else wire_format.read_protobuf_prefix
-        )
+        prefix = self._read_prefix
         chunks = records.to_batches(max_chunksize=DECODING_CHUNK_ROWS)
         # all schemas before the first chunk: every chunk has the columns of the whole batch
         readers = self._resolve_all({p for chunk in chunks for p in _iterate_prefixes(chunk, prefix)})
@@ -57,6 +55,18 @@ class RegistryDecoder:
         bad = [letters for _, letters in decoded if letters is not None]
         rows = pa.Table.from_batches([good for good, _ in decoded])
         return DecodedRecords(rows, pa.Table.from_batches(bad) if bad else None)
+
+    def find_schema(self, value: bytes) -> Any:
+        """Return the pyarrow schema of a value of a decoded batch, None if it has none that can be used."""
+        try:
+            reader = self._readers.get(self._read_prefix(value))
+        except wire_format.WireFormatError:
+            return None
+        return None if reader is None else reader.schema
+
+    def _read_prefix(self, value: bytes) -> bytes:
+        is_avro = self.kind == AVRO_DECODER
+        return (wire_format.read_avro_prefix if is_avro else wire_format.read_protobuf_prefix)(value)
 
     def _resolve_all(self, prefixes: set[bytes]) -> dict[bytes, ReaderOrError]:
         readers: dict[bytes, ReaderOrError] = {}
