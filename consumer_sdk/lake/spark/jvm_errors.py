@@ -1,7 +1,10 @@
-"""Translates exceptions of Spark's JVM into Trimtab's errors, by their chain of causes."""
+"""Translates exceptions of Spark's JVM into Trimtab's errors, by their chain of causes.
+
+An error of ours is raised `from MaskedError(error)`, so that no log shows the secrets in Java's messages.
+"""
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -100,6 +103,26 @@ _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], 
 )
 
 
+class MaskedError(Exception):
+    """The cause of an error of ours: an exception of the JVM whose text has no secrets.
+
+    A traceback shows the causes of an error, and py4j's text is Java's stack with the messages of all
+    causes, so with the URLs of drivers.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()  # not among its args, which a log may show
+        self._error = error
+        self.with_traceback(error.__traceback__)
+
+    def __str__(self) -> str:
+        name = type(self._error).__name__
+        try:
+            return f"{name}: {mask_passwords(str(self._error))}"
+        except (Py4JError, OSError, EOFError):  # py4j asks the JVM for the text, and it died meanwhile
+            return name
+
+
 def java_causes(error: BaseException) -> list[tuple[str, str]]:
     """Return (class name, message) of the Java throwable and its causes, outermost first."""
     # pyspark converts some Java exceptions, and keeps them as `_origin`
@@ -136,12 +159,15 @@ def to_trimtab_error(error: BaseException, where: str) -> TrimtabError:
 
 
 @contextmanager
-def translate_errors(where: str) -> Generator[None, None, None]:
-    """Translate the JVM's exceptions of a block (`to_trimtab_error`)."""
+def translate_errors(
+    where: str, explain: Callable[[TrimtabError], TrimtabError] | None = None
+) -> Generator[None, None, None]:
+    """Translate the JVM's exceptions of a block (`to_trimtab_error`); `explain` may add advice."""
     try:
         yield
     except JVM_ERRORS as error:
-        raise to_trimtab_error(error, where) from error
+        translated = to_trimtab_error(error, where)
+        raise (explain(translated) if explain else translated) from MaskedError(error)
 
 
 def _walk_causes(throwable: Any) -> Iterator[tuple[str, str]]:

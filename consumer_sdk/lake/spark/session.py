@@ -20,11 +20,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from trimtab.common.errors import SettingError
+from trimtab.common.kafka_security.secrets import mask_passwords
 from trimtab.consumer_sdk.errors import SparkSessionError, StorageClientMissingError
 from trimtab.consumer_sdk.java.java_runtime import require_java
 from trimtab.consumer_sdk.lake.formats import table_format
 from trimtab.consumer_sdk.lake.formats.object_storage import list_client_classes
 from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.jvm_output import JvmOutput
 from trimtab.consumer_sdk.lake.storage_config import find_storage
 
@@ -89,10 +91,11 @@ def start_session(config: SessionConfig, progress: Callable[[str], None] | None 
         _check_storage_client(spark, config)
         _private_attribute(java_gateway, "ensure_callback_server_started")(py4j_gateway(spark))
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
+        first_line = mask_passwords(str(error).splitlines()[0])
         raise SparkSessionError(
-            f"the Spark session did not start: {str(error).splitlines()[0]}; see Java's output "
+            f"the Spark session did not start: {first_line}; see Java's output "
             f"above (spark.master={settings['spark.master']})"
-        ) from error
+        ) from jvm_errors.MaskedError(error)
     return spark
 
 
@@ -306,4 +309,4 @@ def stop_session(spark: SparkSession) -> None:
     try:
         spark.stop()
     except (Py4JError, OSError) as error:
-        sys.stderr.write(f"the Spark session did not stop cleanly: {error}\n")
+        sys.stderr.write(f"the Spark session did not stop cleanly: {jvm_errors.MaskedError(error)}\n")

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from trimtab.common.errors import TrimtabError
+from trimtab.common.kafka_security.secrets import mask_passwords
 from trimtab.consumer_sdk.errors import TransformError
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import build_frame
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
@@ -80,10 +81,12 @@ class TableProjection:
         except TrimtabError:
             raise
         except PySparkException as error:  # e.g. an unknown column: the transform's fault, not the lake's
-            line = str(error).strip().splitlines()[0]  # the plan follows, in many lines
-            raise TransformError(f"table {self.table}: the transform failed: {line}") from error
+            line = mask_passwords(str(error).strip().splitlines()[0])  # the plan follows, in many lines
+            text = f"table {self.table}: the transform failed: {line}"
+            raise TransformError(text) from jvm_errors.MaskedError(error)
         except jvm_errors.JVM_ERRORS as error:
-            raise jvm_errors.to_trimtab_error(error, f"table {self.table}: the transform") from error
+            where = f"table {self.table}: the transform"
+            raise jvm_errors.to_trimtab_error(error, where) from jvm_errors.MaskedError(error)
         except Exception as error:
             raise TransformError(
                 f"table {self.table}: the transform failed: {type(error).__name__}: {error}"

@@ -1,12 +1,16 @@
 """Exceptions of the JVM become Trimtab's errors by the names and messages of their causes."""
 
+import re
+import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, StorageClientMissingError
-from trimtab.consumer_sdk.lake.spark.jvm_errors import to_trimtab_error
+from trimtab.consumer_sdk.lake.spark.jvm_errors import MaskedError, to_trimtab_error, translate_errors
 
 
 class Throwable:
@@ -126,3 +130,48 @@ def test_a_password_at_the_end_of_a_message_is_masked_before_it_is_cut() -> None
     """The rest of a secret whose end was cut off would not look like one."""
     error = translate("java.net.ConnectException", "x" * 370 + " https://lake:hunter2-and-more-of-it@catalog")
     assert "hunter2" not in str(error)
+
+
+class JavaError(Py4JJavaError):
+    """py4j's exception, whose text is Java's stack: all causes with their messages."""
+
+    def __init__(self, stack: str, dies: bool = False) -> None:  # noqa: FBT001, FBT002
+        self.java_exception = Throwable("java.sql.SQLException", "no answer")
+        self.args = (stack,)
+        self._stack, self._dies = stack, dies
+
+    def __str__(self) -> str:
+        if self._dies:
+            raise Py4JNetworkError("the JVM is gone")
+        return self._stack
+
+
+STACK = """An error occurred while calling o1.load
+java.lang.RuntimeException: failed
+\tat org.postgresql.Driver.connect(Driver.java:1)
+Caused by: java.sql.SQLException: jdbc:oracle:thin:lake/hunter2@//db:1521/lake, password="hunter2 x"
+"""
+
+
+def test_a_traceback_shows_no_secret_of_javas_causes() -> None:
+    """An application that logs the error with its causes keeps Java's stack, without the passwords."""
+    with pytest.raises(LakeUnavailableError) as caught, translate_errors("table lake.orders"):
+        raise JavaError(STACK)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "hunter2" not in shown
+    assert "hunter2" not in repr(caught.value.__cause__)
+    assert "JavaError: An error occurred while calling o1.load" in shown
+    assert "at org.postgresql.Driver.connect(Driver.java:1)" in shown
+    assert "jdbc:oracle:thin:lake/***@//db:1521/lake, password=***\n" in shown
+    assert "in test_a_traceback_shows_no_secret_of_javas_causes" in shown
+
+
+def test_a_traceback_is_printed_when_the_jvm_has_died() -> None:
+    """py4j asks the JVM for the text of its exception only when that is shown."""
+    assert str(MaskedError(JavaError("", dies=True))) == "JavaError"
+
+
+def test_every_translated_error_has_a_masked_cause() -> None:
+    """A new place that raises `from error` would show Java's text again."""
+    for path in sorted((Path(__file__).parents[5] / "consumer_sdk").rglob("*.py")):
+        assert re.findall(r"to_trimtab_error\(.*from error\b", path.read_text()) == [], path
