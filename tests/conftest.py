@@ -135,7 +135,7 @@ def iceberg(warehouse: Path) -> "Iterator[IcebergLake]":
         "spark.driver.memory": "1g",
     }
     session = SessionConfig(warehouse=str(warehouse), spark=options)
-    lake = IcebergLake(start_session(session), session.catalog_name, owns_session=True)
+    lake = IcebergLake(start_session(session), session.catalog_name, file_writer="spark", owns_session=True)
     yield lake
     lake.close()
 
@@ -148,7 +148,7 @@ def delta(iceberg: "IcebergLake", warehouse: Path) -> "DeltaLake":
 
     session = iceberg.spark.newSession()
     session.conf.set("spark.sql.defaultCatalog", "spark_catalog")
-    return DeltaLake(session, hadoop_path(str(warehouse)))
+    return DeltaLake(session, hadoop_path(str(warehouse)), file_writer="spark")
 
 
 @pytest.fixture(scope="session")

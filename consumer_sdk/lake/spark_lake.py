@@ -38,11 +38,12 @@ class StoredTable(LakeTable, Protocol):
 
 
 class SparkLake(ABC):
-    """A lake on a Spark session of this process; close() stops a session that it owns."""
+    """A lake on a Spark session of this process; close() stops a session that it owns.
 
-    def __init__(
-        self, spark: SparkSession, *, owns_session: bool = False, file_writer: str = SPARK_FILE_WRITER
-    ) -> None:
+    `file_writer` has no default here: that of `lake.file.writer` depends on other settings (`file_writers`).
+    """
+
+    def __init__(self, spark: SparkSession, *, file_writer: str, owns_session: bool = False) -> None:
         self.spark = spark
         self._owns_session = owns_session
         self._file_writer = file_writer
@@ -65,7 +66,8 @@ class SparkLake(ABC):
             log.info("%s: created with %s", name, rows.simpleString())
         except jvm_errors.JVM_ERRORS as error:
             if not self._is_creation_race(name, error):
-                raise jvm_errors.to_trimtab_error(error, f"table {name} cannot be created") from error
+                where = f"table {name} cannot be created"
+                raise jvm_errors.to_trimtab_error(error, where) from jvm_errors.MaskedError(error)
         if (table := self.open_table(name)) is not None:
             return table
         raise LakeUnavailableError(

@@ -221,7 +221,7 @@ def test_the_command_lists_and_replays(  # noqa: PLR0913, PLR0917 - fixtures
 ) -> None:
     """A dry run sends nothing, a time can be given, and the output has the number of sent records."""
     table = letters(topic(partitions=2))
-    shared = IcebergLake(lake.spark, lake.catalog_name)
+    shared = IcebergLake(lake.spark, lake.catalog_name, file_writer="spark")
     monkeypatch.setattr(factory, "open_lake", lambda _: shared)
     where = ["--warehouse", str(warehouse)]
     assert main(["dead-letter", "list", table, *where, "--since", "2023-11-01"]) == 0

@@ -45,7 +45,7 @@ def test_tables_are_listed_with_their_offsets(
 
 def test_a_delta_lake_is_detected_from_its_folder(delta: DeltaLake, tmp_path: Path) -> None:
     """Rows, files, versions and next offsets are listed without a format setting."""
-    lake = DeltaLake(delta.spark, hadoop_path(str(tmp_path)))
+    lake = DeltaLake(delta.spark, hadoop_path(str(tmp_path)), file_writer="spark")
     frame = delta.spark.range(3).coalesce(1)
     table = lake.create_table("here.things", frame)
     table.commit(table.stage_rows(frame, "a"), CommittedOffsets({"g": {P0: 3}}), table.read_offsets())
@@ -68,7 +68,7 @@ def test_what_the_jvm_writes_stays_out_of_the_json(
 ) -> None:
     """Java writes its log to standard output, here that of its collections; the inventory stays readable."""
     frame = delta.spark.range(1).coalesce(1)
-    DeltaLake(delta.spark, hadoop_path(str(tmp_path))).create_table("here.things", frame)
+    DeltaLake(delta.spark, hadoop_path(str(tmp_path)), file_writer="spark").create_table("here.things", frame)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xlog:startuptime,gc*,safepoint*:stdout")
     command = [sys.executable, "-m", "trimtab.cli", "tables", "--warehouse", str(tmp_path)]
     done = subprocess.run([*command, "--format", "json"], capture_output=True, check=True)

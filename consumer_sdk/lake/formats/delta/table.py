@@ -28,7 +28,6 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
-from trimtab.consumer_sdk.lake.file_writers import SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.formats.delta import add_actions, arrow_files, log_stores
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
 from trimtab.consumer_sdk.lake.formats.delta.deletion_vectors import UPSERT_TABLE_DEFAULTS, DeltaOldRows
@@ -74,12 +73,7 @@ class DeltaLake(SparkLake):
     """Delta tables below the folder or URI `warehouse`: table "shop.orders" is folder shop/orders."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        warehouse: str,
-        *,
-        owns_session: bool = False,
-        file_writer: str = SPARK_FILE_WRITER,
+        self, spark: SparkSession, warehouse: str, *, owns_session: bool = False, file_writer: str
     ) -> None:
         super().__init__(spark, owns_session=owns_session, file_writer=file_writer)
         self._warehouse = warehouse.rstrip("/")
@@ -228,7 +222,7 @@ class DeltaTable:
         except jvm_errors.JVM_ERRORS as error:
             if _is_table_dropped(error):
                 return VersionedOffsets(CommittedOffsets(), "")
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
+            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from jvm_errors.MaskedError(error)
         return VersionedOffsets.decode(text, self.name, version)
 
     def read_gaps(self) -> TableGaps:
@@ -243,7 +237,7 @@ class DeltaTable:
         except jvm_errors.JVM_ERRORS as error:
             if _is_table_dropped(error):
                 return False
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
+            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from jvm_errors.MaskedError(error)
 
     def evolve_schema(self, frame: Frame) -> None:
         """Add a frame's missing columns to the table. Raises CommitConflictError."""
@@ -258,10 +252,8 @@ class DeltaTable:
         """Write rows as data files. Raises TableSchemaMismatchError, TransformError, DiskFullError."""
         if isinstance(frame, KeyedChanges):
             return stage_changes(self, frame, attempt, self._frames.to_frame)
-        try:
+        with jvm_errors.translate_errors(f"table {self.name}", explain_mismatch):
             schema, files = self._frames.stage(self.name, frame, partial(self._stage_frame, attempt))
-        except jvm_errors.JVM_ERRORS as error:
-            raise explain_mismatch(jvm_errors.to_trimtab_error(error, f"table {self.name}")) from error
         self._staged_schema = schema
         check_files_visible(self._spark, self.name, add_actions.list_paths(self._path, files))
         return add_actions.summarize_files(attempt, files)

@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
-from trimtab.consumer_sdk.lake.file_writers import SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.formats.iceberg import commit_dates, row_delta
 from trimtab.consumer_sdk.lake.formats.iceberg.appends import start_append
 from trimtab.consumer_sdk.lake.formats.iceberg.staging_writer import StagingWriter
@@ -66,12 +65,7 @@ class IcebergLake(SparkLake):
     """Tables of one Iceberg catalog of a Spark session."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        catalog: str,
-        *,
-        owns_session: bool = False,
-        file_writer: str = SPARK_FILE_WRITER,
+        self, spark: SparkSession, catalog: str, *, owns_session: bool = False, file_writer: str
     ) -> None:
         super().__init__(spark, owns_session=owns_session, file_writer=file_writer)
         self.catalog_name = catalog
@@ -88,7 +82,7 @@ class IcebergLake(SparkLake):
         except jvm_errors.JVM_ERRORS as error:
             if jvm_errors.is_table_missing(error):
                 return None
-            raise jvm_errors.to_trimtab_error(error, f"table {name}") from error
+            raise jvm_errors.to_trimtab_error(error, f"table {name}") from jvm_errors.MaskedError(error)
 
     def _is_creation_race(self, name: str, error: BaseException) -> bool:
         del name
@@ -137,7 +131,8 @@ class IcebergLake(SparkLake):
         except jvm_errors.JVM_ERRORS as error:
             # Iceberg refuses a transform that does not suit the column's type: the setting is wrong.
             where = f"{PARTITION_SETTING}: table {name}: {', '.join(map(str, partition_spec))}"
-            raise SettingError(str(jvm_errors.to_trimtab_error(error, where))) from error
+            text = str(jvm_errors.to_trimtab_error(error, where))
+            raise SettingError(text) from jvm_errors.MaskedError(error)
 
     def _to_iceberg_schema(self, rows: StructType) -> Any:
         struct = to_nullable_schema(self.spark, rows)
@@ -172,7 +167,7 @@ class IcebergTable:
         except jvm_errors.JVM_ERRORS as error:
             if jvm_errors.is_table_missing(error):  # a table dropped meanwhile has no offsets
                 return VersionedOffsets(CommittedOffsets(), "")
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from error
+            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from jvm_errors.MaskedError(error)
         return VersionedOffsets.decode(text, self.name, snapshot_id)
 
     def read_gaps(self) -> TableGaps:
@@ -197,12 +192,10 @@ class IcebergTable:
         """Write rows as data files. Raises TableSchemaMismatchError, TransformError, DiskFullError."""
         if isinstance(frame, KeyedChanges):
             return stage_changes(self, frame, attempt, self._staging_writer.frames.to_frame)
-        try:
+        with jvm_errors.translate_errors(f"table {self.name}", explain_mismatch):
             files = self._staging_writer.write_files(self.name, self.java_table, frame, attempt)
             rows = sum(int(file.recordCount()) for file in files)
             size = sum(int(file.fileSizeInBytes()) for file in files)
-        except jvm_errors.JVM_ERRORS as error:
-            raise explain_mismatch(jvm_errors.to_trimtab_error(error, f"table {self.name}")) from error
         return StagedFiles(attempt, files, rows, size)
 
     def find_old_rows(self, changes: KeyedChanges, attempt: str) -> row_delta.IcebergOldRows:
