@@ -88,6 +88,10 @@ class _ChangeDecoder:
             rows = rows.append_column(name, column)
         return DecodedRecords(rows, None)
 
+    def find_schema(self, data: bytes) -> None:
+        """Return None: changes have no schema of a registry."""
+        del data
+
     def decode_keys(self, keys: Any) -> tuple[Any, dict[int, str]]:
         """Keys are plain text."""
         raise AssertionError(keys)

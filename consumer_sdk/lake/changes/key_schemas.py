@@ -5,8 +5,9 @@ Rules, for a record without a key (`change_rows`, rule 2) whose value has a sche
 1. If neither its row's schema nor its record key has a column of `lake.key`, the batch is refused: no record
    of this schema can have a key, so the setting, or a new schema, is wrong. It depends on the record's own
    schema, not on those beside it, nor on the table: one that exists does not get such records either.
-2. A record key has the columns of its schema; text has that of a single key column; a missing one, text for
-   several columns, and an object, which no registry wrote, have none.
+2. A record key has the columns of its schema; text has that of a single key column; text for several columns,
+   and an object, which no registry wrote, have none. A missing one has those of the batch's other record
+   keys: one record that was written without a key is a dead letter, and does not halt the table.
 3. A null in a column that a schema has is a dead letter, and so are a record key that cannot be read, and a
    tombstone: its delete may have removed the row before, by columns that the record key never had.
 
@@ -37,14 +38,17 @@ def check_key_schemas(
 ) -> None:
     """Raise TableSchemaMismatchError if the schemas of a record without a key lack a key column."""
     row_columns: dict[int, list[str]] = {}  # by the id of a schema: a batch may have many such records
-    for at in sorted(keyless):
+    numbers = sorted(keyless)
+    others = _list_batch_columns(records, key_columns, decoder) if numbers else ()
+    for at in numbers:
         value, key = (records.column(name)[at].as_py() for name in ("value", "key"))
         schema = None if value is None else decoder.find_schema(value)
         if schema is None:
             continue
         if id(schema) not in row_columns:
             row_columns[id(schema)] = _list_row_columns(schema, recognize)
-        of_row, of_key = row_columns[id(schema)], _list_key_columns(key, key_columns, decoder)
+        of_row = row_columns[id(schema)]
+        of_key = others if key is None else _list_key_columns(key, key_columns, decoder)
         if not of_row or of_key is None:  # no row at all, as a delete of a mapping may have
             continue
         if lacking := [name for name in key_columns if name not in of_row and name not in of_key]:
@@ -57,11 +61,19 @@ def _list_row_columns(schema: Any, recognize: ChangeRecognizer) -> list[str]:
     return [column_name(name) for name in after.type.names]
 
 
+def _list_batch_columns(
+    records: Table, key_columns: Collection[str], decoder: ChangeDecoder
+) -> Collection[str]:
+    """Return the columns that the record keys of a batch can have."""
+    keys = [key for key in records.column("key").to_pylist() if key is not None]
+    return sorted({name for key in keys for name in _list_key_columns(key, key_columns, decoder) or ()})
+
+
 def _list_key_columns(
-    key: bytes | None, key_columns: Collection[str], decoder: ChangeDecoder
+    key: bytes, key_columns: Collection[str], decoder: ChangeDecoder
 ) -> Collection[str] | None:
     """Return the columns that a record key can have, None if they are unknown."""
-    if key is None or key.lstrip().startswith(b"{"):
+    if key.lstrip().startswith(b"{"):
         return ()
     if not key.startswith(b"\0"):
         return key_columns if len(key_columns) == 1 else ()

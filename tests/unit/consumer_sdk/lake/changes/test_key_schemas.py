@@ -126,6 +126,16 @@ def test_a_record_key_brings_the_column_that_the_row_lacks() -> None:
     assert reasons.keys() == {1}  # "x" is no BIGINT
 
 
+def test_one_record_that_was_written_without_a_key_halts_no_table() -> None:
+    """The keys beside it have the column; a misspelled one is in none of them."""
+    keyed = ChangeRecord(encode(1, id=7), encode(4, number=1, name="a"))
+    alone = ChangeRecord(None, encode(4, number=2, name="b"))
+    rows, reasons = read(build_projection("id", recognize=recognize_keyed_rows), keyed, alone)
+    assert ([row["id"] for row in rows], reasons.keys()) == ([7], {1})
+    with pytest.raises(TableSchemaMismatchError, match=r"no column 'idd'.*its record key has id"):
+        read(build_projection("idd", recognize=recognize_keyed_rows), alone, keyed)
+
+
 def test_single_records_without_a_key_stay_dead_letters() -> None:
     """A null, a record key that cannot be read, a tombstone: the schema has the column, or none is known."""
     nothing = encode(5, before=None, after={"id": None, "name": "a"}, op="c")
