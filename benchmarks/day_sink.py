@@ -57,7 +57,11 @@ def _read_whole_table(reader: LakeReader) -> LakeRows:
     pause, deadline = Event(), monotonic() + PATIENCE
     while True:
         rows = reader.read()
-        if rows.table_version and all(gap.first == gap.next for gap in rows.topic_ranges.values()):
+        if (
+            rows.table_version
+            and rows.topic_ranges
+            and all(gap.first == gap.next for gap in rows.topic_ranges.values())
+        ):
             return rows
         if monotonic() > deadline:
             raise RuntimeError(f"the table lacks {rows.topic_ranges} after {PATIENCE:g} s")

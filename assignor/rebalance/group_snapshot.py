@@ -58,8 +58,8 @@ class GroupSnapshot:
         """Return the same for the decision of the last round, whichever that was."""
         # A join tells its generation before the assignment, which may get lost: then what a member repeats
         # is an earlier decision's, and others have what that promised it. Earlier versions tell none (-1).
-        told = self._assignment_generations()
-        is_last = (told < 0) | (told == self.claims.generation)
+        generation = self._assignment_generations()
+        is_last = (generation < 0) | (generation == self.claims.generation)
         return self._index_promises(self._was_in_last_round() & is_last)
 
     def _was_in_last_round(self) -> BoolArray:

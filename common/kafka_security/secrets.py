@@ -21,7 +21,7 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _SECRET_IN_VALUE: Final = re.compile(
-    r"://[^/@\s]*:[^/@\s]+@|[?&;]password=[^&;\s]|[?&;]sig=[^&;\s]|jdbc:oracle:\w+:[^/@\s]*/[^@\s]+@",
+    r"://[^/@\s]*:[^/@\s]+@|[?&;]password=[^&;\s]|[?&;]sig=[^&;\s]|jdbc:oracle:\w{1,20}:(\"[^\"\n]{0,200}\"|[^/@\s\"]{0,200})/[^@\s]+@",
     re.IGNORECASE,
 )
 # What is kept of a match is in its first group. Lengths are bounded where a search would go on to the end
@@ -30,7 +30,11 @@ _SECRETS_IN_TEXT: Final = (
     # a URL's user and password; no "/" in it, which ends the host
     re.compile(r"(://[^/@\s:]*:)[^/\s]+(?=@)"),
     # Oracle's user/password@host; the user may be a proxy's, app[schema], or missing
-    re.compile(r"(jdbc:oracle:\w+:[^/@\s]*/)(?:\"[^\"\n]{0,200}\"|\S{1,200})(?=@)", re.IGNORECASE),
+    re.compile(
+        r"(jdbc:oracle:\w{1,20}:(?:\"[^\"\n]{0,200}\"|[^/@\s\"]{0,200})/)"
+        r"(?:\"[^\"\n]{0,200}\"|\S{1,2000})(?=@)",
+        re.IGNORECASE,
+    ),
     # the signature of a shared access token of Azure: in a URL, or the first of a bare token's fields
     re.compile(r"([?&;]sig=|(?<![\w.-])sig=(?=[^&\s]{1,200}&s\w=))[^&;\s\"'<>]+", re.IGNORECASE),
     # password="a b", "password": 'x', also as text in JSON (\"password\": \"x\"), up to the same quote;
@@ -40,7 +44,7 @@ _SECRETS_IN_TEXT: Final = (
         r"(?:(?!\2)(?:\\\\\\[\"']|\\.|[^\\\n]))*(?:\2|\\?$)",
         re.IGNORECASE | re.MULTILINE,
     ),
-    re.compile(r"(password=)[^&;\s]+", re.IGNORECASE),
+    re.compile(r"(password=)(?!\*\*\*)[^&;\s]+", re.IGNORECASE),
 )
 # ssl.key.location and sasl.oauthbearer.token.endpoint.url name a place, not a secret
 _LOCATION_NAME: Final = re.compile(r"[.-](file|location|endpoint[.]url)$")

@@ -341,9 +341,14 @@ class Run:
             self._pause.wait(TICK)
 
     def _wait_for_table(self, topic: str) -> None:
-        """Wait for the table: workers with other settings would create it in another layout."""
-        deadline = monotonic() + (REST_SECONDS if self._layout.first_settings else 0.0)
-        while self._read_partition_columns(topic) is None and monotonic() < deadline:
+        """Wait for the table: workers with other settings would create it in another layout.
+
+        Raises RuntimeError.
+        """
+        deadline = monotonic() + REST_SECONDS
+        while self._layout.first_settings and self._read_partition_columns(topic) is None:
+            if monotonic() > deadline:
+                raise RuntimeError(f"{topic} has no table after {REST_SECONDS:g} s: see the workers' logs")
             self._pause.wait(TICK)
 
     def _read_partition_columns(self, topic: str) -> tuple[str, ...] | None:

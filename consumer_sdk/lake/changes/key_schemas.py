@@ -6,8 +6,8 @@ Rules, for a record without a key (`change_rows`, rule 2) whose value has a sche
    of this schema can have a key, so the setting, or a new schema, is wrong. It depends on the record's own
    schema, not on those beside it, nor on the table: one that exists does not get such records either.
 2. A record key has the columns of its schema; text has that of a single key column; text for several columns,
-   and an object, which no registry wrote, have none. A missing one has those of the batch's other record
-   keys: one record that was written without a key is a dead letter, and does not halt the table.
+   and an object, which no registry wrote, have none. A missing one has those of the other record keys of its
+   schema in the batch: among keyed records, one that was written without a key is a dead letter.
 3. A null in a column that a schema has is a dead letter, and so are a record key that cannot be read, and a
    tombstone: its delete may have removed the row before, by columns that the record key never had.
 
@@ -37,10 +37,9 @@ def check_key_schemas(
     decoder: ChangeDecoder,
 ) -> None:
     """Raise TableSchemaMismatchError if the schemas of a record without a key lack a key column."""
-    row_columns: dict[int, list[str]] = {}  # by the id of a schema: a batch may have many such records
-    numbers = sorted(keyless)
-    others = _list_batch_columns(records, key_columns, decoder) if numbers else ()
-    for at in numbers:
+    # by the id of a schema: a batch may have many such records
+    row_columns, keys_beside = dict[int, list[str]](), dict[int, list[str]]()
+    for at in sorted(keyless):
         value, key = (records.column(name)[at].as_py() for name in ("value", "key"))
         schema = None if value is None else decoder.find_schema(value)
         if schema is None:
@@ -48,11 +47,15 @@ def check_key_schemas(
         if id(schema) not in row_columns:
             row_columns[id(schema)] = _list_row_columns(schema, recognize)
         of_row = row_columns[id(schema)]
-        of_key = others if key is None else _list_key_columns(key, key_columns, decoder)
-        if not of_row or of_key is None:  # no row at all, as a delete of a mapping may have
+        lacking = [name for name in key_columns if name not in of_row]
+        if not of_row or not lacking:  # no row at all, as a delete of a mapping may have
             continue
-        if lacking := [name for name in key_columns if name not in of_row and name not in of_key]:
-            raise _describe_lacking(lacking[0], records.slice(at, 1).to_pylist()[0], of_row, of_key)
+        if key is None and id(schema) not in keys_beside:
+            keys_beside[id(schema)] = _list_keys_beside(records, schema, key_columns, decoder)
+        of_key = keys_beside[id(schema)] if key is None else _list_key_columns(key, key_columns, decoder)
+        if of_key is not None and (lacking := [name for name in lacking if name not in of_key]):
+            record = records.slice(at, 1).to_pylist()[0]
+            raise _describe_missing_column(lacking[0], record, of_row, of_key)
 
 
 def _list_row_columns(schema: Any, recognize: ChangeRecognizer) -> list[str]:
@@ -61,11 +64,15 @@ def _list_row_columns(schema: Any, recognize: ChangeRecognizer) -> list[str]:
     return [column_name(name) for name in after.type.names]
 
 
-def _list_batch_columns(
-    records: Table, key_columns: Collection[str], decoder: ChangeDecoder
-) -> Collection[str]:
-    """Return the columns that the record keys of a batch can have."""
-    keys = [key for key in records.column("key").to_pylist() if key is not None]
+def _list_keys_beside(
+    records: Table, schema: Any, key_columns: Collection[str], decoder: ChangeDecoder
+) -> list[str]:
+    """Return the columns that the record keys of a schema's records can have.
+
+    The decoder knows the schemas of these keys: it has looked them up for the columns that the rows lack.
+    """
+    pairs = zip(*(records.column(name).to_pylist() for name in ("key", "value")), strict=True)
+    keys = {key for key, value in pairs if None not in (key, value) and decoder.find_schema(value) is schema}
     return sorted({name for key in keys for name in _list_key_columns(key, key_columns, decoder) or ()})
 
 
@@ -81,7 +88,7 @@ def _list_key_columns(
     return None if schema is None else [column_name(name) for name in schema.names]
 
 
-def _describe_lacking(
+def _describe_missing_column(
     name: str, record: dict[str, Any], of_row: list[str], of_key: Collection[str]
 ) -> TableSchemaMismatchError:
     place = f"record {record['topic']}-{record['partition']} at offset {record['offset']}"

@@ -7,6 +7,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from trimtab.common.clock import Clock, SystemClock
 
 VECTOR_CACHE_BYTES: Final = 32 << 20  # of the JVM's memory, for deletion vectors of all tables
+FILE_OVERHEAD_BYTES: Final = 1000  # of the names and objects of a file, about
 IDLE_TABLE_S: Final = 600.0  # of a table that was not searched since, nothing is kept
 
 
@@ -29,7 +30,8 @@ class FileCache(Generic[ContentT]):
     that do not fit do not drop each other's in turn, and of one that does not fit a part stays.
 
     A table that this process no longer writes, since its partitions were revoked, is dropped by age, with
-    the next flush of another one: a rebalance may give them back within seconds.
+    the next flush of another one: a rebalance may give them back within seconds. So is one that is flushed
+    less often.
     """
 
     def __init__(self, limit: int, clock: Clock | None = None) -> None:

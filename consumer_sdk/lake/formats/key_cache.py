@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trimtab.common.clock import Clock
-from trimtab.consumer_sdk.lake.formats.file_cache import FileCache
+from trimtab.consumer_sdk.lake.formats.file_cache import FILE_OVERHEAD_BYTES, FileCache
 from trimtab.consumer_sdk.lake.interfaces import Records
 
 KEY_CACHE_BYTES: Final = 64 << 20
@@ -20,7 +20,7 @@ class FileKeys:
     @property
     def memory_bytes(self) -> int:
         """The memory that they take, about."""
-        return 1000 + (0 if self.columns is None else int(self.columns.nbytes))
+        return FILE_OVERHEAD_BYTES + (0 if self.columns is None else int(self.columns.nbytes))
 
 
 class KeyCache(FileCache[FileKeys]):

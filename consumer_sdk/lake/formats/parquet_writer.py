@@ -28,7 +28,7 @@ from trimtab.common.units import format_count
 from trimtab.consumer_sdk.errors import DiskFullError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.column_mapping import find_missing_columns, spark_schema_of
-from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
+from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS, MaskedError
 
 log = logging.getLogger("trimtab.lake")
 
@@ -163,7 +163,7 @@ class ParquetTarget:
             try:
                 self.delete_file()
             except JVM_ERRORS as error:  # logged only: raising it would hide the first error
-                log.warning("%s stays until orphans are removed: %s", self.path, error)
+                log.warning("%s stays until orphans are removed: %s", self.path, MaskedError(error))
             raise
 
 

@@ -262,6 +262,9 @@ def test_a_closed_connection_is_retried(tmp_path: Path, closings: int) -> None:
         ("jdbc:oracle:thin:scott/ti/g@er@//db:1521/orcl", "jdbc:oracle:thin:scott/***@//db:1521/orcl"),
         ("jdbc:oracle:oci:app[lake]/tiger@tns, gone", "jdbc:oracle:oci:app[lake]/***@tns, gone"),
         ('jdbc:oracle:thin:scott/"a b@c"@db:1521:sid', "jdbc:oracle:thin:scott/***@db:1521:sid"),
+        ('jdbc:oracle:thin:"Jo Nes"/pw@db', 'jdbc:oracle:thin:"Jo Nes"/***@db'),
+        (f"jdbc:oracle:thin:scott/{'x' * 999}@db", "jdbc:oracle:thin:scott/***@db"),
+        ("a=1,password='p',user='u',port=1", "a=1,password=***,user='u',port=1"),
         ("https://x.net/c?sv=2024&sig=aB%2Fc%3D&se=1", "https://x.net/c?sv=2024&sig=***&se=1"),
         ('"https://x.net/c?sv=1&amp;sig=aB%3D"', '"https://x.net/c?sv=1&amp;sig=***"'),
         ("token sig=aB%3D&se=2026", "token sig=***&se=2026"),
@@ -307,7 +310,19 @@ def test_a_secret_within_a_url_is_refused_on_a_command_line(value: str) -> None:
     reject_secret_argument("--set", "lake.catalog.uri", "jdbc:oracle:thin:@//db:1521/orcl")
 
 
-@pytest.mark.parametrize("part", ["jdbc:oracle:thin:a/", "sig=", 'password="', "password='", "\\", "://a:"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "jdbc:oracle:",
+        "jdbc:oracle:thin:",
+        "jdbc:oracle:thin:a/",
+        "sig=",
+        'password="',
+        "password='",
+        "\\",
+        "://a:",
+    ],
+)
 def test_masking_takes_little_time_in_a_long_text(part: str) -> None:
     """Java's stacks have many lines, and a search that begins anew at each place would take minutes."""
     begun_at = time.process_time()

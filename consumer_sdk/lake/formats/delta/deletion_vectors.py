@@ -35,6 +35,7 @@ from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
 from trimtab.consumer_sdk.lake.formats.delta.vector_cache import DeletionVector, read_vector_id
+from trimtab.consumer_sdk.lake.formats.file_cache import FILE_OVERHEAD_BYTES
 from trimtab.consumer_sdk.lake.formats.key_bounds import Bound, Bounds, KeyRanges
 from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches
 from trimtab.consumer_sdk.lake.formats.key_lookup import (
@@ -48,7 +49,7 @@ from trimtab.consumer_sdk.lake.formats.key_lookup import (
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
 from trimtab.consumer_sdk.lake.formats.side_by_side import PARALLEL_READS, map_side_by_side
 from trimtab.consumer_sdk.lake.interfaces import Records
-from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
+from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS, MaskedError
 from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
 from trimtab.consumer_sdk.lake.untyped_arrow import pc
 
@@ -135,7 +136,9 @@ class DeltaOldRows:
                 self._file_system().delete(path, False)  # noqa: FBT003 - Hadoop's signature
         except JVM_ERRORS as error:
             log.warning(
-                "table %s: vectors of a lost race stay until orphans are removed: %s", self.name, error
+                "table %s: vectors of a lost race stay until orphans are removed: %s",
+                self.name,
+                MaskedError(error),
             )
 
     def _list_files(self, snapshot: Any) -> list[dict[str, Any]]:
@@ -186,7 +189,7 @@ class DeltaOldRows:
     def _measure_vector(self, add: Mapping[str, Any]) -> int:
         """Return the memory that a file's new vector takes at most, about."""
         former = (add.get("deletionVector") or {}).get("sizeInBytes", 0)
-        return 1000 + int(former) + _POSITION_BYTES * len(self.positions[add["path"]])
+        return FILE_OVERHEAD_BYTES + int(former) + _POSITION_BYTES * len(self.positions[add["path"]])
 
     def _delete_rows(self, adds: Sequence[dict[str, Any]]) -> list[Any]:
         vectors = zip(adds, self._load_vectors(adds), strict=True)

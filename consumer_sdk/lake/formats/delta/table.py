@@ -357,7 +357,7 @@ class DeltaTable:
                 raise
             raise CommitConflictError(
                 f"table {self.name}: another writer changed its columns first"
-            ) from error
+            ) from jvm_errors.MaskedError(error)
 
     def _start_transaction(self, version: int | None) -> Any:
         """Begin at a version if it is the newest known one, else at the newest one of the log."""

@@ -23,7 +23,7 @@ from typing import Any, Final
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats import key_lookup
-from trimtab.consumer_sdk.lake.formats.file_cache import IDLE_TABLE_S, VECTOR_CACHE_BYTES
+from trimtab.consumer_sdk.lake.formats.file_cache import FILE_OVERHEAD_BYTES, IDLE_TABLE_S, VECTOR_CACHE_BYTES
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files
 from trimtab.consumer_sdk.lake.formats.key_bounds import Bounds, KeyRanges
 from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches, KeyCache
@@ -37,7 +37,7 @@ from trimtab.consumer_sdk.lake.formats.key_lookup import (
 )
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
 from trimtab.consumer_sdk.lake.interfaces import Records
-from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS
+from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS, MaskedError
 
 log = logging.getLogger("trimtab.lake")
 
@@ -156,7 +156,9 @@ class IcebergOldRows:
                 self.table.io().deleteFile(location)
         except JVM_ERRORS as error:
             log.warning(
-                "table %s: vectors of a lost race stay until orphans are removed: %s", self.name, error
+                "table %s: vectors of a lost race stay until orphans are removed: %s",
+                self.name,
+                MaskedError(error),
             )
 
     def _plan_files(self) -> list[_PlannedFile]:
@@ -219,16 +221,18 @@ class IcebergOldRows:
             names = {arrow_files.read_field_id(column): column.name for column in shared}
         ids = [arrow_files.read_field_id(column) for column in self.keys.schema]
         missing = [number for number in ids if number not in names]
-        self._check_null_in_file(file, missing)
+        self._refuse_values_outside_file(file, missing)
         return None if missing else [names[number] for number in ids]
 
-    def _check_null_in_file(self, file: _PlannedFile, missing: Sequence[int | None]) -> None:
+    def _refuse_values_outside_file(self, file: _PlannedFile, missing: Sequence[int | None]) -> None:
         """Raise TableSchemaMismatchError if rows have values of columns that their file lacks.
 
         Rows with null in a column of the key have no key, as those of before the column was added.
         """
         for number in missing:
             column = self.table.schema().findField(number)
+            if column is None:  # another writer has dropped it since
+                continue
             if column.initialDefault() is not None or file.task.spec().identitySourceIds().contains(number):
                 raise TableSchemaMismatchError(
                     f"table {self.name}: data file {file.path} lacks the key column {column.name()}, whose "
@@ -293,7 +297,7 @@ class _VectorBuilder:
 
 def _measure_vector(file: _PlannedFile) -> int:
     """Return the memory that a file's vector takes at most, about: a bit for each row."""
-    return 1000 + file.rows // 8
+    return FILE_OVERHEAD_BYTES + file.rows // 8
 
 
 def _touch_file(file: _PlannedFile, vector: Any, loader: Any) -> _TouchedFile | None:

@@ -126,6 +126,16 @@ def test_a_record_key_brings_the_column_that_the_row_lacks() -> None:
     assert reasons.keys() == {1}  # "x" is no BIGINT
 
 
+@pytest.mark.parametrize("key", [KEY, b"1"])
+def test_keys_of_another_schema_do_not_save_one_that_lost_the_key(key: bytes) -> None:
+    """Whatever the decoder has read before: a tombstone made it look up the schema of the good keys."""
+    renamed = ChangeRecord(None, encode(6, before=None, after={"number": 2, "name": "b"}, op="c"))
+    good, projection = ChangeRecord(key, INSERT), build_projection("id")
+    for records in ((good, renamed), (good, ChangeRecord(key, None), renamed), (good, renamed)):
+        with pytest.raises(TableSchemaMismatchError, match="no column 'id'"):
+            read(projection, *records)
+
+
 def test_one_record_that_was_written_without_a_key_halts_no_table() -> None:
     """The keys beside it have the column; a misspelled one is in none of them."""
     keyed = ChangeRecord(encode(1, id=7), encode(4, number=1, name="a"))
