@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from confluent_kafka import OFFSET_INVALID, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaException, Message
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -40,7 +40,26 @@ def resolve_start_offsets(
     state.add_fetched_commits(committed)
     # OFFSET_INVALID, not `default`, where the query failed: librdkafka queries it again.
     defaults = {p: default if p in offsets else OFFSET_INVALID for p in ordered}
-    return [RawPartition(*p, offset) for p, offset in {**defaults, **committed}.items()]
+    starts = [RawPartition(*p, offset) for p, offset in {**defaults, **committed}.items()]
+    return _resolve_logical_offsets(data_plane, starts)
+
+
+def _resolve_logical_offsets(
+    data_plane: DataConsumer, partitions: Iterable[RawPartition]
+) -> list[RawPartition]:
+    """Return the partitions with the ends of their logs in place of logical offsets, where these answer."""
+    # librdkafka repeats a failed query for a logical offset after 0.5 s, and then reads from there even if
+    # a seek has come meanwhile (seen in 2.16).
+    starts = {to_partition(p): p for p in partitions}
+    logical = [p for p in starts.values() if p.offset in (OFFSET_BEGINNING, OFFSET_END)]
+    try:
+        # these are also the timestamps of a log's ends (ListOffsets)
+        found = data_plane.offsets_for_times(logical, timeout=METADATA_TIMEOUT_S) if logical else []
+    except KafkaException as error:
+        log.debug("offsets of %s: %s; librdkafka looks them up", sorted(starts), error)
+        found = []
+    starts |= {to_partition(p): p for p in found if p.error is None and p.offset >= 0}
+    return list(starts.values())
 
 
 def warm_up_connections(data_plane: DataConsumer, topics: Iterable[str]) -> None:

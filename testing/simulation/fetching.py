@@ -127,6 +127,14 @@ class Fetcher:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT)) from None
         return found
 
+    def offsets_for_times(self, partitions: Sequence[Any], timeout: float = 0) -> list[Any]:
+        """Return the ends of logs; each partition has OFFSET_BEGINNING or OFFSET_END for a time."""
+        ends = [(raw, *self.get_watermark_offsets(raw, timeout)) for raw in partitions]
+        return [
+            RawPartition(raw.topic, raw.partition, low if raw.offset == OFFSET_BEGINNING else high)
+            for raw, low, high in ends
+        ]
+
     def committed(self, partitions: Sequence[Any], timeout: float = 0) -> list[Any]:  # noqa: ARG002 - the interface
         """Return the group's committed offsets. Raises KafkaException."""
         try:

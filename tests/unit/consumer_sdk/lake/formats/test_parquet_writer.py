@@ -213,7 +213,7 @@ def test_a_failed_deletion_hides_no_error(caplog: pytest.LogCaptureFixture) -> N
     )
     with pytest.raises(Py4JError, match="away"), stuck.delete_on_failure():
         raise Py4JError("away")
-    assert f"{REMOTE} stays until orphans are removed: gone too" in caplog.text
+    assert f"{REMOTE} stays until orphans are removed: Py4JError: gone too" in caplog.text
 
 
 @pytest.mark.parametrize(
