@@ -21,7 +21,8 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _SECRET_IN_VALUE: Final = re.compile(
-    r"://[^/@\s]*:[^/@\s]+@|[?&;]password=[^&;\s]|[?&;]sig=[^&;\s]|jdbc:oracle:\w{1,20}:(\"[^\"\n]{0,200}\"|[^/@\s\"]{0,200})/[^@\s]+@",
+    r"://[^/@\s]*:[^/@\s]+@|[?&;]password=[^&;\s]|[?&;]sig=[^&;\s]"
+    r"|jdbc:oracle:\w{1,20}:(\"[^\"\n]{0,200}\"|[^/@\s\"]{0,200})/[^@\s]+@",
     re.IGNORECASE,
 )
 # What is kept of a match is in its first group. Lengths are bounded where a search would go on to the end

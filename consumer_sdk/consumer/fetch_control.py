@@ -56,7 +56,7 @@ def _resolve_logical_offsets(
         # these are also the timestamps of a log's ends (ListOffsets)
         found = data_plane.offsets_for_times(logical, timeout=METADATA_TIMEOUT_S) if logical else []
     except KafkaException as error:
-        log.debug("offsets of %s: %s; librdkafka looks them up", sorted(starts), error)
+        log.debug("offsets of %s: %s; librdkafka looks them up", logical, error)
         found = []
     starts |= {to_partition(p): p for p in found if p.error is None and p.offset >= 0}
     return list(starts.values())

@@ -7,11 +7,10 @@ letter with a reason, or neither.
 
 import json
 from functools import cache, partial
-from io import BytesIO
 from typing import Any, Final
 
-import fastavro
 import pyarrow as pa
+from avro_registry import AvroRegistry
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_decoders import (
@@ -29,9 +28,6 @@ from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.change_settings import DEBEZIUM, KEYED, ChangeFormat, ChangeMapping
 from trimtab.consumer_sdk.lake.changes.json_change_schemas import build_value_schema
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
-from trimtab.consumer_sdk.lake.decoding.schema_registry import RegisteredSchema
-from trimtab.consumer_sdk.lake.decoding.value_reader import UnusableSchemaError
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 
 MAPPING: Final = ChangeMapping("type", frozenset({"insert", "update"}), frozenset({"delete"}), "data")
@@ -79,31 +75,23 @@ _AVRO_ROW: Final = {
     "name": "Value",
     "fields": [{"name": "id", "type": ["null", "long"]}, {"name": "region", "type": ["null", "string"]}],
 }
-_AVRO_SCHEMAS: Final[dict[int, Any]] = {
-    1: {
-        "type": "record",
-        "name": "Envelope",
-        "fields": [
-            {"name": "before", "type": ["null", _AVRO_ROW]},
-            {"name": "after", "type": ["null", "Value"]},
-            {"name": "op", "type": "string"},
-        ],
-    },
-    2: {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]},
-    3: {"type": "record", "name": "Heartbeat", "fields": [{"name": "ts_ms", "type": "long"}]},
-    4: "string",
-}
-
-
-def _encode_avro(schema_id: int, value: Any) -> bytes:
-    data = BytesIO()
-    fastavro.schemaless_writer(
-        data, fastavro.parse_schema(json.loads(json.dumps(_AVRO_SCHEMAS[schema_id]))), value
-    )
-    return b"\0" + schema_id.to_bytes(4) + data.getvalue()
-
-
-_AVRO_GUARD: Final = _encode_avro(1, {"before": None, "after": GUARD, "op": "c"})
+_AVRO: Final = AvroRegistry(
+    {
+        1: {
+            "type": "record",
+            "name": "Envelope",
+            "fields": [
+                {"name": "before", "type": ["null", _AVRO_ROW]},
+                {"name": "after", "type": ["null", "Value"]},
+                {"name": "op", "type": "string"},
+            ],
+        },
+        2: {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]},
+        3: {"type": "record", "name": "Heartbeat", "fields": [{"name": "ts_ms", "type": "long"}]},
+        4: "string",
+    }
+)
+_AVRO_GUARD: Final = _AVRO.encode(1, {"before": None, "after": GUARD, "op": "c"})
 SEEDS: Final = {
     "debezium_json": [json.dumps(pair).encode() for pair in _ENVELOPES],
     "soft_deleted_json": [json.dumps(pair).encode() for pair in _ENVELOPES],
@@ -119,10 +107,10 @@ SEEDS: Final = {
         json.dumps([KEY, {"type": op, **DATED_ROW}]).encode() for op in ("insert", "delete")
     ],
     "avro_envelopes": [
-        _encode_avro(1, {"before": KEY, "after": KEY | {"id": 2}, "op": "u"}),
-        _encode_avro(1, {"before": KEY, "after": None, "op": "d"}),
-        _encode_avro(2, KEY),
-        _encode_avro(3, {"ts_ms": 1}),
+        _AVRO.encode(1, {"before": KEY, "after": KEY | {"id": 2}, "op": "u"}),
+        _AVRO.encode(1, {"before": KEY, "after": None, "op": "d"}),
+        _AVRO.encode(2, KEY),
+        _AVRO.encode(3, {"ts_ms": 1}),
     ],
 }
 
@@ -218,17 +206,6 @@ def _json_decoder(form: ChangeFormat, key: tuple[str, ...]) -> JsonChangeDecoder
     return JsonChangeDecoder(build_value_schema(ROW_SCHEMA, form), keys, dates_are_numbers=form == DEBEZIUM)
 
 
-class _Registry:
-    """A registry of these schemas."""
-
-    def fetch_schema(self, schema_id: int, form: str | None = None) -> RegisteredSchema:
-        del form
-        if schema_id not in _AVRO_SCHEMAS:
-            raise UnusableSchemaError("the schema registry does not know it")
-        return RegisteredSchema("AVRO", json.dumps(_AVRO_SCHEMAS[schema_id]))
-
-
 @cache
 def _avro_decoder() -> RegistryChangeDecoder:
-    registry: Any = _Registry()
-    return RegistryChangeDecoder(RegistryDecoder(registry, "avro"))
+    return _AVRO.build_decoder()

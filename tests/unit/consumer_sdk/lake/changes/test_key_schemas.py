@@ -1,16 +1,13 @@
 """A registry's schema without a column of `lake.key` refuses the batch; single records are dead letters."""
 
-import json
 from functools import partial
-from io import BytesIO
 from typing import Any
 
-import fastavro
 import pytest
+from avro_registry import AvroRegistry
 
 from tests.change_records import ChangeRecord, build_records
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.changes.change_decoders import RegistryChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_formats import (
     ChangeRecognizer,
     recognize_debezium,
@@ -20,9 +17,6 @@ from trimtab.consumer_sdk.lake.changes.change_formats import (
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeMapping
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
-from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
-from trimtab.consumer_sdk.lake.decoding.schema_registry import RegisteredSchema
-from trimtab.consumer_sdk.lake.decoding.value_reader import UnusableSchemaError
 
 Row = dict[str, Any]
 
@@ -34,40 +28,28 @@ def record_schema(title: str, /, **fields: Any) -> Row:
 TEXT = ["null", "string"]
 ROW = record_schema("Row", id=["null", "long"], name=TEXT)
 RENAMED = record_schema("Renamed", number=["null", "long"], name=TEXT)
-SCHEMAS = {
-    1: record_schema("Key", id=["null", "long"]),
-    2: record_schema("OtherKey", pk="long"),
-    3: ROW,
-    4: RENAMED,
-    5: record_schema("Envelope", before=["null", ROW], after=["null", "Row"], op="string"),
-    6: record_schema("Envelope2", before=["null", RENAMED], after=["null", "Renamed"], op="string"),
-    7: record_schema("Change", kind="string", data=["null", ROW]),
-    8: record_schema("Removal", kind="string"),
-}
-
-
-class Registry:
-    """A registry of these schemas."""
-
-    def fetch_schema(self, schema_id: int, form: str | None = None) -> RegisteredSchema:
-        del form
-        if schema_id not in SCHEMAS:
-            raise UnusableSchemaError("the schema registry does not know it")
-        return RegisteredSchema("AVRO", json.dumps(SCHEMAS[schema_id]))
+SCHEMAS = AvroRegistry(
+    {
+        1: record_schema("Key", id=["null", "long"]),
+        2: record_schema("OtherKey", pk="long"),
+        3: ROW,
+        4: RENAMED,
+        5: record_schema("Envelope", before=["null", ROW], after=["null", "Row"], op="string"),
+        6: record_schema("Envelope2", before=["null", RENAMED], after=["null", "Renamed"], op="string"),
+        7: record_schema("Change", kind="string", data=["null", ROW]),
+        8: record_schema("Removal", kind="string"),
+    }
+)
 
 
 def encode(schema_id: int, **row: Any) -> bytes:
-    data = BytesIO()
-    fastavro.schemaless_writer(data, fastavro.parse_schema(json.loads(json.dumps(SCHEMAS[schema_id]))), row)
-    return b"\0" + schema_id.to_bytes(4) + data.getvalue()
+    return SCHEMAS.encode(schema_id, row)
 
 
 def build_projection(
     *key: str, recognize: ChangeRecognizer = recognize_debezium, soft_deletes: bool = False
 ) -> KeyedProjection:
-    registry: Any = Registry()
-    decoder = RegistryChangeDecoder(RegistryDecoder(registry, "avro"))
-    return KeyedProjection("lake.orders", decoder, recognize, KeyRules(key, soft_deletes))
+    return KeyedProjection("lake.orders", SCHEMAS.build_decoder(), recognize, KeyRules(key, soft_deletes))
 
 
 def read(projection: KeyedProjection, *records: ChangeRecord) -> tuple[list[Row], dict[int, str]]:
