@@ -275,6 +275,7 @@ def test_a_closed_connection_is_retried(tmp_path: Path, closings: int) -> None:
         (r'"{\"password\": \"x\\\"y\", \"n\": 1}"', r'"{\"password\": ***, \"n\": 1}"'),
         ('trustStorePassword="a b was cut', "trustStorePassword=***"),
         ("password=\"\" and password=''", "password=*** and password=***"),
+        ("password='it''s' user='u'", "password=*** user='u'"),
     ],
 )
 def test_passwords_in_a_text_are_masked(text: str, masked: str) -> None:
@@ -319,6 +320,7 @@ def test_a_secret_within_a_url_is_refused_on_a_command_line(value: str) -> None:
         "sig=",
         'password="',
         "password='",
+        "password=''",
         "\\",
         "://a:",
     ],

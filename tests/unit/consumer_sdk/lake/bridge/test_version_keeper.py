@@ -1,7 +1,7 @@
 """Rows of a table's version are read in the background while an older version is in memory."""
 
-from collections.abc import Iterable
-from threading import Event
+from collections.abc import Callable, Iterable
+from threading import Event, Thread
 from threading import enumerate as enumerate_threads
 from typing import Any
 
@@ -65,6 +65,17 @@ def keeper(table: FakeReader) -> VersionKeeper:
     keeper = VersionKeeper(table)
     assert count_rows(keeper) == 1
     return keeper
+
+
+@pytest.fixture
+def find_loading_threads() -> Callable[[], list[Thread]]:
+    """Find the threads that load a version since the test began: another test's may end late."""
+    before = set(enumerate_threads())
+    return lambda: [
+        thread
+        for thread in enumerate_threads()
+        if thread not in before and thread.name.startswith("trimtab-table-reader")
+    ]
 
 
 def count_rows(keeper: VersionKeeper, *, newest: bool = False) -> int:
@@ -147,12 +158,14 @@ def test_a_dropped_table_has_no_rows(table: FakeReader, keeper: VersionKeeper) -
     assert count_rows(keeper) == 4
 
 
-def test_a_closed_keeper_ends_its_thread(table: FakeReader, keeper: VersionKeeper) -> None:
+def test_a_closed_keeper_ends_its_thread(
+    table: FakeReader, keeper: VersionKeeper, find_loading_threads: Callable[[], list[Thread]]
+) -> None:
     """After the version that it is reading; none of its own keeps the process or the rows."""
     table.scans_may_end.clear()
     table.offsets = {P: 2}
     assert count_rows(keeper) == 1
-    threads = [t for t in enumerate_threads() if t.name.startswith("trimtab-table-reader")]
+    threads = find_loading_threads()
     assert threads
     keeper.close()
     table.scans_may_end.set()
@@ -161,17 +174,21 @@ def test_a_closed_keeper_ends_its_thread(table: FakeReader, keeper: VersionKeepe
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_hanging_storage_does_not_keep_the_process(table: FakeReader, keeper: VersionKeeper) -> None:
+def test_hanging_storage_does_not_keep_the_process(
+    table: FakeReader, keeper: VersionKeeper, find_loading_threads: Callable[[], list[Thread]]
+) -> None:
     """The interpreter waits at its exit for threads that are no daemons."""
     table.scans_may_end.clear()
     table.offsets = {P: 2}
     assert count_rows(keeper) == 1
-    threads = [t for t in enumerate_threads() if t.name.startswith("trimtab-table-reader")]
+    threads = find_loading_threads()
     table.scans_may_end.set()
     assert [thread.daemon for thread in threads] == [True]
 
 
-def test_versions_are_loaded_one_at_a_time(table: FakeReader, keeper: VersionKeeper) -> None:
+def test_versions_are_loaded_one_at_a_time(
+    table: FakeReader, keeper: VersionKeeper, find_loading_threads: Callable[[], list[Thread]]
+) -> None:
     """A load that is no longer wanted cannot be stopped, and holds its rows until it ends."""
     table.scans_may_end.clear()
     table.offsets = {P: 2}
@@ -182,7 +199,7 @@ def test_versions_are_loaded_one_at_a_time(table: FakeReader, keeper: VersionKee
     assert count_rows(keeper, newest=True) == 3
     table.offsets = {P: 4}
     assert count_rows(keeper) == 3
-    assert len([t for t in enumerate_threads() if t.name.startswith("trimtab-table-reader")]) == 1
+    assert len(find_loading_threads()) == 1
     hanging.set()
     wait_until_loaded(keeper)
     assert count_rows(keeper) == 3, "and its rows are dropped"
