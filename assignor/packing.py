@@ -162,8 +162,17 @@ def order_as_given(problem: PackingProblem) -> Iterable[int]:
 
 def order_decreasing(problem: PackingProblem) -> list[int]:
     """Return the items from the largest to the smallest; ties in the order of their partitions."""
-    order: list[int] = np.argsort(-problem.weight, kind="stable").tolist()
+    order: list[int] = sort_decreasing(problem.weight).tolist()
     return order
+
+
+def sort_decreasing(weight: FloatArray) -> IntArray:
+    """Return the indexes of weights (N,) from the largest to the smallest; ties in ascending order."""
+    order = np.argsort(-weight)  # takes a third of the time of a stable sort
+    ordered = weight[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        order = np.argsort(-weight, kind="stable")
+    return order.astype(np.int32)
 
 
 def append_readers(subscribed: BoolArray, added: int) -> BoolArray:

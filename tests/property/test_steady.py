@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from trimtab.assignor.heuristics.heuristic import run_heuristic
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.heuristics.steady.bins import Bins
+from trimtab.assignor.heuristics.steady.candidates import insert_best_fit
+from trimtab.assignor.heuristics.steady.close_bins import close_bins
 from trimtab.assignor.heuristics.steady.fair_shares import compute_fair_shares
+from trimtab.assignor.heuristics.steady.neighbourhood_search import search_neighbourhoods
 from trimtab.assignor.heuristics.steady.pack import MOVE_BASE_LOAD, balance_load
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS, SteadyParams
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem, RateForecast
@@ -172,7 +175,7 @@ def together(bins: IntArray) -> set[frozenset[int]]:
 
 @given(problems(), presets)
 def test_the_incremental_objective_equals_its_definition(problem: PackingProblem, preset: str) -> None:
-    """After any number of changes the updated value is that of the definition."""
+    """After any number of changes, kept or undone, the updated value is that of the definition."""
     params = STEADY_PRESETS[preset]
     assert problem.forecast is not None
     price = params.move_cost / C
@@ -184,8 +187,14 @@ def test_the_incremental_objective_equals_its_definition(problem: PackingProblem
         eviction_cost=price * params.foresight,
     )
     answer = run_heuristic(get_heuristic(f"steady:{preset}"), problem)
-    bins.reset_placement(answer)
-    assert bins.objective == pytest.approx(Objective(problem, params).of(answer), abs=NOISE)
+    objective = Objective(problem, params)
+    for placed in (problem.owner, answer):
+        bins.reset_placement(placed)
+        insert_best_fit(bins, np.arange(len(placed), dtype=np.int32), 1.0, math.inf)
+        assert bins.objective == pytest.approx(objective.of(bins.copy_placement()), abs=NOISE)
+        close_bins(bins, len(placed))
+        search_neighbourhoods(bins, 20, 1)
+        assert bins.objective == pytest.approx(objective.of(bins.copy_placement()), abs=NOISE)
 
 
 @given(problems())

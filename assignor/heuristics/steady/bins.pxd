@@ -3,6 +3,16 @@
 cimport cython
 
 
+cdef struct Change:
+    int item
+    int bin
+    double objective  # this and the others: before the change, of the bin
+    double load
+    double risk
+    double drift
+    double variance
+
+
 @cython.final
 cdef class Bins:
     cdef readonly int items, members, total, open_end
@@ -15,7 +25,7 @@ cdef class Bins:
     cdef int[::1] bin, next, prev, head, count
     cdef const unsigned char[:, ::1] readers
     cdef bint all_read, has_rack_costs
-    cdef int[::1] journal_item, journal_bin
+    cdef Change[::1] journal
     cdef int journal_length
     cdef bint journalling
 
@@ -25,6 +35,7 @@ cdef class Bins:
     cdef double item_cost(self, int item, int number) noexcept nogil
     cdef double expected_eviction(self, int number, int joins, int leaves) noexcept nogil
     cdef double insertion_cost(self, int item, int number) noexcept nogil
+    cdef double least_insertion_cost(self, int item, int number) noexcept nogil
     cdef double removal_gain(self, int item) noexcept nogil
     cdef void place_item(self, int item, int number) noexcept nogil
     cdef void remove_item(self, int item) noexcept nogil
@@ -37,7 +48,7 @@ cdef class Bins:
     cdef void _link_item(self, int item, int number) noexcept nogil
     cdef void _unlink_item(self, int item, int number) noexcept nogil
     cdef void _update_risk(self, int number) noexcept nogil
-    cdef void _append_journal(self, int item, int number) noexcept nogil
+    cdef void _record_change(self, int item, int number) noexcept nogil
     cdef int _sort_overflow_sizes(
         self, int number, int joins, int leaves, double share, double *sizes
     ) noexcept nogil

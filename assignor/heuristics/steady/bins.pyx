@@ -3,7 +3,7 @@
 1. Bins 0..members-1 are the members; later ones may be added and read every topic.
 2. A bin holds what fits, or one partition of any size.
 3. Every change goes through `place_item` and `remove_item`. Between `begin_change` and
-   `keep_change` changes are recorded, and `undo_change` reverts them.
+   `keep_change` changes are recorded, and `undo_change` restores the values before them, to the bit.
 """
 
 cimport cython
@@ -13,6 +13,11 @@ import numpy as np
 
 from trimtab.assignor.heuristics.steady.objective cimport mean_evicted, mean_overflow
 
+CHANGE = np.dtype(
+    [("item", "i4"), ("bin", "i4")]
+    + [(name, "f8") for name in ("objective", "load", "risk", "drift", "variance")],
+    align=True,
+)
 CAPACITY_TOLERANCE = 1e-9  # sums of floats are not exact
 cdef double MIN_GAIN = 1e-9  # consumers; smaller gains are rounding errors
 cdef double SAFE_DEVIATIONS = 4.0  # deviations of slack beyond which a bin is safe
@@ -55,11 +60,31 @@ cdef class Bins:
         self.next, self.prev = np.array(self.bin), np.array(self.bin)
         self.head = np.full(self.total, -1, dtype=np.int32)
         self.count = np.zeros(self.total, dtype=np.int32)
-        self.journal_item, self.journal_bin = np.zeros((2, 4096), dtype=np.int32)
+        self.journal = np.zeros(4096, dtype=CHANGE)
 
     def copy_placement(self):
         """Return a copy of each item's bin, shape (P,); -1 for a loose item."""
         return np.array(self.bin, dtype=np.int32)
+
+    def copy_bins(self):
+        """Return bins of the same problem with the same placement."""
+        cdef Bins copied = Bins.__new__(Bins)
+        copied.items, copied.members, copied.total = self.items, self.members, self.total
+        copied.open_end, copied.objective = self.open_end, self.objective
+        copied.bin_cost, copied.eviction_cost = self.bin_cost, self.eviction_cost
+        copied.weight, copied.drift, copied.variance = self.weight, self.drift, self.variance
+        copied.move_cost, copied.capacity = self.move_cost, self.capacity
+        copied.home, copied.topic = self.home, self.topic
+        copied.all_read, copied.readers = self.all_read, self.readers
+        copied.has_rack_costs = self.has_rack_costs
+        if self.has_rack_costs:
+            copied.rack_of_bin, copied.cross_rack_cost = self.rack_of_bin, self.cross_rack_cost
+        copied.load, copied.risk = self.load.copy(), self.risk.copy()
+        copied.load_drift, copied.load_variance = self.load_drift.copy(), self.load_variance.copy()
+        copied.bin, copied.next, copied.prev = self.bin.copy(), self.next.copy(), self.prev.copy()
+        copied.head, copied.count = self.head.copy(), self.count.copy()
+        copied.journal = self.journal.copy()
+        return copied
 
     def reset_placement(self, const int[::1] placed):
         """Place every item as in `placed` (P,); -1 leaves it loose."""
@@ -96,6 +121,8 @@ cdef class Bins:
 
         `joins` and `leaves` are items to add or remove for this, -1 for none.
         """
+        if self.eviction_cost == 0:
+            return 0.0
         cdef double load = self.load[number] + self.load_drift[number]
         cdef double variance = self.load_variance[number]
         cdef int count = self.count[number]
@@ -109,7 +136,7 @@ cdef class Bins:
             count -= 1
             load -= self.weight[leaves] + self.drift[leaves]
             variance -= self.variance[leaves]
-        if count < 2 or self.eviction_cost == 0:
+        if count < 2:
             return 0.0
         slack = self.capacity[number] - load
         if variance <= 1e-12 * self.capacity[number] * self.capacity[number]:
@@ -151,6 +178,11 @@ cdef class Bins:
             return price + self.bin_cost
         return price + self.expected_eviction(number, item, -1) - self.risk[number]
 
+    cdef double least_insertion_cost(self, int item, int number) noexcept nogil:
+        """Return a cost that `insertion_cost` never falls below: that without an expected eviction."""
+        cdef double price = self.item_cost(item, number)
+        return price + self.bin_cost if self.count[number] == 0 else price - self.risk[number]
+
     cdef double removal_gain(self, int item) noexcept nogil:
         """Return the decrease of the objective if the item is removed."""
         cdef int number = self.bin[item]
@@ -161,30 +193,32 @@ cdef class Bins:
 
     cdef void place_item(self, int item, int number) noexcept nogil:
         """Place a loose item."""
+        self._record_change(item, number)
         if self.count[number] == 0:
             self.objective += self.bin_cost
             self.load[number] = self.load_drift[number] = self.load_variance[number] = 0.0
             self.open_end = max(self.open_end, number + 1)
         self.objective += self.item_cost(item, number)
         self.load[number] += self.weight[item]
-        self.load_drift[number] += self.drift[item]
-        self.load_variance[number] += self.variance[item]
         self._link_item(item, number)
-        self._update_risk(number)
-        self._append_journal(item, -1)
+        if self.eviction_cost:
+            self.load_drift[number] += self.drift[item]
+            self.load_variance[number] += self.variance[item]
+            self._update_risk(number)
 
     cdef void remove_item(self, int item) noexcept nogil:
         """Make an item loose."""
         cdef int number = self.bin[item]
+        self._record_change(item, number)
         self._unlink_item(item, number)
         if self.count[number] == 0:
             self.objective -= self.bin_cost
         self.objective -= self.item_cost(item, number)
         self.load[number] -= self.weight[item]
-        self.load_drift[number] -= self.drift[item]
-        self.load_variance[number] -= self.variance[item]
-        self._update_risk(number)
-        self._append_journal(item, number)
+        if self.eviction_cost:
+            self.load_drift[number] -= self.drift[item]
+            self.load_variance[number] -= self.variance[item]
+            self._update_risk(number)
 
     cdef bint swap_if_better(self, int item, int other) noexcept nogil:
         """Swap two items if that lowers the objective; return whether it does."""
@@ -203,8 +237,16 @@ cdef class Bins:
 
     cdef void empty_bin(self, int number) noexcept nogil:
         """Make every item of the bin loose."""
-        while self.head[number] >= 0:
-            self.remove_item(self.head[number])
+        cdef int item = self.head[number]
+        if item < 0:
+            return
+        while item >= 0:
+            self._record_change(item, number)
+            self._unlink_item(item, number)
+            self.objective -= self.item_cost(item, number)
+            item = self.head[number]
+        self.objective -= self.bin_cost + self.risk[number]
+        self.load[number] = self.load_drift[number] = self.load_variance[number] = self.risk[number] = 0.0
 
     cdef int find_closed_bin(self, int item) noexcept nogil:
         """Return the closed bin to open, home or the lowest, or -1; one that holds the item first."""
@@ -234,12 +276,17 @@ cdef class Bins:
     cdef void undo_change(self) noexcept nogil:
         """Revert the changes since `begin_change`."""
         cdef int step
+        cdef Change before
         self.journalling = False
         for step in range(self.journal_length - 1, -1, -1):
-            if self.journal_bin[step] < 0:
-                self.remove_item(self.journal_item[step])
+            before = self.journal[step]
+            if self.bin[before.item] < 0:
+                self._link_item(before.item, before.bin)
             else:
-                self.place_item(self.journal_item[step], self.journal_bin[step])
+                self._unlink_item(before.item, before.bin)
+            self.objective = before.objective
+            self.load[before.bin], self.risk[before.bin] = before.load, before.risk
+            self.load_drift[before.bin], self.load_variance[before.bin] = before.drift, before.variance
 
     cdef void _link_item(self, int item, int number) noexcept nogil:
         cdef int first = self.head[number]
@@ -267,13 +314,15 @@ cdef class Bins:
         self.objective += risk - self.risk[number]
         self.risk[number] = risk
 
-    cdef void _append_journal(self, int item, int number) noexcept nogil:
+    cdef void _record_change(self, int item, int number) noexcept nogil:
+        """Record the values before the item enters or leaves the bin."""
         if not self.journalling:
             return
-        if self.journal_length == self.journal_item.shape[0]:
+        if self.journal_length == self.journal.shape[0]:
             with gil:
-                self.journal_item = np.concatenate([self.journal_item, self.journal_item])
-                self.journal_bin = np.concatenate([self.journal_bin, self.journal_bin])
-        self.journal_item[self.journal_length] = item
-        self.journal_bin[self.journal_length] = number
+                self.journal = np.concatenate([self.journal, self.journal])
+        cdef Change *before = &self.journal[self.journal_length]
+        before.item, before.bin, before.objective = item, number, self.objective
+        before.load, before.risk = self.load[number], self.risk[number]
+        before.drift, before.variance = self.load_drift[number], self.load_variance[number]
         self.journal_length += 1

@@ -1,7 +1,8 @@
 """Step 2, candidates: empty the underfilled consumers and insert loose partitions, largest first.
 
 A loose partition goes home if home is open, has room and would be nearly as full as the best fit,
-else to the best fit, else to a new bin, home first. `fill` limits bins that get moved partitions.
+else to the best fit, else to a new bin, home first. `fill` limits bins that get moved partitions. A
+candidate that is sure to be worse than those that will be improved is left unfinished.
 """
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from trimtab.assignor.heuristics.steady.bins cimport Bins
 
 cdef double HOME_PREFERENCE = 0.02  # of a capacity
+cdef double ROUNDING = 1e-6  # consumers, of the sums of costs
 
 
 def release_underfilled(Bins bins, double theta):
@@ -19,10 +21,14 @@ def release_underfilled(Bins bins, double theta):
             bins.empty_bin(number)
 
 
-def insert_best_fit(Bins bins, int[::1] order, double fill):
-    """Place the loose items in the order given (open mode, which always has a bin)."""
+def insert_best_fit(Bins bins, int[::1] order, double fill, double limit):
+    """Place the loose items in the order given (open mode, which always has a bin).
+
+    Return False, with items left loose, once the objective is sure to exceed the limit.
+    """
     cdef double[::1] room = np.full(bins.total, -1.0)  # of open bins: one array to scan for each item
     cdef int i, item, number
+    cdef double spent = bins.bin_cost * _count_least_bins(bins) + _sum_item_costs(bins)
     for number in range(bins.open_end):
         if bins.count[number]:
             room[number] = bins.capacity[number] * fill - bins.load[number]
@@ -32,6 +38,26 @@ def insert_best_fit(Bins bins, int[::1] order, double fill):
             number = _find_insertion_bin(bins, item, room)
             bins.place_item(item, number)
             room[number] = bins.capacity[number] * fill - bins.load[number]
+            spent += bins.item_cost(item, number)
+            if spent > limit + ROUNDING:
+                return False
+    return True
+
+
+cdef double _sum_item_costs(Bins bins) noexcept:
+    """Return the cost of the placed items, without that of bins and expected evictions."""
+    cdef double cost = 0.0
+    cdef int item
+    for item in range(bins.items):
+        if bins.bin[item] >= 0:
+            cost += bins.item_cost(item, bins.bin[item])
+    return cost
+
+
+cdef double _count_least_bins(Bins bins):
+    """Return a number of bins without which the load has no room; a bin may hold one item of any size."""
+    capacity = np.asarray(bins.capacity).max()
+    return np.ceil(np.minimum(bins.weight, capacity).sum() / capacity - ROUNDING)
 
 
 cdef int _find_insertion_bin(Bins bins, int item, double[::1] room) noexcept:

@@ -105,11 +105,14 @@ cdef bint _place_by_ejection(Bins bins, int item, unsigned char[::1] shut) noexc
 cdef int _find_cheapest_bin(Bins bins, int item, unsigned char[::1] shut) noexcept:
     """Return the open bin with room of the least cost, of ties the fuller, or -1."""
     cdef int number, best = -1
-    cdef double price, least = 1e300
+    cdef double price, bonus, least = 1e300
     for number in range(bins.open_end):
         if bins.count[number] == 0 or shut[number] or not bins.has_room(item, number):
             continue
-        price = bins.insertion_cost(item, number) - FULLNESS_BONUS * bins.load[number] / bins.capacity[number]
+        bonus = FULLNESS_BONUS * bins.load[number] / bins.capacity[number]
+        if bins.least_insertion_cost(item, number) - bonus >= least:
+            continue  # at a fraction of the time
+        price = bins.insertion_cost(item, number) - bonus
         if price < least:
             least, best = price, number
     return best

@@ -106,9 +106,8 @@ cdef void _remove_items(Bins bins, Neighbourhood *chosen) noexcept nogil:
     cdef double key
     chosen.items = 0
     for i in range(chosen.bins):
-        while bins.head[chosen.bin[i]] >= 0:
-            item = bins.head[chosen.bin[i]]
-            bins.remove_item(item)
+        item = bins.head[chosen.bin[i]]
+        while item >= 0:
             key = bins.weight[item] * (1.0 + ORDER_NOISE * (_draw_unit(chosen) - 0.5))
             at = chosen.items
             while at > 0 and chosen.key[at - 1] < key:
@@ -116,6 +115,8 @@ cdef void _remove_items(Bins bins, Neighbourhood *chosen) noexcept nogil:
                 at -= 1
             chosen.key[at], chosen.item[at] = key, item
             chosen.items += 1
+            item = bins.next[item]
+        bins.empty_bin(chosen.bin[i])
 
 
 cdef bint _reinsert_items(Bins bins, Neighbourhood *chosen) noexcept nogil:
@@ -132,12 +133,15 @@ cdef bint _reinsert_items(Bins bins, Neighbourhood *chosen) noexcept nogil:
 cdef int _find_reinsertion_bin(Bins bins, Neighbourhood *chosen, int item) noexcept nogil:
     """Return the chosen bin with room of the least cost, or a closed one, or -1."""
     cdef int i, number, best = -1
-    cdef double price, least = 1e300
+    cdef double price, noise, bonus, least = 1e300
     for i in range(chosen.bins):
         number = chosen.bin[i]
         if bins.count[number] and bins.has_room(item, number):
-            price = bins.insertion_cost(item, number) + PRICE_NOISE * _draw_unit(chosen)
-            price -= FULLNESS_BONUS * bins.load[number] / bins.capacity[number]
+            noise = PRICE_NOISE * _draw_unit(chosen)
+            bonus = FULLNESS_BONUS * bins.load[number] / bins.capacity[number]
+            if bins.least_insertion_cost(item, number) + noise - bonus >= least:
+                continue  # at a fraction of the time
+            price = bins.insertion_cost(item, number) + noise - bonus
             if price < least:
                 least, best = price, number
     # A closed bin costs at least `bin_cost`: no need to look for one.

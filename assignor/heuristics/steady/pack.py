@@ -9,7 +9,9 @@ With a rack cost, `improve_rack_affinity` runs before and after the search and a
 `balance_members`.
 """
 
+import math
 from dataclasses import replace
+from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -32,7 +34,7 @@ from trimtab.assignor.heuristics.steady.params import DEFAULT_PRESET, STEADY_PRE
 from trimtab.assignor.heuristics.steady.rack_affinity import improve_rack_affinity
 from trimtab.assignor.heuristics.steady.return_home import return_items_home
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import append_readers
+from trimtab.assignor.packing import append_readers, sort_decreasing
 
 SEARCH_SEED: Final = 1  # fixed: equal input gives equal bytes
 MAX_REPACK_ROUNDS: Final = 8
@@ -80,15 +82,11 @@ def _own_by_bins(problem: PackingProblem, bins: IntArray) -> PackingProblem:
 
 
 def _pack_open(problem: PackingProblem, params: SteadyParams) -> IntArray:
-    falling = _order_decreasing(problem.weight)
-    kept = _evict(problem, params).copy_placement()
-    starts = [
-        _build_candidate(problem, params, kept, falling, theta, fill)
-        for theta in RELEASE_THRESHOLDS
-        for fill in MAX_FILLS
-    ]
+    falling = sort_decreasing(problem.weight)
+    kept = _build_bins(problem, params)
+    kept.reset_placement(_evict(problem, params).copy_placement())
     # Improving one takes twice as long as building all twelve (200 partitions): not worth it for each.
-    starts = sorted(starts, key=lambda bins: bins.objective)[: params.improved_candidates]
+    starts = _select_candidates(kept, falling, params.improved_candidates)
     for bins in starts:
         return_items_home(bins, falling)
         improve_rack_affinity(bins, falling)
@@ -113,9 +111,9 @@ def balance_load(problem: PackingProblem, params: SteadyParams = STEADY_PRESETS[
     posed = replace(renumbered, capacity=renumbered.capacity * np.where(share > 0, share, 1.0))
     bins = Bins(posed, constant_forecast(posed.weight), 0.0, price.move, 0.0, price.cross_rack)
     bins.reset_placement(posed.owner)
-    falling = _order_decreasing(posed.weight)
-    balance_members(bins, falling)
+    balance_members(bins)
     if price.cross_rack is not None:
+        falling = sort_decreasing(posed.weight)
         mean = _usual_fill(bins.copy_placement(), posed)
         improve_rack_affinity(bins, falling, mean * (1 - BALANCE_BAND), mean * (1 + BALANCE_BAND))
     return order.restore_bins(bins.copy_placement())
@@ -130,7 +128,7 @@ def _usual_fill(bins: IntArray, problem: PackingProblem) -> float:
 
 def _pack_closed(problem: PackingProblem, params: SteadyParams) -> IntArray:
     bins = _evict(problem, params)
-    falling = _order_decreasing(problem.weight)
+    falling = sort_decreasing(problem.weight)
     if not insert_emptiest(bins, falling):
         # Too fragmented: pack as for sizing, where a further bin is dear.
         opened = replace(problem, new_member_capacity=float(problem.capacity.max()))
@@ -155,7 +153,7 @@ def reduce_moves(
     """Return a placement (P,) of a closed problem improved within the capacities: fewer moves."""
     improved = _build_bins(problem, params)
     improved.reset_placement(relabel_to_owners(problem, bins))
-    falling = _order_decreasing(problem.weight)
+    falling = sort_decreasing(problem.weight)
     return_items_home(improved, falling)
     _improve_closed(improved, falling, params)
     return improved.copy_placement()
@@ -168,19 +166,16 @@ def _evict(problem: PackingProblem, params: SteadyParams) -> Bins:
     return bins
 
 
-def _build_candidate(
-    problem: PackingProblem,
-    params: SteadyParams,
-    kept: IntArray,
-    falling: IntArray,
-    release_threshold: float,
-    max_fill: float,
-) -> Bins:
-    bins = _build_bins(problem, params)
-    bins.reset_placement(kept)
-    release_underfilled(bins, release_threshold)
-    insert_best_fit(bins, falling, max_fill)
-    return bins
+def _select_candidates(kept: Bins, falling: IntArray, count: int) -> list[Bins]:
+    """Return the candidates of the least objectives, at most `count`."""
+    best: list[Bins] = []
+    for release_threshold, max_fill in product(RELEASE_THRESHOLDS, MAX_FILLS):
+        bins = kept.copy_bins()
+        release_underfilled(bins, release_threshold)
+        limit = best[-1].objective if len(best) == count else math.inf
+        if insert_best_fit(bins, falling, max_fill, limit):
+            best = sorted([*best, bins], key=lambda bins: bins.objective)[:count]
+    return best
 
 
 class _ObjectiveCosts(NamedTuple):
@@ -213,7 +208,3 @@ def _build_bins(problem: PackingProblem, params: SteadyParams) -> Bins:
         eviction_cost=price.eviction,
         cross_rack=price.cross_rack,
     )
-
-
-def _order_decreasing(weight: FloatArray) -> IntArray:
-    return np.argsort(-weight, kind="stable").astype(np.int32)
