@@ -43,6 +43,7 @@ from trimtab.consumer_sdk.lake.formats.key_lookup import (
     NO_POSITIONS,
     VECTOR_WINDOW_BYTES,
     KeySearch,
+    PositionLists,
     Positions,
     SearchedFile,
 )
@@ -73,6 +74,41 @@ _KEY_TYPES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class _DeltaClasses:
+    """Classes that are used for each file: py4j asks the JVM for every part of a name, each time."""
+
+    action: Any
+    bitmap: Any
+    to_seq: Any
+    no_option: Any
+    to_option: Any
+    descriptor: Any
+    stored_bitmap: Any
+    portable_format: Any
+    path: Any
+    positions: PositionLists
+
+    @classmethod
+    def resolve(cls, gateway: Any) -> "_DeltaClasses":
+        root = gateway.jvm
+        delta = root.org.apache.spark.sql.delta
+        return cls(
+            action=delta.actions.Action,
+            bitmap=delta.deletionvectors.RoaringBitmapArray,
+            to_seq=root.org.apache.spark.api.python.PythonUtils.toSeq,
+            no_option=root.scala.Option.empty(),
+            to_option=root.scala.Option.apply,
+            descriptor=_find_scala_object(gateway, "actions.DeletionVectorDescriptor"),
+            stored_bitmap=_find_scala_object(gateway, "deletionvectors.StoredBitmap"),
+            portable_format=_find_scala_object(
+                gateway, "deletionvectors.RoaringBitmapArrayFormat"
+            ).Portable(),
+            path=root.org.apache.hadoop.fs.Path,
+            positions=PositionLists(gateway),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _TouchedFile:
     add_action: Any
     bitmap: Any  # Delta's: the old rows and all rows deleted before
@@ -88,6 +124,7 @@ class DeltaOldRows:
     keys: Records
     file_columns: tuple[str, ...]  # names of the key columns in data files
     gateway: Any  # py4j's
+    classes: _DeltaClasses
     caches: FileCaches
     positions: dict[str, Positions] = field(default_factory=dict[str, Positions])
     vector_paths: list[list[Any]] = field(default_factory=list[list[Any]])  # of each try
@@ -112,11 +149,12 @@ class DeltaOldRows:
         names = tuple(
             str(columns[column].metadata.get(_PHYSICAL_NAME_PROPERTY, column)) for column in keys.column_names
         )
-        return cls(name, delta_log, keys, names, py4j_gateway(spark), caches)
+        gateway = py4j_gateway(spark)
+        return cls(name, delta_log, keys, names, gateway, _DeltaClasses.resolve(gateway), caches)
 
     def search(self) -> None:
         """Look the keys up in the newest version's files. Raises LakeUnavailableError."""
-        none = self.gateway.jvm.scala.Option.empty()
+        none = self.classes.no_option
         self._search_files(self._list_files(self.delta_log.update(False, none, none)))  # noqa: FBT003 - Delta's signature
 
     def build_actions(self, transaction: Any) -> list[Any]:
@@ -172,9 +210,8 @@ class DeltaOldRows:
 
     def _describe_search(self, add: Mapping[str, Any]) -> SearchedFile:
         names = dict(zip(self.keys.column_names, self.file_columns, strict=True))
-        hadoop = self.gateway.jvm.org.apache.hadoop.fs
         # the protocol escapes paths as URIs; one of a cloned table is absolute
-        place = hadoop.Path(self.delta_log.dataPath(), hadoop.Path(unquote(add["path"])))
+        place = self.classes.path(self.delta_log.dataPath(), self.classes.path(unquote(add["path"])))
         keys = select_partition_keys(self.keys, names, add["partitionValues"])
         held = [names[column] for column in keys.column_names]
 
@@ -209,15 +246,16 @@ class DeltaOldRows:
         return [vectors.get(read_vector_id(add)) for add in adds]
 
     def _read_vector(self, add: dict[str, Any]) -> DeletionVector:
-        stored = self._scala_object("deletionvectors.StoredBitmap")
         descriptor = self._parse_action(add).deletionVector()
-        bitmap = stored.create(descriptor, self.delta_log.dataPath()).load(self._vector_store())
+        bitmap = self.classes.stored_bitmap.create(descriptor, self.delta_log.dataPath()).load(
+            self._vector_store()
+        )
         return DeletionVector(bitmap, int(descriptor.sizeInBytes()))
 
     def _touch_file(self, add: dict[str, Any], previous: DeletionVector | None) -> _TouchedFile | None:
-        bitmap = self.gateway.jvm.org.apache.spark.sql.delta.deletionvectors.RoaringBitmapArray()
-        longs = key_lookup.PositionLists(self.gateway).convert(self.positions[add["path"]])
-        bitmap.addAll(self.gateway.jvm.org.apache.spark.api.python.PythonUtils.toSeq(longs))
+        bitmap = self.classes.bitmap()
+        longs = self.classes.positions.convert(self.positions[add["path"]])
+        bitmap.addAll(self.classes.to_seq(longs))
         if previous is not None:
             bitmap.merge(previous.bitmap)
             if bitmap.cardinality() == previous.bitmap.cardinality():
@@ -225,8 +263,7 @@ class DeltaOldRows:
         return _TouchedFile(self._parse_action(add), bitmap, read_vector_id(add))
 
     def _parse_action(self, add: dict[str, Any]) -> Any:
-        actions = self.gateway.jvm.org.apache.spark.sql.delta.actions
-        return actions.Action.fromJson(json.dumps({"add": add}))
+        return self.classes.action.fromJson(json.dumps({"add": add}))
 
     def _write_vectors(self, touched: Sequence[_TouchedFile]) -> list[Any]:
         store = self._vector_store()
@@ -253,33 +290,30 @@ class DeltaOldRows:
     def _replace_file(self, file: _TouchedFile, writer: Any, number: Any) -> tuple[Any, Any]:
         """Return the `remove` and `add` actions that give a file its new vector."""
         file.bitmap.runOptimize()
-        portable = self._scala_object("deletionvectors.RoaringBitmapArrayFormat").Portable()
-        written = writer.write(file.bitmap.serializeAsByteArray(portable))
-        root = self.gateway.jvm
-        descriptor = self._scala_object("actions.DeletionVectorDescriptor").onDiskWithRelativePath(
+        written = writer.write(file.bitmap.serializeAsByteArray(self.classes.portable_format))
+        descriptor = self.classes.descriptor.onDiskWithRelativePath(
             number,
             "",
             written.length(),
             file.bitmap.cardinality(),
-            root.scala.Option.apply(written.offset()),
-            root.scala.Option.empty(),
+            self.classes.to_option(written.offset()),
+            self.classes.no_option,
         )
         pair = file.add_action.removeRows(descriptor, True, True)  # noqa: FBT003 - Delta's signature
         return pair.productElement(1), pair.productElement(0)
 
     def _vector_store(self) -> Any:
-        store = self._scala_object("storage.dv.DeletionVectorStore")
+        store = _find_scala_object(self.gateway, "storage.dv.DeletionVectorStore")
         return store.createInstance(self.delta_log.newDeltaHadoopConf())
 
     def _file_system(self) -> Any:
         return self.delta_log.dataPath().getFileSystem(self.delta_log.newDeltaHadoopConf())
 
-    def _scala_object(self, name: str) -> Any:
-        # Reflection: py4j does not reach Scala's objects by name.
-        found = self.gateway.jvm.py4j.reflection.ReflectionUtil.classForName(
-            f"org.apache.spark.sql.delta.{name}$"
-        )
-        return found.getField("MODULE$").get(None)
+
+def _find_scala_object(gateway: Any, name: str) -> Any:
+    # Reflection: py4j does not reach Scala's objects by name.
+    found = gateway.jvm.py4j.reflection.ReflectionUtil.classForName(f"org.apache.spark.sql.delta.{name}$")
+    return found.getField("MODULE$").get(None)
 
 
 def read_bounds(add: Mapping[str, Any], keys: ArrowSchema, file_columns: Sequence[str]) -> Bounds:
