@@ -38,9 +38,9 @@ _SECRETS_IN_TEXT: Final = (
     ),
     # the signature of a shared access token of Azure: in a URL, or the first of a bare token's fields
     re.compile(r"([?&;]sig=|(?<![\w.-])sig=(?=[^&\s]{1,200}&s\w=))[^&;\s\"'<>]+", re.IGNORECASE),
-    # password="a b", "password": 'x', also as text in JSON (\"password\": \"x\"), up to the same quote, unless
-    # it is doubled, which in SQL stands for one quote ('it''s'); a quote that is not closed was cut off with
-    # its end, so all of the line may be the secret
+    # password="a b", "password": 'x', also as text in JSON (\"password\": \"x\"), up to the same quote,
+    # unless it is doubled, which in SQL stands for one quote ('it''s'); a quote that is not closed was cut
+    # off with its end, so all of the line may be the secret
     re.compile(
         r"(password(?:\\*[\"'])?[ \t]*[=:][ \t]*)(\\*[\"'])"
         r"(?:\2\2|(?!\2)(?:\\\\\\[\"']|\\.|[^\\\n]))*(?:\2|\\?$)",
