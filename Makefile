@@ -269,12 +269,12 @@ bench-kit: .venv/.dev ## start of the testing kit's broker, and 100 simulated hi
 bench-telemetry: .venv/.dev ## cost of a consume while telemetry is off, compared with the code without it, and while it is on
 	@$(BIN)/python benchmarks/bench_telemetry.py
 
-bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; and by Spark; then 1,000 reads during kills, handovers and compactions, for events and for changes by key, in both formats; 25 minutes
+bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; and by Spark; then 1,000 reads during kills, handovers and compactions, for events and for changes by key, in both formats; 27 minutes
 	@$(BIN)/python benchmarks/bench_bridge.py
 	@$(BIN)/python benchmarks/bench_bridge.py --format delta
 	@$(BIN)/python benchmarks/bench_bridge.py --engine spark
 	@for format in iceberg delta; do for write in append upsert; do \
-		PYTHONPATH=tests $(BIN)/python benchmarks/bench_bridge.py --reads 1000 --rate 200 --seconds 0 --disturb \
+		PYTHONPATH=tests $(BIN)/python benchmarks/bench_bridge.py --reads 1000 --rate 200 --seconds 200 --disturb \
 			--format $$format --write $$write || exit 1; done; done
 
 bench-storage: object-store ## MB/s, CPU and requests of an append on S3 and on the local disk, compared with Spark's own append
@@ -286,7 +286,7 @@ bench-spark-cluster: .venv/.dev ## MB/s of one consumer by the number of Spark w
 bench-upsert: .venv/.dev ## inserts, updates and deletes by key into a table of 1 M rows, compared with Spark's MERGE, pyiceberg and delta-rs
 	@$(BIN)/python benchmarks/bench_upsert.py --rows 1000000 --batch 50000 --batches 10 --peer-batch 5000
 
-bench-upsert-long: .venv/.dev ## 100 batches of changes by key into a table of each format, with `tables compact` beside them: changes per CPU second of the first and the last ten; half an hour
+bench-upsert-long: .venv/.dev ## 100 batches of changes by key into a table of each format, with `tables compact` beside them: changes per CPU second of the first and the last ten; ten minutes
 	@$(BIN)/python benchmarks/bench_upsert.py --rows 1000000 --batch 50000 --batches 100 --beside --cases trimtab_iceberg trimtab_delta
 
 SECONDS ?= 120

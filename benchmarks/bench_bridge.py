@@ -13,7 +13,8 @@ With `--store s3` the table is on an S3 server of this machine, an Iceberg table
 reads it. Needs `make object-store` and PYTHONPATH=tests.
 
 `--disturb` runs two ingests with batches of 2 s. Once the lake is there, it kills and restarts one of them
-again and again, and compacts the table meanwhile; the last lines that a compaction printed go to stderr.
+again and again, and compacts the table meanwhile; the last lines that a compaction printed go to stderr. It
+fails if no ingest was killed, or no compaction succeeded.
 """
 
 import subprocess
@@ -43,6 +44,7 @@ TABLE = "bench.orders"
 DISTURBANCE_S = 15.0
 COMPACTION_EVERY = 3  # disturbances
 COMPACTION_LINES = 20  # that are printed
+DISTURBANCES = ("kills", "compactions")  # counts that must not be 0 with --disturb
 WRONG = ("missing", "doubled", "stale")  # counts of a RESULT that must be 0
 
 
@@ -73,6 +75,8 @@ def main() -> None:
         harness.result({**case, **figures, **disturbances})
     if any(figures.get(name) for name in WRONG):
         sys.exit("rows are wrong: see RESULT")
+    if arguments.disturb and not all(disturbances.values()):
+        sys.exit("the reads were not disturbed enough: see RESULT; give them more --seconds")
 
 
 def _wait_for_lake(folder: Path) -> None:
@@ -200,7 +204,7 @@ def _running_ingests(file: Path, count: int) -> Iterator[Ingests]:
 @contextmanager
 def _disturbing(ingests: Ingests, file: Path) -> Iterator[Counter[str]]:
     """Disturb the ingests within the context; yield the numbers of disturbances so far, by kind."""
-    stop, disturbances = Event(), Counter[str]()
+    stop, disturbances = Event(), Counter(dict.fromkeys(DISTURBANCES, 0))
     thread = Thread(target=_disturb, args=(ingests, file, disturbances, stop))
     thread.start()
     try:

@@ -12,8 +12,8 @@ Each case is a separate process, which fills the table and applies one batch as 
 clock starts. Half of a batch are updates, a tenth deletes, the rest inserts; keys are chosen evenly from
 the whole table. CPU includes child processes such as the JVM, and compactions between two batches
 (--compact). With --beside, `trimtab tables compact` runs again and again in a process of its own, whose CPU
-does not count. The first and the last ten batches are compared. Afterwards every table is compared with a
-replay in plain Python, row for row.
+does not count; one of them must succeed. The first and the last ten batches are compared. Afterwards every
+table is compared with a replay in plain Python, row for row.
 
 --files is the number of commits, and so of data files, that fill the table. With --store s3 the tables are on
 an S3 server of this machine, Iceberg's in a REST catalog, whose CPU does not count; `requests_per_batch` are
@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +70,7 @@ class Figures:
     first: float  # changes per CPU second of the first ten batches
     last: float
     rows: int  # of the table, afterwards
-    compactions: str  # exit codes of those beside
+    compactions: Sequence[int]  # exit codes of those beside
     requests: Mapping[str, float]  # of a batch, by who sends them
 
     def rounded(self) -> dict[str, float]:
@@ -99,10 +99,15 @@ def main() -> None:
                 figure: {n: f.rounded()[figure] for n, f in results.items()}
                 for figure in ("changes_per_cpu_s", "changes_per_s", "first_ten", "last_ten")
             },
-            "compactions_beside": {n: f.compactions for n, f in results.items()},
+            "compactions_beside": {n: f.compactions.count(0) for n, f in results.items()},
+            "failed_compactions": {
+                n: len(f.compactions) - f.compactions.count(0) for n, f in results.items()
+            },
             "requests_per_batch": {n: f.requests for n, f in results.items()},
         }
     )
+    if options.beside and (idle := [n for n in results if is_ours(n) and 0 not in results[n].compactions]):
+        sys.exit(f"no compaction succeeded beside {', '.join(idle)}: give them more --batches")
 
 
 def _arguments() -> Namespace:
@@ -135,6 +140,11 @@ def find_format(name: str) -> str:
     return DELTA_FORMAT if "delta" in name else ICEBERG_FORMAT
 
 
+def is_ours(name: str) -> bool:
+    """Return whether a case is Trimtab's, not a peer's."""
+    return name.startswith("trimtab")
+
+
 def measured(name: str, options: Namespace) -> Figures:
     """Run a case in its own process. Exits if its table differs from the replay."""
     batch = options.peer_batch if name in SMALL_BATCHES else options.batch
@@ -149,7 +159,7 @@ def measured(name: str, options: Namespace) -> Figures:
         command = [sys.executable, str(HOST), name, json.dumps(plan)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
             try:
-                beside = options.beside and name.startswith("trimtab")
+                beside = options.beside and is_ours(name)
                 compacting = _compacting_beside(settings, Path(folder)) if beside else nullcontext([])
                 figures = _watched(host, batches, batch, compacting, store)
             except BaseException:
@@ -199,11 +209,10 @@ def _watched(
         cpu = cpu_seconds(host.pid) - cpu
         requests = {name: now - before[name] for name, now in store.count_requests().items()}
     per_batch = {name: round(found.total() / batches, 1) for name, found in requests.items()}
-    beside = f"{compactions.count(0)} of {len(compactions)} done"
     host.stdin.write("compare\n")
     host.stdin.flush()
     (rows,) = _read_reply(host.stdout, "found")
-    return Figures(batches * batch, seconds, cpu, first, last, int(rows), beside, per_batch)
+    return Figures(batches * batch, seconds, cpu, first, last, int(rows), compactions, per_batch)
 
 
 def _read_reply(lines: IO[str], what: str) -> list[float]:

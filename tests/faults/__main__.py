@@ -40,7 +40,8 @@ def main() -> int:
             progress.update(bar, completed=min(done, options.faults), description=line)
 
         tally = run.go(show, console.print)
-    print("RESULT " + json.dumps({"store": options.store, "write": options.write, **tally.figures()}))  # noqa: T201 - the program's answer
+    case = {name: getattr(options, name) for name in ("store", "write", "format", "stage", "seed")}
+    print("RESULT " + json.dumps({**case, **tally.figures()}))  # noqa: T201 - the program's answer
     return 0 if tally.good else 1
 
 
