@@ -266,6 +266,13 @@ def test_changes_wait_while_a_compaction_holds_them_up(backoff: RetryBackoff) ->
     assert (outcome, table.holds) == (CommitSucceeded(lost_races=1), [])
 
 
+def test_changes_that_lost_a_race_against_a_hold_wait_for_it(backoff: RetryBackoff) -> None:
+    """Else they remove it at once, and a compaction among flushes without a pause loses every race."""
+    table = Table(["race", "ok"], holds=[None, "30.0", None])
+    outcome = commit_fenced(table, StagedChanges("x"), "g", SPANS, backoff, NOW)
+    assert (outcome, table.holds) == (CommitSucceeded(lost_races=1), [])
+
+
 def test_a_hold_is_looked_at_ever_less_often_and_the_table_with_it() -> None:
     """Other partitions' offsets that came meanwhile are carried forward; nothing waits after the hold."""
     table = Table(["ok"], holds=["30.0", "30.0", None])
