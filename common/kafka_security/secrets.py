@@ -28,6 +28,15 @@ _SECRET_IN_VALUE: Final = re.compile(
 # What is kept of a match is in its first group. Lengths are bounded where a search would go on to the end
 # of the text at each of its places: Java's stacks are long.
 _SECRETS_IN_TEXT: Final = (
+    # password="a b", "password": 'x', also as text in JSON (\"password\": \"x\"), up to the same quote;
+    # a quote that is not closed was cut off with its end, so all of the line may be the secret
+    re.compile(
+        r"(password(?:\\*[\"'])?[ \t]*[=:][ \t]*)(\\*[\"'])"
+        r"(?:(?!\2)(?:\\\\\\[\"']|\\.|[^\\\n]))*(?:\2|\\?$)",
+        re.IGNORECASE | re.MULTILINE,
+    ),
+    # the rest of a password with a quote, which SQL doubles ('it''s')
+    re.compile(r"()\*\*\*(?:'[^'\n]*')+"),
     # a URL's user and password; no "/" in it, which ends the host
     re.compile(r"(://[^/@\s:]*:)[^/\s]+(?=@)"),
     # Oracle's user/password@host; the user may be a proxy's, app[schema], or missing
@@ -38,14 +47,6 @@ _SECRETS_IN_TEXT: Final = (
     ),
     # the signature of a shared access token of Azure: in a URL, or the first of a bare token's fields
     re.compile(r"([?&;]sig=|(?<![\w.-])sig=(?=[^&\s]{1,200}&s\w=))[^&;\s\"'<>]+", re.IGNORECASE),
-    # password="a b", "password": 'x', also as text in JSON (\"password\": \"x\"), up to the same quote,
-    # unless it is doubled, which in SQL stands for one quote ('it''s'); a quote that is not closed was cut
-    # off with its end, so all of the line may be the secret
-    re.compile(
-        r"(password(?:\\*[\"'])?[ \t]*[=:][ \t]*)(\\*[\"'])"
-        r"(?:\2\2|(?!\2)(?:\\\\\\[\"']|\\.|[^\\\n]))*(?:\2|\\?$)",
-        re.IGNORECASE | re.MULTILINE,
-    ),
     re.compile(r"(password=)(?!\*\*\*)[^&;\s]+", re.IGNORECASE),
 )
 # ssl.key.location and sasl.oauthbearer.token.endpoint.url name a place, not a secret

@@ -103,7 +103,7 @@ def place_loose(group: Group) -> None:
     for item in sorted(loose, key=lambda item: (-group.weight(item), item)):
         readers = group.readers(item)
         # who reads everything is compared without the partition, as adding it may round to the same
-        same = all(len(group.readers(other)) == len(group.room) for other in range(len(group.problem.weight)))
+        same = bool(group.problem.subscribed.all())
         best = min(readers, key=group.fill if same else lambda m: group.fill_with(item, m))  # noqa: B023
         home = int(group.problem.owner[item])
         if home != UNASSIGNED and group.fill_with(item, home) <= group.fill_with(item, best) + BAND:
@@ -146,7 +146,7 @@ def find_gift(group: Group, recipient: int, *, inside: bool) -> int | None:
 
 @given(closed_problems())
 def test_the_rankings_find_what_a_look_at_every_member_finds(problem: PackingProblem) -> None:
-    """The emptiest, the fullest that can give, and the largest that fit: of ties the lowest number."""
+    """The emptiest and the fullest that can give, of ties the lowest number, and the partitions to give."""
     order = canonical_order(problem)
     renumbered = order.renumber_problem(problem)
     share = compute_fair_shares(renumbered)

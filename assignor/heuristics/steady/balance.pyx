@@ -151,6 +151,8 @@ cdef void _place_loose_items(Bins bins):
     for i in range(order.shape[0]):
         item = order[i]
         best = emptiest.find_first() if bins.all_read else _find_emptiest_reader(bins, item)
+        if best < 0:
+            best = _find_first_reader(bins, item)
         home = bins.home[item]
         if home >= 0 and bins.can_read(item, home):
             if _fill_with_item(bins, item, home) <= _fill_with_item(bins, item, best) + BALANCE_BAND:
@@ -184,6 +186,14 @@ cdef _Ranking _rank_donors(Bins bins):
 
 cdef inline double _donor_key(Bins bins, int member) noexcept:
     return -_member_fill(bins, member) if bins.count[member] > 1 else INFINITY
+
+
+cdef int _find_first_reader(Bins bins, int item) noexcept:
+    """Return a member for an item if the loads are too large for a sum, so that none is the emptiest."""
+    cdef int member = 0
+    while member < bins.members - 1 and not bins.can_read(item, member):
+        member += 1
+    return member
 
 
 cdef int _find_emptiest_reader(Bins bins, int item) noexcept:

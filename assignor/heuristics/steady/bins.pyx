@@ -2,8 +2,9 @@
 
 1. Bins 0..members-1 are the members; later ones may be added and read every topic.
 2. A bin holds what fits, or one partition of any size.
-3. Every change goes through `place_item` and `remove_item`. Between `begin_change` and
-   `keep_change` changes are recorded, and `undo_change` restores the values before them, to the bit.
+3. Every change goes through `place_item`, `remove_item` and `empty_bin`. Between `begin_change` and
+   `keep_change` changes are recorded, and `undo_change` restores placement, loads and objective, to
+   the bit, but not the order of a bin's items.
 """
 
 cimport cython
@@ -321,6 +322,8 @@ cdef class Bins:
         if self.journal_length == self.journal.shape[0]:
             with gil:
                 self.journal = np.concatenate([self.journal, self.journal])
+        if self.journal_length == self.journal.shape[0]:
+            return  # without memory, which Python has reported
         cdef Change *before = &self.journal[self.journal_length]
         before.item, before.bin, before.objective = item, number, self.objective
         before.load, before.risk = self.load[number], self.risk[number]

@@ -111,7 +111,7 @@ cdef int _find_cheapest_bin(Bins bins, int item, unsigned char[::1] shut) noexce
             continue
         bonus = FULLNESS_BONUS * bins.load[number] / bins.capacity[number]
         if bins.least_insertion_cost(item, number) - bonus >= least:
-            continue  # at a fraction of the time
+            continue  # without the expected eviction, which takes most of the time
         price = bins.insertion_cost(item, number) - bonus
         if price < least:
             least, best = price, number

@@ -140,7 +140,7 @@ cdef int _find_reinsertion_bin(Bins bins, Neighbourhood *chosen, int item) noexc
             noise = PRICE_NOISE * _draw_unit(chosen)
             bonus = FULLNESS_BONUS * bins.load[number] / bins.capacity[number]
             if bins.least_insertion_cost(item, number) + noise - bonus >= least:
-                continue  # at a fraction of the time
+                continue  # without the expected eviction, which takes most of the time
             price = bins.insertion_cost(item, number) + noise - bonus
             if price < least:
                 least, best = price, number

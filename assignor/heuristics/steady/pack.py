@@ -83,6 +83,7 @@ def _own_by_bins(problem: PackingProblem, bins: IntArray) -> PackingProblem:
 
 def _pack_open(problem: PackingProblem, params: SteadyParams) -> IntArray:
     falling = sort_decreasing(problem.weight)
+    # Anew, since sums of loads from which others were subtracted are not exact.
     kept = _build_bins(problem, params)
     kept.reset_placement(_evict(problem, params).copy_placement())
     # Improving one takes twice as long as building all twelve (200 partitions): not worth it for each.

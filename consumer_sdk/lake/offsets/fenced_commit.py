@@ -82,7 +82,7 @@ class _FencedCommit:
     outages: int = 0
     tried: bool = False
     unanswered: bool = False
-    hold_ended: bool = False  # it was met, and waited for
+    hold_ended: bool = False  # one was met, and is over for this batch
 
     def run(self) -> FencedCommitOutcome:
         try:
@@ -130,7 +130,7 @@ class _FencedCommit:
         while not self.hold_ended:
             hold_s = parse_hold(self.table.read_property(HOLD_PROPERTY))
             if not hold_s and not polls:
-                break  # the next try may meet one: a hold that is set meanwhile makes this one lose its race
+                break  # the next try may meet one: Delta refuses this one if a hold is set meanwhile
             self.hold_ended = self.backoff.urgent.is_set() or not self.now() < begun_at + hold_s
             if not self.hold_ended:
                 polls += 1

@@ -276,6 +276,8 @@ def test_a_closed_connection_is_retried(tmp_path: Path, closings: int) -> None:
         ('trustStorePassword="a b was cut', "trustStorePassword=***"),
         ("password=\"\" and password=''", "password=*** and password=***"),
         ("password='it''s' user='u'", "password=*** user='u'"),
+        ("'password='x'', password='y'", "'password=***', password=***"),
+        ("'password=''', password='s'", "'password=***', password=***"),
     ],
 )
 def test_passwords_in_a_text_are_masked(text: str, masked: str) -> None:

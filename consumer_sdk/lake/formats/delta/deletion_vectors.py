@@ -74,8 +74,8 @@ _KEY_TYPES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class _DeltaClasses:
-    """Classes that are used for each file: py4j asks the JVM for every part of a name, each time."""
+class _DeltaObjects:
+    """What is used of Delta for each file: py4j asks the JVM for every part of a name, each time."""
 
     action: Any
     bitmap: Any
@@ -84,12 +84,13 @@ class _DeltaClasses:
     to_option: Any
     descriptor: Any
     stored_bitmap: Any
+    vector_store: Any
     portable_format: Any
     path: Any
     positions: PositionLists
 
     @classmethod
-    def resolve(cls, gateway: Any) -> "_DeltaClasses":
+    def resolve(cls, gateway: Any) -> "_DeltaObjects":
         root = gateway.jvm
         delta = root.org.apache.spark.sql.delta
         return cls(
@@ -100,6 +101,7 @@ class _DeltaClasses:
             to_option=root.scala.Option.apply,
             descriptor=_find_scala_object(gateway, "actions.DeletionVectorDescriptor"),
             stored_bitmap=_find_scala_object(gateway, "deletionvectors.StoredBitmap"),
+            vector_store=_find_scala_object(gateway, "storage.dv.DeletionVectorStore"),
             portable_format=_find_scala_object(
                 gateway, "deletionvectors.RoaringBitmapArrayFormat"
             ).Portable(),
@@ -124,7 +126,7 @@ class DeltaOldRows:
     keys: Records
     file_columns: tuple[str, ...]  # names of the key columns in data files
     gateway: Any  # py4j's
-    classes: _DeltaClasses
+    delta: _DeltaObjects
     caches: FileCaches
     positions: dict[str, Positions] = field(default_factory=dict[str, Positions])
     vector_paths: list[list[Any]] = field(default_factory=list[list[Any]])  # of each try
@@ -150,11 +152,11 @@ class DeltaOldRows:
             str(columns[column].metadata.get(_PHYSICAL_NAME_PROPERTY, column)) for column in keys.column_names
         )
         gateway = py4j_gateway(spark)
-        return cls(name, delta_log, keys, names, gateway, _DeltaClasses.resolve(gateway), caches)
+        return cls(name, delta_log, keys, names, gateway, _DeltaObjects.resolve(gateway), caches)
 
     def search(self) -> None:
         """Look the keys up in the newest version's files. Raises LakeUnavailableError."""
-        none = self.classes.no_option
+        none = self.delta.no_option
         self._search_files(self._list_files(self.delta_log.update(False, none, none)))  # noqa: FBT003 - Delta's signature
 
     def build_actions(self, transaction: Any) -> list[Any]:
@@ -211,7 +213,7 @@ class DeltaOldRows:
     def _describe_search(self, add: Mapping[str, Any]) -> SearchedFile:
         names = dict(zip(self.keys.column_names, self.file_columns, strict=True))
         # the protocol escapes paths as URIs; one of a cloned table is absolute
-        place = self.classes.path(self.delta_log.dataPath(), self.classes.path(unquote(add["path"])))
+        place = self.delta.path(self.delta_log.dataPath(), self.delta.path(unquote(add["path"])))
         keys = select_partition_keys(self.keys, names, add["partitionValues"])
         held = [names[column] for column in keys.column_names]
 
@@ -247,15 +249,15 @@ class DeltaOldRows:
 
     def _read_vector(self, add: dict[str, Any]) -> DeletionVector:
         descriptor = self._parse_action(add).deletionVector()
-        bitmap = self.classes.stored_bitmap.create(descriptor, self.delta_log.dataPath()).load(
+        bitmap = self.delta.stored_bitmap.create(descriptor, self.delta_log.dataPath()).load(
             self._vector_store()
         )
         return DeletionVector(bitmap, int(descriptor.sizeInBytes()))
 
     def _touch_file(self, add: dict[str, Any], previous: DeletionVector | None) -> _TouchedFile | None:
-        bitmap = self.classes.bitmap()
-        longs = self.classes.positions.convert(self.positions[add["path"]])
-        bitmap.addAll(self.classes.to_seq(longs))
+        bitmap = self.delta.bitmap()
+        longs = self.delta.positions.convert(self.positions[add["path"]])
+        bitmap.addAll(self.delta.to_seq(longs))
         if previous is not None:
             bitmap.merge(previous.bitmap)
             if bitmap.cardinality() == previous.bitmap.cardinality():
@@ -263,7 +265,7 @@ class DeltaOldRows:
         return _TouchedFile(self._parse_action(add), bitmap, read_vector_id(add))
 
     def _parse_action(self, add: dict[str, Any]) -> Any:
-        return self.classes.action.fromJson(json.dumps({"add": add}))
+        return self.delta.action.fromJson(json.dumps({"add": add}))
 
     def _write_vectors(self, touched: Sequence[_TouchedFile]) -> list[Any]:
         store = self._vector_store()
@@ -290,21 +292,20 @@ class DeltaOldRows:
     def _replace_file(self, file: _TouchedFile, writer: Any, number: Any) -> tuple[Any, Any]:
         """Return the `remove` and `add` actions that give a file its new vector."""
         file.bitmap.runOptimize()
-        written = writer.write(file.bitmap.serializeAsByteArray(self.classes.portable_format))
-        descriptor = self.classes.descriptor.onDiskWithRelativePath(
+        written = writer.write(file.bitmap.serializeAsByteArray(self.delta.portable_format))
+        descriptor = self.delta.descriptor.onDiskWithRelativePath(
             number,
             "",
             written.length(),
             file.bitmap.cardinality(),
-            self.classes.to_option(written.offset()),
-            self.classes.no_option,
+            self.delta.to_option(written.offset()),
+            self.delta.no_option,
         )
         pair = file.add_action.removeRows(descriptor, True, True)  # noqa: FBT003 - Delta's signature
         return pair.productElement(1), pair.productElement(0)
 
     def _vector_store(self) -> Any:
-        store = _find_scala_object(self.gateway, "storage.dv.DeletionVectorStore")
-        return store.createInstance(self.delta_log.newDeltaHadoopConf())
+        return self.delta.vector_store.createInstance(self.delta_log.newDeltaHadoopConf())
 
     def _file_system(self) -> Any:
         return self.delta_log.dataPath().getFileSystem(self.delta_log.newDeltaHadoopConf())
