@@ -16,7 +16,7 @@ import numpy as np
 
 from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import are_members_alike, sum_loads, take_least_loaded
+from trimtab.assignor.packing import are_members_alike, sort_decreasing, sum_loads, take_least_loaded
 from trimtab.common.errors import BrokenHeuristicError
 
 IDLE_WEIGHT_RATIO: Final = 1e-3  # weight of an idle partition ÷ the mean
@@ -75,7 +75,7 @@ def keep_owners(problem: PackingProblem) -> IntArray:
     bins = problem.owner.copy()
     load = sum_loads(bins, problem.weight, len(problem.capacity))
     loose = np.flatnonzero(bins == UNASSIGNED)
-    loose = loose[np.argsort(-problem.weight[loose], kind="stable")]
+    loose = loose[sort_decreasing(problem.weight[loose])]
     if are_members_alike(problem):
         bins[loose] = list(take_least_loaded(load, problem.weight[loose].tolist()))
         return bins

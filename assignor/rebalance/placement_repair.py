@@ -21,7 +21,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE, are_members_alike, sum_loads, take_least_loaded
+from trimtab.assignor.packing import (
+    CAPACITY_TOLERANCE,
+    are_members_alike,
+    sort_decreasing,
+    sum_loads,
+    take_least_loaded,
+)
 
 
 def repair_placement(
@@ -104,7 +110,7 @@ class _Repair:
         """Give partitions without an owner to the emptiest readers (rule 3)."""
         weight = self._problem.weight
         loose = np.flatnonzero(self.bins == UNASSIGNED)
-        loose = loose[np.argsort(-weight[loose], kind="stable")]
+        loose = loose[sort_decreasing(weight[loose])]
         if are_members_alike(self._problem):  # if the emptiest has no room, none has
             for item, member in zip(
                 loose.tolist(), take_least_loaded(self._load, weight[loose].tolist()), strict=True
