@@ -84,7 +84,7 @@ cdef class Bins:
         copied.load_drift, copied.load_variance = self.load_drift.copy(), self.load_variance.copy()
         copied.bin, copied.next, copied.prev = self.bin.copy(), self.next.copy(), self.prev.copy()
         copied.head, copied.count = self.head.copy(), self.count.copy()
-        copied.journal = self.journal.copy()
+        copied.journal = np.empty(len(self.journal), dtype=CHANGE)  # nothing of it is read before it is written
         return copied
 
     def reset_placement(self, const int[::1] placed):
