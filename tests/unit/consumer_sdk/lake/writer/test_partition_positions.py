@@ -258,3 +258,17 @@ def test_outcomes_of_an_earlier_assignment_change_nothing() -> None:
     assert positions.confirm_committed(cancelled) == {}
     assert positions.committed_offsets([P]) == {P: 102}
     assert positions.accept_run(P, [102]) == 0
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_batch_has_one_outcome(positions: PositionTracker, *, is_refused: bool) -> None:
+    """A span leaves the chain with it: a second outcome changes nothing, and a long run keeps no spans."""
+    positions.accept_run(P, [100, 101])
+    spans = positions.chain_spans({P: (100, 102)})
+    if is_refused:
+        assert positions.rewind_partitions(spans, {P: 100}) == {P: 100}
+    else:
+        assert positions.confirm_committed(spans) == {P: 102}
+    assert positions.select_submitted(spans) == set()
+    assert positions.confirm_committed(spans) == {}
+    assert positions.rewind_partitions(spans, {P: 100}) == {}
