@@ -28,6 +28,14 @@ def test_an_unanswered_heartbeat_renews_nothing() -> None:
     assert lease.renew_by_heartbeat(sent_at=8.0, received_at=7.0) == lease
 
 
+def test_a_contact_that_is_no_later_makes_no_new_lease() -> None:
+    """`poll` renews the lease several times for each record."""
+    lease = Lease(timeout=10.0, last_contact=5.0)
+    assert lease.renew(5.0) is lease
+    assert lease.renew(4.0) is lease
+    assert lease.renew(6.0) == Lease(timeout=10.0, last_contact=6.0)
+
+
 @given(times, times, times, times)
 def test_a_lease_never_outlives_the_session(contact: float, sent: float, received: float, now: float) -> None:
     """A valid lease always has a contact within the session timeout."""

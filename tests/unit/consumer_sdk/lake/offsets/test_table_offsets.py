@@ -150,7 +150,9 @@ def test_growing_cost_of_offsets_is_warned_of_in_steps() -> None:
     warned = [n for n in range(1, 2001) if warn_of_offset_cost("lake.orders", 160_000, n)]
     assert warned == [400, 800, 1200, 1600, 2000]
     assert warn_of_offset_cost("lake.orders", 160, 100_000) is None
-    assert "64.0 MB" in str(warn_of_offset_cost("lake.orders", 160_000, 400))
+    assert "its 400 snapshots hold 64.0 MB of offsets" in str(
+        warn_of_offset_cost("lake.orders", 160_000, 400)
+    )
 
 
 def test_the_newest_offsets_of_a_history_count() -> None:
