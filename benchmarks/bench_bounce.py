@@ -377,6 +377,7 @@ def _busy_result(busy: Mapping[str, Sequence[Figures]]) -> dict[str, Any]:
     return {
         "pause_ms": {n: round(median(r.pause_ms for r in runs)) for n, runs in busy.items()},
         "pause_ms_of_runs": {n: [round(r.pause_ms) for r in runs] for n, runs in busy.items()},
+        "longest_ms": {n: round(max(r.longest_ms for r in runs)) for n, runs in busy.items()},
         "still_ms": {n: round(median(r.still_ms for r in runs)) for n, runs in busy.items()},
         "handovers": {
             n: {

@@ -57,7 +57,7 @@ def _arguments() -> Namespace:
         "--isolation", choices=["read_committed", "read_uncommitted"], default="read_committed"
     )
     parser.add_argument(
-        "--catalog", choices=["embedded", "rest"], default="embedded", help="of Iceberg tables"
+        "--catalog", choices=["embedded", "rest"], default="embedded", help="of Iceberg tables on disk"
     )
     parser.add_argument(
         "--store", choices=["disk", "s3"], default="disk", help="s3: the tables on versitygw, Iceberg by REST"
@@ -69,7 +69,10 @@ def _arguments() -> Namespace:
     parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="of the group")
     parser.add_argument("--only", action="append", help="kinds of fault; default: all")
     parser.add_argument("--keep", action="store_true", help="keep logs and tables")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.store == "s3" and arguments.catalog == "rest":  # consumers and checks would use one each
+        parser.error("--store s3 has a REST catalog of its own: leave --catalog out")
+    return arguments
 
 
 def _options(arguments: Namespace) -> RunOptions:
