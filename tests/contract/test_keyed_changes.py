@@ -469,6 +469,22 @@ def test_the_old_row_may_lie_in_another_partition(replica: Callable[..., Replica
 
 
 @slow_on_delta("iceberg", "delta", "formats")
+def test_one_data_file_and_one_vector_file_a_partition_of_the_table(
+    replica: Callable[..., Replica], warehouse: Path
+) -> None:
+    """At most: a file of deletion vectors may serve several partitions of the table."""
+    writer = replica(by="name")
+    for n in range(3):
+        writer.write((n, "a"), (10 + n, "b"))
+    before = list_files(warehouse, writer.table.name)
+    writer.write((0, "a"), (1, "a"), (11, "b"), (12, "b"), (20, "b"), deletes=[(2,)])
+    added = list_files(warehouse, writer.table.name) - before
+    data_files = [name for name in added if name.endswith(".parquet")]
+    assert (len(data_files), len(added) - len(data_files)) in ((2, 1), (2, 2))
+    writer.check()
+
+
+@slow_on_delta("iceberg", "delta", "formats")
 @pytest.mark.parametrize("key", [("id", "name"), ("name",)], ids="-".join)
 def test_a_key_column_may_be_a_partition_column(replica: Callable[..., Replica], key: Sequence[str]) -> None:
     """Whether the data files have it, too, or only the paths and Delta's log."""
