@@ -269,7 +269,7 @@ bench-kit: .venv/.dev ## start of the testing kit's broker, and 100 simulated hi
 bench-telemetry: .venv/.dev ## cost of a consume while telemetry is off, compared with the code without it, and while it is on
 	@$(BIN)/python benchmarks/bench_telemetry.py
 
-bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; and by Spark; then 1,000 reads during kills, handovers and compactions, for events and for changes by key, in both formats; 27 minutes
+bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; and by Spark; then 1,000 reads during kills, handovers and compactions, for events and for changes by key, in both formats; 39 minutes
 	@$(BIN)/python benchmarks/bench_bridge.py
 	@$(BIN)/python benchmarks/bench_bridge.py --format delta
 	@$(BIN)/python benchmarks/bench_bridge.py --engine spark

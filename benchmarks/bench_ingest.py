@@ -30,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -84,12 +84,17 @@ class Figures:
         """MB/s."""
         return self.mb / self.seconds
 
+    @property
+    def cpu_s_per_gb(self) -> float:
+        """CPU time by size."""
+        return self.cpu / self.mb * 1000
+
     def rounded(self) -> dict[str, float]:
         """Return the figures in the units of the RESULT line."""
         return {
             "mb_per_s": round(self.speed, 1),
             "records_per_s": round(self.records / self.seconds),
-            "cpu_s_per_gb": round(self.cpu / self.mb * 1000, 1),
+            "cpu_s_per_gb": round(self.cpu_s_per_gb, 1),
             "peak_mb": round(self.peak / 1e6),
             "start_s": round(self.start, 1),
         }
@@ -230,7 +235,8 @@ def _result(
     return {
         "mb_per_s": {name: row["mb_per_s"] for name, row in headline.items()},
         "cpu_s_per_gb": {name: row["cpu_s_per_gb"] for name, row in headline.items()},
-        "ratios": dict(_ratios(results.get(MIDDLE, {}))),
+        "ratios": dict(_ratios(results.get(MIDDLE, {}), lambda of: of.speed)),
+        "cpu_ratios": dict(_ratios(results.get(MIDDLE, {}), lambda of: of.cpu_s_per_gb)),
         "by_size": {f"{size}_byte_records": _by_name(cases) for size, cases in results.items()},
         "backlog": {
             name: [{"backlog_mb": round(r.mb), "peak_mb": round(r.peak / 1e6)} for r in runs]
@@ -239,10 +245,12 @@ def _result(
     }
 
 
-def _ratios(cases: Mapping[str, Figures]) -> Iterator[tuple[str, float]]:
+def _ratios(cases: Mapping[str, Figures], read: Callable[[Figures], float]) -> Iterator[tuple[str, float]]:
+    """Yield the first case's figure as a multiple of the second one's."""
     for one, two in (
         ("trimtab_iceberg", "structured_streaming"),
         ("trimtab_arrow", "structured_streaming"),
+        ("trimtab_ranges", "structured_streaming"),
         ("trimtab_delta", "structured_streaming_delta"),
         ("trimtab_arrow_delta", "structured_streaming_delta"),
         ("trimtab_arrow", "plain_loop"),
@@ -252,7 +260,7 @@ def _ratios(cases: Mapping[str, Figures]) -> Iterator[tuple[str, float]]:
         ("trimtab_arrow_json", "structured_streaming_json"),
     ):
         if one in cases and two in cases:
-            yield f"{one}/{two}", round(cases[one].speed / cases[two].speed, 2)
+            yield f"{one}/{two}", round(read(cases[one]) / read(cases[two]), 2)
 
 
 if __name__ == "__main__":
