@@ -22,7 +22,7 @@ WORKER: Final = Path(__file__).parents[1] / "examples" / "queue_worker.py"
 
 def write_messages(bootstrap: str, topic: str, count: int, partitions: int) -> set[str]:
     """Write `count` numbered messages of 100 bytes, spread over the partitions; return them."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     values = [f"order {number:<94}" for number in range(count)]
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % partitions)

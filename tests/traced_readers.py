@@ -77,7 +77,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def produce(bootstrap: str, topic: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(count):
         parent = f"00-{TRACE + number:032x}-{SPAN + number:016x}-01"
         headers = {"traceparent": parent.encode(), "authorization": PRIVATE.encode()}

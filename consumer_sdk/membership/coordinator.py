@@ -22,6 +22,7 @@ from kafka.errors import (
     IllegalGenerationError,
     KafkaError,
     TopicAuthorizationFailedError,
+    UnknownMemberIdError,
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
@@ -348,7 +349,8 @@ def commit_offsets(
 ) -> None:
     """Commit with the member's generation and wait up to `timeout` seconds; from any thread.
 
-    `still_owned` runs on the I/O thread, just before the request. Raises kafka-python's errors.
+    `still_owned` runs on the I/O thread, just before the request. Raises kafka-python's errors;
+    UnknownMemberIdError if the member has ended, perhaps between two attempts.
     """
     timer = Timer(timeout * 1000)
     pause = Event()
@@ -359,6 +361,10 @@ def commit_offsets(
             if not error.retriable or timer.expired:
                 raise
             pause.wait(consumer._coordinator.config["retry_backoff_ms"] / 1000)
+        except RuntimeError as error:
+            if not consumer._net._closed:
+                raise
+            raise UnknownMemberIdError("this member has ended") from error
         else:
             return
 

@@ -201,7 +201,7 @@ class Feed:
     """Writes numbered records evenly over a topic's partitions."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self.written: defaultdict[TopicPartition, int] = defaultdict(int)
 
     def write(self, topic: str, partitions: int, count: int, size: int = 20) -> None:
@@ -229,7 +229,7 @@ def feed(bootstrap: str) -> Feed:
 @pytest.fixture
 def write(bootstrap: str) -> Callable[..., None]:
     """Write values to a partition of a topic."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
     def write(topic: str, *values: str, partition: int = 0, key: str | None = None) -> None:
         for value in values:
@@ -304,7 +304,7 @@ class Control:
         new = [NewTopic(t, 1, 1, config={"cleanup.policy": "compact"}) for t in self.topics.values()]
         for future in admin.create_topics(new).values():
             future.result()
-        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
     def plan(self, epoch: int, **fields: Any) -> None:
         settings = {"replicas": 1, "heuristic": "mbf", "capacity": 1000.0, **fields}

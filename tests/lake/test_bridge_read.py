@@ -262,7 +262,7 @@ def create_table(lake: SparkLake, table: str, columns: dict[str, Any]) -> None:
 @pytest.fixture
 def produce_changes(bootstrap: str, settings: Settings, registry: Any) -> Callable[..., None]:
     """Produce the status of each key, None: a delete; keys and values in Avro."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
     def encode(*fields: str, **row: Any) -> bytes:
         columns = [{"name": name, "type": kind} for name, kind in zip(row, fields, strict=True)]

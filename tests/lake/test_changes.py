@@ -55,7 +55,7 @@ def settings(ingest_settings: Settings) -> Settings:
 @pytest.fixture
 def produce(bootstrap: str, settings: Settings) -> Callable[[list[ChangeRecord]], None]:
     """Write changes to the partition of their key."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
 
     def send(records: list[ChangeRecord]) -> None:
         for record in records:
@@ -228,7 +228,7 @@ def test_a_change_without_a_key_is_a_dead_letter(
     records = [change("c", None, {"id": at, "name": "a", "n": at}) for at in range(4)]
     produce(records)
     value = to_bytes({"op": "u", "before": None, "after": {"id": None, "name": "lost", "n": 1}})
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     producer.produce(sink.settings["topics"][0], value, to_bytes(key), partition=0)
     assert producer.flush(60) == 0
     sink.run(len(records) + 1)
@@ -264,7 +264,7 @@ def test_a_batch_without_readable_changes_may_be_the_first(
     row = BytesIO(b"\0" + registry.add("orders", schema).to_bytes(4))
     row.seek(0, SEEK_END)
     fastavro.schemaless_writer(row, fastavro.parse_schema(schema), {"id": 1, "name": "ann"})
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for records, value in enumerate((b"junk", row.getvalue()), 1):
         producer.produce(sink.settings["topics"][0], value, partition=0)
         assert producer.flush(60) == 0

@@ -40,7 +40,9 @@ class Rig:
     meters: LakeMetrics = field(default_factory=LakeMetrics)
 
     def produce(self, count: int, partition: int = 0, size: int = 10) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "batch.num.messages": 20})
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "batch.num.messages": 20, "enable.idempotence": True}
+        )
         for _ in range(count):
             producer.produce(self.topic, b"x" * size, partition=partition)
         assert producer.flush(30) == 0

@@ -117,7 +117,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, lake: SparkLake) -> Iter
 
 def produce(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     """Write COUNT records, round robin; return the end offset of each partition."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for n in range(COUNT):
         value = b"bad" if n % BAD == 0 else json.dumps({"id": n, "pad": "x" * 50}).encode()
         producer.produce(topic, value, str(n).encode(), n % PARTITIONS)

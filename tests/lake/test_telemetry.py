@@ -56,7 +56,7 @@ def test_an_ingest_is_traced_from_its_producers_to_kafkas_offsets(
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for n in range(COUNT):
         parent = b"00-%032x-%016x-01" % (1000 + n % 5, 1)
         producer.produce(topic, b"v", b"k", n % 2, headers=[("traceparent", parent)])

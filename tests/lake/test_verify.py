@@ -36,7 +36,7 @@ SLOW_ON_DELTA = slow_on_delta("iceberg_arrow", "delta_arrow")
 def produced(topic: Callable[..., str], bootstrap: str) -> tuple[TopicPartition, list[Any]]:
     """Produce records; return a partition and its records up to an offset as rows; the topic goes on."""
     where = TopicPartition(topic(partitions=1), 0)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for n in range(COUNT + MORE):
         producer.produce(where.topic, b"v", None if n == 1 else b"k%d" % n)
     assert producer.flush(60) == 0
