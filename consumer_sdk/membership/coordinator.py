@@ -15,15 +15,8 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final, NamedTuple
 
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, errors
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.errors import (
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    KafkaError,
-    TopicAuthorizationFailedError,
-    UnknownMemberIdError,
-)
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
@@ -100,7 +93,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         sent_at = self.heartbeat.last_send  # the lease counts from here, not from the answer
         try:
             await super()._send_heartbeat_request()  # pyright: ignore[reportAttributeAccessIssue]
-        except FencedInstanceIdError:
+        except errors.FencedInstanceIdError:
             self._is_fenced = True  # first: the reset generation would make a join due
             # kafka-python only stops heartbeating. Reset the generation, so that partitions count as lost
             # and no commit is tried (KIP-345).
@@ -108,14 +101,14 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
             self._membership_listener.on_fenced()
             self._membership_listener.on_rejoin_needed()
             raise
-        except KafkaError:
+        except errors.KafkaError:
             self._membership_listener.on_rejoin_needed()
             raise
         self._membership_listener.on_stable_heartbeat(sent_at)
 
     async def _do_join_and_sync_async(self) -> Any:
         if self._is_fenced:  # a join would fence the other consumer, whose join would fence this one again
-            raise FencedInstanceIdError
+            raise errors.FencedInstanceIdError
         return await super()._do_join_and_sync_async()  # pyright: ignore[reportAttributeAccessIssue]
 
     async def maybe_leave_group_async(self, *positional: Any, **named: Any) -> None:
@@ -297,7 +290,7 @@ def find_missing_topics(consumer: Any, topics: Iterable[str]) -> set[str]:
     """
     cluster = consumer._cluster
     if denied := cluster.unauthorized_topics.intersection(topics):
-        raise TopicAuthorizationFailedError(denied)
+        raise errors.TopicAuthorizationFailedError(denied)
     missing = {t for t in topics if not cluster.partitions_for_topic(t)}
     if missing:
         cluster.request_update()
@@ -357,14 +350,14 @@ def commit_offsets(
     while True:
         try:
             consumer._net.run(_send_commit, consumer, offsets, still_owned)
-        except KafkaError as error:
+        except errors.KafkaError as error:
             if not error.retriable or timer.expired:
                 raise
             pause.wait(consumer._coordinator.config["retry_backoff_ms"] / 1000)
         except RuntimeError as error:
             if not consumer._net._closed:
                 raise
-            raise UnknownMemberIdError("this member has ended") from error
+            raise errors.UnknownMemberIdError("this member has ended") from error
         else:
             return
 
@@ -375,7 +368,7 @@ async def confirm_release(
     """Commit once, if no commit of this generation may yet take effect; return whether it was answered."""
     try:
         return await _confirm_release(consumer, offsets, still_member)
-    except KafkaError as error:
+    except errors.KafkaError as error:
         log.debug("the confirmation of %d released partitions failed: %s", len(offsets), error)
         return False
 
@@ -428,14 +421,14 @@ async def _send_owned(
     await coordinator.ensure_coordinator_ready_async(timeout_ms=COORDINATOR_LOOKUP_TIMEOUT_MS)
     await _wait_for_confirmation(consumer, offsets)
     if not still_owned():
-        raise IllegalGenerationError("the partitions were lost, or their release took too long")
+        raise errors.IllegalGenerationError("the partitions were lost, or their release took too long")
     # Nothing else runs on this thread before the request is made, so that the request carries the
     # generation that `still_owned` checked.
     try:
         await coordinator._send_offset_commit_request(
             {KafkaPartition(*p): OffsetAndMetadata(at.offset, at.metadata, -1) for p, at in offsets.items()}
         )
-    except KafkaError:
+    except errors.KafkaError:
         coordinator._membership_listener.on_rejoin_needed()  # which kafka-python may have requested
         raise
 
