@@ -1,4 +1,6 @@
-"""All private parts of kafka-python 3 that the SDK uses; pinned by `tests/kafka/test_coordinator.py`.
+"""Private parts of kafka-python 3 that group membership uses; pinned by `tests/kafka/test_coordinator.py`.
+
+Those of commits are in `group_commits`.
 
 kafka-python's public interface cannot start a rebalance, join without fetching, report when the
 coordinator last answered, hand the leader the raw subscriptions, shorten the heartbeat interval
@@ -12,19 +14,14 @@ drop their partitions.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Event
 from typing import Any, Final, NamedTuple
 
-from kafka import KafkaConsumer, errors
+from kafka import KafkaConsumer
 from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.errors import FencedInstanceIdError, KafkaError, TopicAuthorizationFailedError
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
-from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
-from kafka.util import (
-    Timer,  # pyright: ignore[reportAttributeAccessIssue] # stubs of v2
-    WeakMethod,
-    ensure_valid_topic_name,
-)
+from kafka.util import WeakMethod, ensure_valid_topic_name
 
 from trimtab.assignor.clients.kafka_python import ConsumerSubscription, read_consumer_subscription
 from trimtab.assignor.clients.leader_plugin import decode_subscriptions, subscribed_topics
@@ -32,7 +29,6 @@ from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.membership.adaptive_heartbeat import AdaptiveHeartbeat
 from trimtab.consumer_sdk.membership.commit_metadata import parse_release
-from trimtab.consumer_sdk.membership.events import CommitPosition
 from trimtab.consumer_sdk.membership.received_assignment import (
     EMPTY_ASSIGNMENT,
     is_readable_assignment,
@@ -41,8 +37,6 @@ from trimtab.consumer_sdk.membership.received_assignment import (
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
-COORDINATOR_LOOKUP_TIMEOUT_MS: Final = 5_000  # of a commit that has to find the group's coordinator first
-CONFIRMATION_POLL_INTERVAL_S: Final = 0.005
 LEAVE_TIMEOUT_MS: Final = 2_000  # without an answer the session timeout removes the member
 
 
@@ -93,7 +87,7 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         sent_at = self.heartbeat.last_send  # the lease counts from here, not from the answer
         try:
             await super()._send_heartbeat_request()  # pyright: ignore[reportAttributeAccessIssue]
-        except errors.FencedInstanceIdError:
+        except FencedInstanceIdError:
             self._is_fenced = True  # first: the reset generation would make a join due
             # kafka-python only stops heartbeating. Reset the generation, so that partitions count as lost
             # and no commit is tried (KIP-345).
@@ -101,14 +95,14 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
             self._membership_listener.on_fenced()
             self._membership_listener.on_rejoin_needed()
             raise
-        except errors.KafkaError:
+        except KafkaError:
             self._membership_listener.on_rejoin_needed()
             raise
         self._membership_listener.on_stable_heartbeat(sent_at)
 
     async def _do_join_and_sync_async(self) -> Any:
         if self._is_fenced:  # a join would fence the other consumer, whose join would fence this one again
-            raise errors.FencedInstanceIdError
+            raise FencedInstanceIdError
         return await super()._do_join_and_sync_async()  # pyright: ignore[reportAttributeAccessIssue]
 
     async def maybe_leave_group_async(self, *positional: Any, **named: Any) -> None:
@@ -290,7 +284,7 @@ def find_missing_topics(consumer: Any, topics: Iterable[str]) -> set[str]:
     """
     cluster = consumer._cluster
     if denied := cluster.unauthorized_topics.intersection(topics):
-        raise errors.TopicAuthorizationFailedError(denied)
+        raise TopicAuthorizationFailedError(denied)
     missing = {t for t in topics if not cluster.partitions_for_topic(t)}
     if missing:
         cluster.request_update()
@@ -334,115 +328,6 @@ async def _claim_partitions(group: Any, claimed: set[KafkaPartition], generation
     return True
 
 
-def commit_offsets(
-    consumer: Any,
-    offsets: Mapping[TopicPartition, CommitPosition],
-    timeout: float,
-    still_owned: Callable[[], bool],
-) -> None:
-    """Commit with the member's generation and wait up to `timeout` seconds; from any thread.
-
-    `still_owned` runs on the I/O thread, just before the request. Raises kafka-python's errors;
-    UnknownMemberIdError if the member has ended, perhaps between two attempts.
-    """
-    timer = Timer(timeout * 1000)
-    pause = Event()
-    while True:
-        try:
-            consumer._net.run(_send_commit, consumer, offsets, still_owned)
-        except errors.KafkaError as error:
-            if not error.retriable or timer.expired:
-                raise
-            pause.wait(consumer._coordinator.config["retry_backoff_ms"] / 1000)
-        except RuntimeError as error:
-            if not consumer._net._closed:
-                raise
-            raise errors.UnknownMemberIdError("this member has ended") from error
-        else:
-            return
-
-
-async def confirm_release(
-    consumer: Any, offsets: Mapping[TopicPartition, CommitPosition], still_member: Callable[[], bool]
-) -> bool:
-    """Commit once, if no commit of this generation may yet take effect; return whether it was answered."""
-    try:
-        return await _confirm_release(consumer, offsets, still_member)
-    except errors.KafkaError as error:
-        log.debug("the confirmation of %d released partitions failed: %s", len(offsets), error)
-        return False
-
-
-async def _confirm_release(consumer: Any, offsets: Any, still_member: Callable[[], bool]) -> bool:
-    # An answered commit takes effect once: kafka-python writes a request to one connection, and fails it
-    # when that one breaks. Only `commit_offsets` repeats one, after an error: that puts it in doubt.
-    group = consumer._coordinator
-    if group.open_commits or group.doubtful_generation == group._generation.generation_id:
-        return False
-    await _send_commit(consumer, offsets, still_member)
-    return True
-
-
 def skip_rejoin(consumer: Any) -> None:
     """Stay in this round after a revocation; call on the I/O thread, in the rebalance listener."""
     consumer._coordinator.skips_next_rejoin = True
-
-
-def commit_offsets_async(
-    consumer: Any,
-    offsets: Mapping[TopicPartition, CommitPosition],
-    still_owned: Callable[[], bool],
-    on_done: Callable[[Exception | None], None],
-) -> None:
-    """Commit with the member's generation; `on_done` runs on the I/O thread."""
-    future = consumer._manager.call_soon(_send_commit, consumer, offsets, still_owned)
-    future.add_callback(lambda _response: on_done(None))  # pyright: ignore[reportUnknownLambdaType]
-    future.add_errback(on_done)
-
-
-async def _send_commit(
-    consumer: Any, offsets: Mapping[TopicPartition, CommitPosition], still_owned: Callable[[], bool]
-) -> None:
-    coordinator = consumer._coordinator
-    coordinator.open_commits += 1
-    try:
-        await _send_owned(consumer, offsets, still_owned)
-    except BaseException:
-        coordinator.doubtful_generation = coordinator._generation.generation_id
-        raise
-    finally:
-        coordinator.open_commits -= 1
-
-
-async def _send_owned(
-    consumer: Any, offsets: Mapping[TopicPartition, CommitPosition], still_owned: Callable[[], bool]
-) -> None:
-    coordinator = consumer._coordinator
-    await coordinator.ensure_coordinator_ready_async(timeout_ms=COORDINATOR_LOOKUP_TIMEOUT_MS)
-    await _wait_for_confirmation(consumer, offsets)
-    if not still_owned():
-        raise errors.IllegalGenerationError("the partitions were lost, or their release took too long")
-    # Nothing else runs on this thread before the request is made, so that the request carries the
-    # generation that `still_owned` checked.
-    try:
-        await coordinator._send_offset_commit_request(
-            {KafkaPartition(*p): OffsetAndMetadata(at.offset, at.metadata, -1) for p, at in offsets.items()}
-        )
-    except errors.KafkaError:
-        coordinator._membership_listener.on_rejoin_needed()  # which kafka-python may have requested
-        raise
-
-
-async def _wait_for_confirmation(consumer: Any, partitions: Iterable[TopicPartition]) -> None:
-    # In order: a commit that passes another one would be rewound by it.
-    waiting = consumer._coordinator.waiting_commits
-    is_unconfirmed = consumer._coordinator._membership_listener.is_unconfirmed
-    if not waiting and not is_unconfirmed(partitions):
-        return
-    this = object()
-    waiting.append(this)
-    try:
-        while waiting[0] is not this or is_unconfirmed(partitions):
-            await sleep_on_event_loop(consumer, CONFIRMATION_POLL_INTERVAL_S)
-    finally:
-        waiting.remove(this)

@@ -38,7 +38,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
-from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership import coordinator, group_commits
 from trimtab.consumer_sdk.membership.commit_metadata import encode_confirmation
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.drained_leave import DrainedLeave
@@ -204,7 +204,7 @@ class GroupMember:
         """
         pause = Event()
         while self._has_unconfirmed_partitions():
-            pause.wait(coordinator.CONFIRMATION_POLL_INTERVAL_S)
+            pause.wait(group_commits.CONFIRMATION_POLL_INTERVAL_S)
         return coordinator.read_generation(self.client)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -233,7 +233,7 @@ class GroupMember:
 
         `still_owned` runs on the I/O thread, just before the request.
         """
-        coordinator.commit_offsets(
+        group_commits.commit_offsets(
             self.client, offsets, timeout, lambda: epoch == self.membership_epoch and still_owned(offsets)
         )
 
@@ -259,12 +259,12 @@ class GroupMember:
             return epoch == self.membership_epoch and self._clock.monotonic() - at < MAX_RELEASE_S
 
         # With a late answer it may have been late: joining again fences what else is on its way.
-        return await coordinator.confirm_release(self.client, confirmed, is_in_time) and is_in_time()
+        return await group_commits.confirm_release(self.client, confirmed, is_in_time) and is_in_time()
 
     def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)  # the caller may change its own before the answer
-        coordinator.commit_offsets_async(
+        group_commits.commit_offsets_async(
             self.client,
             taken,
             lambda: epoch == self.membership_epoch,

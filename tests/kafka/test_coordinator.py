@@ -7,7 +7,7 @@ import pytest
 from kafka.structs import TopicPartition as KafkaPartition
 
 from trimtab.common.clock import SystemClock
-from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership import coordinator, group_commits
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
 pytestmark = pytest.mark.broker
@@ -42,8 +42,8 @@ def test_private_members_of_kafka_python_behave_as_expected(
     )
     done: list[Any] = []
     partition = next(iter(worker.owned))
-    coordinator.commit_offsets(client, {partition: CommitPosition(7, "note")}, 10, lambda: True)
-    coordinator.commit_offsets_async(client, {partition: CommitPosition(8)}, lambda: True, done.append)
+    group_commits.commit_offsets(client, {partition: CommitPosition(7, "note")}, 10, lambda: True)
+    group_commits.commit_offsets_async(client, {partition: CommitPosition(8)}, lambda: True, done.append)
     eventually(lambda: done == [None])
     assert client.committed(_kafka(partition), metadata=True).offset == 8
     coordinator.leave_group(client, "a test")

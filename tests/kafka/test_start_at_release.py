@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.rebalance.leader import RebalanceRound
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.consumer_sdk.membership import coordinator, member, release_watch
+from trimtab.consumer_sdk.membership import coordinator, group_commits, member, release_watch
 from trimtab.consumer_sdk.membership.timed_assignor import TimedAssignor
 
 pytestmark = pytest.mark.broker
@@ -121,7 +121,7 @@ def test_an_unconfirmed_release_has_a_second_round(
     async def doubt(*_: Any) -> bool:
         return False
 
-    monkeypatch.setattr(coordinator, "_confirm_release", doubt)
+    monkeypatch.setattr(group_commits, "_confirm_release", doubt)
     name, first = sole_reader
     before = first.consumer.generation_id()
     second = start("w1", [name])
@@ -142,7 +142,7 @@ def test_the_application_reads_on_while_its_release_is_being_confirmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Partitions that stay with their owner are not paused by those that it gives up."""
-    confirm, is_asked, is_free = coordinator._confirm_release, Event(), Event()
+    confirm, is_asked, is_free = group_commits._confirm_release, Event(), Event()
 
     async def confirm_when_free(client: Any, *rest: Any) -> bool:
         is_asked.set()
@@ -150,7 +150,7 @@ def test_the_application_reads_on_while_its_release_is_being_confirmed(
             await coordinator.sleep_on_event_loop(client, 0.01)
         return await confirm(client, *rest)
 
-    monkeypatch.setattr(coordinator, "_confirm_release", confirm_when_free)
+    monkeypatch.setattr(group_commits, "_confirm_release", confirm_when_free)
     name, first = sole_reader
     second = start("w1", [name])
     try:

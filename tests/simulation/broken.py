@@ -21,7 +21,7 @@ from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows, KeyedCha
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.writer import writer
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
-from trimtab.consumer_sdk.membership import coordinator, lease, member
+from trimtab.consumer_sdk.membership import coordinator, group_commits, lease, member
 from trimtab.consumer_sdk.membership.release_watch import ReleaseWatch
 from trimtab.sidecar.decision import decide
 from trimtab.sidecar.decision.decision import ScalingAction
@@ -53,7 +53,7 @@ def commits_without_a_generation() -> AbstractContextManager[Any]:
 
         coordinator._ask(store)
 
-    return mock.patch.object(coordinator, "_send_commit", commit)
+    return mock.patch.object(group_commits, "_send_commit", commit)
 
 
 def lease_for_ever() -> AbstractContextManager[Any]:
@@ -240,10 +240,10 @@ def confirmed_with_commits_in_doubt() -> AbstractContextManager[Any]:
     """Confirm a release although an earlier commit may yet take effect."""
 
     async def confirm(client: Any, last: Any, still_member: Callable[[], bool]) -> bool:
-        await coordinator._send_commit(client, last, still_member)
+        await group_commits._send_commit(client, last, still_member)
         return True
 
-    return mock.patch.object(coordinator, "_confirm_release", confirm)
+    return mock.patch.object(group_commits, "_confirm_release", confirm)
 
 
 def confirmation_not_awaited() -> AbstractContextManager[Any]:

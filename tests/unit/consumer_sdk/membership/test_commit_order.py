@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership import group_commits
 from trimtab.consumer_sdk.membership.coordinator import MembershipListener
 from trimtab.consumer_sdk.membership.events import CommitPosition
 
@@ -36,7 +36,7 @@ class Group:
 
 
 async def commit(client: Any, partition: TopicPartition, offset: int) -> None:
-    await coordinator._send_commit(client, {partition: CommitPosition(offset)}, lambda: True)
+    await group_commits._send_commit(client, {partition: CommitPosition(offset)}, lambda: True)
 
 
 def make_client(group: Group) -> Any:

@@ -9,27 +9,13 @@ from hostile import UNREADABLE_USER_DATA, encode_subscription
 from kafka.coordinator.base import Generation
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
-from kafka.errors import (
-    Cancelled,
-    IllegalGenerationError,
-    KafkaConnectionError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
-from kafka.net.selector import NetworkSelector
+from kafka.errors import IllegalGenerationError, KafkaConnectionError, RebalanceInProgressError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 from kafka.util import ensure_valid_topic_name
 
-from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.membership.coordinator import (
-    MemberCoordinator,
-    MembershipListener,
-    commit_offsets,
-    skip_rejoin,
-)
-from trimtab.consumer_sdk.membership.events import CommitPosition
+from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator, MembershipListener, skip_rejoin
 
 
 class RecordingCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-python has no types
@@ -209,24 +195,6 @@ def test_kafka_python_sends_a_commit_once() -> None:
     with pytest.raises(KafkaConnectionError):
         asyncio.run(group._send_offset_commit_request({KafkaPartition("t", 0): OffsetAndMetadata(1, "", -1)}))
     assert len(sent) == 1
-
-
-def test_a_commit_of_a_member_that_ends_meanwhile_has_a_kafka_error() -> None:
-    """Its end cancels the first attempt; the second one finds kafka-python closed."""
-    selector, offsets = NetworkSelector(), {TopicPartition("t", 0): CommitPosition(1, "")}
-
-    async def end(**_named: Any) -> None:
-        selector.close()
-        raise Cancelled
-
-    group = SimpleNamespace(
-        config={"retry_backoff_ms": 1},
-        open_commits=0,
-        _generation=Generation(7, "m", "trimtab"),
-        ensure_coordinator_ready_async=end,
-    )
-    with pytest.raises(UnknownMemberIdError):
-        commit_offsets(SimpleNamespace(_net=selector, _coordinator=group), offsets, 10, lambda: True)
 
 
 def test_a_denied_topic_does_not_hide_new_partitions(watched: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kafka.structs import TopicPartition as KafkaPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership import coordinator, group_commits
 from trimtab.consumer_sdk.membership.commit_metadata import encode_release
 from trimtab.consumer_sdk.membership.events import CommitPosition
 from trimtab.consumer_sdk.membership.member import MAX_RELEASE_S, GroupMember
@@ -28,7 +28,7 @@ class Member:
         self._assignor = SimpleNamespace(is_only_round_in=lambda _generation: True)
         self._times = sent_at, answered_at
         monkeypatch.setattr(coordinator, "generation_id", lambda _client: 7)
-        monkeypatch.setattr(coordinator, "confirm_release", self._confirm)
+        monkeypatch.setattr(group_commits, "confirm_release", self._confirm)
 
     async def _confirm(self, _client: Any, _offsets: Any, still_member: Any) -> bool:
         self.now = self._times[0]

@@ -21,7 +21,7 @@ from kafka.errors import KafkaConnectionError, KafkaError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.offset_commits import LAST_COMMIT_TIMEOUT_S
 from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
-from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership import coordinator, group_commits
 from trimtab.consumer_sdk.membership.commit_metadata import encode_confirmation, parse_release
 from trimtab.consumer_sdk.membership.coordinator import MembershipListener
 from trimtab.consumer_sdk.membership.events import CommitPosition
@@ -121,19 +121,21 @@ class Group:
 async def release(client: Any, broker: Broker, limit: float) -> None:
     """Commit as a consumer does that gives a partition up, while an earlier commit is under way."""
     began = broker.now
-    earlier = asyncio.ensure_future(coordinator._send_commit(client, {P: CommitPosition(90)}, lambda: True))
+    earlier = asyncio.ensure_future(group_commits._send_commit(client, {P: CommitPosition(90)}, lambda: True))
     await asyncio.sleep(0)
     last = build_final_commit({P: 100}, 5.0, ROUND)
     is_answered = False
     for _ in range(ATTEMPTS):
         with suppress(KafkaError):
-            await coordinator._send_commit(client, last, lambda: broker.now - began < limit)
+            await group_commits._send_commit(client, last, lambda: broker.now - began < limit)
             is_answered = True
             break
     with suppress(KafkaError):
         if is_answered:
             confirmed = {P: CommitPosition(100, encode_confirmation(last[P].metadata))}
-            await coordinator._confirm_release(client, confirmed, lambda: broker.now - began < MAX_RELEASE_S)
+            await group_commits._confirm_release(
+                client, confirmed, lambda: broker.now - began < MAX_RELEASE_S
+            )
     with suppress(KafkaError):
         await earlier
 
@@ -157,7 +159,7 @@ async def hand_over(seed: int, *, step_s: float, limit: float) -> Broker:
             if rng.random() < 0.3:
                 watch._next_look_at = 0.0
                 if watch.begin_released(None, broker.now):
-                    commit = coordinator._send_commit(following, {P: CommitPosition(120)}, lambda: True)
+                    commit = group_commits._send_commit(following, {P: CommitPosition(120)}, lambda: True)
                     tasks.append(asyncio.ensure_future(commit))
             else:
                 broker.step()
@@ -185,14 +187,14 @@ def test_a_last_commit_without_a_limit_outlasts_the_wait() -> None:
 
 
 async def confirm_in_doubt(client: Any, offsets: Any, still_member: Any) -> bool:
-    await coordinator._send_commit(client, offsets, still_member)
+    await group_commits._send_commit(client, offsets, still_member)
     return True
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        lambda: mock.patch.object(coordinator, "_confirm_release", confirm_in_doubt),
+        lambda: mock.patch.object(group_commits, "_confirm_release", confirm_in_doubt),
         lambda: mock.patch.object(ReleaseWatch, "is_unconfirmed", return_value=False),
     ],
     ids=["confirmed with commits in doubt", "confirmation not awaited"],
