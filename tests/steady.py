@@ -15,7 +15,9 @@ class Background:
     """Calls `_run` in a thread, which produces until `_stop` is set."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 10, "enable.idempotence": True}
+        )
         self._topic = topic
         self._stop = Event()
         self._thread = Thread(target=self._run)

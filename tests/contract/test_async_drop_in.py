@@ -77,7 +77,7 @@ def run(chosen: str, bootstrap: str, group: str) -> Run:
 @pytest.fixture
 def produce(bootstrap: str) -> Callable[..., None]:
     """Write numbered records to a partition."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
     def write(topic: str, count: int, partition: int = 0, first: int = 0, at: int = 1000) -> None:
         for number in range(first, first + count):

@@ -55,7 +55,7 @@ def make(request: pytest.FixtureRequest, bootstrap: str, group: str) -> Iterator
 def filled(topic: Callable[..., str], bootstrap: str) -> str:
     """A topic of one partition with 20 numbered records."""
     name = topic(partitions=1)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(COUNT):
         producer.produce(name, str(number).encode(), key=b"k", partition=0, headers={"n": b"1"})
     producer.flush()

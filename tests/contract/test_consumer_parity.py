@@ -69,7 +69,7 @@ def make(kind: Any, bootstrap: str, group: str) -> Iterator[Make]:
 def filled(topic: Callable[..., str], bootstrap: str) -> str:
     """A topic of one partition with 20 records."""
     name = topic(partitions=1)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(COUNT):
         producer.produce(name, str(number).encode(), partition=0)
     producer.flush()

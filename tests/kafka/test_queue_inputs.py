@@ -34,7 +34,7 @@ def write_headers(bootstrap: str) -> Callable[..., None]:
 @pytest.fixture
 def write_markers(bootstrap: str, config: dict[str, Any]) -> Callable[..., None]:
     """Write values to a partition of a queue's markers topic."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
     def write(topic: str, partition: int, *values: bytes | None) -> None:
         for value in values:

@@ -21,7 +21,7 @@ def test_the_ends_of_a_log_are_known_before_it_is_read(
 ) -> None:
     """Of a logical one librdkafka may ask the broker again later, and forget a seek that came meanwhile."""
     name = topic(partitions=2)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for _ in range(RECORDS):
         producer.produce(name, b"x", partition=0)
     producer.flush()

@@ -56,7 +56,7 @@ def table(settings: Settings) -> str:
 @pytest.fixture
 def produce(bootstrap: str, settings: Settings) -> Callable[..., None]:
     """Produce records and wait until the broker has them."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
 
     def send(count: int, value: bytes = b"v") -> None:
         for n in range(count):

@@ -35,7 +35,7 @@ CHANGE_SETTINGS: Final = {
 
 def produce(bootstrap: str, topic: str) -> None:
     """Write COUNT records, round robin."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for n in range(COUNT):
         producer.produce(topic, b"x" * 100, str(n).encode(), n % PARTITIONS)
     assert producer.flush(60) == 0
@@ -43,7 +43,7 @@ def produce(bootstrap: str, topic: str) -> None:
 
 def produce_changes(bootstrap: str, topic: str, changes: Iterable[ChangeRecord]) -> None:
     """Write changes to the partitions of their keys."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for record in changes:
         key, value = to_bytes(record.key), to_bytes(record.value)
         producer.produce(topic, value, key, partition=record.key["id"] % PARTITIONS)

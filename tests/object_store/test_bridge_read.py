@@ -42,7 +42,7 @@ def json_ingest(topic: Callable[..., str], bootstrap: str, group: str, tmp_path:
 
 def produce_rows(bootstrap: str, topic: str, rows: list[Row]) -> None:
     """Write rows as JSON, round robin."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for row in rows:
         producer.produce(topic, json.dumps(row), partition=row["id"] % PARTITIONS)
     assert producer.flush(60) == 0
