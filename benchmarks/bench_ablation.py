@@ -19,13 +19,14 @@ import numpy as np
 from harness import result
 from rich.console import Console
 from rich.table import Table
-from trace_streams import iterate_traces
 
 from trimtab.assignor import RandomWalk, get_heuristic, replay_stream
 from trimtab.assignor.analysis.simulation import SimulationSetup
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.heuristics.steady.pack import pack_steady
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS
+from trimtab.cli.simulate.trace_files import list_trace_names
+from trimtab.cli.simulate.trace_source import load_windows
 
 CAPACITY = 100.0
 FIRST_SEED = 1000  # seeds that were not used for tuning
@@ -45,7 +46,8 @@ def iterate_streams(seeds: int, ticks: int) -> Iterator[tuple[str, Sequence[Writ
         walk = RandomWalk(delta, 200, ticks, CAPACITY)
         drawn = (np.random.default_rng(seed) for seed in range(FIRST_SEED, FIRST_SEED + seeds))
         yield str(delta), [walk.generate_stream(chance) for chance in drawn]
-    yield from iterate_traces(ticks, seeds, SimulationSetup(capacity=CAPACITY))
+    for trace in list_trace_names():
+        yield trace, load_windows(trace, seeds, ticks, SimulationSetup(capacity=CAPACITY)).second
 
 
 def run_variant(job: tuple[str, WriteRateStream]) -> tuple[float, float]:

@@ -27,9 +27,8 @@ from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray
 from trimtab.assignor.packing import sum_loads
-from trimtab.cli.simulate.options import SimulateOptions
 from trimtab.cli.simulate.trace_files import list_trace_names
-from trimtab.cli.simulate.trace_source import load_trace
+from trimtab.cli.simulate.trace_source import load_windows
 from trimtab.sidecar.measurement.capacity_estimate import CapacitySamples
 from trimtab.sidecar.measurement.overload_forecast import OverloadForecaster, compute_normal_tail
 from trimtab.sidecar.simulation.live_loop import LiveContender
@@ -96,8 +95,7 @@ def list_streams(arguments: argparse.Namespace) -> Iterator[tuple[str, WriteRate
             walk.generate_stream(np.random.default_rng(arguments.seed)),
         )
     for trace in arguments.trace:
-        options = SimulateOptions(trace=trace, windows=2, ticks=arguments.ticks, given=frozenset({"ticks"}))
-        for number, stream in enumerate(load_trace(options, SETUP).second):
+        for number, stream in enumerate(load_windows(trace, 2, arguments.ticks, SETUP).second):
             yield f"{trace} {number + 1}", stream
 
 

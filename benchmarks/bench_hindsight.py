@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from harness import result
-from trace_streams import iterate_traces
 
 from trimtab.assignor.analysis.simulation import (
     HindsightGap,
@@ -24,6 +23,8 @@ from trimtab.assignor.analysis.simulation.hindsight import bound_by_counts
 from trimtab.assignor.analysis.streams.generators import RandomWalk, ZipfLoad
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.cli.simulate.options import DEFAULT_SEED
+from trimtab.cli.simulate.trace_files import list_trace_names
+from trimtab.cli.simulate.trace_source import load_windows
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.sidecar.simulation.live_settings import LiveSettings
 
@@ -64,7 +65,8 @@ def iterate_streams(arguments: argparse.Namespace) -> Iterator[tuple[str, Sequen
     generators = {f"walk δ={delta:g}": RandomWalk(delta, *size) for delta in arguments.delta}
     for title, generator in {**generators, "zipf": ZipfLoad(*size)}.items():
         yield title, [generator.generate_stream(np.random.default_rng(DEFAULT_SEED))]
-    yield from iterate_traces(arguments.ticks, arguments.windows, SETUP)
+    for trace in list_trace_names():
+        yield trace, load_windows(trace, arguments.windows, arguments.ticks, SETUP).second
 
 
 def measure_gaps(streams: Sequence[WriteRateStream], heuristics: Sequence[str]) -> dict[str, HindsightGap]:

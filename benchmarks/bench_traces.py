@@ -24,10 +24,9 @@ from trimtab.assignor.analysis.simulation import (
 )
 from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.cli.simulate.options import SimulateOptions
 from trimtab.cli.simulate.run import open_progress
 from trimtab.cli.simulate.trace_files import list_trace_names
-from trimtab.cli.simulate.trace_source import load_trace
+from trimtab.cli.simulate.trace_source import load_windows
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.sidecar.simulation.live_settings import LiveSettings
 
@@ -45,10 +44,7 @@ def main() -> None:
     arguments = parse_arguments()
     found: dict[str, object] = {}
     for trace in arguments.trace:
-        options = SimulateOptions(
-            trace=trace, windows=arguments.windows, ticks=arguments.ticks, given=frozenset({"ticks"})
-        )
-        streams = load_trace(options, SETUP)
+        streams = load_windows(trace, arguments.windows, arguments.ticks, SETUP)
         tuned = simulate_streams(f"{trace}, tuning", list_candidates(arguments.heuristic), streams.first)
         chosen = choose_headrooms(tuned)
         figures = simulate_streams(f"{trace}, figures", [*chosen.items()], streams.second)

@@ -25,9 +25,8 @@ from trimtab.assignor import RandomWalk, get_heuristic, r_score, replay_stream
 from trimtab.assignor.analysis.simulation import SimulationSetup
 from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.cli.simulate.options import SimulateOptions
 from trimtab.cli.simulate.trace_files import list_trace_names
-from trimtab.cli.simulate.trace_source import load_trace
+from trimtab.cli.simulate.trace_source import load_windows
 
 CAPACITY = 100.0
 BLUE, RED, GREY = "#1f77b4", "#d62728", "#b8c4d0"
@@ -81,16 +80,15 @@ def draw_stack(axis: Any, owner: np.ndarray, title: str) -> None:
 
 
 @cache
-def load_windows(trace: str, ticks: int) -> tuple[WriteRateStream, ...]:
+def load_second_half(trace: str, ticks: int) -> tuple[WriteRateStream, ...]:
     """Return as many windows of a trace as there are seeds of a walk."""
-    options = SimulateOptions(trace=trace, windows=len(SEEDS), ticks=ticks, given=frozenset({"ticks"}))
-    return load_trace(options, SimulationSetup()).second
+    return load_windows(trace, len(SEEDS), ticks, SimulationSetup()).second
 
 
 def get_stream(name: str, number: int, ticks: int) -> WriteRateStream:
     """Return the walk of a seed, or the window of a trace."""
     if name in list_trace_names():
-        return load_windows(name, ticks)[number]
+        return load_second_half(name, ticks)[number]
     delta = DELTAS[STREAMS.index(name)]
     return RandomWalk(delta, 200, ticks, CAPACITY).generate_stream(np.random.default_rng(SEEDS[number]))
 

@@ -84,6 +84,15 @@ def load_trace(options: SimulateOptions, setup: SimulationSetup) -> TraceStreams
     return TraceStreams(first, second, notes)
 
 
+def load_windows(trace: str, windows: int, ticks: int, setup: SimulationSetup) -> TraceStreams:
+    """Return `windows` windows of `ticks` ticks of each half of a trace, as `--ticks` and `--windows` do.
+
+    Raises InvalidStreamError if a half is shorter, SettingError and MissingExtraError.
+    """
+    given = frozenset({"ticks"})
+    return load_trace(SimulateOptions(trace=trace, windows=windows, ticks=ticks, given=given), setup)
+
+
 def _read_samples(name: str, options: SimulateOptions) -> Mapping[TopicPartition, RateSamples]:
     if not is_packaged(name):
         return read_csv_trace(Path(name))
