@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 
 COLOURS = {
     "trimtab": "#1f77b4",
+    "trimtab_second_round": "#4292c6",
     "trimtab_close": "#6baed6",
     "trimtab_static": "#b0c4de",
     "eager": "#d62728",
