@@ -18,9 +18,8 @@ from harness import result
 from trimtab.assignor.analysis.simulation import SimulationRun, SimulationSetup
 from trimtab.assignor.analysis.streams.generators import RandomWalk, ZipfLoad
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.cli.simulate.options import SimulateOptions
 from trimtab.cli.simulate.trace_files import list_trace_names
-from trimtab.cli.simulate.trace_source import load_trace
+from trimtab.cli.simulate.trace_source import load_windows
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.sidecar.simulation.live_settings import LiveSettings
 
@@ -52,11 +51,6 @@ class Comparison(NamedTuple):
 
     without: ForecastFigures
     with_forecast: ForecastFigures
-
-    def share(self, name: str) -> float:
-        """Return a figure with the forecast as a share of that without; NaN where nothing was late."""
-        before = float(getattr(self.without, name))
-        return float(getattr(self.with_forecast, name)) / before if before else float("nan")
 
 
 def main() -> None:
@@ -90,10 +84,8 @@ def parse_arguments() -> argparse.Namespace:
 def iterate_streams(arguments: argparse.Namespace) -> Iterator[tuple[str, ForecastInput]]:
     """Yield the streams by title: traces, a daily wave and random walks."""
     for trace in arguments.traces:
-        options = SimulateOptions(
-            trace=trace, windows=1, ticks=arguments.days * TRACE_DAY, given=frozenset({"ticks"})
-        )
-        yield trace, ForecastInput(load_trace(options, SETUP).second[0], TRACE_DAY)
+        streams = load_windows(trace, 1, arguments.days * TRACE_DAY, SETUP)
+        yield trace, ForecastInput(streams.second[0], TRACE_DAY)
     ticks = arguments.days * WAVE_DAY
     walks = {f"walk δ={delta}": RandomWalk(delta, arguments.partitions, ticks) for delta in (5, 15, 25)}
     generators = {"daily wave": ZipfLoad(arguments.partitions, ticks, day=WAVE_DAY), **walks}
@@ -125,16 +117,17 @@ def format_table(found: Mapping[str, Comparison]) -> Iterator[str]:
     yield "|---" * 5 + "|"
     for title, one in found.items():
         cells = [
-            f"{format_change(one, name, digits)} = {one.share(name):.3f}"
+            format_change(one, name, digits)
             for name, digits in zip(ForecastFigures._fields, (2, 3, 2, 2), strict=True)
         ]
         yield f"| {title} | {' | '.join(cells)} |"
 
 
 def format_change(one: Comparison, name: str, digits: int) -> str:
-    """Return a figure without the forecast, and with it."""
+    """Return a figure without the forecast, and with it, and its share unless nothing was late."""
     before, after = getattr(one.without, name), getattr(one.with_forecast, name)
-    return f"{before:.{digits}f} \N{RIGHTWARDS ARROW} {after:.{digits}f}"
+    share = f" = {after / before:.3f}" if before else ""
+    return f"{before:.{digits}f} \N{RIGHTWARDS ARROW} {after:.{digits}f}{share}"
 
 
 if __name__ == "__main__":

@@ -275,6 +275,7 @@ class ControlLoop:
             target_status=target_status,
             errors=(*errors, *target_status.errors),
             is_steered=self._carrier_status is None or self._carrier_status.is_steering,
+            forecast_rise=None if self._forecast is None else self._forecast.rise,
         )
 
     def _name_members(self, group: ObservedGroup) -> ObservedGroup:
@@ -413,4 +414,9 @@ def distinguish_members(group: ObservedGroup) -> ObservedGroup:
 def _build_forecaster(settings: SidecarSettings) -> LoadForecaster | None:
     if settings.season is None:
         return None
-    return LoadForecaster(settings.season, settings.interval, lag=settings.window / 2)
+    return LoadForecaster(
+        settings.season,
+        settings.interval,
+        lag=settings.window / 2,
+        look_ahead=settings.scale_down_stabilization_window,
+    )

@@ -63,6 +63,11 @@ class GroupModel:
         """Live instances that the plan in force keeps."""
         return tuple(name for name in self.running if name not in self.plan.draining)
 
+    def expects_no_rise(self, tolerance: float) -> bool:
+        """Return whether a forecast tells that a count recommended with this tolerance will suffice."""
+        rise = self.observation.forecast_rise
+        return rise is not None and (1 + rise) * (1 - tolerance) <= 1
+
     @cached_property
     def unknown_partitions(self) -> tuple[TopicPartition, ...]:
         """Partitions with an unknown write rate."""

@@ -11,9 +11,11 @@ The rules are those of the HPA, the count is the assignor's:
    count relieves; scale down only as far as the load fits at headroom x (1 - tolerance).
 3. Unknown data counts against a change: unknown partitions weigh nothing for scale-up and prevent
    scale-down. With nothing known, the current count is recommended.
-4. Scale-up follows the lowest recommendation in its stabilization window, scale-down the highest.
-   The first window starts with the current count, as does an iteration without data. Limits apply
-   before the windows, scaling policies after.
+4. Scale-up follows the lowest recommendation in its stabilization window, scale-down the highest:
+   the load may return. Scale-down does not wait while a forecast tells that it will not: within that
+   time the load rises by no more than the tolerance, for which rule 2 leaves room. The first window
+   starts with the current count, as does an iteration without data. Limits apply before the windows,
+   scaling policies after.
 5. After `fallback-after` iterations without any known write rate, the fallback count is
    recommended.
 6. While scale-up is suspended (`scale_up_effectiveness`), the current count or the minimum is
@@ -73,7 +75,7 @@ def recommend_replicas(
     memory = prepare_recommendations(memory, model.policy, current, now)
     newest = TimestampedRecommendation(now, bounded)
     memory = replace(memory, recommendations=(*memory.recommendations, newest))
-    desired = _stabilize(memory, model.policy, current, now)
+    desired = _stabilize(memory, model, current, now)
     recommendation = ReplicaRecommendation(recommended, bounded, desired, notes)
     # Scale to zero comes last: windows and a suspension hold back neither an idle group nor a new record.
     recommendation = _apply_suspension(model, recommendation, memory, now)
@@ -247,10 +249,12 @@ def _apply_fallback(
     return count, (f"{reason}: fallback {fallback.behavior}, {format_count(count, 'replica')}",)
 
 
-def _stabilize(memory: DecisionMemory, policy: AutoscalingPolicy, current: int, now: float) -> int:
+def _stabilize(memory: DecisionMemory, model: GroupModel, current: int, now: float) -> int:
     *before, newest = memory.recommendations  # the newest is in each window, even in one of 0 s
-    up = [w.replicas for w in before if w.time > now - policy.scale_up.stabilization_window]
-    down = [w.replicas for w in before if w.time > now - policy.scale_down.stabilization_window]
+    rules = model.policy.scale_down
+    awaited = 0.0 if model.expects_no_rise(rules.tolerance) else rules.stabilization_window
+    up = [w.replicas for w in before if w.time > now - model.policy.scale_up.stabilization_window]
+    down = [w.replicas for w in before if w.time > now - awaited]
     lowest, highest = min([*up, newest.replicas]), max([*down, newest.replicas])
     return max(min(current, highest), lowest)
 

@@ -12,6 +12,9 @@
    from them; a gap between is like one in the measurement. Its own bins count before recorded ones.
 6. Bins are of bytes as written, since what records weigh may change within a season (`record_cost`). What is
    forecast of a partition weighs as its bytes do now.
+7. While the forecast of the group's sum is used, it also tells by how much the sum may rise beyond it within
+   `look_ahead`: a scale-down does not have to wait for a load that will not return (`recommendation`). A fall
+   that was not forecast may end at any moment.
 """
 
 import math
@@ -61,6 +64,8 @@ class ForecastStatus:
     by_partition: int  # partitions that follow their own record
     by_group: bool  # whether the others follow that of the group's sum
     error_ratio: float | None  # squared errors of the group's record ÷ those of "as now"; None without one
+    # Share by which the group's sum rises beyond the forecast in the time looked ahead; None: unknown.
+    rise: float | None = None
 
     @property
     def is_used(self) -> bool:
@@ -76,7 +81,8 @@ class ForecastStatus:
         if not self.is_used:
             return f"Forecast: not used; {proof}, it is used below {GATE:g}"
         sign = "-" if self.change < 0 else "+"
-        what = f"{sign}{format_rate(abs(self.change))} in {self.horizon:.0f} s"
+        beyond = "" if self.rise is None else f", at most {self.rise:.0%} more while a scale-down would wait"
+        what = f"{sign}{format_rate(abs(self.change))} in {self.horizon:.0f} s{beyond}"
         which = (
             f", {format_count(self.by_partition, 'partition')} by their own record"
             if self.by_partition
@@ -88,13 +94,14 @@ class ForecastStatus:
 class LoadForecaster:
     """Bins of the last seasons, and the changes that are forecast from them."""
 
-    def __init__(self, season: float, interval: float, lag: float = 0.0) -> None:
-        """Take seconds: the season, between two iterations, and by which a measured rate lags behind."""
+    def __init__(self, season: float, interval: float, lag: float = 0.0, look_ahead: float = 0.0) -> None:
+        """Take seconds: season, between iterations, lag of a measured rate, look-ahead of rule 7."""
         period = max(1, int(season / max(interval, season / MAX_BINS)))
         self._bin = season / period
         self._period = period
         self._interval = interval
         self._lag = lag
+        self._look_ahead = math.ceil((lag + look_ahead) / self._bin)
         self._horizon = 1  # bins
         self._forecaster = SeasonalForecaster(period, self._horizon)
         self._phase: float | None = None  # by which a bin begins later than its number says
@@ -105,6 +112,7 @@ class LoadForecaster:
         self._rates: FloatArray = np.empty(0)  # (columns,) of the last bin
         self._changes: dict[TopicPartition, float] = {}
         self._forecast: SeasonalForecast | None = None
+        self._peak: float | None = None  # bytes/s as written, while the group's forecast is used
 
     def forecast_load(
         self, now: float, loads: Loads, startup: float | None, byte_weights: ByteWeights = ALL_EQUAL
@@ -118,7 +126,7 @@ class LoadForecaster:
         self._collect(now, loads, byte_weights)
         required = {p: self._forecast_partition(p, load, byte_weights) for p, load in loads.items()}
         change = math.fsum((required[p].weight or 0.0) - (loads[p].weight or 0.0) for p in loads)
-        return required, self._build_status(change)
+        return required, replace(self._build_status(change), rise=self._forecast_rise(loads, byte_weights))
 
     def build_chunk(self) -> SeasonChunk | None:
         """Return the last bin and those before it, from a multiple of `CHUNK_BINS`; None before the first."""
@@ -190,6 +198,7 @@ class LoadForecaster:
 
     def _follow_forecast(self, forecast: SeasonalForecast) -> None:
         self._forecast, self._changes = forecast, self._list_changes(forecast.rates - self._rates)
+        self._peak = self._forecaster.forecast_peak(self._look_ahead) if self._is_by_group(forecast) else None
 
     def _align(self) -> None:
         """Drop partitions without a bin in any season, and add the new ones."""
@@ -236,14 +245,22 @@ class LoadForecaster:
         weighed = change * byte_weights.get(partition, 1.0)
         return replace(load, required_bytes_per_s=max(0.0, load.weight + weighed))
 
+    def _forecast_rise(self, loads: Loads, byte_weights: ByteWeights) -> float | None:
+        known = {p: load.bytes_per_s for p, load in loads.items() if load.bytes_per_s is not None}
+        forecast = math.fsum(
+            max(0.0, rate / byte_weights.get(p, 1.0) + self._changes.get(p, 0.0)) for p, rate in known.items()
+        )
+        return max(0.0, self._peak / forecast - 1) if self._peak is not None and forecast > 0 else None
+
+    def _is_by_group(self, forecast: SeasonalForecast) -> bool:
+        return forecast.group_open or (self._columns == (None,) and bool(forecast.partitions_open.any()))
+
     def _build_status(self, change: float) -> ForecastStatus:
         horizon, made = self._horizon * self._bin, self._forecast
         if made is None:
             return ForecastStatus(horizon, change, 0, by_group=False, error_ratio=None)
-        better = int(made.partitions_open.sum())
-        if self._columns == (None,):
-            return ForecastStatus(horizon, change, 0, made.group_open or better > 0, made.error_ratio)
-        return ForecastStatus(horizon, change, better, made.group_open, made.error_ratio)
+        better = 0 if self._columns == (None,) else int(made.partitions_open.sum())
+        return ForecastStatus(horizon, change, better, self._is_by_group(made), made.error_ratio)
 
 
 def _list_present(chunk: SeasonChunk) -> list[TopicPartition]:

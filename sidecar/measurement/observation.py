@@ -106,6 +106,8 @@ class Observation:
     queue: QueueBacklog | None = None
     errors: tuple[str, ...] = ()
     is_steered: bool = True  # False: a plan carrier reports that no plan is carried out
+    # Share by which the load may rise beyond `write_rates` in the scale-down window; None: no forecast.
+    forecast_rise: float | None = None
 
 
 def explain_unknown_state(observation: Observation) -> tuple[str, ...] | None:

@@ -70,6 +70,21 @@ class SeasonalForecaster:
         self._forecast_next(rates)
         return self._gate_last()
 
+    def forecast_peak(self, ticks: int) -> float:
+        """Return the highest sum of the group, in bytes/s, within so many ticks from now.
+
+        An unexpected fall may end as it began: the sums of as many earlier ticks count, too, each changed
+        until now as in earlier seasons. Call it after a tick.
+        """
+        until = min(max(ticks, self._horizon), self._period)
+        rise = max(_forecast_factor(self._rates, self._period, ahead) for ahead in range(1, until + 1))
+        earlier = (self._rates[:-back] for back in range(1, min(until, self.ticks - 1) + 1))
+        sums = [
+            float(np.nansum(rates[-1])) * _forecast_factor(rates, self._period, back)
+            for back, rates in enumerate(earlier, start=1)
+        ]
+        return max(float(np.nansum(self._rates[-1])), *sums) * rise
+
     def set_horizon(self, horizon: int) -> SeasonalForecast | None:
         """Forecast for so many ticks later; return the last tick's forecast, None before the first."""
         self._horizon = horizon

@@ -126,7 +126,7 @@ class _LiveLoop:
         self._stream = stream
         self._tick = setup.tick
         self._measurement = LiveMeasurement(
-            stream, setup.tick, policy, live.build_forecaster(setup.tick), live.startup
+            stream, setup.tick, policy, live.build_forecaster(setup.tick, policy), live.startup
         )
         self._memory = DecisionMemory()
         owner = _place_first(stream, policy)
@@ -156,6 +156,7 @@ class _LiveLoop:
             replicas=self._group.list_replicas(self._begin),
             plan=self._plan,
             consumption_rates=self._measurement.measure_consumption(),
+            forecast_rise=self._measurement.forecast_rise,
         )
 
     def _start_and_stop(self, decision: ScalingDecision, now: float) -> None:

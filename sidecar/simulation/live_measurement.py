@@ -30,6 +30,7 @@ class LiveMeasurement:
         self._policy = policy
         self._forecaster = forecaster
         self._startup = startup
+        self.forecast_rise: float | None = None  # as in `Observation`, of the last tick
         self._variance = WriteRateVariance(tick)
         self._written: FloatArray = np.zeros(len(stream.partitions))
         window = round(policy.scale_up_evaluation_window / tick)
@@ -51,7 +52,9 @@ class LiveMeasurement:
         required = add_required_rates(known, self._policy.catch_up, self._policy.usable_capacity)
         if self._forecaster is None:
             return required
-        return self._forecaster.forecast_load(number * self._tick, required, self._startup)[0]
+        loads, status = self._forecaster.forecast_load(number * self._tick, required, self._startup)
+        self.forecast_rise = status.rise
+        return loads
 
     def measure_consumption(self) -> dict[TopicPartition, float]:
         """Return the bytes/s read in the window, as far as the simulation has lasted; {} at its beginning."""

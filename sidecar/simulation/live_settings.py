@@ -54,9 +54,10 @@ class LiveSettings:
                     f"{name}: not simulated; leave it out. The closed loop has {others}"
                 )
 
-    def build_forecaster(self, tick: float) -> LoadForecaster | None:
+    def build_forecaster(self, tick: float, policy: AutoscalingPolicy) -> LoadForecaster | None:
         """Return the sidecar's forecaster of the load; None without a season."""
-        return None if self.season is None else LoadForecaster(self.season, tick)
+        look_ahead = policy.scale_down.stabilization_window
+        return None if self.season is None else LoadForecaster(self.season, tick, look_ahead=look_ahead)
 
     def check(self, heuristic: str, setup: SimulationSetup, stream: WriteRateStream) -> None:
         """Raise SettingError unless a sidecar with this heuristic can run on the stream."""

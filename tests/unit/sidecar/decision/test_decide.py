@@ -202,6 +202,16 @@ def test_scale_down_waits_for_its_window() -> None:
     assert decide(IDLE).action is ScalingAction.DRAIN
 
 
+@pytest.mark.parametrize(("rise", "is_awaited"), [(None, True), (0.12, True), (0.11, False), (0.0, False)])
+def test_scale_down_does_not_wait_for_a_load_that_will_not_return(
+    rise: float | None, *, is_awaited: bool
+) -> None:
+    """By a forecast; a load of 1 / (1 - tolerance) times the one now still fits: the count leaves room."""
+    memory = DecisionMemory((TimestampedRecommendation(NOW - 50, 2),))
+    decision = decide(replace(IDLE.seen(), forecast_rise=rise), memory=memory)
+    assert decision.action is (ScalingAction.HOLD if is_awaited else ScalingAction.DRAIN)
+
+
 @pytest.mark.parametrize("window", [0.0, 5.0])
 def test_windows_shorter_than_an_iteration_do_not_freeze(window: float) -> None:
     """Without windows, or with empty ones, the newest recommendation decides."""

@@ -52,6 +52,27 @@ def test_what_is_required_is_what_a_new_replica_will_meet(jitter: float) -> None
     assert status.change == pytest.approx(2 * (wave(at + STARTUP) - wave(at)), abs=2 + 2 * jitter)
 
 
+def test_a_rise_is_told_of_the_time_looked_ahead() -> None:
+    """While it falls: that it is not yet as low. Before a rise: its extent. Without a forecast: unknown."""
+    falling, rising, early = 3.3, 3.7, 1.9
+    for seasons, least, most in ((falling, 0.0, 0.05), (rising, 0.1, 0.6)):
+        forecaster = LoadForecaster(SEASON, INTERVAL, look_ahead=80.0)
+        _, _, status = run({A: wave, B: wave}, seasons, forecaster=forecaster)
+        assert status.rise is not None
+        assert least <= status.rise <= most
+        assert f"at most {status.rise:.0%} more while a scale-down would wait" in status.format_line()
+    assert run({A: wave}, early)[2].rise is None
+
+
+def test_an_unexpected_fall_is_expected_to_end() -> None:
+    """Also within a bin: the rates of this iteration are held against those of the bins before."""
+    forecaster = LoadForecaster(SEASON, INTERVAL, look_ahead=80.0)
+    at, _, _ = run({A: wave}, 3.3, forecaster=forecaster)
+    _, status = forecaster.forecast_load(at + 1, {A: PartitionLoad(bytes_per_s=wave(at) / 2)}, STARTUP)
+    assert status.rise is not None
+    assert status.rise > 0.9
+
+
 def test_nothing_is_forecast_without_two_seasons() -> None:
     """One season to learn from, and one of record."""
     at, loads, status = run({A: wave}, 1.9)

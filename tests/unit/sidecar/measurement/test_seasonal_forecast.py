@@ -37,6 +37,31 @@ def test_a_season_that_returns_is_forecast(horizon: int) -> None:
         assert made[tick].rates == pytest.approx(rates[tick + horizon])
 
 
+def test_the_peak_is_that_of_the_season_ahead() -> None:
+    """Of the group's sum, as far as one looks, and no further."""
+    rates = wave(4 * PERIOD)
+    sums = rates.sum(axis=1)
+    forecaster = SeasonalForecaster(PERIOD, 1)
+    for row in rates[: 3 * PERIOD]:
+        forecaster.add_rates(row)
+    now = 3 * PERIOD
+    for ticks in (1, 3, PERIOD // 2):
+        assert forecaster.forecast_peak(ticks) == pytest.approx(sums[now : now + ticks].max())
+
+
+def test_a_fall_that_was_not_forecast_may_end_at_any_moment() -> None:
+    """For as long as one looks ahead, the load of before counts, as the season has changed it since."""
+    rates = wave(4 * PERIOD)
+    forecaster = SeasonalForecaster(PERIOD, 1)
+    for row in rates[: 3 * PERIOD]:
+        forecaster.add_rates(row)
+    usual = rates[3 * PERIOD : 3 * PERIOD + 4].sum(axis=1).max()
+    for tick in range(3 * PERIOD, 3 * PERIOD + 2):
+        forecaster.add_rates(rates[tick] / 4)
+    assert forecaster.forecast_peak(3) >= usual
+    assert forecaster.forecast_peak(1) < usual / 2
+
+
 def test_rates_are_as_now_before_there_is_a_record() -> None:
     """A season to learn from proves nothing yet."""
     rates = wave(2 * PERIOD)
