@@ -21,6 +21,9 @@ COLOURS = {
     "delta_rs": "#ff7f0e",
     "trimtab_ranges": "#2ca02c",
     "spark_python_ranges": "#98df8a",
+    "trimtab_iceberg_json": "#17becf",
+    "trimtab_arrow_json": "#9edae5",
+    "structured_streaming_json": "#e377c2",
 }
 
 PANELS = {
