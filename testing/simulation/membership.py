@@ -417,7 +417,7 @@ class SimulatedCoordinator(MemberCoordinator, StandInCoordinator):
 
 
 class Client:
-    """`kafka.KafkaConsumer`, as far as `GroupMember` and `membership.coordinator` use it."""
+    """`kafka.KafkaConsumer`, as far as `GroupMember`, `coordinator` and `group_commits` use it."""
 
     def __init__(self, cluster: Cluster, settings: ClientSettings, assignor: Any, listener: Any) -> None:
         self._coordinator = SimulatedCoordinator(listener, assignor.name, cluster, settings, assignor)

@@ -14,7 +14,7 @@ from unittest import mock
 from kafka.coordinator import heartbeat
 
 from trimtab.consumer_sdk.consumer import consumer
-from trimtab.consumer_sdk.membership import control_topic_reader, coordinator, member
+from trimtab.consumer_sdk.membership import control_topic_reader, group_commits, member
 from trimtab.testing.simulation import green
 from trimtab.testing.simulation.fetching import Fetcher
 from trimtab.testing.simulation.host import Host, SimulatedControlReader
@@ -65,7 +65,7 @@ CONSUMER_SEAMS: Final[Replacements] = MappingProxyType(
             "list_topic_names": _list_no_topic_names,  # for a hint in a warning; the real one asks a broker
         },
         heartbeat: {"time": SimpleNamespace(monotonic=lambda: green.process().hub.now)},
-        coordinator: {"Event": green.Event, "Timer": Timer},
+        group_commits: {"Event": green.Event, "Timer": Timer},
     }
 )
 
