@@ -83,7 +83,7 @@ def commit_offsets_async(
     still_owned: Callable[[], bool],
     on_done: Callable[[Exception | None], None],
 ) -> None:
-    """Commit with the member's generation; `on_done` runs on the I/O thread; after its end at once."""
+    """Commit with the member's generation; `on_done` runs on the I/O thread, here if the member has ended."""
     try:
         with _translate_closed_client(consumer):
             future = consumer._manager.call_soon(_send_commit, consumer, offsets, still_owned)

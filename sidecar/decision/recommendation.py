@@ -12,10 +12,10 @@ The rules are those of the HPA, the count is the assignor's:
 3. Unknown data counts against a change: unknown partitions weigh nothing for scale-up and prevent
    scale-down. With nothing known, the current count is recommended.
 4. Scale-up follows the lowest recommendation in its stabilization window, scale-down the highest:
-   the load may return. Scale-down does not wait while a forecast tells that it will not: within that
-   time the load rises by no more than the tolerance, for which rule 2 leaves room. The first window
-   starts with the current count, as does an iteration without data. Limits apply before the windows,
-   scaling policies after.
+   the load may return. Scale-down skips its window while a forecast tells that the load will not: that
+   within the window it rises by no more than rule 2 leaves room for. The first window starts with the
+   current count, as does an iteration without data. Limits apply before the windows, scaling policies
+   after.
 5. After `fallback-after` iterations without any known write rate, the fallback count is
    recommended.
 6. While scale-up is suspended (`scale_up_effectiveness`), the current count or the minimum is

@@ -12,9 +12,11 @@
    from them; a gap between is like one in the measurement. Its own bins count before recorded ones.
 6. Bins are of bytes as written, since what records weigh may change within a season (`record_cost`). What is
    forecast of a partition weighs as its bytes do now.
-7. While the forecast of the group's sum is used, it also tells by how much the sum may rise beyond it within
-   `look_ahead`: a scale-down does not have to wait for a load that will not return (`recommendation`). A fall
-   that was not forecast may end at any moment.
+7. While the forecast of the group's sum is used, it also tells by how much the load may rise beyond it within
+   `look_ahead` (`recommendation` skips a window that guards against that). The load may rise to what it still
+   is; to the sum of each bin that long ago, as the season has changed it, since a fall that was not forecast
+   may end; and by the catch-up of a backlog that has ended. Nothing is told for `look_ahead` and two
+   bins after a start or an iteration without any rate, nor where bytes and records weigh: they have one sum.
 """
 
 import math
@@ -101,7 +103,7 @@ class LoadForecaster:
         self._period = period
         self._interval = interval
         self._lag = lag
-        self._look_ahead = math.ceil((lag + look_ahead) / self._bin)
+        self._look_ahead = look_ahead
         self._horizon = 1  # bins
         self._forecaster = SeasonalForecaster(period, self._horizon)
         self._phase: float | None = None  # by which a bin begins later than its number says
@@ -113,6 +115,8 @@ class LoadForecaster:
         self._changes: dict[TopicPartition, float] = {}
         self._forecast: SeasonalForecast | None = None
         self._peak: float | None = None  # bytes/s as written, while the group's forecast is used
+        self._measured_since = math.inf
+        self._catch_ups: tuple[tuple[float, float], ...] = ()  # time, bytes/s beyond the write rates
 
     def forecast_load(
         self, now: float, loads: Loads, startup: float | None, byte_weights: ByteWeights = ALL_EQUAL
@@ -126,7 +130,8 @@ class LoadForecaster:
         self._collect(now, loads, byte_weights)
         required = {p: self._forecast_partition(p, load, byte_weights) for p, load in loads.items()}
         change = math.fsum((required[p].weight or 0.0) - (loads[p].weight or 0.0) for p in loads)
-        return required, replace(self._build_status(change), rise=self._forecast_rise(loads, byte_weights))
+        rise = self._forecast_rise(now, loads) if _is_unweighted(byte_weights) else None
+        return required, replace(self._build_status(change), rise=rise)
 
     def build_chunk(self) -> SeasonChunk | None:
         """Return the last bin and those before it, from a multiple of `CHUNK_BINS`; None before the first."""
@@ -198,7 +203,9 @@ class LoadForecaster:
 
     def _follow_forecast(self, forecast: SeasonalForecast) -> None:
         self._forecast, self._changes = forecast, self._list_changes(forecast.rates - self._rates)
-        self._peak = self._forecaster.forecast_peak(self._look_ahead) if self._is_by_group(forecast) else None
+        # The bin that fills now is the first one ahead: the last time that this peak stands for is its end.
+        ahead = 1 + math.ceil((self._lag + self._look_ahead) / self._bin)
+        self._peak = self._forecaster.forecast_peak(ahead) if forecast.group_open else None
 
     def _align(self) -> None:
         """Drop partitions without a bin in any season, and add the new ones."""
@@ -245,22 +252,36 @@ class LoadForecaster:
         weighed = change * byte_weights.get(partition, 1.0)
         return replace(load, required_bytes_per_s=max(0.0, load.weight + weighed))
 
-    def _forecast_rise(self, loads: Loads, byte_weights: ByteWeights) -> float | None:
-        known = {p: load.bytes_per_s for p, load in loads.items() if load.bytes_per_s is not None}
-        forecast = math.fsum(
-            max(0.0, rate / byte_weights.get(p, 1.0) + self._changes.get(p, 0.0)) for p, rate in known.items()
-        )
-        return max(0.0, self._peak / forecast - 1) if self._peak is not None and forecast > 0 else None
-
-    def _is_by_group(self, forecast: SeasonalForecast) -> bool:
-        return forecast.group_open or (self._columns == (None,) and bool(forecast.partitions_open.any()))
+    def _forecast_rise(self, now: float, loads: Loads) -> float | None:
+        """Return by which share the load may rise beyond what is forecast (rule 7); None: unknown."""
+        rates = {p: load.bytes_per_s for p, load in loads.items() if load.bytes_per_s is not None}
+        self._measured_since = min(self._measured_since, now) if rates else math.inf
+        written = math.fsum(rates.values())
+        catch_up = math.fsum((loads[p].weight or 0.0) - rate for p, rate in rates.items())
+        recent = (one for one in self._catch_ups if now - self._look_ahead < one[0] <= now)
+        self._catch_ups = (*recent, (now, catch_up))
+        forecast = catch_up + math.fsum(max(0.0, r + self._changes.get(p, 0.0)) for p, r in rates.items())
+        if (
+            self._peak is None
+            or forecast <= 0
+            or now - self._measured_since < self._look_ahead + 2 * self._bin
+        ):
+            return None
+        highest = max(self._peak, written) + max(more for _, more in self._catch_ups)
+        return max(0.0, highest / forecast - 1)
 
     def _build_status(self, change: float) -> ForecastStatus:
         horizon, made = self._horizon * self._bin, self._forecast
         if made is None:
             return ForecastStatus(horizon, change, 0, by_group=False, error_ratio=None)
-        better = 0 if self._columns == (None,) else int(made.partitions_open.sum())
-        return ForecastStatus(horizon, change, better, self._is_by_group(made), made.error_ratio)
+        better = int(made.partitions_open.sum())
+        if self._columns == (None,):
+            return ForecastStatus(horizon, change, 0, made.group_open or better > 0, made.error_ratio)
+        return ForecastStatus(horizon, change, better, made.group_open, made.error_ratio)
+
+
+def _is_unweighted(byte_weights: ByteWeights) -> bool:
+    return all(math.isclose(weight, 1.0) for weight in byte_weights.values())
 
 
 def _list_present(chunk: SeasonChunk) -> list[TopicPartition]:

@@ -71,12 +71,12 @@ class SeasonalForecaster:
         return self._gate_last()
 
     def forecast_peak(self, ticks: int) -> float:
-        """Return the highest sum of the group, in bytes/s, within so many ticks from now.
+        """Return the highest sum of the group, in bytes/s, of the ticks after the last one, at least one.
 
-        An unexpected fall may end as it began: the sums of as many earlier ticks count, too, each changed
-        until now as in earlier seasons. Call it after a tick.
+        The sums of as many ticks before it count, too, each multiplied by the season's factor since then: a
+        fall that was not forecast may end. Call it after a tick. Only the horizon's forecast has a record.
         """
-        until = min(max(ticks, self._horizon), self._period)
+        until = max(1, min(ticks, self._period))
         rise = max(_forecast_factor(self._rates, self._period, ahead) for ahead in range(1, until + 1))
         earlier = (self._rates[:-back] for back in range(1, min(until, self.ticks - 1) + 1))
         sums = [

@@ -135,7 +135,9 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         "Scale-up uses the lowest recommendation of this window.", default=0.0
     )
     scale_down_stabilization_window: Duration = setting(
-        "Scale-down uses the highest recommendation of this window.", default=120.0
+        "Scale-down uses the highest recommendation of this window, "
+        "unless a load forecast tells that the load will not return.",
+        default=120.0,
     )
     cooldown: Duration = setting("Shortest time between two scaling decisions.", default=30.0)
     tolerance: ToleranceOption = setting(

@@ -43,7 +43,8 @@ def test_decisions_follow_a_season_until_it_ends(bench: SidecarBench, eventually
         bench.flow.rate = CAPACITY * (1.3 + math.sin(2 * math.pi * monotonic() / SEASON))
 
     eventually(lambda: write_wave() or read_forecast_used(bench) == 1, 8 * SEASON)
-    assert re.search(r"Forecast: [+-].* in \d+ s; over the last season", explain(bench))
+    told = explain(bench)
+    assert re.search(r"Forecast: [+-].* in \d+ s(, at most \d+% more .*)?; over the last season", told)
     bench.flow.rate = CAPACITY
     eventually(lambda: read_forecast_used(bench) == 0, 4 * SEASON)
     assert re.search(r"Forecast: (not used|none until)", explain(bench))  # none: with another horizon

@@ -208,6 +208,19 @@ def test_scale_down_drains_before_it_stops(world: Simulated) -> None:
     assert not world.broken
 
 
+@pytest.mark.parametrize(("season", "low", "early"), [(None, 180, False), (240, 180, True), (240, 40, False)])
+def test_a_scale_down_skips_its_window(world: Simulated, season: Any, low: int, *, early: bool) -> None:
+    """By a season of four minutes, unless its `low` seconds of little load end within the window of 60 s."""
+    loop = start(world, scale_down_stabilization_window=60, season=season)
+    drained = set[int]()
+    for number in range(3 * 120 + 60):
+        phase = number % 120 * 2
+        world.rates = dict.fromkeys(PARTITIONS, 20.0 if 40 <= phase < 40 + low else 60.0)
+        if iterate(world, loop, 1) == [ScalingAction.DRAIN] and number > 3 * 120:
+            drained.add(phase)
+    assert bool(drained.intersection(range(40, 70))) is early
+
+
 def test_no_replica_is_drained_while_the_group_is_unsteered(world: Simulated) -> None:
     """Its members keep what they own, so the drain would never end; it follows once the group is steered."""
     unsteered = CarrierStatus(is_steering=False, text="unsteered: another member leads")

@@ -73,6 +73,74 @@ def test_an_unexpected_fall_is_expected_to_end() -> None:
     assert status.rise > 0.9
 
 
+LOOK_AHEAD = 12.0
+
+
+def forecast_steps(
+    monkeypatch: pytest.MonkeyPatch, rate: Callable[[float], float], begin: float, end: float
+) -> dict[float, ForecastStatus]:
+    """Return the statuses of the fourth season by their second, of bins of 30 s with 15 iterations each."""
+    monkeypatch.setattr(load_forecast, "MAX_BINS", 20)
+    forecaster = LoadForecaster(SEASON, 2.0, look_ahead=LOOK_AHEAD)
+    told = {}
+    for number in range(round((3 * SEASON + end) / 2)):
+        seen = {p: PartitionLoad(bytes_per_s=rate(number * 2.0 % SEASON)) for p in (A, B)}
+        told[number * 2.0 - 3 * SEASON] = forecaster.forecast_load(number * 2.0, seen, STARTUP)[1]
+    return {at: status for at, status in told.items() if at >= begin}
+
+
+def test_a_forecast_fall_is_no_reason_before_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fall within a bin lowers the whole bin's forecast: until it comes, the load may be what it is."""
+    told = forecast_steps(monkeypatch, lambda at: 100.0 if at < 320 else 40.0, 300, 400)
+    assert all(one.is_used for one in told.values())
+    assert all((one.rise or 0) > 0.2 for at, one in told.items() if at < 320)
+    assert told[396].rise == pytest.approx(0, abs=0.01)
+
+
+def test_a_load_that_returns_is_seen_in_each_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from the last one, whose window begins where the bin ends."""
+    told = forecast_steps(monkeypatch, lambda at: 60.0 if 240 <= at < 360 else 100.0, 242, 360)
+    late = {at: one for at, one in told.items() if at >= 360 - LOOK_AHEAD}
+    assert all(one.change > 0 or (one.rise or 0) > 0.4 for one in late.values())
+
+
+def test_a_backlog_that_has_ended_may_return() -> None:
+    """For as long as one looks ahead: catching up, the consumers were needed."""
+    forecaster = LoadForecaster(SEASON, INTERVAL, look_ahead=20.0)
+    at, _, _ = run({A: lambda _: 100.0 + _ % SEASON / 60}, 3.0, forecaster=forecaster)
+    rises = {}
+    for number, required in enumerate((200.0, None, None, None), start=1):
+        rate = 100.0 + (at + number * INTERVAL) % SEASON / 60
+        load = PartitionLoad(bytes_per_s=rate, required_bytes_per_s=required)
+        rises[number] = forecaster.forecast_load(at + number * INTERVAL, {A: load}, STARTUP)[1].rise
+    assert (rises[1], rises[2]) == (pytest.approx(0, abs=0.15), pytest.approx(0.95, abs=0.15))
+    assert rises[4] == pytest.approx(0, abs=0.15)
+
+
+def test_no_rise_is_told_after_a_start() -> None:
+    """For as long as one looks ahead, and two bins: the bins before were measured by another one."""
+    restarted = LoadForecaster(SEASON, INTERVAL, look_ahead=40.0)
+    begin = EPOCH + 3.3 * SEASON
+    restarted.forecast_load(begin, {A: PartitionLoad(bytes_per_s=wave(begin))}, STARTUP)
+    restarted.restore(record({A: wave}, 3.3, EPOCH))
+    known = {}
+    for number in range(1, 10):
+        at = begin + number * INTERVAL
+        seen = {A: PartitionLoad(bytes_per_s=wave(at))}
+        known[number * INTERVAL] = restarted.forecast_load(at, seen, STARTUP)[1].rise is not None
+    assert known == {after: after >= 60 for after in known}
+
+
+def test_no_rise_is_told_where_records_weigh() -> None:
+    """A forecast of bytes in all does not tell what partitions of other weights require."""
+    forecaster = LoadForecaster(SEASON, INTERVAL)
+    at, _, before = run({A: wave}, 3.3, forecaster=forecaster)
+    seen = {A: PartitionLoad(bytes_per_s=3 * wave(at))}
+    _, status = forecaster.forecast_load(at + 1, seen, STARTUP, {A: 3.0})
+    assert before.rise is not None
+    assert (status.is_used, status.rise) == (True, None)
+
+
 def test_nothing_is_forecast_without_two_seasons() -> None:
     """One season to learn from, and one of record."""
     at, loads, status = run({A: wave}, 1.9)
