@@ -14,9 +14,9 @@
    forecast of a partition weighs as its bytes do now.
 7. While the forecast of the group's sum is used, it also tells by how much the load may rise beyond it within
    `look_ahead` (`recommendation` skips a window that guards against that). The load may rise to what it still
-   is; to the sum of each bin that long ago, as the season has changed it, since a fall that was not forecast
-   may end; and by the catch-up of a backlog that has ended. Nothing is told for `look_ahead` and two
-   bins after a start or an iteration without any rate, nor where bytes and records weigh: they have one sum.
+   is; to the sum of each bin of that time, as the season has changed it since: a fall that was not forecast
+   may end; and by the catch-up of a backlog that has ended. It is unknown for `look_ahead` and two bins
+   after a start or an iteration without any rate, and where records weigh, since the sum is of bytes alone.
 """
 
 import math
@@ -66,7 +66,7 @@ class ForecastStatus:
     by_partition: int  # partitions that follow their own record
     by_group: bool  # whether the others follow that of the group's sum
     error_ratio: float | None  # squared errors of the group's record ÷ those of "as now"; None without one
-    # Share by which the group's sum rises beyond the forecast in the time looked ahead; None: unknown.
+    # Share by which the load may rise beyond the forecast in the time looked ahead; None: unknown.
     rise: float | None = None
 
     @property
