@@ -1,4 +1,4 @@
-"""Commits with the generation of a group member; like `coordinator` by private parts of kafka-python.
+"""Commits with the generation of a group member, by private parts of kafka-python, as `coordinator`.
 
 kafka-python's public commit takes the generation at the time of the request, whoever owns the partitions by
 then. Here the owner is checked on the I/O thread, with nothing between the check and the request. The rules:
