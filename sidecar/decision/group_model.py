@@ -63,7 +63,7 @@ class GroupModel:
         """Live instances that the plan in force keeps."""
         return tuple(name for name in self.running if name not in self.plan.draining)
 
-    def expects_no_rise(self, tolerance: float) -> bool:
+    def has_room_for_rise(self, tolerance: float) -> bool:
         """Return whether a forecast tells that a count recommended with this tolerance will suffice."""
         rise = self.observation.forecast_rise
         return rise is not None and (1 + rise) * (1 - tolerance) <= 1

@@ -252,7 +252,7 @@ def _apply_fallback(
 def _stabilize(memory: DecisionMemory, model: GroupModel, current: int, now: float) -> int:
     *before, newest = memory.recommendations  # the newest is in each window, even in one of 0 s
     rules = model.policy.scale_down
-    awaited = 0.0 if model.expects_no_rise(rules.tolerance) else rules.stabilization_window
+    awaited = 0.0 if model.has_room_for_rise(rules.tolerance) else rules.stabilization_window
     up = [w.replicas for w in before if w.time > now - model.policy.scale_up.stabilization_window]
     down = [w.replicas for w in before if w.time > now - awaited]
     lowest, highest = min([*up, newest.replicas]), max([*down, newest.replicas])

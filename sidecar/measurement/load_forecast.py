@@ -130,7 +130,7 @@ class LoadForecaster:
         self._collect(now, loads, byte_weights)
         required = {p: self._forecast_partition(p, load, byte_weights) for p, load in loads.items()}
         change = math.fsum((required[p].weight or 0.0) - (loads[p].weight or 0.0) for p in loads)
-        rise = self._forecast_rise(now, loads) if _is_unweighted(byte_weights) else None
+        rise = self._forecast_rise(now, loads, change) if _is_unweighted(byte_weights) else None
         return required, replace(self._build_status(change), rise=rise)
 
     def build_chunk(self) -> SeasonChunk | None:
@@ -252,22 +252,18 @@ class LoadForecaster:
         weighed = change * byte_weights.get(partition, 1.0)
         return replace(load, required_bytes_per_s=max(0.0, load.weight + weighed))
 
-    def _forecast_rise(self, now: float, loads: Loads) -> float | None:
+    def _forecast_rise(self, now: float, loads: Loads, change: float) -> float | None:
         """Return by which share the load may rise beyond what is forecast (rule 7); None: unknown."""
-        rates = {p: load.bytes_per_s for p, load in loads.items() if load.bytes_per_s is not None}
+        rates = [load.bytes_per_s for load in loads.values() if load.bytes_per_s is not None]
         self._measured_since = min(self._measured_since, now) if rates else math.inf
-        written = math.fsum(rates.values())
-        catch_up = math.fsum((loads[p].weight or 0.0) - rate for p, rate in rates.items())
+        written, required = math.fsum(rates), math.fsum(load.weight or 0.0 for load in loads.values())
         recent = (one for one in self._catch_ups if now - self._look_ahead < one[0] <= now)
-        self._catch_ups = (*recent, (now, catch_up))
-        forecast = catch_up + math.fsum(max(0.0, r + self._changes.get(p, 0.0)) for p, r in rates.items())
-        if (
-            self._peak is None
-            or forecast <= 0
-            or now - self._measured_since < self._look_ahead + 2 * self._bin
-        ):
+        self._catch_ups = (*recent, (now, required - written))
+        forecast = required + change
+        is_new = now - self._measured_since < self._look_ahead + 2 * self._bin
+        if self._peak is None or forecast <= 0 or is_new:
             return None
-        highest = max(self._peak, written) + max(more for _, more in self._catch_ups)
+        highest = max(self._peak, written) + max(catch_up for _, catch_up in self._catch_ups)
         return max(0.0, highest / forecast - 1)
 
     def _build_status(self, change: float) -> ForecastStatus:
