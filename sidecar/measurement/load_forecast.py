@@ -4,7 +4,8 @@
    iterations; without a measurement it is that of the bin before.
 2. `SeasonalForecaster` forecasts from bins how write rates change until a replica that starts now has
    joined, at least a bin from now. The measured rate is that of half a window ago: so long is added.
-3. What a partition requires changes by as much, until the bin after.
+3. What a partition requires changes by as much, until the bin after: a rise may come up to a bin early. Of a
+   fall counts the share that is due when a replica that starts in the next iteration has joined.
 4. In a group of more than `MAX_PARTITIONS` the forecast is that of the group's sum for all partitions:
    a week of each one's bins would take hundreds of megabytes.
 5. Bins are numbered by their time since the epoch. A sidecar that stands by measures, too. One that starts
@@ -105,6 +106,7 @@ class LoadForecaster:
         self._lag = lag
         self._look_ahead = look_ahead
         self._horizon = 1  # bins
+        self._due_share = 1.0  # of a fall (rule 3)
         self._forecaster = SeasonalForecaster(period, self._horizon)
         self._phase: float | None = None  # by which a bin begins later than its number says
         self._filling = 0  # number of the bin that fills
@@ -171,6 +173,7 @@ class LoadForecaster:
             self._horizon = needed
             if (forecast := self._forecaster.set_horizon(needed)) is not None:
                 self._follow_forecast(forecast)
+        self._due_share = min(1.0, (ahead + self._interval) / (self._horizon * self._bin))
 
     def _collect(self, now: float, loads: Loads, byte_weights: ByteWeights) -> None:
         if self._phase is None:
@@ -249,7 +252,8 @@ class LoadForecaster:
         change = self._changes.get(partition)
         if change is None or load.weight is None:
             return load
-        weighed = change * byte_weights.get(partition, 1.0)
+        due = change if change > 0.0 else change * self._due_share
+        weighed = due * byte_weights.get(partition, 1.0)
         return replace(load, required_bytes_per_s=max(0.0, load.weight + weighed))
 
     def _forecast_rise(self, now: float, loads: Loads, change: float) -> float | None:

@@ -171,6 +171,21 @@ def test_the_season_of_many_iterations_a_bin() -> None:
     assert loads[A].weight == pytest.approx(wave(at + STARTUP), abs=60 * 2 * math.pi * 2 * bin_s / SEASON)
 
 
+def test_a_fall_counts_no_earlier_than_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica of the next iteration meets what is required: bins take 30 s, a start-up 4 s."""
+    monkeypatch.setattr(load_forecast, "MAX_BINS", 20)
+    forecaster, step, startup = LoadForecaster(SEASON, 2.0), 2.0, 4.0
+    missing = []
+    for number in range(round(4 * SEASON / step)):
+        at = number * step
+        loads, status = forecaster.forecast_load(at, {A: PartitionLoad(bytes_per_s=wave(at))}, startup)
+        if at >= 3 * SEASON:
+            assert status.is_used
+            missing.append(wave(at + step + startup) - (loads[A].weight or 0.0))
+    assert max(missing) < 2.0  # bytes/s; the wave falls by up to 19 a bin
+    assert min(missing) > -20.0
+
+
 def test_a_gap_in_the_measurement_repeats_what_was_measured_before() -> None:
     """The seasons stay in step over a pause of the sidecar, and over unknown rates."""
     forecaster = LoadForecaster(SEASON, INTERVAL)
