@@ -10,6 +10,7 @@ from kafka import KafkaProducer
 from queued import decode_headers, receive_messages
 
 from trimtab.consumer_sdk.queues import KmqQueue, MessageQueue, SettlementResult
+from trimtab.consumer_sdk.queues.kmq import redelivery_tracker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 
@@ -83,8 +84,8 @@ def test_a_message_with_an_unreadable_header_is_redelivered_and_dead_lettered(
     name = topic(partitions=1)
     write_headers(name, b"odd", ("a", b"1"), (BinaryName("x"), b"2"))
     write(name, "neighbour")
-    start_tracker(name, timeout="0.5 s")
-    queue = open_queue("kmq", name, timeout="0.5 s")
+    start_tracker(name, timeout="2 s")
+    queue = open_queue("kmq", name, timeout="2 s")
     receive_messages(queue, 2)
     by_value = {m.value: m for m in receive_messages(queue, 2)}
     assert [by_value[value].delivery for value in (b"odd", b"neighbour")] == [2, 2]
@@ -123,10 +124,18 @@ def test_forged_delivery_headers_cost_their_own_message_only(
     assert receive_messages(queue, 1, seconds=1) == []
 
 
-def test_bad_markers_stop_no_tracker(
-    open_queue: Open, start_tracker: Any, topic: Any, write: Any, write_markers: Any, eventually: Any
+def test_bad_markers_stop_no_tracker(  # noqa: PLR0913 - fixtures
+    open_queue: Open,
+    start_tracker: Any,
+    topic: Any,
+    write: Any,
+    write_markers: Any,
+    *,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are skipped; a marker of messages that do not exist, or a reason of any size, delays no other."""
+    monkeypatch.setattr(redelivery_tracker, "MARKER_POLL_TIMEOUT_S", 1.0)  # 99 parts, of which none waits
     name = topic(partitions=2)
     write(name, "held", "refused")
     queue = open_queue("kmq", name, timeout="2 s")

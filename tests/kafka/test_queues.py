@@ -44,15 +44,15 @@ def test_unacknowledged_messages_are_redelivered(
     """An unsettled message is redelivered after its timeout with delivery count, key and origin."""
     name = topic(partitions=2)
     write(name, "good", "bad", key="k", partition=1)
-    tracker = start_tracker(name, timeout="1 s")
-    queue = open_queue("kmq", name, timeout="1 s")
+    tracker = start_tracker(name, timeout="3 s")
+    queue = open_queue("kmq", name, timeout="3 s")
     first = receive_messages(queue, 2)
     assert [m.ack() for m in first if m.value == b"good"] == [SettlementResult.DONE]
     (redelivered,) = receive_messages(queue, 1)
     assert (redelivered.value, redelivered.key, redelivered.delivery) == (b"bad", b"k", 2)
     assert decode_headers(redelivered.raw)["trimtab.origin"] == f"{name}/1/1"
     assert redelivered.ack() is SettlementResult.DONE
-    assert receive_messages(queue, 1, seconds=2.5) == []
+    assert receive_messages(queue, 1, seconds=4) == []
     assert (tracker.counts.redelivered, tracker.counts.dead_lettered) == (1, 0)
 
 
@@ -62,8 +62,8 @@ def test_poison_messages_are_dead_lettered_with_a_reason(
     """Unsettled messages are dead-lettered after max.deliveries, rejected ones at once."""
     name = topic(partitions=1)
     write(name, "poison", "refused")
-    tracker = start_tracker(name, timeout="0.5 s", max_deliveries=2)
-    queue = open_queue("kmq", name, timeout="0.5 s", max_deliveries=2)
+    tracker = start_tracker(name, timeout="2 s", max_deliveries=2)
+    queue = open_queue("kmq", name, timeout="2 s", max_deliveries=2)
     for message in receive_messages(queue, 2):
         if message.value == b"refused":
             message.reject("no such customer")
@@ -89,8 +89,8 @@ def test_retry_delays_and_extend_postpones_redelivery(
     """A retried message is redelivered after its delay; an extended one is not redelivered."""
     name = topic(partitions=1)
     write(name, "later", "longer")
-    start_tracker(name, timeout="1 s")
-    queue = open_queue("kmq", name, timeout="1 s")
+    start_tracker(name, timeout="3 s")
+    queue = open_queue("kmq", name, timeout="3 s")
     by_text = {m.value: m for m in receive_messages(queue, 2)}
     assert by_text[b"longer"].extend(60) is SettlementResult.DONE
     start = monotonic()
@@ -126,8 +126,8 @@ def test_late_ack_does_not_settle_a_redelivered_message(
     """A redelivered message stays in flight until its own settlement."""
     name = topic(partitions=1)
     write(name, "slow")
-    tracker = start_tracker(name, timeout="1 s")
-    queue = open_queue("kmq", name, timeout="1 s")
+    tracker = start_tracker(name, timeout="2 s")
+    queue = open_queue("kmq", name, timeout="2 s")
     (first,) = receive_messages(queue, 1)
     (second,) = receive_messages(queue, 1)
     assert first.ack() is SettlementResult.LATE
@@ -156,9 +156,9 @@ def test_wrong_clocks_move_no_deadline(
     config: dict[str, Any], topic: Any, write: Any, start_tracker: Any, read_records: Any, skews: Any
 ) -> None:
     """A message is due `timeout` after its marker's broker time, whatever clocks workers have."""
-    name, settings = topic(partitions=1), {**config, "trimtab.queue.timeout": "2 s"}
+    name, settings = topic(partitions=1), {**config, "trimtab.queue.timeout": "3 s"}
     write(name, "held", "done")
-    start_tracker(name, SkewedClock(skews[1]), timeout="2 s")
+    start_tracker(name, SkewedClock(skews[1]), timeout="3 s")
     with KmqQueue(name, settings, clock=SkewedClock(skews[0])) as queue:
         for message in receive_messages(queue, 2):
             assert message.value == b"held" or message.ack() is SettlementResult.DONE
@@ -167,7 +167,7 @@ def test_wrong_clocks_move_no_deadline(
         assert (redelivered.value, redelivered.delivery) == (b"held", 2)
     due, (_, written) = int(decode_headers(redelivered.raw)["trimtab.due"]), redelivered.raw.timestamp()
     starts = [m.timestamp()[1] for m in read_records(parse_queue_settings(name, settings).markers_topic)]
-    assert due - round((2 + MARKER_LINGER_S) * 1000) in starts
+    assert due - round((3 + MARKER_LINGER_S) * 1000) in starts
     assert written >= due
 
 

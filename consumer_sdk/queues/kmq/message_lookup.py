@@ -41,7 +41,7 @@ class MessageLookup:
     def __init__(self, topic: str, config: Mapping[str, Any], clock: Clock) -> None:
         self._topic = topic
         self._clock = clock
-        self._logged_beyond_end: dict[int, set[int]] = {}  # by partition
+        self._logged_beyond_end: dict[int, int] = {}  # the last offset, by partition
         fixed = {
             "group.id": "trimtab-message-lookup",  # librdkafka requires one; never joined
             "enable.auto.commit": False,
@@ -97,12 +97,15 @@ class MessageLookup:
                     missing.discard(position)
 
     def _log_beyond_end(self, partition: int, beyond: Sequence[int], high: int) -> None:
-        logged = {offset for offset in self._logged_beyond_end.get(partition, ()) if offset >= high}
-        self._logged_beyond_end[partition] = logged.union(beyond)
-        if not logged.issuperset(beyond):
-            text = "%s-%d: %d messages, the first at offset %d, lie beyond the log's end (%d) and wait: %s"
+        if not beyond:
+            return
+        # Once until the log has reached them: a lookup of many messages has many parts.
+        logged_until = self._logged_beyond_end.get(partition, -1)
+        self._logged_beyond_end[partition] = max(logged_until, beyond[-1])
+        if logged_until < high:
+            text = "%s-%d: messages from offset %d on lie beyond the log's end (%d) and wait: %s"
             cause = "their broker has not replicated them yet, or the topic was recreated"
-            log.warning(text, self._topic, partition, len(beyond), beyond[0], high, cause)
+            log.warning(text, self._topic, partition, beyond[0], high, cause)
 
     def _consume_available(self) -> list[Message]:
         # `consume(n)` waits until it has n messages: wait for one, then take the buffered ones.

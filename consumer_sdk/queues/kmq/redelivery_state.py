@@ -121,7 +121,7 @@ class RedeliveryState:
         The caller gives messages that it could not write to `postpone_due`.
         """
         due: list[DueMessage] = []
-        while len(due) < max_messages and self._any_due():
+        while len(due) < max_messages and self.has_due:
             _, _, group = heappop(self._deadlines)
             due += (
                 DueMessage(offset, group.delivery, group.kind, group.reason, group.deadline_ms)
@@ -132,7 +132,9 @@ class RedeliveryState:
             )
         return due
 
-    def _any_due(self) -> bool:
+    @property
+    def has_due(self) -> bool:
+        """Whether a deadline has passed, by the broker's time."""
         deadline = self.next_deadline_ms
         return deadline is not None and deadline <= self.broker_time_ms
 

@@ -141,7 +141,9 @@ class RedeliveryTracker:
 
     def run_iteration(self) -> None:
         """Read the available markers, redeliver due messages, commit once per interval."""
-        self._apply_markers(self._consumer.consume(1, MARKER_POLL_TIMEOUT_S))
+        # Of a backlog only the first part was redelivered in the last iteration.
+        more_due = any(t.caught_up and t.redelivery.has_due for t in self._tracked.values())
+        self._apply_markers(self._consumer.consume(1, 0 if more_due else MARKER_POLL_TIMEOUT_S))
         self._apply_markers(self._consumer.consume(MAX_MARKERS_PER_POLL, 0))
         for partition, tracked in list(self._tracked.items()):
             self._send_tick_if_due(partition, tracked)
