@@ -29,7 +29,7 @@ from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.advisory import AdvisoryTarget
 from trimtab.sidecar.targets.process.process_target import ProcessTarget
-from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
+from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors, write_atomically
 from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def start_web_server(web_server: SidecarWebServer, settings: SidecarSettings) ->
     if settings.state_dir is not None:
         with translate_state_dir_errors(settings.state_dir):
             settings.state_dir.mkdir(parents=True, exist_ok=True)
-            (settings.state_dir / WEB_ADDRESS_FILE).write_text(f"{address}\n")
+            write_atomically(settings.state_dir / WEB_ADDRESS_FILE, f"{address}\n")
 
 
 def _build_leadership(

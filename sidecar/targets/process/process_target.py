@@ -33,7 +33,7 @@ from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.errors import StartupError, StateDirError, StateDirInUseError
 from trimtab.sidecar.measurement.observation import ReplicaInstance, TargetStatus
 from trimtab.sidecar.targets.process.linux_process import find_marked_process, read_start_ticks
-from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
+from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors, write_atomically
 
 WORKER_ENV_VARIABLE: Final = "TRIMTAB_WORKER"
 
@@ -194,7 +194,7 @@ class ProcessTarget:
         return worker
 
     def _save_worker(self, worker: WorkerRecord) -> None:
-        _write_atomically(self._get_worker_file(worker.name), json.dumps(asdict(worker)))
+        write_atomically(self._get_worker_file(worker.name), json.dumps(asdict(worker)))
 
     def _allocate_worker_name(self) -> str:
         last = self._state_dir / "last"
@@ -205,7 +205,7 @@ class ProcessTarget:
                 f"{self._state_dir / 'logs'} into it"
             )
         number = int(text) + 1
-        _write_atomically(last, str(number))
+        write_atomically(last, str(number))
         return f"worker-{number}"
 
     def _format_worker_mark(self, name: str) -> str:
@@ -245,9 +245,3 @@ def _lock_state_dir(state_dir: Path) -> IO[str]:
             "choose another directory (--state-dir)"
         ) from None
     return lock
-
-
-def _write_atomically(file: Path, text: str) -> None:
-    draft = file.with_suffix(".tmp")
-    draft.write_text(text)
-    draft.replace(file)  # a crash leaves either the old or the new content

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
+from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors, write_atomically
 
 RESTART_REQUEST_FILE: Final = "restart.json"
 
@@ -18,9 +18,7 @@ def request_restart(state_dir: Path) -> tuple[str, ...]:
     """Request the replacement of all known workers and return their names."""
     names = tuple(sorted(file.stem for file in (state_dir / "workers").glob("*.json")))
     if names:
-        draft = state_dir / f"{RESTART_REQUEST_FILE}.tmp"
-        draft.write_text(json.dumps(names))
-        draft.replace(state_dir / RESTART_REQUEST_FILE)
+        write_atomically(state_dir / RESTART_REQUEST_FILE, json.dumps(names))
     return names
 
 

@@ -1,4 +1,4 @@
-"""Translation of file system errors in the state directory."""
+"""Files in the state directory: whole at every moment, and with their errors translated."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -18,3 +18,10 @@ def translate_state_dir_errors(state_dir: Path) -> Generator[None]:
             f"state directory {state_dir}: {where}: {error.strerror}; free disk space, or grant "
             "the sidecar read and write access"
         ) from error
+
+
+def write_atomically(file: Path, text: str) -> None:
+    """Replace the file: a crash leaves, and a reader sees, its old or its new content. Raises OSError."""
+    draft = file.with_suffix(".tmp")
+    draft.write_text(text)
+    draft.replace(file)
