@@ -29,6 +29,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.consumer_sdk import Consumer
+from trimtab.consumer_sdk.membership import member, release_watch
 from trimtab.consumer_sdk.queues import MessageQueue
 from trimtab.consumer_sdk.queues import open_queue as open_queue_of_kind
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
@@ -84,7 +85,8 @@ class Worker:
         client: Callable[[dict[str, Any]], Any] = Consumer,
     ) -> None:
         self.name = name
-        self.revocation_s = 0.0  # time that each later revocation takes
+        self.revocation_s = 0.0  # time that each later revocation takes, at most
+        self.may_release = Event()  # ends it
         self.log = log
         self.owned: set[TopicPartition] = set()
         self.assigns = 0
@@ -121,7 +123,7 @@ class Worker:
             self.log.tenures.append(Tenure(partition, self.name, monotonic()))
 
     def _revoked(self, _: Any, partitions: list[Any]) -> None:
-        Event().wait(self.revocation_s)
+        self.may_release.wait(self.revocation_s)
         for p in partitions:
             partition = TopicPartition(p.topic, p.partition)
             self.owned.discard(partition)
@@ -138,6 +140,13 @@ def log() -> Iterator[Log]:
     log = Log()
     yield log
     assert log.owner_conflicts() == []
+
+
+@pytest.fixture
+def patient_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release that a busy machine confirms late is confirmed, too, and costs no second round."""
+    monkeypatch.setattr(member, "MAX_RELEASE_S", 20.0)
+    monkeypatch.setattr(release_watch, "CONFIRMATION_TIMEOUT_S", 60.0)
 
 
 @pytest.fixture(scope="session")

@@ -233,7 +233,7 @@ def on_alarm() -> Iterator[Callable[[Callable[[], None], float], None]]:
 def test_a_signal_handler_may_close(topic: Any, config: dict[str, Any], feed: Any, on_alarm: Any) -> None:
     """poll() returns nothing more, and the group is left."""
     name = topic(partitions=1)
-    consumer = Consumer(config)
+    consumer = Consumer({**config, "session.timeout.ms": 30_000})  # longer than its heir waits
     consumer.subscribe([name])
     feed.write(name, 1, 1)
     assert consumer.poll(20) is not None
@@ -244,7 +244,7 @@ def test_a_signal_handler_may_close(topic: Any, config: dict[str, Any], feed: An
     heir = Consumer(config)
     heir.subscribe([name])
     feed.write(name, 1, 1)
-    assert [m.offset() for m in heir.consume(1, timeout=5)] == [1]
+    assert [m.offset() for m in heir.consume(1, timeout=20)] == [1]
     heir.close()
 
 

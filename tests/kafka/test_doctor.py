@@ -144,12 +144,18 @@ def _publish_control_values(settings: SidecarSettings) -> None:
     store.write_decision(DecisionRecord("g", 0, now, now, 1, 10.0, 1, *hold))
 
 
-def test_control_topic_without_compaction_fails(bootstrap: str, group: str, topic: Any) -> None:
+def await_failure(eventually: Callable[..., None], settings: SidecarSettings, check: str, text: str) -> None:
+    """Wait for a failed check: a broker describes a new topic a moment after its controller."""
+    eventually(lambda: text in failed_checks(run_broker_checks(settings, SystemClock())).get(check, ""))
+
+
+def test_control_topic_without_compaction_fails(
+    bootstrap: str, group: str, topic: Any, eventually: Callable[..., None]
+) -> None:
     """A control topic with cleanup.policy=delete fails its check; the remedy is compaction."""
     name = topic(partitions=1, cleanup_policy="delete")
     values = {**sidecar_settings(bootstrap, group, name), "plan-topic": name}
-    findings = run_broker_checks(load_settings(None, values), SystemClock())
-    assert "cleanup.policy=compact" in failed_checks(findings)[f"control topic {name}"]
+    await_failure(eventually, load_settings(None, values), f"control topic {name}", "cleanup.policy=compact")
 
 
 def test_share_group_is_checked_as_such(
@@ -194,13 +200,15 @@ def test_kmq_queue_needs_a_tracker(
         tracker.join()
 
 
-def test_marker_topic_with_fewer_partitions_fails(bootstrap: str, group: str, topic: Any) -> None:
+def test_marker_topic_with_fewer_partitions_fails(
+    bootstrap: str, group: str, topic: Any, eventually: Callable[..., None]
+) -> None:
     """If the markers topic has fewer partitions than the messages, the remedy is to add them."""
     name = topic(partitions=3)
     markers = topic(partitions=2)
     values = {**sidecar_settings(bootstrap, group, name), "queue": "kmq", "queue-markers": markers}
-    findings = failed_checks(run_broker_checks(load_settings(None, values), SystemClock()))
-    assert f"--topic {markers} --partitions 3" in findings[f"markers topic {markers}"]
+    remedy = f"--topic {markers} --partitions 3"
+    await_failure(eventually, load_settings(None, values), f"markers topic {markers}", remedy)
 
 
 def test_compacted_marker_topic_fails(bootstrap: str, group: str, topic: Any, eventually: Any) -> None:
@@ -208,15 +216,8 @@ def test_compacted_marker_topic_fails(bootstrap: str, group: str, topic: Any, ev
     name = topic(partitions=1)
     markers = topic(partitions=1, cleanup_policy="compact", message_timestamp_type="LogAppendTime")
     values = {**sidecar_settings(bootstrap, group, name), "queue": "kmq", "queue-markers": markers}
-    settings = load_settings(None, values)
     remedy = f"--topic {markers} --add-config cleanup.policy=delete"
-    # a broker describes a new topic's settings a moment after the controller has created it
-    eventually(
-        lambda: (
-            remedy
-            in failed_checks(run_broker_checks(settings, SystemClock())).get(f"markers topic {markers}", "")
-        )
-    )
+    await_failure(eventually, load_settings(None, values), f"markers topic {markers}", remedy)
 
 
 def test_unreachable_broker_is_one_finding(group: str) -> None:

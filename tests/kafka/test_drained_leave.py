@@ -12,6 +12,7 @@ pytestmark = pytest.mark.broker
 Eventually = Callable[..., None]
 
 
+@pytest.mark.usefixtures("patient_releases")
 def test_a_scale_down_has_two_rebalances(
     topic: Any, start: Any, feed: Any, log: Any, control: Any, eventually: Eventually
 ) -> None:

@@ -117,7 +117,7 @@ def is_shared_again(workers: list[Any], hostile: Hostile, before: int) -> bool:
 
 def is_shared(workers: list[Any], hostile: Hostile) -> bool:
     """Return whether each partition has one owner in the generation that all are in."""
-    owned = [*({p.partition for p in w.owned} for w in workers), hostile.owned]
+    owned = [*({p.partition for p in tuple(w.owned)} for w in workers), tuple(hostile.owned)]
     same = all(w.consumer.generation_id() == hostile.generation for w in workers)
     return same and all(owned) and sorted(n for numbers in owned for n in numbers) == [*range(COUNT)]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -37,10 +38,11 @@ def living_group(bootstrap: str, topic: str, group: str) -> Iterator[None]:
         consumer.close()
 
     def write() -> None:
-        producer = Producer({"bootstrap.servers": bootstrap})
+        producer, begun, written = Producer({"bootstrap.servers": bootstrap}), monotonic(), 0
         while not stop.wait(0.1):
-            for number in range(8):
-                producer.produce(topic, RECORD, partition=int(number >= 6))
+            while written < 80 * (monotonic() - begun):
+                producer.produce(topic, RECORD, partition=int(written % 8 >= 6))
+                written += 1
             producer.flush()
 
     threads = [Thread(target=read, args=("one",)), Thread(target=read, args=("two",)), Thread(target=write)]

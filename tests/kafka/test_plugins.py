@@ -102,8 +102,8 @@ def plain(bootstrap: str, group: str, held: Any) -> Iterator[Callable[..., Plain
 
 def counts(held: Any) -> list[int]:
     by_name: defaultdict[str, int] = defaultdict(int)
-    for holders in held.values():
-        for name in holders:
+    for holders in tuple(held.values()):  # members change it meanwhile
+        for name in tuple(holders):
             by_name[name] += 1
     return sorted(by_name.values())
 

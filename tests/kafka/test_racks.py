@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from threading import Event
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -53,9 +55,10 @@ def topic(bootstrap: str, *replicas: list[int]) -> str:
     name = f"racks-{uuid4().hex[:8]}"
     new = NewTopic(name, len(replicas), replica_assignment=list(replicas))
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for _ in range(POLLS):
-        if len(admin.list_topics(timeout=30).brokers) == 3:
-            break
+    deadline = monotonic() + 90
+    while len(admin.list_topics(timeout=30).brokers) < 3:
+        assert monotonic() < deadline, "three brokers do not know each other"
+        Event().wait(0.1)
     admin.create_topics([new])[name].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for number in range(len(replicas)):

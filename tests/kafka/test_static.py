@@ -13,6 +13,7 @@ pytestmark = pytest.mark.broker
 
 Eventually = Callable[..., None]
 ONE, TWO = {"group_instance_id": "one"}, {"group_instance_id": "two"}
+LONG_SESSION = {"session_timeout_ms": 30_000}  # a restart on a busy machine takes seconds
 
 
 def test_a_restart_within_the_session_moves_nothing(
@@ -20,14 +21,14 @@ def test_a_restart_within_the_session_moves_nothing(
 ) -> None:
     """A static member gets its partitions back at once, in the same generation."""
     name = topic(partitions=4)
-    one, two = start("one", [name], **ONE), start("two", [name], **TWO)
+    one, two = start("one", [name], **ONE, **LONG_SESSION), start("two", [name], **TWO, **LONG_SESSION)
     eventually(lambda: len(one.owned) == len(two.owned) == 2)
     feed.write(name, 4, 400)
     eventually(lambda: len(log.records) == 400)
     owned_before, other_owned, generation = set(one.owned), set(two.owned), two.consumer.generation_id()
     one.stop()
     feed.write(name, 4, 400)
-    restarted = start("one", [name], **ONE)
+    restarted = start("one", [name], **ONE, **LONG_SESSION)
     eventually(lambda: restarted.owned == owned_before)
     eventually(lambda: len(log.records) == 800)
     assert (two.owned, two.assigns) == (other_owned, 1)

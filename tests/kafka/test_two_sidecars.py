@@ -32,9 +32,9 @@ class Sidecar:
 
     def last_reasons(self) -> str:
         """Return the reasons of the last decision; empty before the first."""
-        address = (self.state / "web").read_text().strip() if self.state.exists() else ""
-        if not address:
+        if not (self.state / "web").exists():
             return ""
+        address = (self.state / "web").read_text().strip()
         with urlopen(f"{address}/decisions", timeout=10) as response:  # noqa: S310 - the sidecar's own page
             decisions = json.loads(response.read())
         return "; ".join(decisions[-1]["reasons"]) if decisions else ""

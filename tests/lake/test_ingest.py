@@ -164,7 +164,7 @@ def test_sigterm_drains_flushes_leaves_and_exits_with_0(
     rig: Rig, admin: Any, eventually: Callable[..., None]
 ) -> None:
     """Every record that was read is in the table and in Kafka's offsets, and the group is empty."""
-    running = rig.start(**{"batch.bytes": "64 MB", "trimtab.throttle": "20 kB/s"})
+    running = rig.start(**{"batch.bytes": "64 MB", "trimtab.throttle": "5 kB/s"})
     eventually(lambda: rig.count_landed() > 0, timeout=90)
     before = rig.count_landed()
     running.send_signal(signal.SIGTERM)
@@ -177,7 +177,7 @@ def test_sigterm_drains_flushes_leaves_and_exits_with_0(
 
 def test_a_killed_jvm_ends_the_process_without_loss(rig: Rig, eventually: Callable[..., None]) -> None:
     """The process exits with 1 and a clear message, and rows and offsets of the table agree."""
-    running = rig.start(**{"batch.max.age": "0.5 s", "trimtab.throttle": "20 kB/s"})
+    running = rig.start(**{"batch.max.age": "0.5 s", "trimtab.throttle": "5 kB/s"})
     eventually(lambda: rig.count_landed() > 0, timeout=90)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)

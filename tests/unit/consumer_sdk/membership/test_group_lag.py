@@ -101,6 +101,7 @@ def test_brokers_that_do_not_answer_hold_up_the_group_for_a_limited_time(
     def refuse(_: Any) -> Any:
         raise KafkaException("no permission")
 
+    monkeypatch.setattr(group_lag, "LAG_TIMEOUT_S", 10)
     monkeypatch.setattr(group_lag, "DataConsumer", refuse)
     assert lag.measure(index) == before
     assert "no permission; using the previous values" in caplog.text
