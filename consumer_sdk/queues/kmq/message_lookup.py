@@ -22,6 +22,7 @@ log = logging.getLogger("trimtab.queues")
 
 MAX_READ_GAP: Final = 1000  # offsets that are read through, which is cheaper than a seek
 LOOKUP_TIMEOUT_S: Final = 10.0  # messages not read by then are looked up again
+BEYOND_END_LOG_INTERVAL_S: Final = 60.0
 END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 OFFSET_OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - its public name
 RACK_SETTING: Final = "client.rack"  # lets followers answer fetches (KIP-392), whose high watermark lags
@@ -41,7 +42,7 @@ class MessageLookup:
     def __init__(self, topic: str, config: Mapping[str, Any], clock: Clock) -> None:
         self._topic = topic
         self._clock = clock
-        self._logged_beyond_end: dict[int, int] = {}  # the last offset, by partition
+        self._next_log_at: dict[int, float] = {}  # of messages beyond the end, by partition
         fixed = {
             "group.id": "trimtab-message-lookup",  # librdkafka requires one; never joined
             "enable.auto.commit": False,
@@ -97,13 +98,11 @@ class MessageLookup:
                     missing.discard(position)
 
     def _log_beyond_end(self, partition: int, beyond: Sequence[int], high: int) -> None:
-        if not beyond:
-            return
-        # Once until the log has reached them: a lookup of many messages has many parts.
-        logged_until = self._logged_beyond_end.get(partition, -1)
-        self._logged_beyond_end[partition] = max(logged_until, beyond[-1])
-        if logged_until < high:
-            text = "%s-%d: messages from offset %d on lie beyond the log's end (%d) and wait: %s"
+        # While they wait, not for each of their lookups, of which many messages have many.
+        now = self._clock.monotonic()
+        if beyond and now >= self._next_log_at.get(partition, now):
+            self._next_log_at[partition] = now + BEYOND_END_LOG_INTERVAL_S
+            text = "%s-%d: messages, one at offset %d, lie beyond the log's end (%d) and wait: %s"
             cause = "their broker has not replicated them yet, or the topic was recreated"
             log.warning(text, self._topic, partition, beyond[0], high, cause)
 

@@ -64,6 +64,9 @@ MARKER_FETCH_CONFIG: Final = {"fetch.wait.max.ms": 100, "fetch.min.bytes": 20_00
 MAX_REDELIVERIES_PER_WRITE: Final = 1000  # bounds the memory of a backlog of due messages
 TICK_INTERVAL_S: Final = 0.1  # also the delay of a redelivery in an idle partition
 REDELIVERY_RETRY_MS: Final = 1000  # after a failed lookup or write
+OPEN_MESSAGES_PER_RETRY: Final = (
+    10_000  # among more, missing ones are looked up again later: it takes CPU time
+)
 TRACKER_COMMIT_INTERVAL_S: Final = 1.0  # after a crash the next tracker reads these markers again
 TRACKER_WRITE_TIMEOUT_S: Final = 10.0  # for the broker to store redeliveries
 
@@ -281,7 +284,8 @@ class RedeliveryTracker:
         letters = [self._build_lost_letter(m, partition, EXPIRED_REASON) for m in deleted]
         self._write_redeliveries(partition, state, deleted, letters)
         known = result.messages.keys() | result.deleted
-        state.postpone_due([m for m in due if m.offset not in known], REDELIVERY_RETRY_MS)
+        retry_ms = REDELIVERY_RETRY_MS * max(1, len(state) // OPEN_MESSAGES_PER_RETRY)
+        state.postpone_due([m for m in due if m.offset not in known], retry_ms)
 
     def _build_lost_letter(self, due: DueMessage, partition: int, reason: str) -> ProducerRecord:
         log.error("%s-%d, offset %d: %s", self._settings.topic, partition, due.offset, reason)
