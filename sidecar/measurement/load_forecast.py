@@ -4,8 +4,9 @@
    iterations; without a measurement it is that of the bin before.
 2. `SeasonalForecaster` forecasts from bins how write rates change until a replica that starts now has
    joined, at least a bin from now. The measured rate is that of half a window ago: so long is added.
-3. What a partition requires changes by as much, until the bin after: a rise may come up to a bin early. Of a
-   fall counts the share that is due when a replica that starts in the next iteration has joined.
+3. What a partition requires changes by as much, until the bin after: a rise may count up to a bin early. Of a
+   fall counts the share of the horizon that passes until a replica that starts in the next iteration has
+   joined, as if it fell evenly, and nothing that the load has fallen already.
 4. In a group of more than `MAX_PARTITIONS` the forecast is that of the group's sum for all partitions:
    a week of each one's bins would take hundreds of megabytes.
 5. Bins are numbered by their time since the epoch. A sidecar that stands by measures, too. One that starts
@@ -24,7 +25,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -42,6 +43,13 @@ Column: TypeAlias = TopicPartition | None  # None: the sum of a large group
 Loads: TypeAlias = Mapping[TopicPartition, PartitionLoad]
 ByteWeights: TypeAlias = Mapping[TopicPartition, float]  # partitions that are absent have 1
 ALL_EQUAL: Final[ByteWeights] = MappingProxyType({})
+
+
+class _RateChange(NamedTuple):
+    """A change that is forecast, and the rate after it, in bytes/s as written."""
+
+    by: float
+    to: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +70,7 @@ class SeasonChunk:
 class ForecastStatus:
     """The forecast in force, and its record over the last season."""
 
-    horizon: float  # seconds from now
+    horizon: float  # seconds from now; of a fall only those that count (rule 3)
     change: float  # bytes/s by which it changes what all partitions require
     by_partition: int  # partitions that follow their own record
     by_group: bool  # whether the others follow that of the group's sum
@@ -114,7 +122,7 @@ class LoadForecaster:
         self._last_seen: dict[TopicPartition, int] = {}  # bin
         self._columns: tuple[Column, ...] = ()
         self._rates: FloatArray = np.empty(0)  # (columns,) of the last bin
-        self._changes: dict[TopicPartition, float] = {}
+        self._changes: dict[TopicPartition, _RateChange] = {}
         self._forecast: SeasonalForecast | None = None
         self._peak: float | None = None  # bytes/s as written, while the group's forecast is used
         self._measured_since = math.inf
@@ -205,7 +213,7 @@ class LoadForecaster:
         self._sums = {}
 
     def _follow_forecast(self, forecast: SeasonalForecast) -> None:
-        self._forecast, self._changes = forecast, self._list_changes(forecast.rates - self._rates)
+        self._forecast, self._changes = forecast, self._list_changes(forecast.rates)
         # The bin that fills now is the first one ahead: the last time that this peak stands for is its end.
         ahead = 1 + math.ceil((self._lag + self._look_ahead) / self._bin)
         self._peak = self._forecaster.forecast_peak(ahead) if forecast.group_open else None
@@ -237,14 +245,17 @@ class LoadForecaster:
     def _known_columns(self) -> Iterable[TopicPartition]:
         return (column for column in self._columns if column is not None)
 
-    def _list_changes(self, change: FloatArray) -> dict[TopicPartition, float]:
-        """Return the known changes other than 0, in bytes/s as written."""
+    def _list_changes(self, forecast: FloatArray) -> dict[TopicPartition, _RateChange]:
+        """Return the known changes other than 0."""
         if self._columns == (None,):
-            total = math.fsum(total / count for total, count in self._sums.values())
-            share = float(change[0]) / total if total else 0.0
-            return {p: share * total / count for p, (total, count) in self._sums.items() if share}
-        changes = zip(self._known_columns(), change.tolist(), strict=True)
-        return {p: by for p, by in changes if by and not math.isnan(by)}
+            means = {p: total / count for p, (total, count) in self._sums.items()}
+            total = math.fsum(means.values())
+            share = float(forecast[0] - self._rates[0]) / total if total else 0.0
+            return {p: _RateChange(share * mean, (1 + share) * mean) for p, mean in means.items() if share}
+        rates = zip(self._known_columns(), self._rates.tolist(), forecast.tolist(), strict=True)
+        return {
+            p: _RateChange(to - now, to) for p, now, to in rates if to != now and not math.isnan(to - now)
+        }
 
     def _forecast_partition(
         self, partition: TopicPartition, load: PartitionLoad, byte_weights: ByteWeights
@@ -252,9 +263,12 @@ class LoadForecaster:
         change = self._changes.get(partition)
         if change is None or load.weight is None:
             return load
-        due = change if change > 0.0 else change * self._due_share
-        weighed = due * byte_weights.get(partition, 1.0)
-        return replace(load, required_bytes_per_s=max(0.0, load.weight + weighed))
+        byte_weight = byte_weights.get(partition, 1.0)
+        required = load.weight + change.by * byte_weight
+        if change.by < 0:
+            fallen = min(load.weight, change.to * byte_weight)
+            required = max(load.weight + change.by * self._due_share * byte_weight, fallen)
+        return replace(load, required_bytes_per_s=max(0.0, required))
 
     def _forecast_rise(self, now: float, loads: Loads, change: float) -> float | None:
         """Return by which share the load may rise beyond what is forecast (rule 7); None: unknown."""
@@ -272,6 +286,8 @@ class LoadForecaster:
 
     def _build_status(self, change: float) -> ForecastStatus:
         horizon, made = self._horizon * self._bin, self._forecast
+        if change < 0:
+            horizon *= self._due_share
         if made is None:
             return ForecastStatus(horizon, change, 0, by_group=False, error_ratio=None)
         better = int(made.partitions_open.sum())

@@ -1,5 +1,6 @@
 """Files in the state directory: whole at every moment, and with their errors translated."""
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,6 @@ def translate_state_dir_errors(state_dir: Path) -> Generator[None]:
 
 def write_atomically(file: Path, text: str) -> None:
     """Replace the file: a crash leaves, and a reader sees, its old or its new content. Raises OSError."""
-    draft = file.with_suffix(".tmp")
+    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
     draft.write_text(text)
     draft.replace(file)

@@ -1,5 +1,6 @@
 """The control loop on a simulated group: seeded load, deaths, outages and restarts."""
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -541,10 +542,10 @@ def test_unwritable_state_dir_does_not_end_the_loop(
     world: Simulated, processes: ProcessTarget, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A refused write is logged with its reason and retried."""
-    (tmp_path / "state" / "last.tmp").mkdir(parents=True)
+    (tmp_path / "state" / f"last.{os.getpid()}.tmp").mkdir(parents=True)
     actions = [r.decision.action for r in survive(world, processes)]
     assert 1 < actions.count(ScalingAction.REPLACE) < 8
-    assert "last.tmp: Is a directory; free disk space" in caplog.text
+    assert f"last.{os.getpid()}.tmp: Is a directory; free disk space" in caplog.text
 
 
 def test_unreadable_state_dir_is_reported(world: Simulated, processes: ProcessTarget, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Broker:
     """Consumer with these events, one list per start offset."""
 
     def __init__(self, ends: tuple[int, int], events: Mapping[int, Sequence[Event]]) -> None:
-        self.ends, self._events = ends, events
+        self._ends, self._events = ends, events
         self._next: deque[Event] = deque()
         self.config: Mapping[str, Any] = {}
 
@@ -41,7 +41,7 @@ class Broker:
         return self
 
     def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
-        return self.ends
+        return self._ends
 
     def assign(self, partitions: Sequence[Any]) -> None:
         self._next = deque(self._events[partitions[0].offset])
@@ -109,20 +109,18 @@ def test_an_offset_beyond_the_end_blocks_no_other_and_is_logged_once(
     assert caplog.text.count("beyond the log's end (7)") == 1
 
 
-def test_many_offsets_beyond_the_end_are_logged_once_until_the_log_has_reached_them(
+def test_offsets_beyond_the_end_are_logged_once_a_minute_and_partition(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are looked up in parts; an empty log has an end, too."""
-    broker = Broker((0, 0), {})
-    lookup = open_lookup(broker, monkeypatch)
-    for high in (0, 10, 30):
-        broker.ends = (0, high)
-        for first in (100, 200):
-            lookup.read_messages(0, range(first, first + 100))
-    assert caplog.text.count("beyond the log's end") == 1
-    broker.ends = (0, 300)
-    lookup.read_messages(0, [300])
-    assert caplog.text.count("offset 300 on lie beyond the log's end (300)") == 1
+    """They are looked up in many parts, again and again; an empty log has an end, too."""
+    clock = SystemClock()
+    monkeypatch.setattr(message_lookup, "DataConsumer", Broker((0, 0), {}))
+    lookup = MessageLookup("orders", {}, clock)
+    for now, count in ((5.0, 2), (64.0, 2), (65.0, 4)):
+        monkeypatch.setattr(clock, "monotonic", lambda now=now: now)
+        for partition, first in ((0, 100), (0, 200), (1, 100)):
+            lookup.read_messages(partition, range(first, first + 100))
+        assert caplog.text.count("beyond the log's end (0)") == count
 
 
 def test_a_run_out_of_range_blocks_no_other(

@@ -186,6 +186,19 @@ def test_a_fall_counts_no_earlier_than_it_comes(monkeypatch: pytest.MonkeyPatch)
     assert min(missing) > -20.0
 
 
+def test_a_fall_that_has_come_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step in the middle of a bin: what is required is never less than before it, nor than after it."""
+    monkeypatch.setattr(load_forecast, "MAX_BINS", 20)
+    forecaster, startup = LoadForecaster(SEASON, 2.0), 4.0
+    for number in range(round(4 * SEASON / 2)):
+        at = number * 2.0
+        rate = 100.0 if at % SEASON < 315 else 10.0
+        loads, status = forecaster.forecast_load(at, {A: PartitionLoad(bytes_per_s=rate)}, startup)
+        if at >= 3 * SEASON:
+            assert status.is_used
+            assert (loads[A].weight or 0) >= (80 if rate > 10 else 10 - 1e-9)
+
+
 def test_a_gap_in_the_measurement_repeats_what_was_measured_before() -> None:
     """The seasons stay in step over a pause of the sidecar, and over unknown rates."""
     forecaster = LoadForecaster(SEASON, INTERVAL)
