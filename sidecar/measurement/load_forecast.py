@@ -263,12 +263,10 @@ class LoadForecaster:
         change = self._changes.get(partition)
         if change is None or load.weight is None:
             return load
-        byte_weight = byte_weights.get(partition, 1.0)
-        required = load.weight + change.by * byte_weight
-        if change.by < 0:
-            fallen = min(load.weight, change.to * byte_weight)
-            required = max(load.weight + change.by * self._due_share * byte_weight, fallen)
-        return replace(load, required_bytes_per_s=max(0.0, required))
+        by, to = (rate * byte_weights.get(partition, 1.0) for rate in change)
+        if by < 0:
+            by = max(by * self._due_share, min(0.0, to - load.weight))
+        return replace(load, required_bytes_per_s=max(0.0, load.weight + by))
 
     def _forecast_rise(self, now: float, loads: Loads, change: float) -> float | None:
         """Return by which share the load may rise beyond what is forecast (rule 7); None: unknown."""

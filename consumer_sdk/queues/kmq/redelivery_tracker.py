@@ -64,9 +64,7 @@ MARKER_FETCH_CONFIG: Final = {"fetch.wait.max.ms": 100, "fetch.min.bytes": 20_00
 MAX_REDELIVERIES_PER_WRITE: Final = 1000  # bounds the memory of a backlog of due messages
 TICK_INTERVAL_S: Final = 0.1  # also the delay of a redelivery in an idle partition
 REDELIVERY_RETRY_MS: Final = 1000  # after a failed lookup or write
-OPEN_MESSAGES_PER_RETRY: Final = (
-    10_000  # among more, missing ones are looked up again later: it takes CPU time
-)
+OPEN_MESSAGES_PER_RETRY: Final = 10_000  # of more, look-ups of missing ones are rarer: each takes CPU time
 TRACKER_COMMIT_INTERVAL_S: Final = 1.0  # after a crash the next tracker reads these markers again
 TRACKER_WRITE_TIMEOUT_S: Final = 10.0  # for the broker to store redeliveries
 

@@ -76,32 +76,52 @@ def test_an_unexpected_fall_is_expected_to_end() -> None:
 LOOK_AHEAD = 12.0
 
 
-def forecast_steps(
-    monkeypatch: pytest.MonkeyPatch, rate: Callable[[float], float], begin: float, end: float
-) -> dict[float, ForecastStatus]:
-    """Return the statuses of the fourth season by their second, of bins of 30 s with 15 iterations each."""
+def forecast_season(
+    monkeypatch: pytest.MonkeyPatch, rate: Callable[[float], float], startup: float = STARTUP
+) -> dict[float, tuple[float, ForecastStatus]]:
+    """Return a partition's load and the status by the fourth season's second, in 20 bins of 15 iterations."""
     monkeypatch.setattr(load_forecast, "MAX_BINS", 20)
     forecaster = LoadForecaster(SEASON, 2.0, look_ahead=LOOK_AHEAD)
     told = {}
-    for number in range(round((3 * SEASON + end) / 2)):
+    for number in range(round(4 * SEASON / 2)):
         seen = {p: PartitionLoad(bytes_per_s=rate(number * 2.0 % SEASON)) for p in (A, B)}
-        told[number * 2.0 - 3 * SEASON] = forecaster.forecast_load(number * 2.0, seen, STARTUP)[1]
-    return {at: status for at, status in told.items() if at >= begin}
+        loads, status = forecaster.forecast_load(number * 2.0, seen, startup)
+        told[number * 2.0 - 3 * SEASON] = loads[A].weight or 0.0, status
+    return {at: one for at, one in told.items() if at >= 0}
 
 
 def test_a_forecast_fall_is_no_reason_before_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fall within a bin lowers the whole bin's forecast: until it comes, the load may be what it is."""
-    told = forecast_steps(monkeypatch, lambda at: 100.0 if at < 320 else 40.0, 300, 400)
-    assert all(one.is_used for one in told.values())
-    assert all((one.rise or 0) > 0.2 for at, one in told.items() if at < 320)
-    assert told[396].rise == pytest.approx(0, abs=0.01)
+    told = forecast_season(monkeypatch, lambda at: 100.0 if at < 320 else 40.0)
+    near = {at: status for at, (_, status) in told.items() if 300 <= at < 400}
+    assert all(one.is_used for one in near.values())
+    assert all((one.rise or 0) > 0.2 for at, one in near.items() if at < 320)
+    assert near[396].rise == pytest.approx(0, abs=0.01)
 
 
 def test_a_load_that_returns_is_seen_in_each_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also from the last one, whose window begins where the bin ends."""
-    told = forecast_steps(monkeypatch, lambda at: 60.0 if 240 <= at < 360 else 100.0, 242, 360)
-    late = {at: one for at, one in told.items() if at >= 360 - LOOK_AHEAD}
-    assert all(one.change > 0 or (one.rise or 0) > 0.4 for one in late.values())
+    told = forecast_season(monkeypatch, lambda at: 60.0 if 240 <= at < 360 else 100.0)
+    late = [status for at, (_, status) in told.items() if 360 - LOOK_AHEAD <= at < 360]
+    assert late
+    assert all(one.change > 0 or (one.rise or 0) > 0.4 for one in late)
+
+
+def test_a_fall_counts_no_earlier_than_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is required is what a replica of the next iteration meets, which starts within a bin."""
+    startup = 4.0
+    told = forecast_season(monkeypatch, wave, startup)
+    assert all(status.is_used for _, status in told.values())
+    missing = [wave(at + 2 + startup) - required for at, (required, _) in told.items()]
+    assert max(missing) < 2.0  # bytes/s; the wave falls by up to 19 a bin
+    assert min(missing) > -20.0
+
+
+def test_a_fall_that_has_come_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step in the middle of a bin: before it the share that is due counts, after it nothing."""
+    told = forecast_season(monkeypatch, lambda at: 100.0 if at < 315 else 10.0, 4.0)
+    assert all(status.is_used for _, status in told.values())
+    assert all(required >= (80 if at < 315 else 10 - 1e-9) for at, (required, _) in told.items())
 
 
 def test_a_backlog_that_has_ended_may_return() -> None:
@@ -169,34 +189,6 @@ def test_the_season_of_many_iterations_a_bin() -> None:
         loads, _ = forecaster.forecast_load(at, {A: PartitionLoad(bytes_per_s=wave(at))}, STARTUP)
     bin_s = SEASON / load_forecast.MAX_BINS
     assert loads[A].weight == pytest.approx(wave(at + STARTUP), abs=60 * 2 * math.pi * 2 * bin_s / SEASON)
-
-
-def test_a_fall_counts_no_earlier_than_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica of the next iteration meets what is required: bins take 30 s, a start-up 4 s."""
-    monkeypatch.setattr(load_forecast, "MAX_BINS", 20)
-    forecaster, step, startup = LoadForecaster(SEASON, 2.0), 2.0, 4.0
-    missing = []
-    for number in range(round(4 * SEASON / step)):
-        at = number * step
-        loads, status = forecaster.forecast_load(at, {A: PartitionLoad(bytes_per_s=wave(at))}, startup)
-        if at >= 3 * SEASON:
-            assert status.is_used
-            missing.append(wave(at + step + startup) - (loads[A].weight or 0.0))
-    assert max(missing) < 2.0  # bytes/s; the wave falls by up to 19 a bin
-    assert min(missing) > -20.0
-
-
-def test_a_fall_that_has_come_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step in the middle of a bin: what is required is never less than before it, nor than after it."""
-    monkeypatch.setattr(load_forecast, "MAX_BINS", 20)
-    forecaster, startup = LoadForecaster(SEASON, 2.0), 4.0
-    for number in range(round(4 * SEASON / 2)):
-        at = number * 2.0
-        rate = 100.0 if at % SEASON < 315 else 10.0
-        loads, status = forecaster.forecast_load(at, {A: PartitionLoad(bytes_per_s=rate)}, startup)
-        if at >= 3 * SEASON:
-            assert status.is_used
-            assert (loads[A].weight or 0) >= (80 if rate > 10 else 10 - 1e-9)
 
 
 def test_a_gap_in_the_measurement_repeats_what_was_measured_before() -> None:
