@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -16,6 +16,8 @@ from trimtab.sidecar.measurement.observation import ObservedGroup
 OWN_ASSIGNOR: Final = "trimtab"  # the protocol name of our consumers and plugins
 MIN_MAX_REPLICAS: Final = 4
 GROWTH: Final = 2  # most replicas, as a multiple of the present members
+# Two stabilization windows of a scale-down by the HPA: one passes before it, one shows its effect.
+COMPARISON_MIN_S: Final = 600.0
 KEDA_SERVICE: Final = "trimtab-sidecar"  # the Service of the deployed sidecar, deploy/kustomize
 KEDA_PORT: Final = 6000
 KEDA_POLLING_S: Final = 10  # as in examples/keda.yaml
@@ -30,6 +32,7 @@ class FoundWorkload:
     namespace: str
     replicas: int
     scaled_object: Mapping[str, Any] | None = None  # KEDA's, if one scales the workload
+    rivals: Sequence[str] = ()  # what else scales it, such as "HorizontalPodAutoscaler orders"
     scaler_resources: Sequence[Mapping[str, Any]] | None = None  # the namespace's; None: not defined
 
 
@@ -78,15 +81,23 @@ class GroupFindings:
         return sum(load.backlog_bytes or 0.0 for load in self.loads.values())
 
 
-def choose_capacity(findings: GroupFindings) -> tuple[float, str] | None:
-    """Return the capacity in bytes/s and where it comes from; None if nothing tells one."""
+class ChosenCapacity(NamedTuple):
+    """Capacity of a consumer in bytes/s, and its source."""
+
+    bytes_per_s: float
+    source: str
+    is_known: bool = True  # False: a lower bound, by which nothing is scaled
+
+
+def choose_capacity(findings: GroupFindings) -> ChosenCapacity | None:
+    """Return the capacity of a consumer; None for an idle group without one."""
     if findings.given_capacity is not None:
-        return findings.given_capacity, "as given"
+        return ChosenCapacity(findings.given_capacity, "as given")
     if findings.plan_capacity is not None:
-        return findings.plan_capacity, "of the plan in force"
+        return ChosenCapacity(findings.plan_capacity, "of the plan in force")
     stated = [member.capacity for member in findings.observed.members if member.capacity]
     if stated:
-        return min(stated), "the least that a member states"
+        return ChosenCapacity(min(stated), "the least that a member states")
     rates = [
         sum(
             findings.loads[one].bytes_per_s or 0.0 for one in member.owned_partitions if one in findings.loads
@@ -97,7 +108,7 @@ def choose_capacity(findings: GroupFindings) -> tuple[float, str] | None:
     if not busiest:
         return None
     text = "what the busiest member reads now, so a lower bound: trimtab measure-capacity measures it"
-    return float(f"{busiest:.2g}"), text
+    return ChosenCapacity(float(f"{busiest:.2g}"), text, is_known=False)
 
 
 def choose_carrier(findings: GroupFindings) -> tuple[dict[str, Any], str]:
@@ -119,24 +130,33 @@ def choose_limits(findings: GroupFindings) -> tuple[int, int]:
     return int(spec.get("minReplicaCount", 1)), int(spec.get("maxReplicaCount", max(1, most)))
 
 
-def choose_target(findings: GroupFindings) -> tuple[dict[str, Any], str]:
+def choose_target(findings: GroupFindings, capacity: ChosenCapacity) -> tuple[dict[str, Any], str]:
     """Return the settings of the replica target, and the reason."""
     found = findings.workload
     if found is None:
         return {"target": "none"}, "no workload was found: plans are published, the count is advice"
     target = "keda" if found.scaled_object else "kubernetes"
+    if found.rivals:
+        rivals = " and ".join(found.rivals)
+        return {
+            "target": "none"
+        }, f"{rivals} scales {found.kind}/{found.name}: delete it before target: {target}"
+    if not capacity.is_known:
+        return {
+            "target": "none"
+        }, f"today's rate is no capacity to scale by: set capacity, then target: {target}"
     reason = f"its pods are the members, {format_count(found.replicas, 'replica')} now"
     more = {"grpc-host": "0.0.0.0"} if found.scaled_object else {}  # noqa: S104 - KEDA is another pod
     workload = f"{found.kind}/{found.name}"
     return {"target": target, "workload": workload, "namespace": found.namespace, **more}, reason
 
 
-def render_sidecar_settings(findings: GroupFindings, capacity: float, capacity_reason: str) -> str:
+def render_sidecar_settings(findings: GroupFindings, capacity: ChosenCapacity) -> str:
     """Return sidecar.yaml, each line with its reason."""
-    target, target_reason = choose_target(findings)
+    target, target_reason = choose_target(findings, capacity)
     rows: list[tuple[str, Any, str]] = [
         ("bootstrap", findings.bootstrap, ""),
-        *_list_group_rows(findings, capacity, capacity_reason),
+        *_list_group_rows(findings, capacity),
         *_explain_first(target, target_reason),
         *([("kafka", dict(findings.kafka), "")] if findings.kafka else []),
     ]
@@ -146,16 +166,14 @@ def render_sidecar_settings(findings: GroupFindings, capacity: float, capacity_r
     return head + "".join(_render_row(*row) for row in rows)
 
 
-def _list_group_rows(
-    findings: GroupFindings, capacity: float, capacity_reason: str
-) -> list[tuple[str, Any, str]]:
+def _list_group_rows(findings: GroupFindings, capacity: ChosenCapacity) -> list[tuple[str, Any, str]]:
     """Return the settings that a file and a resource have in common, each with its reason."""
     carrier, carrier_reason = choose_carrier(findings)
     least, most = choose_limits(findings)
     return [
         ("group", findings.group, f"{format_count(len(findings.observed.members), 'member')} now"),
         ("topics", list(findings.topics), format_count(len(findings.loads), "partition")),
-        ("capacity", format_byte_rate(capacity), capacity_reason),
+        ("capacity", format_byte_rate(capacity.bytes_per_s), capacity.source),
         ("min", least, ""),
         ("max", most, "a partition has one consumer at most"),
         *_explain_first(carrier, carrier_reason),
@@ -174,22 +192,25 @@ def find_present_resource(findings: GroupFindings) -> str:
     return next(names, "")
 
 
-def is_resource_wanted(findings: GroupFindings) -> bool:
-    """Return whether a resource is possible, and none has the group yet."""
+def is_resource_wanted(findings: GroupFindings, capacity: ChosenCapacity) -> bool:
+    """Return whether a resource is possible, may scale, and none has the group yet."""
     found = findings.workload
     is_defined = found is not None and found.scaler_resources is not None
-    return is_defined and not find_present_resource(findings)
+    return is_defined and may_scale(findings, capacity) and not find_present_resource(findings)
 
 
-def render_scaler_resource(
-    findings: GroupFindings, workload: FoundWorkload, capacity: float, capacity_reason: str
-) -> str:
+def may_scale(findings: GroupFindings, capacity: ChosenCapacity) -> bool:
+    """Return whether the written settings scale the workload."""
+    return bool(choose_target(findings, capacity)[0]["target"] != "none")
+
+
+def render_scaler_resource(findings: GroupFindings, workload: FoundWorkload, capacity: ChosenCapacity) -> str:
     """Return the ConsumerGroupScaler, in place of sidecar.yaml where a sidecar reads such resources."""
     name = f"{workload.kind}/{workload.name}"
     rows = [
-        *_list_group_rows(findings, capacity, capacity_reason),
+        *_list_group_rows(findings, capacity),
         *([("target", "keda", "its ScaledObject asks the sidecar")] if workload.scaled_object else []),
-        ("workload", name, choose_target(findings)[1]),
+        ("workload", name, choose_target(findings, capacity)[1]),
     ]
     metadata = {"name": workload.name, "namespace": workload.namespace}
     top = {"apiVersion": f"{API_GROUP}/{API_VERSION}", "kind": KIND, "metadata": metadata}
@@ -206,7 +227,7 @@ def _render_row(name: str, value: Any, reason: str) -> str:
     return f"{text[1:-1]}{f'  # {reason}' if reason else ''}\n"
 
 
-def render_ingest_settings(findings: GroupFindings, capacity: float) -> str:
+def render_ingest_settings(findings: GroupFindings, capacity: ChosenCapacity) -> str:
     """Return ingest.yaml: the same topics into tables, by a group of its own."""
     rows: list[tuple[str, Any, str]] = [
         ("bootstrap.servers", findings.bootstrap, ""),
@@ -214,7 +235,7 @@ def render_ingest_settings(findings: GroupFindings, capacity: float) -> str:
         ("topics", list(findings.topics), ""),
         ("lake.warehouse", "./lake", "a folder; docs/storage.md has S3, GCS, ADLS and catalogs"),
         ("lake.table", "lake.{topic}", ""),
-        ("trimtab.capacity", format_byte_rate(capacity), ""),
+        ("trimtab.capacity", format_byte_rate(capacity.bytes_per_s), capacity.source),
         *((name, value, "") for name, value in findings.kafka.items()),
     ]
     head = "# Settings of `trimtab ingest --config ingest.yaml`, by trimtab init; docs/lake.md has all.\n"
@@ -253,23 +274,24 @@ def strip_server_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def render_way_back(findings: GroupFindings) -> str:
+def render_way_back(findings: GroupFindings, capacity: ChosenCapacity) -> str:
     """Return way-back.md: the commands that leave everything as it was."""
     return f"""# The way back for group {findings.group}
 
 `trimtab init` changed nothing. Once a sidecar has run:
 
-1. {_describe_sidecar_stop(findings)} The consumers read on. Where it led, a member leads within a minute.
-2. {_describe_count_restore(findings.workload)}
+1. {_describe_sidecar_stop(findings, capacity)} The consumers read on. Where it led, a member leads
+   within a minute.
+2. {_describe_count_restore(findings.workload if may_scale(findings, capacity) else None)}
 3. If no other group has a sidecar, delete the topics `trimtab.plans`, `trimtab.write-rates` and
    `trimtab.decisions`.
 """
 
 
-def _describe_sidecar_stop(findings: GroupFindings) -> str:
+def _describe_sidecar_stop(findings: GroupFindings, capacity: ChosenCapacity) -> str:
     stop = "Stop the sidecar with SIGTERM."
     found = findings.workload
-    if found is None or not is_resource_wanted(findings):
+    if found is None or not is_resource_wanted(findings, capacity):
         return stop
     return f"{stop} With the resource: `kubectl -n {found.namespace} delete {KIND} {found.name}`."
 
@@ -283,16 +305,16 @@ def _describe_count_restore(found: FoundWorkload | None) -> str:
     return f"Set the count that it had: `{command}`"
 
 
-def describe_findings(findings: GroupFindings, capacity: float, capacity_reason: str) -> list[str]:
+def describe_findings(findings: GroupFindings, capacity: ChosenCapacity) -> list[str]:
     """Return what was found, a line each."""
     members = format_count(len(findings.observed.members), "member")
     partitions = format_count(len(findings.loads), "partition")
     lines = [
         f"group {findings.group}: {members}, {partitions} of {', '.join(findings.topics)}",
         f"traffic {format_rate(findings.write_rate)}, backlog {format_bytes(findings.backlog)}",
-        f"capacity {format_rate(capacity)}: {capacity_reason}",
+        f"capacity {format_rate(capacity.bytes_per_s)}: {capacity.source}",
         f"plans: {choose_carrier(findings)[1]}",
-        f"replicas: {choose_target(findings)[1]}",
+        f"replicas: {choose_target(findings, capacity)[1]}",
     ]
     found = findings.workload
     if found is not None:
@@ -300,6 +322,18 @@ def describe_findings(findings: GroupFindings, capacity: float, capacity_reason:
     if present := find_present_resource(findings):
         lines.append(f"{KIND} {present} has the group already: kubectl edit {KIND} {present}")
     return lines
+
+
+def explain_no_comparison(capacity: ChosenCapacity, seconds: float) -> str:
+    """Return why a recording of `seconds` allows no comparison; "" if it does."""
+    if not capacity.is_known:
+        return "no comparison: it needs a capacity that the consumers were measured to have; give --capacity"
+    if seconds < COMPARISON_MIN_S:
+        return (
+            f"no comparison: {seconds:g} s hold no scale-down, which follows minutes of less load; "
+            f'record for --duration "{COMPARISON_MIN_S / 60:g} min" or longer'
+        )
+    return ""
 
 
 def describe_saving(results: Sequence[ReplayResult], members: int, seconds: float) -> list[str]:

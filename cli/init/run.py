@@ -1,11 +1,11 @@
 """`trimtab init`: looks at a live group and writes settings, the expected saving, and the way back."""
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import typer
 import yaml
@@ -15,12 +15,15 @@ from trimtab.assignor.analysis.streams.stream import parse_stream
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.init.group_findings import (
+    ChosenCapacity,
     GroupFindings,
     ReplayResult,
     choose_capacity,
     describe_findings,
     describe_saving,
+    explain_no_comparison,
     is_resource_wanted,
+    may_scale,
     render_ingest_settings,
     render_scaled_object,
     render_scaler_resource,
@@ -30,7 +33,13 @@ from trimtab.cli.init.group_findings import (
 )
 from trimtab.cli.init.options import InitOptions
 from trimtab.cli.init.workload_search import find_workload
-from trimtab.cli.record.run import READINGS_PER_TICK, TickSource, record_ticks, select_tick_source
+from trimtab.cli.record.run import (
+    READINGS_PER_TICK,
+    TickSource,
+    record_ticks,
+    select_tick_source,
+    wait_for_consumers,
+)
 from trimtab.cli.record.stream_file import StreamFile
 from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.signals import install_signal_waiter
@@ -73,14 +82,13 @@ def init(options: InitOptions) -> None:
         )
     found, why_not = find_workload(findings.observed.members, options.namespace, options.kubeconfig)
     findings = replace(findings, workload=found)
-    for line in describe_findings(findings, *chosen):
+    for line in describe_findings(findings, chosen):
         typer.echo(line)
     if why_not:
         typer.echo(f"Kubernetes: {why_not}")
-    results = _replay(options.out / STREAM_FILE, chosen[0], tick)
-    for line in describe_saving(results, max(1, len(findings.observed.members)), duration):
+    for line in _compare(options.out / STREAM_FILE, findings, chosen, Recording(duration, tick)):
         typer.echo(line)
-    written = _render_files(findings, *chosen)
+    written = _render_files(findings, chosen)
     _write_files(options.out, written)
     typer.echo(f"Next: trimtab sidecar -c {options.out / 'sidecar.yaml'} --dry-run")
     if RESOURCE_FILE in written:
@@ -122,8 +130,10 @@ def _look(
     clock = SystemClock()
     with closing(GroupMonitor(settings, clock)) as monitor:
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
+        wait = install_signal_waiter()
+        wait_for_consumers(monitor, settings.group, clock, wait)
         source = select_tick_source(settings, monitor, control_topics, clock)
-        _record_stream(options.out / STREAM_FILE, source, duration, clock)
+        _record_stream(options.out / STREAM_FILE, source, duration, clock, wait)
         measured = monitor.measure()
         plan = control_topics.read_plan()
         findings = GroupFindings(
@@ -139,13 +149,15 @@ def _look(
     return findings, source.window
 
 
-def _record_stream(path: Path, source: TickSource, duration: float, clock: Clock) -> None:
+def _record_stream(
+    path: Path, source: TickSource, duration: float, clock: Clock, wait: Callable[[float], bool]
+) -> None:
     """Record a stream file; one of an earlier run stays until this one is complete. Raises SettingError."""
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
     file = StreamFile(part, source.window)
     try:
-        record_ticks(source, file, duration, clock, install_signal_waiter())
+        record_ticks(source, file, duration, clock, wait)
     finally:
         file.close()
     if file.tick_count < 2:  # noqa: PLR2004 - a decision comes at the end of a tick
@@ -177,6 +189,23 @@ def _read_assignor(monitor: GroupMonitor, settings: SidecarSettings) -> str:
     return next((str(one.protocol) for one in groups if one.id == settings.group), "")
 
 
+class Recording(NamedTuple):
+    """Seconds of a recording and of one of its ticks."""
+
+    duration: float
+    tick: float
+
+
+def _compare(
+    stream_file: Path, findings: GroupFindings, capacity: ChosenCapacity, recording: Recording
+) -> list[str]:
+    """Return the comparison by replay, or why there is none, a line each."""
+    if why_not := explain_no_comparison(capacity, recording.duration):
+        return [why_not]
+    results = _replay(stream_file, capacity.bytes_per_s, recording.tick)
+    return describe_saving(results, max(1, len(findings.observed.members)), recording.duration)
+
+
 def _replay(stream_file: Path, capacity: float, tick: float) -> list[ReplayResult]:
     stream = parse_stream(stream_file.read_text(encoding="utf-8"))
     setup = SimulationSetup(capacity=capacity, headroom=LIVE_HEADROOM, tick=tick)
@@ -191,16 +220,16 @@ def _replay(stream_file: Path, capacity: float, tick: float) -> list[ReplayResul
     ]
 
 
-def _render_files(findings: GroupFindings, capacity: float, reason: str) -> Mapping[str, str]:
+def _render_files(findings: GroupFindings, capacity: ChosenCapacity) -> Mapping[str, str]:
     files = {
-        "sidecar.yaml": render_sidecar_settings(findings, capacity, reason),
+        "sidecar.yaml": render_sidecar_settings(findings, capacity),
         "ingest.yaml": render_ingest_settings(findings, capacity),
-        "way-back.md": render_way_back(findings),
+        "way-back.md": render_way_back(findings, capacity),
     }
     found = findings.workload
-    if found is not None and is_resource_wanted(findings):
-        files[RESOURCE_FILE] = render_scaler_resource(findings, found, capacity, reason)
-    if found is not None and found.scaled_object:
+    if found is not None and is_resource_wanted(findings, capacity):
+        files[RESOURCE_FILE] = render_scaler_resource(findings, found, capacity)
+    if found is not None and found.scaled_object and may_scale(findings, capacity):
         before = yaml.safe_dump(strip_server_fields(found.scaled_object), sort_keys=False)
         files |= {
             "scaledobject.yaml": render_scaled_object(findings, found),

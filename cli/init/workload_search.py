@@ -1,7 +1,7 @@
 """Finds the Kubernetes workload whose pods are the members of a group, and the resources that scale it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -9,9 +9,9 @@ from typing import Any, Final
 from trimtab.cli.init.group_findings import FoundWorkload
 from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, KIND, PLURAL
 from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.targets.kubernetes.rival_autoscalers import WORKLOAD_KINDS, find_rival_autoscalers
 
 TIMEOUT_S: Final = 10.0
-KINDS: Final[Mapping[str, str]] = {"Deployment": "deployment", "StatefulSet": "statefulset"}
 
 
 def find_workload(
@@ -66,14 +66,30 @@ def _find_in_namespace(
         kind, name = next(
             (one.kind, one.name) for one in owner.metadata.owner_references or () if one.controller
         )
-    if kind not in KINDS:
+    if kind not in WORKLOAD_KINDS:
         return (None, f"the members are pods of {kind} {name}, not of a Deployment or StatefulSet")
     read = apps.read_namespaced_deployment if kind == "Deployment" else apps.read_namespaced_stateful_set
     replicas = read(name, namespace, _request_timeout=TIMEOUT_S).spec.replicas
     scaled, unread = find_scaled_object(client, connection, kind, name, namespace)
+    rivals, unseen = _list_rivals(
+        client, connection, f"{WORKLOAD_KINDS[kind]}/{name}", namespace, keda=scaled is not None
+    )
     resources, unlisted = list_scaler_resources(client, connection, namespace)
-    found = FoundWorkload(KINDS[kind], name, namespace, replicas, scaled, resources)
-    return found, "; ".join(filter(None, (unread, unlisted)))
+    found = FoundWorkload(WORKLOAD_KINDS[kind], name, namespace, replicas, scaled, rivals, resources)
+    return found, "; ".join(filter(None, (unread, unseen, unlisted)))
+
+
+def _list_rivals(
+    client: Any, connection: Any, workload: str, namespace: str, *, keda: bool
+) -> tuple[tuple[str, ...], str]:
+    """Return what else scales a workload, and why that could not be found out."""
+    api = client.AutoscalingV2Api(connection)
+    try:
+        found = api.list_namespaced_horizontal_pod_autoscaler(namespace, _request_timeout=TIMEOUT_S)
+    except client.ApiException as error:
+        return (), _describe_failure(error, "HorizontalPodAutoscalers", namespace)
+    items = connection.sanitize_for_serialization(found)["items"]
+    return find_rival_autoscalers(items, workload, keda=keda), ""
 
 
 def find_scaled_object(

@@ -29,6 +29,8 @@ from trimtab.sidecar.measurement.group_monitor import GroupMonitor, match_topics
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 READINGS_PER_TICK: Final = 5  # of the group, or of the control topic
+JOIN_WAIT_S: Final = 15.0  # a consumer of a pod that is ready may not have joined yet
+JOIN_POLL_S: Final = 1.0
 MIN_TICK_FRACTION: Final = 0.9  # of a window, after which a reading is a new tick: iterations jitter
 
 
@@ -43,6 +45,8 @@ def record(options: RecordOptions) -> None:
     clock = SystemClock()
     with closing(GroupMonitor(settings, clock)) as monitor:
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
+        wait = install_signal_waiter()
+        wait_for_consumers(monitor, settings.group, clock, wait)
         source = select_tick_source(settings, monitor, control_topics, clock)
         if duration < source.window:
             raise SettingError(
@@ -51,7 +55,7 @@ def record(options: RecordOptions) -> None:
             )
         file = StreamFile(options.out, source.window)
         try:
-            record_ticks(source, file, duration, clock, install_signal_waiter())
+            record_ticks(source, file, duration, clock, wait)
         finally:
             file.close()
     _print_summary(file, source)
@@ -125,6 +129,24 @@ class _MeasuredTicks:
         first, self.last_tick_at = self.last_tick_at is None, now
         # a rate needs two readings
         return None if first else RecordedTick(now, _get_write_rates(reading.write_rates))
+
+
+def wait_for_consumers(
+    monitor: GroupMonitor, group: str, clock: Clock, wait: Callable[[float], bool]
+) -> None:
+    """Wait up to JOIN_WAIT_S seconds for a group that has neither members nor commits, and say so."""
+    deadline = clock.monotonic() + JOIN_WAIT_S
+    announced = False
+    while True:
+        reading = monitor.measure()
+        if reading.write_rates or reading.errors or clock.monotonic() >= deadline:
+            return
+        if not announced:
+            text = f"group {group} has no consumer and no commit yet; waiting up to {JOIN_WAIT_S:g} s for one"
+            typer.echo(text, err=True)
+            announced = True
+        if wait(JOIN_POLL_S):
+            return
 
 
 def select_tick_source(

@@ -4,7 +4,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,13 @@ from cluster.scaler_resources import ManyGroupsSidecar, ScalerResourceClient
 from cluster.workloads import NAMESPACE, POD_NAME, Cluster
 from faults.traffic import Traffic
 from trimtab.cli.init.workload_search import find_workload
+from trimtab.common.clock import SystemClock
+from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
+from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import run_kubernetes_checks
+from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.settings.settings import load_settings
+from trimtab.sidecar.targets.kubernetes.factory import connect_workload_target
 
 pytestmark = pytest.mark.kubernetes
 WORKER: Final = Path(__file__).parents[1] / "kafka" / "sidecar_worker.py"
@@ -46,6 +52,40 @@ def test_the_workload_of_the_members_is_found(
         assert "no pod of namespace" in why_not
     finally:
         cluster.delete(kind, name)
+
+
+@pytest.fixture
+def autoscaled_deployment(cluster: Cluster) -> Iterator[str]:
+    """A Deployment of one pod, and a HorizontalPodAutoscaler of the same name on it."""
+    name = f"init-{uuid4().hex[:8]}"
+    cluster.make("deployment", name, 1, {"command": ["sleep", "600"]})
+    hpas: Any = client.AutoscalingV2Api(cluster.client)
+    spec = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "maxReplicas": 3}
+    hpas.create_namespaced_horizontal_pod_autoscaler(NAMESPACE, {"metadata": {"name": name}, "spec": spec})
+    yield name
+    hpas.delete_namespaced_horizontal_pod_autoscaler(name, NAMESPACE)
+    cluster.delete("deployment", name)
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_a_second_autoscaler_is_refused(
+    autoscaled_deployment: str, plane: ControlPlane, cluster: Cluster, eventually: Callable[..., None]
+) -> None:
+    """`init` and `doctor` name an autoscaler of the workload, and the sidecar does not start beside it."""
+    name = autoscaled_deployment
+    eventually(lambda: len(cluster.pods(name)) == 1)
+    found, why_not = find_workload([ObservedMember("1", cluster.pods(name)[0])], None, plane.kubeconfig)
+    assert found is not None, why_not
+    assert found.rivals == (f"HorizontalPodAutoscaler {name}",)
+    given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "target": "kubernetes", "namespace": NAMESPACE}
+    more = {"workload": f"deployment/{name}", "kubeconfig": str(plane.kubeconfig), "leader-election": False}
+    settings = load_settings(None, {**given, **more})
+    failures = [one for one in run_kubernetes_checks(settings) if one.level is FindingLevel.FAILED]
+    assert [(one.check, f"HorizontalPodAutoscaler {name}" in one.message) for one in failures] == [
+        ("autoscalers", True)
+    ]
+    with ExitStack() as stack, pytest.raises(SidecarSettingError, match=f"HorizontalPodAutoscaler {name}"):
+        connect_workload_target(settings, SystemClock(), stack)
 
 
 class ScaledGroup:
@@ -157,7 +197,7 @@ def test_a_group_that_keda_scales_goes_to_the_sidecar_and_back(
     scaled, (bootstrap, group, _) = scaled_group
     eventually(lambda: scaled.read_metric().startswith("s0-kafka-"), 120)
     eventually(lambda: len(cluster.ready(scaled.name)) >= 2, 120)
-    run_init(plane, bootstrap, group, tmp_path)
+    run_init(plane, bootstrap, group, tmp_path, "--capacity", "200 kB/s")
     before, after = (
         yaml.safe_load((tmp_path / name).read_text())
         for name in ("scaledobject.before.yaml", "scaledobject.yaml")

@@ -243,6 +243,7 @@ def test_the_documented_role_is_sufficient(
 def everything(target: KubernetesTarget, name: str) -> None:
     """Send every request that a sidecar sends to an API server."""
     api = target._api
+    assert api.find_rivals(keda=False) == ()
     assert api.read_lease(name) is None
     made = api.create_lease({"metadata": {"name": name}, "spec": {"holderIdentity": "one"}})
     api.replace_lease(name, made)

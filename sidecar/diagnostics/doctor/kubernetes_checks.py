@@ -1,6 +1,6 @@
 """Checks of `trimtab doctor` that query the Kubernetes API server. They change nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -21,9 +21,14 @@ from trimtab.sidecar.targets.kubernetes.api_client import (
     ScaleTargetRef,
     resolve_namespace,
 )
+from trimtab.sidecar.targets.kubernetes.rival_autoscalers import describe_rivals
 from trimtab.sidecar.targets.kubernetes.workload import PAUSE_ANNOTATION, WorkloadKind
 
-COMMON_RIGHTS: Final[tuple[AccessRight, ...]] = (("", "pods", "list", ""), ("", "events", "create", ""))
+COMMON_RIGHTS: Final[tuple[AccessRight, ...]] = (
+    ("", "pods", "list", ""),
+    ("", "events", "create", ""),
+    ("autoscaling", "horizontalpodautoscalers", "list", ""),
+)
 DEPLOYMENT_RIGHTS: Final[tuple[AccessRight, ...]] = (
     ("apps", "replicasets", "list", ""),
     ("", "pods", "patch", ""),  # pod-deletion-cost selects the victim; a StatefulSet removes the last pod
@@ -43,6 +48,12 @@ def list_needed_rights(target: ScaleTargetRef, *, elect: bool, scale: bool = Tru
         rights.append((*LEASES, "create", ""))  # RBAC cannot restrict create to a name
         rights += [(*LEASES, verb, target.lease_name) for verb in ("get", "update")]
     return tuple(rights)
+
+
+def check_rivals(workload: str, rivals: Sequence[str]) -> Iterable[Finding]:
+    """Yield a failure if something else scales the workload."""
+    if rivals:
+        yield failed("autoscalers", describe_rivals(workload, rivals), "keep one autoscaler of a workload")
 
 
 def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
@@ -65,6 +76,7 @@ def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
             paused = ("scale-down", "scale-up") if pause == "all" else (pause,) if pause else ()
             remedy = f"kubectl annotate {settings.workload} {PAUSE_ANNOTATION}-"
             yield from check_pause(f"the annotation {PAUSE_ANNOTATION}", paused, remedy)
+            yield from check_rivals(settings.workload, api.find_rivals(keda=not scale))
             if scale or settings.min:  # with min=0 KEDA itself sets 0
                 yield from check_replica_count(settings.workload, workload.requested, settings.min)
         except PeerError as error:

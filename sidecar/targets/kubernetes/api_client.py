@@ -21,6 +21,7 @@ from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError
 
 from trimtab.sidecar.errors import KubernetesRejectedError, KubernetesUnavailableError, SidecarSettingError
+from trimtab.sidecar.targets.kubernetes.rival_autoscalers import find_rival_autoscalers
 from trimtab.sidecar.targets.kubernetes.workload import (
     FIELD_MANAGER,
     WorkloadKind,
@@ -74,6 +75,7 @@ class KubernetesApi:
         self._core = client.CoreV1Api(self._client)
         self._apps = client.AppsV1Api(self._client)
         self._leases = client.CoordinationV1Api(self._client)
+        self._autoscaling = client.AutoscalingV2Api(self._client)
 
     def close(self) -> None:
         """Close the connections."""
@@ -104,6 +106,13 @@ class KubernetesApi:
         pods = self._list_resources("pods", self._core.list_namespaced_pod, selector)
         workload = parse_workload(kind, body, active_versions=versions)
         return WorkloadSnapshot(workload, parse_pods(pods, owners))
+
+    def find_rivals(self, *, keda: bool) -> tuple[str, ...]:
+        """Return what else scales the workload (`rival_autoscalers`)."""
+        method: Any = self._autoscaling.list_namespaced_horizontal_pod_autoscaler
+        items = self._list_resources("horizontalpodautoscalers", method, {})
+        target = self.scale_target
+        return find_rival_autoscalers(items, f"{target.kind}/{target.name}", keda=keda)
 
     def set_replicas(self, replicas: int, resource_version: str) -> None:
         """Set the replica count if the workload still has this resource version."""

@@ -8,12 +8,13 @@ from contextlib import ExitStack
 from typing import Final
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.errors import KubernetesRejectedError, KubernetesUnavailableError
+from trimtab.sidecar.errors import KubernetesRejectedError, KubernetesUnavailableError, SidecarSettingError
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ScaleTargetRef, resolve_namespace
 from trimtab.sidecar.targets.kubernetes.kubernetes_target import KubernetesTarget
 from trimtab.sidecar.targets.kubernetes.lease_lock import LeaseElection
+from trimtab.sidecar.targets.kubernetes.rival_autoscalers import describe_rivals
 from trimtab.sidecar.targets.kubernetes.scaling_events import KubernetesEventReporter
 from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 from trimtab.sidecar.targets.replica_target import ConnectedTarget
@@ -34,7 +35,8 @@ def connect_workload_target(
 ) -> ConnectedTarget:
     """Connect with `open_api` and register cleanup on `stack`.
 
-    Raises SidecarSettingError, and KubernetesRejectedError if the workload does not exist.
+    Raises SidecarSettingError, also if something else scales the workload, and KubernetesRejectedError if the
+    workload does not exist.
     """
     assert settings.workload is not None, "settings check that these targets have a workload"
     kind, _, name = settings.workload.partition("/")
@@ -50,6 +52,8 @@ def connect_workload_target(
         if error.status not in UNAUTHORIZED_STATUSES:
             raise
         log.warning("%s; scaling is suspended until then", error)
+    else:
+        _refuse_rivals(api, settings.workload, keda=settings.target == "keda")
     leadership = _start_election(settings, api, clock, stack)
     target = KubernetesTarget(api, clock, leadership=leadership, controller_timeout=controller_timeout)
     lease = ""
@@ -57,6 +61,17 @@ def connect_workload_target(
         lease = f"lease {api.cluster_id} {where}/{api.scale_target.lease_name}"
     reporters = (KubernetesEventReporter(api),)
     return ConnectedTarget(target, target.read_target_status, leadership, reporters, lease)
+
+
+def _refuse_rivals(api: KubernetesApi, workload: str, *, keda: bool) -> None:
+    """Raise SidecarSettingError if something else scales the workload; log if that cannot be found out."""
+    try:
+        rivals = api.find_rivals(keda=keda)
+    except (KubernetesUnavailableError, KubernetesRejectedError) as error:
+        log.warning("%s; another autoscaler of %s would not be noticed", error, workload)
+        return
+    if rivals:
+        raise SidecarSettingError(describe_rivals(workload, rivals))
 
 
 def _start_election(

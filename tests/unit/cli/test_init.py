@@ -10,6 +10,7 @@ import yaml
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.init.group_findings import (
+    ChosenCapacity,
     FoundWorkload,
     GroupFindings,
     ReplayResult,
@@ -18,6 +19,7 @@ from trimtab.cli.init.group_findings import (
     choose_limits,
     describe_findings,
     describe_saving,
+    explain_no_comparison,
     is_resource_wanted,
     render_ingest_settings,
     render_scaled_object,
@@ -61,12 +63,14 @@ SCALED_OBJECT: dict[str, Any] = {
     "status": {"health": {}},
 }
 WORKLOAD = FoundWorkload("deployment", "shop", "sales", 3)
+MEASURED = ChosenCapacity(7000.0, "measured")
+LOWER_BOUND = ChosenCapacity(7000.0, "what the busiest member reads now", is_known=False)
 
 
 def load_written(findings: GroupFindings, folder: Path) -> Any:
     """Return the settings that a sidecar reads from the written file."""
     path = folder / "sidecar.yaml"
-    path.write_text(render_sidecar_settings(findings, 7000.0, "measured"))
+    path.write_text(render_sidecar_settings(findings, MEASURED))
     return load_settings(path, {})
 
 
@@ -83,7 +87,7 @@ def test_the_best_source_of_the_capacity_wins(
     findings = replace(FINDINGS, given_capacity=given, plan_capacity=plan, observed=observed)
     chosen = choose_capacity(findings)
     assert chosen is not None
-    assert chosen[0] == expected
+    assert (chosen.bytes_per_s, chosen.is_known) == (expected, bool(given or plan or stated))
 
 
 def test_an_idle_group_tells_no_capacity() -> None:
@@ -114,16 +118,16 @@ def test_the_written_settings_are_valid(tmp_path: Path) -> None:
         "sales",
     )
     assert choose_limits(FINDINGS) == (1, 4)
-    assert yaml.safe_load(render_ingest_settings(FINDINGS, 7000.0))["group.id"] == "shop-lake"
-    assert "--replicas=3" in render_way_back(replace(FINDINGS, workload=WORKLOAD))
+    assert yaml.safe_load(render_ingest_settings(FINDINGS, MEASURED))["group.id"] == "shop-lake"
+    assert "--replicas=3" in render_way_back(replace(FINDINGS, workload=WORKLOAD), MEASURED)
 
 
 def test_a_reason_stands_once() -> None:
     """At the first of the settings that it explains, not at each."""
-    text = render_sidecar_settings(replace(FINDINGS, workload=WORKLOAD), 7000.0, "measured")
+    text = render_sidecar_settings(replace(FINDINGS, workload=WORKLOAD), MEASURED)
     assert text.count("its pods are the members, 3 replicas now") == 1
     one = replace(FINDINGS, observed=ObservedGroup(GroupState.STABLE, MEMBERS[:1]))
-    assert "# 1 member now" in render_sidecar_settings(one, 7000.0, "measured")
+    assert "# 1 member now" in render_sidecar_settings(one, MEASURED)
 
 
 def test_resources_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
@@ -195,7 +199,7 @@ def test_a_scaled_object_keeps_its_limits(tmp_path: Path) -> None:
     assert body["spec"]["maxReplicaCount"] == 7
     (trigger,) = body["spec"]["triggers"]
     assert trigger["metadata"]["scalerAddress"] == "trimtab-sidecar.sales.svc:6000"
-    assert "scaledobject.before.yaml" in render_way_back(findings)
+    assert "scaledobject.before.yaml" in render_way_back(findings, MEASURED)
 
 
 @pytest.mark.parametrize("scaled_object", [None, SCALED_OBJECT])
@@ -203,26 +207,56 @@ def test_a_resource_says_what_the_file_says(scaled_object: dict[str, Any] | None
     """Where the cluster defines ConsumerGroupScaler, one has the file's settings of the group."""
     workload = replace(WORKLOAD, scaled_object=scaled_object, scaler_resources=())
     findings = replace(FINDINGS, workload=workload)
-    assert is_resource_wanted(findings)
-    body = yaml.safe_load(render_scaler_resource(findings, workload, 7000.0, "measured"))
+    assert is_resource_wanted(findings, MEASURED)
+    body = yaml.safe_load(render_scaler_resource(findings, workload, MEASURED))
     assert body["metadata"] == {"name": "shop", "namespace": "sales"}
     target = "keda" if scaled_object else "kubernetes"
     process = {"bootstrap": findings.bootstrap, "namespace": "sales"}
     more = {**process, "target": target, **({"grpc-host": "0.0.0.0"} if scaled_object else {})}  # noqa: S104
     assert load_settings(None, to_setting_values(body["spec"]) | more) == load_written(findings, tmp_path)
-    assert "kubectl -n sales delete ConsumerGroupScaler shop" in render_way_back(findings)
+    assert "kubectl -n sales delete ConsumerGroupScaler shop" in render_way_back(findings, MEASURED)
 
 
 def test_a_group_gets_one_resource() -> None:
     """Without the definition none is written, nor beside one that has the group, which is named."""
     other = {"metadata": {"name": "other"}, "spec": {"group": "other"}}
     own = {"metadata": {"name": "mine"}, "spec": {"group": "shop"}}
-    assert not is_resource_wanted(FINDINGS)
-    assert not is_resource_wanted(replace(FINDINGS, workload=WORKLOAD))
-    assert is_resource_wanted(replace(FINDINGS, workload=replace(WORKLOAD, scaler_resources=(other,))))
+    assert not is_resource_wanted(FINDINGS, MEASURED)
+    assert not is_resource_wanted(replace(FINDINGS, workload=WORKLOAD), MEASURED)
+    assert is_resource_wanted(
+        replace(FINDINGS, workload=replace(WORKLOAD, scaler_resources=(other,))), MEASURED
+    )
     managed = replace(FINDINGS, workload=replace(WORKLOAD, scaler_resources=(other, own)))
-    assert not is_resource_wanted(managed)
-    assert "ConsumerGroupScaler mine has the group already" in describe_findings(managed, 7000.0, "")[-1]
+    assert not is_resource_wanted(managed, MEASURED)
+    assert "ConsumerGroupScaler mine has the group already" in describe_findings(managed, MEASURED)[-1]
+
+
+def test_nothing_is_scaled_by_the_rate_of_today() -> None:
+    """What a member reads now is a lower bound: the written settings advise, and say what is missing."""
+    findings = replace(FINDINGS, workload=replace(WORKLOAD, scaled_object=SCALED_OBJECT, scaler_resources=()))
+    text = render_sidecar_settings(findings, LOWER_BOUND)
+    assert yaml.safe_load(text)["target"] == "none"
+    assert "set capacity, then target: keda" in text
+    assert not is_resource_wanted(findings, LOWER_BOUND)
+    assert "No count was set" in render_way_back(findings, LOWER_BOUND)
+
+
+@pytest.mark.parametrize("rival", ["HorizontalPodAutoscaler shop", "ScaledObject other"])
+def test_a_workload_that_something_else_scales_is_no_target(rival: str) -> None:
+    """Two autoscalers would undo each other's counts, so the sidecar only advises, and the rival is named."""
+    findings = replace(FINDINGS, workload=replace(WORKLOAD, rivals=(rival,), scaler_resources=()))
+    text = render_sidecar_settings(findings, MEASURED)
+    assert yaml.safe_load(text)["target"] == "none"
+    assert f"{rival} scales deployment/shop: delete it before target: kubernetes" in text
+    assert not is_resource_wanted(findings, MEASURED)
+    assert any(rival in line for line in describe_findings(findings, MEASURED))
+
+
+def test_a_comparison_needs_a_capacity_and_time_for_a_scale_down() -> None:
+    """A recording of a minute, or a capacity that nobody measured, promises no saving."""
+    assert "record for" in explain_no_comparison(MEASURED, 60.0)
+    assert "give --capacity" in explain_no_comparison(LOWER_BOUND, 3600.0)
+    assert not explain_no_comparison(MEASURED, 600.0)
 
 
 def test_the_saving_is_told_only_if_there_is_one() -> None:

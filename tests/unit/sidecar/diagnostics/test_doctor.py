@@ -264,7 +264,7 @@ def test_checked_rights_are_the_documented_role() -> None:
     with_keda = list_needed_rights(place, elect=True, scale=False)
     assert role - {right[:3] for right in with_keda} == {("apps", "deployments/scale", "update")}
     assert (
-        len(list_needed_rights(ScaleTargetRef(WorkloadKind.STATEFULSET, "lake", "default"), elect=False)) == 4
+        len(list_needed_rights(ScaleTargetRef(WorkloadKind.STATEFULSET, "lake", "default"), elect=False)) == 5
     )
     assert check_access("list", "pods", allowed=True).level is FindingLevel.OK
     assert "role" in check_access("list", "pods", allowed=False).remedy
