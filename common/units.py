@@ -1,7 +1,8 @@
 """Parse and format sizes, rates and durations: "64 MB", "2.3 MB/s", "10 s", "250 ms".
 
 Decimal prefixes (kB, MB, GB) are powers of 1000, binary ones (KiB, MiB, GiB) powers of 1024, as in
-IEC 80000-13. A bare number is bytes, bytes/s or seconds.
+IEC 80000-13. A bare number is bytes, bytes/s or seconds. A prefix may have either case, but B is bytes
+and b is bits, eight times less: bits are refused.
 """
 
 import re
@@ -12,6 +13,7 @@ from trimtab.common.errors import SettingError
 
 UNKNOWN: Final = "?"
 _QUANTITY_PATTERN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
+_BIT_UNIT_PATTERN: Final = re.compile(r"(?i:[kmgt]i?)?(b|(?i:bits?|bps))")
 _DECIMAL_UNITS: Final = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 _BYTES_PER_UNIT: Final = _DECIMAL_UNITS | {"kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3}
 _SECONDS_PER_UNIT: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -65,6 +67,10 @@ def format_count(count: int | None, noun: str = "", plural: str = "", *, separat
 
 def _parse(text: str, units: dict[str, float], name: str, example: str) -> float:
     match = _QUANTITY_PATTERN.fullmatch(text)
+    if match and units is _BYTES_PER_UNIT and _BIT_UNIT_PATTERN.fullmatch(match[2]):
+        raise SettingError(
+            f"{name}: {text!r} is in bits (b); divide by 8 and write it in bytes (B), like {example}"
+        )
     factor = units.get(match[2].lower()) if match else None  # people write "mb", too
     if match is None or factor is None:
         raise SettingError(f"{name}: {text!r} is not understood; write it like {example}")

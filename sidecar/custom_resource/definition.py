@@ -36,7 +36,7 @@ MAX_LENGTH: Final = 256
 
 _NUMBER_PATTERN: Final = r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
 _DURATION_PATTERN: Final = rf"{_NUMBER_PATTERN} *(?i:ms|s|m|min|h|d)?"
-_SIZE_PATTERN: Final = rf"{_NUMBER_PATTERN} *(?i:b|[kmgt]b|[kmg]ib)?"
+_SIZE_PATTERN: Final = rf"{_NUMBER_PATTERN} *((?i:[kmgt]|[kmg]i)?B)?"
 _TEXT_PATTERNS: Final[Mapping[Any, str]] = {
     Duration: rf"^{_DURATION_PATTERN}$",
     ByteRate: rf"^{_SIZE_PATTERN} *(/ *s(ec)?)?$",

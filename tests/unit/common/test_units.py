@@ -2,7 +2,8 @@
 
 import pytest
 
-from trimtab.common.units import format_count, format_fill
+from trimtab.common.errors import SettingError
+from trimtab.common.units import format_count, format_fill, parse_bytes, parse_rate
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,22 @@ def test_a_count_has_its_noun_in_the_right_number() -> None:
     assert format_count(1, "partition has", "partitions have") == "1 partition has"
     assert format_count(1234, "file", separator=",") == "1,234 files"
     assert format_count(3) == "3"
+
+
+@pytest.mark.parametrize(
+    "text", ["2.3 Mb/s", "2.3Mb", "260 kb/s", "1 Gib", "1 gb", "8 b/s", "10 Mbps", "10 Mbit/s", "3 bits"]
+)
+def test_bits_are_refused_and_never_read_as_bytes(text: str) -> None:
+    """Eight times the capacity would be silent; the error says what to write."""
+    for parse in (parse_rate, parse_bytes):
+        with pytest.raises(SettingError, match=r"capacity: .* (is in bits|is not understood)"):
+            parse(text, "capacity")
+    with pytest.raises(SettingError, match="is in bits"):
+        parse_rate(text)
+
+
+def test_bytes_have_a_prefix_of_either_case() -> None:
+    """B is bytes, whatever the case of its prefix."""
+    assert [parse_bytes(text) for text in ("1 kB", "1KB", "2 mB", "1 KiB", "7 B", "7")] == [
+        *(1000, 1000, 2_000_000, 1024, 7, 7)
+    ]
