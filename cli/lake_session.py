@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
-
+from trimtab.cli.terminal import print_line
 from trimtab.common.config_file import load_config_file
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake import factory
@@ -30,7 +29,7 @@ def open_lake_session(config: Mapping[str, Any]) -> Generator[SparkLake]:
     """Open the lake of a configuration in a new Spark session; close both. Raises SettingError."""
     session = parse_session_config(config)
     check_lake_exists(session)  # Spark would create an empty one
-    typer.echo("starting Spark", err=True)  # on a busy machine it takes a minute
+    print_line("starting Spark", err=True)  # on a busy machine it takes a minute
     lake = factory.open_lake(session)
     try:
         yield lake

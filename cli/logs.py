@@ -3,6 +3,7 @@
 import logging
 import sys
 
+from trimtab.common.foreign_text import escape_control_characters
 from trimtab.consumer_sdk.log_rate_limit import RateLimitFilter
 
 
@@ -14,6 +15,15 @@ class KafkaPythonLogFilter(RateLimitFilter):
         return not record.name.startswith("kafka.") or super().filter(record)
 
 
+class OneLineFormatter(logging.Formatter):
+    """Formats each message as one line: a name with a line break cannot forge another."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the line; a traceback follows it in lines of its own."""
+        record.message = escape_control_characters(record.message)
+        return super().formatMessage(record)
+
+
 def log_to_stderr() -> None:
     """Log to standard error: Trimtab's loggers from INFO on, all others from WARNING on."""
     form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
@@ -21,7 +31,8 @@ def log_to_stderr() -> None:
     # py4j logs a stack trace for a lost JVM, which Trimtab reports in one line
     handler.addFilter(lambda record: record.module != "java_gateway")
     handler.addFilter(KafkaPythonLogFilter())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, format=form, datefmt="%H:%M:%S")
+    handler.setFormatter(OneLineFormatter(form, datefmt="%H:%M:%S"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("trimtab").setLevel(logging.INFO)
     # kafka-python logs a missing topic as an error at each refresh; Trimtab logs it once
     logging.getLogger("kafka.cluster").setLevel(logging.CRITICAL)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from trimtab.common.errors import TrimtabError
+from trimtab.common.foreign_text import escape_control_characters
 from trimtab.consumer_sdk.errors import MissingExtraError
 
 # the summaries of `trimtab --help`, which imports no subcommand
@@ -163,7 +164,9 @@ def _explain_kafka_error(error: Exception, words: Sequence[str]) -> str | None:
 
 
 def _print_error(message: str, code: int) -> int:
-    typer.secho(f"trimtab: {message}", err=True, fg=typer.colors.RED)
+    # a line of the message that is not its first is indented: none looks like another message
+    lines = map(escape_control_characters, message.split("\n"))
+    typer.secho("\n  ".join(("trimtab: " + next(lines), *lines)), err=True, fg=typer.colors.RED)
     return code
 
 

@@ -5,9 +5,10 @@ from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+
+from trimtab.cli.terminal import PlainConsole
 
 
 class PrintFormat(StrEnum):
@@ -25,7 +26,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*headings)
     for row in rows:
         table.add_row(*row)
-    console = Console()
+    console = PlainConsole()
     # measured without a limit: rich would cut cells to the terminal's width, 80 in a pipe
     options = console.options.update(max_width=10_000)
-    Console(width=Measurement.get(console, options, table).maximum).print(table)
+    PlainConsole(width=Measurement.get(console, options, table).maximum).print(table)

@@ -1,10 +1,9 @@
 """`trimtab broker`: a Kafka broker on this machine for trying things out."""
 
-import typer
-
 from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.broker.options import BrokerOptions
+from trimtab.cli.terminal import print_line
 from trimtab.common.errors import SettingError
 
 
@@ -13,13 +12,13 @@ def broker(options: BrokerOptions) -> None:
     properties = _parse_properties(options.settings or [])
     if options.assignor_plugin:
         properties = {**ASSIGNOR_PROPERTIES, **properties}
-    typer.echo("starting Kafka; it is ready once its address is printed", err=True)
+    print_line("starting Kafka; it is ready once its address is printed", err=True)
     server = EmbeddedBroker(options.port, data=options.data, keep=options.keep, properties=properties)
     with server:
         # alone on standard output: scripts read the address of --port 0 there
-        typer.echo(f"bootstrap.servers={server.bootstrap}")
+        print_line(f"bootstrap.servers={server.bootstrap}")
         kept = "kept" if options.keep or options.data else "removed at the end"
-        typer.echo(f"data and log in {server.folder} ({kept}); Ctrl-C stops the broker", err=True)
+        print_line(f"data and log in {server.folder} ({kept}); Ctrl-C stops the broker", err=True)
         server.wait()
 
 

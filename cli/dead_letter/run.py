@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import typer
 from confluent_kafka import Producer
 
 from trimtab.cli.dead_letter.options import ListOptions, ReplayOptions, SelectionOptions
 from trimtab.cli.lake_session import load_lake_settings, open_lake_session
 from trimtab.cli.output_formats import print_table
+from trimtab.cli.terminal import print_line
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.units import format_count
 from trimtab.consumer_sdk.lake import dead_letters
@@ -36,7 +36,7 @@ def replay(options: ReplayOptions) -> None:
         check_connection(producer_config)  # librdkafka retries a refused login for ever
         producer: Any = Producer(producer_config)
         sent = dead_letters.DeadLetterReplay(lake, name, producer, options.to_topic).run(selection)
-        typer.echo(f"{name}: {format_count(sent, 'record', separator=',')} sent and deleted")
+        print_line(f"{name}: {format_count(sent, 'record', separator=',')} sent and deleted")
 
 
 def _build_selection(options: SelectionOptions, limit: int | None = None) -> dead_letters.DeadLetterSelection:
@@ -54,4 +54,4 @@ def _print_summary(lake: SparkLake, table: str | None, selection: dead_letters.D
     summaries = [s for name in names for s in dead_letters.summarize_dead_letters(lake, name, selection)]
     rows = [(s.table, s.topic, s.error, f"{s.records:,}", s.first or "", s.last or "") for s in summaries]
     print_table(["table", "topic", "reason", "records", "first", "last"], rows)
-    typer.echo(format_count(sum(s.records for s in summaries), "record", separator=","))
+    print_line(format_count(sum(s.records for s in summaries), "record", separator=","))

@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import Any, Final
 
-import typer
 from confluent_kafka import Producer
 
 from trimtab.cli.demo.broker_setup import connect_broker, create_topics
 from trimtab.cli.errors import DemoFailedError
+from trimtab.cli.terminal import print_line
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.units import format_count
 from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
@@ -96,7 +96,7 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
     """
     clock = SystemClock()
     topic = f"demo-queue-{secrets.token_hex(3)}"
-    typer.echo(f"{kind}: {'checking' if broker_settings else 'starting'} the broker")
+    print_line(f"{kind}: {'checking' if broker_settings else 'starting'} the broker")
     with ExitStack() as stack:
         written, client = connect_broker(broker_settings, stack)
         config = {
@@ -115,7 +115,7 @@ def run_queue_demo(kind: str, broker_settings: Mapping[str, Any]) -> bool:
         for _ in range(WORKER_COUNT):
             workers.start_worker()
         load = f"{MESSAGES_PER_S} messages/s for {WRITE_DURATION_S} s"
-        typer.echo(f"{kind}: {WORKER_COUNT} workers start; then {load}")
+        print_line(f"{kind}: {WORKER_COUNT} workers start; then {load}")
         return _report_handled(workers, _write_messages(client, topic, workers, clock), kind, clock)
 
 
@@ -148,10 +148,10 @@ def _write_messages(client: Mapping[str, Any], topic: str, workers: QueueWorkers
             killed = True
             workers.kill_worker()
             workers.start_worker()
-            typer.echo(f"[{at:4.0f} s] a worker is killed (SIGKILL) and replaced")
+            print_line(f"[{at:4.0f} s] a worker is killed (SIGKILL) and replaced")
         if at > line:
             line += PROGRESS_LINE_INTERVAL_S
-            typer.echo(f"[{at:4.0f} s] {written} produced, {len(workers.read_handled())} handled")
+            print_line(f"[{at:4.0f} s] {written} produced, {len(workers.read_handled())} handled")
         clock.sleep(DEMO_POLL_INTERVAL_S)
     if producer.flush(30):
         raise DemoFailedError("the broker did not acknowledge all messages")
@@ -159,13 +159,13 @@ def _write_messages(client: Mapping[str, Any], topic: str, workers: QueueWorkers
 
 
 def _report_handled(workers: QueueWorkers, written: int, kind: str, clock: Clock) -> bool:
-    typer.echo(f"all {written} produced; after a kill {RECOVERY_NOTES[kind]}")
+    print_line(f"all {written} produced; after a kill {RECOVERY_NOTES[kind]}")
     _wait_until_handled(workers, written, ALL_HANDLED_TIMEOUT_S, clock)
     handled = workers.read_handled()
     again = sum(delivery > 1 for delivery in handled.values())
     lost = written - len(handled)
     counts = f"{len(handled)} handled, {again} of them after more than one delivery, {lost} lost"
-    typer.echo(f"{'FAILED' if lost else 'proved'}: {format_count(written, 'message')}, {counts}")
+    print_line(f"{'FAILED' if lost else 'proved'}: {format_count(written, 'message')}, {counts}")
     return not lost
 
 
@@ -175,5 +175,5 @@ def _wait_until_handled(workers: QueueWorkers, count: int, seconds: float, clock
     while (done := len(workers.read_handled())) < count and (at := clock.monotonic() - begin) < seconds:
         if at > line:
             line += PROGRESS_LINE_INTERVAL_S
-            typer.echo(f"[{at:4.0f} s] {done} of {count} handled")
+            print_line(f"[{at:4.0f} s] {done} of {count} handled")
         clock.sleep(DEMO_POLL_INTERVAL_S)

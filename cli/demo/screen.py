@@ -2,11 +2,11 @@
 
 from typing import Final, Self
 
-from rich.console import Console
 from rich.live import Live
 
 from trimtab.cli.demo.scenario import DemoScenario
 from trimtab.cli.demo.view import DemoHistory, format_line, render_frame
+from trimtab.cli.terminal import PlainConsole
 
 PLAIN_LINE_INTERVAL_S: Final = 5.0
 
@@ -15,7 +15,7 @@ class DemoScreen:
     """Displays the demo for the length of a `with` block."""
 
     def __init__(self, scenario: DemoScenario, history: DemoHistory) -> None:
-        self.console = Console()
+        self.console = PlainConsole()
         self._scenario = scenario
         self._history = history
         self._live: Live | None = None
@@ -39,7 +39,7 @@ class DemoScreen:
 
     def print_line(self, text: str) -> None:
         """Print a line, above the live view."""
-        self.console.print(text, soft_wrap=True, highlight=False)  # whole lines: others parse them
+        self.console.print(text, soft_wrap=True)  # whole lines: others parse them
 
     def refresh(self) -> None:
         """Update the display."""

@@ -13,6 +13,7 @@ from rich.text import Text
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo.group_watcher import DemoSnapshot, ObservedNumbers
 from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY, TOPIC_SHARES, DemoScenario
+from trimtab.cli.terminal import plain_text
 from trimtab.common.units import format_bytes, format_count, format_rate
 
 TOPIC_COLOURS: Final = (  # two shades alternate, so that neighbouring partitions differ
@@ -159,5 +160,5 @@ def _render_events(history: DemoHistory) -> RenderableType:
     # sorted: a decision is fetched a little after its time, so events arrive out of order
     for at, kind, text in sorted(history.events)[-MAX_EVENTS_SHOWN:]:
         style = "bold red" if kind == "killed" else "bold"
-        table.add_row(Text(f"{at:4.0f} s", style="dim"), Text(kind, style=style), Text(text))
+        table.add_row(Text(f"{at:4.0f} s", style="dim"), Text(kind, style=style), plain_text(text))
     return table

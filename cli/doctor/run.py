@@ -11,6 +11,7 @@ import typer
 from trimtab.cli.doctor.options import DoctorOptions
 from trimtab.cli.group_settings import SelectedGroup, select_group
 from trimtab.cli.output_formats import PrintFormat
+from trimtab.cli.terminal import print_line
 from trimtab.common.clock import SystemClock
 from trimtab.common.config_file import load_config_file
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
@@ -51,8 +52,8 @@ def doctor(options: DoctorOptions) -> None:
     else:
         for found in findings:
             for line in format_finding(found):
-                typer.secho(line, fg=LEVEL_COLOURS.get(found.level.value))
-        typer.echo(format_summary(findings))
+                print_line(line, colour=LEVEL_COLOURS.get(found.level.value))
+        print_line(format_summary(findings))
     if has_failed:
         raise typer.Exit(1)
 

@@ -12,6 +12,7 @@ from trimtab.cli.errors import NoDecisionsError
 from trimtab.cli.explain.options import ExplainOptions
 from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.output_formats import PrintFormat
+from trimtab.cli.terminal import print_line, print_lines
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import BrokenHeuristicError, SettingError
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
@@ -49,7 +50,7 @@ def explain(options: ExplainOptions) -> None:
         typer.echo(json.dumps(build_explanation_body(explanation, alternatives), indent=2))
     else:
         now = snapshot.time if at is None else at
-        typer.echo("\n".join(format_explanation(explanation, alternatives, now)))
+        print_lines(format_explanation(explanation, alternatives, now))
 
 
 def parse_local_time(text: str, now: datetime) -> float:
@@ -105,7 +106,7 @@ def _compute_alternatives(
         baseline = GroupBaseline(snapshot.group, *rates, snapshot.plan, snapshot.replica_racks)
         return compute_alternatives(baseline, policy)
     except BrokenHeuristicError as error:  # the plan's heuristic may need a package that only the leader has
-        typer.echo(f"other counts cannot be computed on this machine: {error}", err=True)
+        print_line(f"other counts cannot be computed on this machine: {error}", err=True)
         return ()
 
 

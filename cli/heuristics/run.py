@@ -1,10 +1,9 @@
 """`trimtab heuristics`: the names that `trimtab.heuristic` and `--heuristic` take."""
 
-import typer
-
 from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
 from trimtab.cli.heuristics.options import HeuristicsOptions
 from trimtab.cli.output_formats import print_table
+from trimtab.cli.terminal import print_line
 from trimtab.common.errors import TrimtabError
 
 _HEADINGS = ("name", "summary", "presets", "counts", "idempotent")
@@ -15,11 +14,9 @@ def heuristics(options: HeuristicsOptions) -> None:
     headings = (*_HEADINGS, "source") if options.verbose else _HEADINGS
     rows = [(name, *_describe_heuristic(name))[: len(headings)] for name in list_heuristics()]
     print_table(headings, rows)
-    typer.echo(
-        "presets: written name:preset, with settings name:preset:setting=0.5\n"
-        "counts: recommends a replica count, too\n"
-        "idempotent: moves nothing if nothing has changed"
-    )
+    print_line("presets: written name:preset, with settings name:preset:setting=0.5")
+    print_line("counts: recommends a replica count, too")
+    print_line("idempotent: moves nothing if nothing has changed")
 
 
 def _describe_heuristic(name: str) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import typer
 import yaml
 
 from trimtab.assignor.analysis.simulation import SimulationSetup
@@ -46,6 +45,7 @@ from trimtab.cli.signals import install_signal_waiter
 from trimtab.cli.simulate.findings import build_findings
 from trimtab.cli.simulate.run import LIVE_HEADROOM, open_progress
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
+from trimtab.cli.terminal import print_line
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import SettingError
@@ -83,17 +83,17 @@ def init(options: InitOptions) -> None:
     found, why_not = find_workload(findings.observed.members, options.namespace, options.kubeconfig)
     findings = replace(findings, workload=found)
     for line in describe_findings(findings, chosen):
-        typer.echo(line)
+        print_line(line)
     if why_not:
-        typer.echo(f"Kubernetes: {why_not}")
+        print_line(f"Kubernetes: {why_not}")
     for line in _compare(options.out / STREAM_FILE, findings, chosen, Recording(duration, tick)):
-        typer.echo(line)
+        print_line(line)
     written = _render_files(findings, chosen)
     _write_files(options.out, written)
-    typer.echo(f"Next: trimtab sidecar -c {options.out / 'sidecar.yaml'} --dry-run")
+    print_line(f"Next: trimtab sidecar -c {options.out / 'sidecar.yaml'} --dry-run")
     if RESOURCE_FILE in written:
         apply = f"kubectl apply -f {options.out / RESOURCE_FILE}"
-        typer.echo(f"Then, where a sidecar reads resources (docs/custom-resource.md): {apply}")
+        print_line(f"Then, where a sidecar reads resources (docs/custom-resource.md): {apply}")
 
 
 def _check_files(folder: Path, names: Sequence[str], *, force: bool) -> None:
@@ -109,10 +109,10 @@ def _check_files(folder: Path, names: Sequence[str], *, force: bool) -> None:
 
 def _write_files(folder: Path, files: Mapping[str, str]) -> None:
     for name in remove_stale_files(folder, files):
-        typer.echo(f"removed {folder / name}, of an earlier run")
+        print_line(f"removed {folder / name}, of an earlier run")
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    typer.echo(f"written to {folder}: {', '.join((*files, STREAM_FILE))}")
+    print_line(f"written to {folder}: {', '.join((*files, STREAM_FILE))}")
 
 
 def remove_stale_files(folder: Path, written: Collection[str]) -> list[str]:

@@ -9,14 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-import typer
-
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.measure_capacity import capacity_settings
 from trimtab.cli.measure_capacity.capacity_settings import CAPACITY_SETTING, CapacityCase
 from trimtab.cli.measure_capacity.measurement import CapacityRig, CaseThroughput, make_values
 from trimtab.cli.measure_capacity.options import MeasureCapacityOptions
 from trimtab.cli.output_formats import print_table
+from trimtab.cli.terminal import print_line
 from trimtab.common.clock import SystemClock
 from trimtab.common.config_file import load_config_file, read_config_file
 from trimtab.common.kafka_security.preflight import check_connection
@@ -45,11 +44,11 @@ def measure_capacity(options: MeasureCapacityOptions) -> None:
         results = measure_cases(rig, cases, values or make_values(options.record_size))
     capacity = format_rate(min(result.rate for result in results))
     _print_results(results)
-    typer.echo(f"{CAPACITY_SETTING}: {capacity}")
+    print_line(f"{CAPACITY_SETTING}: {capacity}")
     if options.write is not None:
         capacity_settings.write_capacity(options.write, capacity)
-        typer.echo(f"written to {options.write}", err=True)
-    typer.echo(f"RESULT {json.dumps(build_result(results))}")
+        print_line(f"written to {options.write}", err=True)
+    print_line(f"RESULT {json.dumps(build_result(results))}")
 
 
 def measure_cases(
@@ -112,7 +111,7 @@ def remove_folder(lake: SparkLake, address: str) -> None:
 
 
 def _report(line: str) -> None:
-    typer.echo(line, err=True)
+    print_line(line, err=True)
 
 
 def _print_results(results: Sequence[CaseThroughput]) -> None:

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
@@ -17,6 +16,7 @@ from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.cli.plan.options import PlanOptions
 from trimtab.cli.setting_pairs import split_names
+from trimtab.cli.terminal import PlainConsole
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.common.units import format_bytes, format_count, format_rate, parse_seconds
@@ -112,7 +112,7 @@ def _certify_outcomes(
 
     clock = SystemClock()
     begun = clock.monotonic()
-    with Console(stderr=True).status("bounding the optimum"):
+    with PlainConsole(stderr=True).status("bounding the optimum"):
         by_name = certify_sizes(
             build_sizing_input(baseline, settings.autoscaling_policy),
             [row.heuristic for row in outcomes],
@@ -129,7 +129,7 @@ def _adopt_plan_capacity(settings: SidecarSettings, baseline: GroupBaseline) -> 
 
 
 def _measure_baseline(settings: SidecarSettings, *, capacity_known: bool) -> GroupBaseline:
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         # visible from the first reading on: published rates need no measurement
         task = bar.add_task("measuring write rates", total=1.0, visible=False)
@@ -183,9 +183,9 @@ def _print_outcomes(
     outcomes: Sequence[HeuristicOutcome],
     certified: _OutcomeCertificates | None,
 ) -> None:
-    console = Console()
+    console = PlainConsole()
     body = _build_plan_body(baseline, settings, outcomes, None)
-    console.print(_format_heading(body), highlight=False)
+    console.print(_format_heading(body))
     table = Table("heuristic")
     racked = body["cross_rack_bytes_per_s"] is not None
     optional = [*(["across racks"] if racked else ()), *(["above the optimum"] if certified else ())]
@@ -205,9 +205,9 @@ def _print_outcomes(
     console.print(table)
     below = [] if beside else _list_first_reasons(outcomes)
     for note in (*below, *body["notes"]):
-        console.print(note, highlight=False)
+        console.print(note)
     if certified:
-        console.print(_format_bound(certified, settings), highlight=False)
+        console.print(_format_bound(certified, settings))
 
 
 def _list_first_reasons(outcomes: Sequence[HeuristicOutcome]) -> list[str]:

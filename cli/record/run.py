@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from trimtab.assignor.model import TopicPartition
@@ -18,6 +17,7 @@ from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.record.options import RecordOptions
 from trimtab.cli.record.stream_file import StreamFile, WriteRates
 from trimtab.cli.signals import install_signal_waiter
+from trimtab.cli.terminal import PlainConsole, print_line
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, SettingError
@@ -143,7 +143,7 @@ def wait_for_consumers(
             return
         if not announced:
             text = f"group {group} has no consumer and no commit yet; waiting up to {JOIN_WAIT_S:g} s for one"
-            typer.echo(text, err=True)
+            print_line(text, err=True)
             announced = True
         if wait(JOIN_POLL_S):
             return
@@ -171,7 +171,7 @@ def record_ticks(
 
     Raises PeerError if the first reading fails; later failures cost ticks, with a warning.
     """
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     begun = clock.monotonic()
     pause = source.window / READINGS_PER_TICK
     answered = False
@@ -219,13 +219,15 @@ def _print_summary(file: StreamFile, source: TickSource) -> None:
         )
         raise typer.Exit(1)
     if file.filled_count:
-        typer.echo(
+        print_line(
             f"{format_count(file.filled_count, 'unknown write rate')}: recorded as last known", err=True
         )
-    typer.echo(
+    print_line(
         f"{format_count(file.tick_count, 'tick')} of {source.window:g} s ({source.label}), "
         f"{format_count(len(file.partitions), 'partition')}, "
-        f"{format_rate(file.total_rate / file.tick_count)} on average\n"
+        f"{format_rate(file.total_rate / file.tick_count)} on average"
+    )
+    print_line(
         f'trimtab simulate --stream {file.path} --tick "{source.window:g} s" --recommend '
         '--capacity "..."  # what one consumer sustains'
     )

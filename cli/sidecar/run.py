@@ -4,12 +4,11 @@ import logging
 from pathlib import Path
 from threading import Event
 
-import typer
-
 from trimtab.cli.logs import log_to_stderr
 from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.sidecar.options import SidecarAction, SidecarCommandOptions
 from trimtab.cli.signals import install_signal_waiter
+from trimtab.cli.terminal import print_line
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError, TrimtabError
 from trimtab.sidecar.bootstrap import open_control_loop
@@ -67,4 +66,4 @@ def _request_rolling_restart(state_dir: Path | None) -> None:
     names = request_restart(state_dir)
     if not names:
         raise SettingError(f"state folder {state_dir} names no workers; is it the right one?")
-    typer.echo(f"requested the replacement of {', '.join(names)}, one by one")
+    print_line(f"requested the replacement of {', '.join(names)}, one by one")

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor.analysis.simulation import HindsightGap, RunSummary, SimulationRun, parse_contender
 from trimtab.assignor.analysis.simulation.recommendation import consumer_hour_decimals
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.cli.simulate.findings import SimulationFindings
+from trimtab.cli.terminal import PlainConsole, print_line, print_lines
 from trimtab.common.units import format_count, format_rate
 
 PACKING_COLUMNS: Final = (
@@ -57,10 +57,10 @@ def print_findings(
     if form is PrintFormat.JSON:
         typer.echo(json.dumps(_build_json(findings, capacity)))
         return
-    console = Console()
+    console = PlainConsole()
     if not console.is_terminal:
-        console = Console(width=max(console.width, PIPED_TABLE_WIDTH))
-    typer.echo("\n".join((describe_model(findings), *findings.notes)))
+        console = PlainConsole(width=max(console.width, PIPED_TABLE_WIDTH))
+    print_lines((*describe_model(findings).split("\n"), *findings.notes))
     for shown in (PACKING_COLUMNS, operator_columns(findings), FILL_COLUMNS):
         console.print(_summary_table(findings, shown))
     if any(s.cbs_percent is None for s in findings.mean_summaries.values()):
@@ -69,8 +69,8 @@ def print_findings(
     if findings.comparisons:
         console.print(_comparison_table(findings))
     for line in format_recommendation(findings, capacity, headrooms_tried=headrooms_tried):
-        typer.echo(line)
-    typer.echo(f"RESULT {json.dumps(_build_result(findings))}")
+        print_line(line)
+    print_line(f"RESULT {json.dumps(_build_result(findings))}")
 
 
 def describe_model(findings: SimulationFindings) -> str:
@@ -142,12 +142,12 @@ def _summary_table(findings: SimulationFindings, shown: tuple[tuple[str, str, in
     return table
 
 
-def _print_gaps(console: Console, gaps: Mapping[str, HindsightGap]) -> None:
+def _print_gaps(console: PlainConsole, gaps: Mapping[str, HindsightGap]) -> None:
     if not gaps:
         return
     console.print(_gap_table(gaps))
     for line in describe_gaps(gaps):
-        typer.echo(line)
+        print_line(line)
 
 
 def _gap_table(gaps: Mapping[str, HindsightGap]) -> Table:

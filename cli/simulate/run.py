@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from trimtab.assignor.analysis.simulation import (
@@ -24,6 +23,7 @@ from trimtab.cli.simulate.output import print_findings
 from trimtab.cli.simulate.stream_source import describe_source, load_streams, parse_capacity
 from trimtab.cli.simulate.trace_source import check_trace, describe_windows, is_keyed, load_trace
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
+from trimtab.cli.terminal import PlainConsole
 from trimtab.common.errors import SettingError
 from trimtab.common.units import parse_seconds
 
@@ -241,7 +241,7 @@ def _run_with_progress(
 
 def open_progress() -> Progress:
     """Return a progress bar on standard error; it is not shown in a pipe."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     columns = (MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     bar = (SpinnerColumn(), *Progress.get_default_columns()[:2], *columns)
     return Progress(*bar, console=console, transient=True, disable=not console.is_terminal)

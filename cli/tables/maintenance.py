@@ -8,6 +8,7 @@ import typer
 from trimtab.cli.lake_session import load_lake_settings, open_lake_session, select_tables
 from trimtab.cli.output_formats import print_table
 from trimtab.cli.tables.options import CompactOptions, ExpireOptions
+from trimtab.cli.terminal import print_line
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.type_vars import ResultT
@@ -76,7 +77,7 @@ def _run_for_each(names: Sequence[str], work: Callable[[str], ResultT]) -> tuple
         try:
             done.append(work(name))
         except TrimtabError as error:
-            typer.echo(f"{name}: {error}", err=True)
+            print_line(f"{name}: {error}", err=True)
             code = max(code, error.exit_code)
     return done, code
 

@@ -10,6 +10,7 @@ import typer
 from trimtab.cli.lake_session import load_lake_settings, open_lake_session
 from trimtab.cli.output_formats import PrintFormat, print_table
 from trimtab.cli.tables.options import TablesOptions
+from trimtab.cli.terminal import print_line
 from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.lake.inventory import TableInventory, list_table_inventory
 from trimtab.consumer_sdk.lake.settings import parse_session_config
@@ -22,7 +23,7 @@ def tables(options: TablesOptions) -> None:
     with open_lake_session(config) as lake:
         inventory = list_table_inventory(lake)
     if not inventory:
-        typer.echo(f"no tables in {describe_warehouse(parse_session_config(config))}", err=True)
+        print_line(f"no tables in {describe_warehouse(parse_session_config(config))}", err=True)
     if options.output is PrintFormat.JSON:
         typer.echo(json.dumps({"tables": [asdict(table) for table in inventory]}, indent=2))
     else:

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import Any, Final
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from trimtab.cli.lake_session import load_lake_settings, open_lake_session, select_tables
 from trimtab.cli.output_formats import PrintFormat, print_table
 from trimtab.cli.tables.options import BrokerComparison, VerifyOptions
+from trimtab.cli.terminal import PlainConsole, print_line
 from trimtab.consumer_sdk.lake.verify import table_verification as checks
 from trimtab.consumer_sdk.lake.verify.lake_verification import LakeVerification, TableKindRules
 from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog, build_reader_settings
@@ -62,7 +62,7 @@ def _use_all_cores(spark: Any, config: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _show_progress() -> Generator[Callable[[str, int, int], None]]:
-    console = Console(file=sys.stderr)  # standard output holds the result alone, for a pipe
+    console = PlainConsole(file=sys.stderr)  # standard output holds the result alone, for a pipe
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         tasks = {"": bar.add_task("counting rows", total=None)}
 
@@ -88,9 +88,9 @@ def _print_results(results: list[checks.TableVerification]) -> None:
     print_table(headings, rows)
     faults = {fault for table in results for fault in table.faults}
     for fault in (fault for fault in checks.FAULT_ADVICE if fault in faults):
-        typer.echo(f"{fault.replace('_', ' ')}: {checks.FAULT_ADVICE[fault]}")
+        print_line(f"{fault.replace('_', ' ')}: {checks.FAULT_ADVICE[fault]}")
     if any(part.unknown for table in results for part in table.partitions):
-        typer.echo(f"unknown: {checks.UNKNOWN_ADVICE}")
+        print_line(f"unknown: {checks.UNKNOWN_ADVICE}")
 
 
 def _describe(part: checks.PartitionVerification) -> str:

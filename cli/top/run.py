@@ -1,23 +1,23 @@
 """`trimtab top`: a live table of a group's consumers; it changes nothing."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import typer
-from rich.console import Console, RenderableType
 from rich.console import Group as Together
+from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from trimtab.cli.errors import GroupNotFoundError
 from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.cli.signals import install_signal_waiter, run_interruptible
+from trimtab.cli.terminal import PlainConsole, plain_text
 from trimtab.cli.top.options import TopOptions
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
@@ -63,9 +63,9 @@ def top(options: TopOptions) -> None:
         for status in _iterate_statuses(read_snapshot, interval, wait):
             typer.echo(json.dumps(build_status_body(status, settings.group)))
     else:
-        with Live(console=Console(highlight=False), auto_refresh=False, screen=False) as live:
+        with Live(console=PlainConsole(), auto_refresh=False, screen=False) as live:
             for status in _iterate_statuses(read_snapshot, interval, wait):
-                live.update(build_status_table(status, settings.group), refresh=True)
+                live.update(build_status_table(status, settings.group, live.console.width), refresh=True)
     reader.close()
 
 
@@ -101,7 +101,8 @@ def _print_status(status: GroupStatus, group: str, output: PrintFormat) -> None:
     if output is PrintFormat.JSON:
         typer.echo(json.dumps(build_status_body(status, group), indent=2))
     else:
-        Console(highlight=False).print(build_status_table(status, group))
+        console = PlainConsole()
+        console.print(build_status_table(status, group, console.width if console.is_terminal else None))
 
 
 def build_status_body(status: GroupStatus, group: str) -> dict[str, Any]:
@@ -109,24 +110,47 @@ def build_status_body(status: GroupStatus, group: str) -> dict[str, Any]:
     return {"group": group, **asdict(status), "sidecar_status": status.sidecar_summary}
 
 
-def build_status_table(status: GroupStatus, group: str) -> RenderableType:
-    """Return a status as a table, with a heading above and notes below."""
-    # names fold: otherwise 80 columns hold either them or the figures
+def build_status_table(status: GroupStatus, group: str, width: int | None = None) -> RenderableType:
+    """Return a status as a table, with a heading above and notes below.
+
+    `width`: columns of a terminal, in which long names are shortened; None keeps them whole.
+    """
+    # whole names fold: otherwise 80 columns hold either them or the figures
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("consumer", overflow="fold", min_width=MIN_NAME_WIDTH)
     for column in FIGURE_COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for row in status.consumers:
-        state = Text(row.state.value, style=STATE_COLOURS[row.state.value])
-        table.add_row(Text(row.name), *map(Text, format_figures(row)), state)
-    errors = [Text(text, style="red") for text in (*_explain_absence(status, group), *status.errors)]
+    names = [row.name for row in status.consumers]
+    if width is not None:
+        names = abbreviate_names(names, max(MIN_NAME_WIDTH, width - _measure_figures(status.consumers)))
+    for name, row in zip(names, status.consumers, strict=True):
+        state = plain_text(row.state.value, STATE_COLOURS[row.state.value])
+        table.add_row(plain_text(name), *map(plain_text, format_figures(row)), state)
+    errors = [plain_text(text, "red") for text in (*_explain_absence(status, group), *status.errors)]
     if status.is_unreachable or status.is_absent:
         return Together(*errors)
     notes = () if status.cross_rack_traffic is None else status.cross_rack_traffic.notes
     more = (part.format_line() for part in (status.plan_outcome, status.carrier) if part is not None)
-    heading = (Text(format_heading(status, group)), Text(status.sidecar_summary), *map(Text, more))
-    return Together(*heading, table, *map(Text, notes), *errors)
+    heading = (
+        plain_text(format_heading(status, group)),
+        plain_text(status.sidecar_summary),
+        *map(plain_text, more),
+    )
+    return Together(*heading, table, *map(plain_text, notes), *errors)
+
+
+def _measure_figures(consumers: Sequence[ConsumerStatus]) -> int:
+    """Return the terminal columns that all cells but the name take, with a space after each column."""
+    rows = [(*FIGURE_COLUMNS, "state"), *((*format_figures(row), row.state.value) for row in consumers)]
+    return sum(max(map(len, column)) + 1 for column in zip(*rows, strict=True)) + 1
+
+
+def abbreviate_names(names: Sequence[str], width: int) -> list[str]:
+    """Return names of at most `width` characters, as `3f2a…9c1b`; whole ones if two would look alike."""
+    tail = (width - 1) // 2
+    short = [n if len(n) <= width else f"{n[: width - 1 - tail]}…{n[-tail:]}" for n in names]
+    return short if len(set(short)) == len(set(names)) else list(names)
 
 
 def _explain_absence(status: GroupStatus, group: str) -> tuple[str, ...]:
