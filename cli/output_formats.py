@@ -8,7 +8,7 @@ import typer
 from rich.measure import Measurement
 from rich.table import Table
 
-from trimtab.cli.terminal import PlainConsole
+from trimtab.cli.plain_console import PlainConsole
 
 
 class PrintFormat(StrEnum):

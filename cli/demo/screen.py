@@ -6,7 +6,7 @@ from rich.live import Live
 
 from trimtab.cli.demo.scenario import DemoScenario
 from trimtab.cli.demo.view import DemoHistory, format_line, render_frame
-from trimtab.cli.terminal import PlainConsole
+from trimtab.cli.plain_console import PlainConsole
 
 PLAIN_LINE_INTERVAL_S: Final = 5.0
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo.group_watcher import DemoSnapshot, ObservedNumbers
 from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY, TOPIC_SHARES, DemoScenario
-from trimtab.cli.terminal import plain_text
+from trimtab.cli.plain_console import plain_text
 from trimtab.common.units import format_bytes, format_count, format_rate
 
 TOPIC_COLOURS: Final = (  # two shades alternate, so that neighbouring partitions differ

@@ -14,9 +14,9 @@ from rich.table import Table
 from trimtab.assignor.heuristics.registry import get_heuristic, is_installed, list_heuristics
 from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.output_formats import PrintFormat
+from trimtab.cli.plain_console import PlainConsole
 from trimtab.cli.plan.options import PlanOptions
 from trimtab.cli.setting_pairs import split_names
-from trimtab.cli.terminal import PlainConsole
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.common.units import format_bytes, format_count, format_rate, parse_seconds

@@ -14,10 +14,11 @@ from rich.progress import Progress
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.group_settings import load_group_settings
+from trimtab.cli.plain_console import PlainConsole
 from trimtab.cli.record.options import RecordOptions
-from trimtab.cli.record.stream_file import StreamFile, WriteRates
+from trimtab.cli.record.stream_file import StreamFile, WriteRates, check_is_new
 from trimtab.cli.signals import install_signal_waiter
-from trimtab.cli.terminal import PlainConsole, print_line
+from trimtab.cli.terminal import print_line
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, SettingError
@@ -40,6 +41,7 @@ def record(options: RecordOptions) -> None:
     duration = parse_seconds(options.duration, "--duration")
     if window <= 0 or duration <= 0:
         raise SettingError("--window and --duration must be above 0")
+    check_is_new(options.out)  # before the wait for consumers
     measure = {"window": window, "interval": window / READINGS_PER_TICK}
     settings, _ = load_group_settings(options, measure)
     clock = SystemClock()

@@ -79,10 +79,15 @@ class StreamFile:
         self.total_rate += sum(rates.values())
 
 
+def check_is_new(path: Path) -> None:
+    """Raise SettingError if the file exists: a recording is hours of work."""
+    if path.exists():
+        raise SettingError(f"--out: {path} is there already; remove it or choose another name")
+
+
 def _create_stream_file(path: Path) -> Any:
+    check_is_new(path)
     try:
-        return path.open("xb")  # exclusive: a recording is hours of work
-    except FileExistsError:
-        raise SettingError(f"--out: {path} is there already; remove it or choose another name") from None
+        return path.open("xb")  # exclusive: another process may have created it since
     except OSError as error:
         raise SettingError(f"--out: {path} cannot be written: {error.strerror}") from error

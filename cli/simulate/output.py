@@ -10,8 +10,9 @@ from rich.table import Table
 from trimtab.assignor.analysis.simulation import HindsightGap, RunSummary, SimulationRun, parse_contender
 from trimtab.assignor.analysis.simulation.recommendation import consumer_hour_decimals
 from trimtab.cli.output_formats import PrintFormat
+from trimtab.cli.plain_console import PlainConsole
 from trimtab.cli.simulate.findings import SimulationFindings
-from trimtab.cli.terminal import PlainConsole, print_line, print_lines
+from trimtab.cli.terminal import print_line, print_lines
 from trimtab.common.units import format_count, format_rate
 
 PACKING_COLUMNS: Final = (

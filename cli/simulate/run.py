@@ -16,6 +16,7 @@ from trimtab.assignor.analysis.simulation import (
     parse_contenders,
 )
 from trimtab.assignor.analysis.streams.stream import WriteRateStream, format_stream
+from trimtab.cli.plain_console import PlainConsole
 from trimtab.cli.setting_pairs import format_pairs, parse_pairs, split_names
 from trimtab.cli.simulate.findings import SimulationFindings, add_hindsight, build_findings, hold_out
 from trimtab.cli.simulate.options import InitialRate, SimulateOptions, TraceHalf
@@ -23,7 +24,6 @@ from trimtab.cli.simulate.output import print_findings
 from trimtab.cli.simulate.stream_source import describe_source, load_streams, parse_capacity
 from trimtab.cli.simulate.trace_source import check_trace, describe_windows, is_keyed, load_trace
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
-from trimtab.cli.terminal import PlainConsole
 from trimtab.common.errors import SettingError
 from trimtab.common.units import parse_seconds
 

@@ -13,8 +13,9 @@ from rich.progress import Progress
 
 from trimtab.cli.lake_session import load_lake_settings, open_lake_session, select_tables
 from trimtab.cli.output_formats import PrintFormat, print_table
+from trimtab.cli.plain_console import PlainConsole
 from trimtab.cli.tables.options import BrokerComparison, VerifyOptions
-from trimtab.cli.terminal import PlainConsole, print_line
+from trimtab.cli.terminal import print_line
 from trimtab.consumer_sdk.lake.verify import table_verification as checks
 from trimtab.consumer_sdk.lake.verify.lake_verification import LakeVerification, TableKindRules
 from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog, build_reader_settings

@@ -16,8 +16,8 @@ from rich.table import Table
 from trimtab.cli.errors import GroupNotFoundError
 from trimtab.cli.group_settings import load_group_settings
 from trimtab.cli.output_formats import PrintFormat
+from trimtab.cli.plain_console import PlainConsole, plain_text
 from trimtab.cli.signals import install_signal_waiter, run_interruptible
-from trimtab.cli.terminal import PlainConsole, plain_text
 from trimtab.cli.top.options import TopOptions
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError

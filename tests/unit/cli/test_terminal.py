@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from trimtab.cli.logs import OneLineFormatter
 from trimtab.cli.output_formats import print_table
-from trimtab.cli.terminal import PlainConsole, plain_text, print_line
+from trimtab.cli.plain_console import PlainConsole, plain_text
+from trimtab.cli.terminal import print_line
 from trimtab.cli.top.run import abbreviate_names
 from trimtab.common.foreign_text import escape_control_characters
 
