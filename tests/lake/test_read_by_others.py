@@ -1,5 +1,6 @@
 """Values at the ends of their ranges, read by engines that did not write them: pyiceberg and delta-rs."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.table import StaticTable
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import TransformError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
@@ -39,11 +41,11 @@ def read_rows(table: Any, warehouse: Path) -> list[dict[str, Any]]:
     """Return a table's rows by id, read without Spark."""
     if hasattr(table, "java_table"):
         location = table.java_table.operations().current().metadataFileLocation()
-        found = StaticTable.from_metadata(str(location)).scan().to_arrow()
+        found = StaticTable.from_metadata(str(location)).scan().to_arrow().sort_by("id")
     else:
         query = QueryBuilder().register("t", DeltaTable(warehouse.joinpath(*table.name.split("."))))
-        found = pa.table(query.execute("SELECT * FROM t").read_all())
-    rows: list[dict[str, Any]] = found.sort_by("id").to_pylist()
+        found = pa.table(query.execute("SELECT * FROM t ORDER BY id").read_all())
+    rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 
 
@@ -92,6 +94,57 @@ def test_upserts_are_read_by_every_engine(
         table = write(KeyedChanges(rows, rows.select(["id"]), ("id",)))
     assert read_rows(table, warehouse) == ROWS.to_pylist()
     assert list_time_types(warehouse, table.name) == {"INT64"}
+
+
+@EVERY_WRITER
+@pytest.mark.parametrize("write_mode", ["append", "upsert"])
+def test_names_that_readers_keep_for_themselves_get_a_prefix(
+    lake: SparkLake, writers: Callable[..., Any], namespace: str, warehouse: Path, write_mode: str
+) -> None:
+    """A table with a column `_pos` of its own could be neither compacted nor read."""
+    names = [
+        "_file",
+        "_pos",
+        "_Deleted",
+        "_partition",
+        "_spec_id",
+        "_row_id",
+        "_change_type",
+        "_commit_version",
+    ]
+    columns = "id BIGINT, " + ", ".join(f"{name} INT" for name in names)
+    where = TopicPartition("reserved", 0)
+    values = [json.dumps({"id": n} | dict.fromkeys(names, n)).encode() for n in range(3)]
+    changes = {"lake_write": write_mode, "lake_key": "_pos", "lake_changes": "keyed"}
+    consumer, writer = writers(
+        {where: values},
+        lake_decoder="json",
+        lake_schema=columns,
+        lake_file_writer="auto",
+        **(changes if write_mode == "upsert" else {}),
+    )
+    consumer.assign(writer, where)
+    for _ in values:
+        writer.write(consumer.consume(1))
+        writer.flush()
+    name = f"{namespace}.reserved"
+    create_maintenance(lake).rewrite_small_files(name, 10**6)
+    table = lake.open_table(name)
+    assert lake.spark.table(name).where("id = 1").count() == 1
+    rows = read_rows(table, warehouse)
+    assert [[row[f"value_{name}"] for name in names] for row in rows] == [[n] * len(names) for n in range(3)]
+
+
+def test_a_transform_may_not_return_such_a_name(writers: Callable[..., Any]) -> None:
+    """It is told which column, before the table is made."""
+    where = TopicPartition("reserved", 0)
+    consumer, writer = writers(
+        {where: [b"x"]}, lake_transform=lambda df: df.withColumnRenamed("value", "_POS")
+    )
+    consumer.assign(writer, where)
+    writer.write(consumer.consume(1))
+    with pytest.raises(TransformError, match="a column _POS, a name that Iceberg and Delta keep"):
+        writer.flush()
 
 
 @pytest.mark.parametrize("lake", ["delta"], indirect=True)
