@@ -28,6 +28,7 @@ from trimtab.sidecar.decision.decision import (
 from trimtab.sidecar.errors import NotLeaderError
 from trimtab.sidecar.kafka.control_topic_store import PlanStore
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
+from trimtab.sidecar.measurement.commit_interval import CommitInterval, extend_window
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupObserver
 from trimtab.sidecar.measurement.handover_time import HandoverTracker
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus, LoadForecaster
@@ -111,6 +112,7 @@ class ControlLoop:
         started_at = self._clock.monotonic()
         measurement = self._forecast_load(self._collaborators.monitor.measure())
         self._follow_weights(measurement.record_weights)
+        self._follow_commits(measurement.rare_commits)
         self._was_leader = self._collaborators.leadership.is_leader()
         if not self._was_leader:
             return self._stand_by(measurement, started_at)
@@ -142,6 +144,7 @@ class ControlLoop:
             plan=self._plan,
             forecast=self._forecast,
             record_cost=measurement.record_cost,
+            rare_commits=measurement.rare_commits,
         )
         self._report(report, measurement)
         return decision
@@ -200,6 +203,13 @@ class ControlLoop:
         if weights != self._policy.record_weights:
             self._policy = replace(self._policy, record_weights=weights)
             self._memory = self._memory.forget_rates()
+
+    def _follow_commits(self, rare: CommitInterval | None) -> None:
+        catch_up = self._settings.catch_up
+        if rare is not None:
+            catch_up = replace(catch_up, backlog_grace=rare.grace)
+        window = extend_window(self._settings.consumption_window, rare)
+        self._policy = replace(self._policy, catch_up=catch_up, scale_up_evaluation_window=window)
 
     def _learn_startup_time(self, observation: Observation, now: float) -> None:
         if self._policy.advisory:

@@ -20,6 +20,7 @@ from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
 from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
+from trimtab.sidecar.measurement.commit_interval import CommitInterval
 from trimtab.sidecar.measurement.load_estimator import LoadEstimator
 from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
@@ -51,6 +52,7 @@ class GroupMeasurement:
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
     record_cost: RecordCostStatus | None = None  # None if it is not learned
+    rare_commits: CommitInterval | None = None  # None if the group commits within the grace
     record_weights: RecordWeights = BYTES_ALONE  # of the records in `write_rates`
     # What a written byte weighs in `write_rates`, its part of a record included; absent ones weigh 1.
     byte_weights: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
@@ -233,6 +235,7 @@ class GroupMonitor:
             consumption_rates=load.consumption_rates,
             stuck_partitions=load.stuck_partitions,
             record_cost=load.record_cost,
+            rare_commits=load.rare_commits,
             record_weights=self._load_estimator.record_weights,
             byte_weights=load.byte_weights,
             replica_racks=racks,

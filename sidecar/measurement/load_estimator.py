@@ -2,7 +2,8 @@
 
 A partition is *stuck* when an overdue backlog has waited for a whole consumption window while one
 member owned it and committed nothing: a record that fails, or a consumer that hangs. Stuck
-partitions are reported; more consumers would not help.
+partitions are reported; more consumers would not help. Grace and window follow a group that commits
+rarely (`commit_interval`), unless a freshness objective sets them.
 """
 
 import math
@@ -13,6 +14,7 @@ from typing import Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.shared_defaults import QueueKind
+from trimtab.sidecar.measurement.commit_interval import CommitInterval, CommitIntervals, extend_window
 from trimtab.sidecar.measurement.handler_work import HandlerWorkTracker
 from trimtab.sidecar.measurement.observation import ObservedGroup
 from trimtab.sidecar.measurement.partition_weights import weigh_loads, weigh_rates
@@ -28,6 +30,7 @@ from trimtab.sidecar.measurement.write_rate import (
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 from trimtab.sidecar.settings.settings import SidecarSettings
 
+FIRST_COMMIT_WINDOWS: Final = 20.0  # windows of write rates to wait for a group's first commit: 10 minutes
 COMMIT_SAMPLES: Final = 12  # kept per consumption window: bounds the memory for thousands of partitions
 
 
@@ -39,6 +42,7 @@ class LoadEstimate:
     consumption_rates: Mapping[TopicPartition, float]  # bytes/s, where known
     stuck_partitions: frozenset[TopicPartition]
     record_cost: RecordCostStatus | None = None  # None if it is not learned
+    rare_commits: CommitInterval | None = None  # None if the group commits within the grace
     byte_weights: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
 
 
@@ -47,8 +51,8 @@ class LoadEstimator:
 
     def __init__(self, settings: SidecarSettings) -> None:
         window = SlidingWindow(settings.window, settings.window / 2)
-        self._consumption_window = span = settings.consumption_window
-        commits = SlidingWindow(span, span / 2, min_spacing_s=span / COMMIT_SAMPLES) if span else None
+        self._set_window = self._consumption_window = settings.consumption_window
+        commits = _build_commit_window(self._set_window)
         log_sizes = window if settings.source == "log-dirs" else None
         self._meter = WriteRateMeter(
             window,
@@ -59,7 +63,10 @@ class LoadEstimator:
         self._cost_learner = RecordCostLearner() if settings.learn_record_cost else None
         self._work_tracker = HandlerWorkTracker(settings.window)
         self._rate_variance = WriteRateVariance(settings.window)
-        self._catch_up_policy = settings.catch_up
+        self._set_catch_up = self._catch_up_policy = settings.catch_up
+        is_learned = settings.freshness_slo is None and settings.queue is None
+        patience = FIRST_COMMIT_WINDOWS * settings.window
+        self._commit_intervals = CommitIntervals(patience) if is_learned else None
         # In a share group several consumers work on one partition: its backlog is not capped.
         is_share = settings.queue is QueueKind.SHARE
         self._usable_capacity = math.inf if is_share else settings.autoscaling_policy.usable_capacity
@@ -85,6 +92,7 @@ class LoadEstimator:
 
         With `weights` from outside, in the unit of the capacity, all figures are in that unit.
         """
+        rare_commits = self._learn_commit_interval(now, readings, group)
         self._meter = self._meter.add_readings(now, readings)
         record_cost = self._learn_record_cost(now, readings, group)
         measured = self._meter.measure_partitions(readings)
@@ -101,13 +109,29 @@ class LoadEstimator:
         if weights is not None:
             consumption = weigh_rates(consumption, measured, weights)
         byte_weights = self._meter.weigh_bytes(readings)
-        return LoadEstimate(write_rates, consumption, stuck, record_cost, byte_weights)
+        return LoadEstimate(write_rates, consumption, stuck, record_cost, rare_commits, byte_weights)
 
     def record_outage(self, now: float, readings: OffsetReadings) -> Mapping[TopicPartition, PartitionLoad]:
         """Record that no broker answered; write rates are unknown until a run is long enough."""
         # An empty reading breaks the run (`write_rate`, rule 2).
         self._meter = self._meter.add_readings(now, readings)
         return self._meter.measure_partitions(readings)
+
+    def _learn_commit_interval(
+        self, now: float, readings: OffsetReadings, group: ObservedGroup
+    ) -> CommitInterval | None:
+        if self._commit_intervals is None:
+            return None
+        owned = [p for member in group.members for p in member.owned_partitions]
+        self._commit_intervals = self._commit_intervals.add_readings(now, readings, owned)
+        rare = self._commit_intervals.find_rare_commits(now, self._set_catch_up.backlog_grace)
+        grace = self._set_catch_up.backlog_grace if rare is None else rare.grace
+        self._catch_up_policy = replace(self._set_catch_up, backlog_grace=grace)
+        window = extend_window(self._set_window, rare)
+        if window != self._consumption_window:
+            self._consumption_window = window
+            self._meter = replace(self._meter, commit_window=_build_commit_window(window))
+        return rare
 
     def _learn_record_cost(
         self, now: float, readings: OffsetReadings, group: ObservedGroup
@@ -147,3 +171,9 @@ class LoadEstimator:
                 stuck.add(p)
         self._overdue_since = overdue_since
         return frozenset(stuck)
+
+
+def _build_commit_window(seconds: float) -> SlidingWindow | None:
+    if not seconds:
+        return None
+    return SlidingWindow(seconds, seconds / 2, min_spacing_s=seconds / COMMIT_SAMPLES)

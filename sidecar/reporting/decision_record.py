@@ -21,6 +21,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.number_ranges import Count, Figure, Fraction, PositiveFigure, Timestamp
 from trimtab.common.control_topics.versioned_json import decode_control_value, encode_control_value
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
+from trimtab.sidecar.measurement.commit_interval import CommitInterval
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
@@ -96,6 +97,7 @@ class DecisionRecord:
     forecast: ForecastStatus | None = None  # None without a season
     record_cost: Figure = 0.0  # bytes that a record weighs beyond its own, in all rates and backlogs
     learned_record_cost: RecordCostStatus | None = None  # None if it is not learned
+    rare_commits: CommitInterval | None = None  # None if the group commits within the grace
 
     @property
     def reason_text(self) -> str:
@@ -175,6 +177,7 @@ def build_decision_record(
         is_advice=decision.is_advice,
         forecast=report.forecast,
         learned_record_cost=report.record_cost,
+        rare_commits=report.rare_commits,
     )
 
 

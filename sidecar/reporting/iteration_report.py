@@ -9,6 +9,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import ScalingDecision
+from trimtab.sidecar.measurement.commit_interval import CommitInterval
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.measurement.observation import GroupState, ObservedMember
@@ -49,6 +50,7 @@ class IterationReport:
     leader: str = ""  # the managing sidecar, as far as it is known
     forecast: ForecastStatus | None = None  # None without a season
     record_cost: RecordCostStatus | None = None  # None if it is not learned
+    rare_commits: CommitInterval | None = None  # None if the group commits within the grace
 
     @property
     def handover_seconds(self) -> tuple[float, ...]:

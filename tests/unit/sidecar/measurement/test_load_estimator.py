@@ -53,17 +53,19 @@ def test_a_partition_without_progress_is_stuck(estimator: LoadEstimator) -> None
 
 def test_a_commit_ends_being_stuck(estimator: LoadEstimator) -> None:
     """The first commit ends it."""
-    assert turns(estimator, 0, 9).stuck_partitions == {A, B}
-    readings = OffsetReadings((A, B), {A: 4500, B: 4500}, {A: 0, B: 0}, {A: 10, B: 0})
+    turns(estimator, 0, 3, moving=[A, B])
+    assert turns(estimator, 3, 7).stuck_partitions == {A, B}
+    readings = OffsetReadings((A, B), {A: 5000, B: 5000}, {A: 0, B: 0}, {A: 10, B: 0})
     group = ObservedGroup(GroupState.STABLE, (ObservedMember("one", "one", frozenset({A, B})),))
-    assert estimator.estimate_load(STEP * 9, readings, group).stuck_partitions == {B}
+    assert estimator.estimate_load(STEP * 10, readings, group).stuck_partitions == {B}
 
 
 def test_a_new_owner_gets_a_whole_window(estimator: LoadEstimator) -> None:
     """A partition with a new owner, or without one, is not stuck."""
-    assert turns(estimator, 0, 9).stuck_partitions == {A, B}
-    assert turns(estimator, 9, 6, "two").stuck_partitions == frozenset()
-    assert turns(estimator, 15, 1, "two").stuck_partitions == {A, B}
+    turns(estimator, 0, 3, moving=[A, B])
+    assert turns(estimator, 3, 7).stuck_partitions == {A, B}
+    assert turns(estimator, 10, 6, "two").stuck_partitions == frozenset()
+    assert turns(estimator, 16, 1, "two").stuck_partitions == {A, B}
     unowned = OffsetReadings((A, B), {A: 9000, B: 9000}, {A: 0, B: 0}, {A: 0, B: 0})
     assert (
         estimator.estimate_load(200.0, unowned, ObservedGroup(GroupState.EMPTY)).stuck_partitions
@@ -119,3 +121,40 @@ def test_a_learned_cost_weighs_small_records_more() -> None:
     assert made.record_weights.record > 0
     written = {p: (found.write_rates[p].bytes_per_s or 0.0) / found.byte_weights[p] for p in (A, B)}
     assert written == pytest.approx({A: 10_000.0, B: 10_000.0})
+
+
+@pytest.mark.parametrize("first", [0, 12, 29])
+def test_rare_commits_are_neither_a_backlog_nor_stuck(estimator: LoadEstimator, first: int) -> None:
+    """A group that commits every 300 s, observed from different times of that interval."""
+    group = ObservedGroup(GroupState.STABLE, (ObservedMember("one", "one", frozenset({A, B})),))
+    found: list[LoadEstimate] = []
+    for turn in range(first, first + 150):
+        ends = dict.fromkeys((A, B), RATE * turn)
+        commits = dict.fromkeys((A, B), RATE * (turn - turn % 30))
+        readings = OffsetReadings((A, B), ends, {A: 0, B: 0}, commits)
+        found.append(estimator.estimate_load(STEP * turn, readings, group))
+    assert not any(one.stuck_partitions for one in found)
+    required = [load.required_bytes_per_s for one in found[1:] for load in one.write_rates.values()]
+    assert set(required) == {SPEED}
+    told = found[-1].rare_commits
+    assert told is not None
+    assert told.format_line() == "Commits: every 290 s, as learned; backlog younger than 362 s is not overdue"
+    assert found[-1].consumption_rates[A] == pytest.approx(SPEED, rel=0.35)
+
+
+def test_a_group_that_never_commits_is_stuck_at_last(estimator: LoadEstimator) -> None:
+    """A consumer that hangs from the start shows no interval; ten minutes in all, at a window of 30 s."""
+    told = turns(estimator, 0, 30).rare_commits
+    assert told is not None
+    assert told.format_line().startswith(
+        "Commits: how often is not known yet; until two have been seen backlog younger"
+    )
+    assert turns(estimator, 30, 20).stuck_partitions == {A, B}
+
+
+def test_one_stuck_partition_is_no_rare_commit(estimator: LoadEstimator) -> None:
+    """The others show how often the group commits."""
+    turns(estimator, 0, 3, moving=[A, B])
+    found = turns(estimator, 3, 20, moving=[B])
+    assert found.rare_commits is None
+    assert found.stuck_partitions == {A}
