@@ -180,7 +180,7 @@ def test_only_numbers_and_times_are_widened(pair: tuple[SparkLake, SparkLake], n
     table.commit(staged, CommittedOffsets({"g": {P: 1}}), table.read_offsets())
     (found,) = spark.table(table.name).collect()
     assert (found.a, found.r, found.s.x, found.s.y, found.n) == (7, 0.5, 2, "v", [3])
-    with pytest.raises(TableSchemaMismatchError, match=r"n.element is string in the rows and int64"):
+    with pytest.raises(TableSchemaMismatchError, match=r"n.element is string in the rows and bigint"):
         table.stage_rows(pa.table({"n": [["x"]]}), "b")
 
 

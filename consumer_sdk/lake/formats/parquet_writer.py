@@ -22,12 +22,17 @@ from typing import Any, Final, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from trimtab.common.units import format_count
 from trimtab.consumer_sdk.errors import DiskFullError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.interfaces import Records
-from trimtab.consumer_sdk.lake.schema.column_mapping import find_missing_columns, spark_schema_of
+from trimtab.consumer_sdk.lake.schema.column_mapping import (
+    NOTHING_WRITTEN,
+    ColumnTypeMismatchError,
+    find_missing_columns,
+    spark_schema_of,
+)
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS, MaskedError
 
 log = logging.getLogger("trimtab.lake")
@@ -39,15 +44,15 @@ T = TypeVar("T")
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Without pa.ArrowMemoryError, which is no mismatch.
 _ARROW_VALUE_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+_NUMBERS: Final = (kinds.is_signed_integer, kinds.is_decimal, kinds.is_floating)
 _TIME_UNITS: Final = ("s", "ms", "us", "ns")  # coarse to fine
-_NOTHING_WRITTEN: Final = "Nothing was written and no offset moved"
 
 
 class ArrowFilesRefusedError(TableSchemaMismatchError):
     """A table, or rows of it, that Arrow's writer cannot write but Spark may."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"{reason}: set lake.file.writer=spark. {_NOTHING_WRITTEN}")
+        super().__init__(f"{reason}: set lake.file.writer=spark. {NOTHING_WRITTEN}")
         self.reason: Final = reason
 
 
@@ -182,7 +187,7 @@ def _cast_column(table: str, field: Any, values: Any) -> Any:
         rows = format_count(values.null_count, "row has", "rows have")
         raise TableSchemaMismatchError(
             f"table {table}: its column {field.name} is required, and {rows} "
-            f"no value for it. {_NOTHING_WRITTEN}"
+            f"no value for it. {NOTHING_WRITTEN}"
         )
     try:
         return values if values.type == field.type else values.cast(field.type)
@@ -200,7 +205,10 @@ def _check_type_fits(path: tuple[str, ...], table: str, have: ArrowType, want: A
         for field in have:
             at = want.get_field_index(field.name)
             if at < 0:
-                raise _build_mismatch((*path, field.name), table, field.type, "missing")
+                missing = (*path, field.name)
+                raise _refuse_type(
+                    ColumnTypeMismatchError(table, missing, _spark_name(field.type), "missing")
+                )
             _check_type_fits((*path, field.name), table, field.type, want.field(at).type)
     elif kinds.is_list(have) and kinds.is_list(want):
         _check_type_fits((*path, "element"), table, have.value_type, want.value_type)
@@ -208,7 +216,9 @@ def _check_type_fits(path: tuple[str, ...], table: str, have: ArrowType, want: A
         _check_type_fits((*path, "key"), table, have.key_type, want.key_type)
         _check_type_fits((*path, "value"), table, have.item_type, want.item_type)
     elif not _is_widening(have, want):
-        raise _build_mismatch(path, table, have, want)
+        mismatch = ColumnTypeMismatchError(table, path, _spark_name(have), _spark_name(want))
+        is_number = any(is_family(have) and is_family(want) for is_family in _NUMBERS)
+        raise mismatch if is_number else _refuse_type(mismatch)  # Spark would not take the number either
 
 
 def _is_widening(have: ArrowType, want: ArrowType) -> bool:
@@ -222,10 +232,9 @@ def _is_widening(have: ArrowType, want: ArrowType) -> bool:
     return bool(kinds.is_float32(have) and kinds.is_float64(want))
 
 
-def _build_mismatch(
-    path: tuple[str, ...], table: str, have: ArrowType, want: object
-) -> ArrowFilesRefusedError:
-    return ArrowFilesRefusedError(
-        f"table {table} does not fit the rows: {'.'.join(path)} is {have} in the rows and {want} "
-        "in the table, and Arrow only widens numbers and times"
-    )
+def _refuse_type(mismatch: ColumnTypeMismatchError) -> ArrowFilesRefusedError:
+    return ArrowFilesRefusedError(f"{mismatch.fault}, and Arrow only widens numbers and times")
+
+
+def _spark_name(kind: ArrowType) -> str:
+    return from_arrow_type(kind).simpleString()

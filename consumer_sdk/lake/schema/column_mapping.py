@@ -1,12 +1,15 @@
 """Maps rows to a table's columns, equally for every table format.
 
-Missing optional columns become null; any other mismatch is TableSchemaMismatchError.
+Missing optional columns become null, a value takes the column's type if that never changes it (Spark's STRICT
+store assignment, whatever the session's policy), and struct fields match by name. Any other mismatch is
+TableSchemaMismatchError.
 """
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
@@ -14,25 +17,49 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.interfaces import Frame
-from trimtab.consumer_sdk.lake.spark.session import java_packages as java
+from trimtab.consumer_sdk.lake.spark.session import java_packages
+
+NOTHING_WRITTEN: Final = "Nothing was written and no offset moved"
+_TYPE_ADVICE: Final = (
+    "Change the column's type in the table or in a transform (lake.transform), or write the topic to another "
+    f"table (lake.tables). {NOTHING_WRITTEN}"
+)
 
 
-def fill_missing_columns(
-    table: str, frame: DataFrame, table_columns: StructType, generated: Collection[str] = ()
+class ColumnTypeMismatchError(TableSchemaMismatchError):
+    """A column of the rows whose values the table's type would change; `fault` is without advice."""
+
+    def __init__(self, table: str, path: Sequence[str], have: str, want: str) -> None:
+        where = f"table {table} does not fit the rows: {'.'.join(path)}"
+        self.fault = f"{where} is {have} in the rows and {want} in the table"
+        super().__init__(f"{self.fault}. {_TYPE_ADVICE}")
+
+
+def cast_to_table(
+    table: str, frame: DataFrame, columns: StructType, java: Any, computed: Collection[str] = ()
 ) -> DataFrame:
-    """Return the frame with nulls for missing optional columns, except those in `generated`.
+    """Return the frame with the table's columns and types, by name, except those in `computed`.
 
-    Raises TableSchemaMismatchError for a column missing in the table, or a required one missing in
-    the frame.
+    Raises TableSchemaMismatchError for a column missing in the table, a required one missing in the
+    frame, and other types.
     """
-    missing = find_missing_columns(table, frame.schema, table_columns, generated)
-    return frame.withColumns({c.name: sql.lit(None).cast(c.dataType) for c in missing})
+    missing = find_missing_columns(table, frame.schema, columns, computed)
+    rows = frame.withColumns({c.name: sql.lit(None).cast(c.dataType) for c in missing})
+    have = {column.name.lower(): column for column in rows.schema}
+    caster = _ColumnCaster(table, java)
+    return rows.select(
+        *(
+            caster.cast((column.name,), sql.col(quote_path((found.name,))), found.dataType, column)
+            for column in columns
+            if (found := have.get(column.name.lower())) is not None
+        )
+    )
 
 
 def find_missing_columns(
     table: str, rows: StructType, table_columns: StructType, generated: Collection[str] = ()
 ) -> list[StructField]:
-    """Return the table's optional columns that rows lack; raises like `fill_missing_columns`."""
+    """Return the table's optional columns that rows lack; raises like `cast_to_table`."""
     have = {column.name.lower() for column in rows}
     known = {column.name.lower() for column in table_columns}
     extra = [column for column in rows if column.name.lower() not in known]
@@ -53,16 +80,13 @@ def explain_mismatch(error: TrimtabError) -> TrimtabError:
     """Return a mismatch with advice, any other error unchanged."""
     if not isinstance(error, TableSchemaMismatchError):
         return error
-    return TableSchemaMismatchError(
-        f"{error}. Change the column's type in the table or in a transform (lake.transform), or "
-        "write the topic to another table (lake.tables). Nothing was written and no offset moved"
-    )
+    return TableSchemaMismatchError(f"{error}. {_TYPE_ADVICE}")
 
 
 def to_nullable_schema(spark: SparkSession, schema: StructType) -> Any:
     """Return the schema as a JVM object with every column optional."""
     # a later batch may lack a value of any column
-    return java(spark).org.apache.spark.sql.types.DataType.fromJson(make_optional(schema).json())
+    return java_packages(spark).org.apache.spark.sql.types.DataType.fromJson(make_optional(schema).json())
 
 
 def make_optional(kind: DataType) -> DataType:
@@ -74,6 +98,55 @@ def make_optional(kind: DataType) -> DataType:
     if isinstance(kind, MapType):
         return MapType(kind.keyType, make_optional(kind.valueType), valueContainsNull=True)
     return kind
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnCaster:
+    table: str
+    java: Any  # the JVM's packages
+
+    def cast(self, path: tuple[str, ...], value: Column, have: DataType, want: StructField) -> Column:
+        return self._cast_value(path, value, have, want.dataType).alias(want.name)
+
+    def _cast_value(self, path: tuple[str, ...], value: Column, have: DataType, want: DataType) -> Column:
+        if have.simpleString() == want.simpleString():  # the types themselves also compare nullability
+            return value
+        if isinstance(have, StructType) and isinstance(want, StructType):
+            return self._cast_struct(path, value, have, want)
+        if isinstance(have, ArrayType) and isinstance(want, ArrayType):
+            types = have.elementType, want.elementType
+            return sql.transform(value, lambda v: self._cast_value((*path, "element"), v, *types))
+        if isinstance(have, MapType) and isinstance(want, MapType) and have.keyType == want.keyType:
+            types = have.valueType, want.valueType
+            return sql.transform_values(value, lambda _, v: self._cast_value((*path, "value"), v, *types))
+        if not self._is_upcast(have, want):
+            raise ColumnTypeMismatchError(self.table, path, have.simpleString(), want.simpleString())
+        return value.cast(want)
+
+    def _cast_struct(
+        self, path: tuple[str, ...], value: Column, have: StructType, want: StructType
+    ) -> Column:
+        found = {field.name.lower(): field for field in have}
+        if extra := found.keys() - {field.name.lower() for field in want}:
+            raise ColumnTypeMismatchError(self.table, (*path, min(extra)), "a field", "missing")
+        fields = [
+            sql.lit(None).cast(field.dataType).alias(field.name)
+            if (known := found.get(field.name.lower())) is None
+            else self.cast((*path, field.name), value.getField(known.name), known.dataType, field)
+            for field in want
+        ]
+        # Without the condition, a null struct would become a struct of nulls.
+        return sql.when(value.isNotNull(), sql.struct(*fields))
+
+    def _is_upcast(self, have: DataType, want: DataType) -> bool:
+        parse = self.java.org.apache.spark.sql.types.DataType.fromJson
+        cast = self.java.org.apache.spark.sql.catalyst.expressions.Cast
+        return bool(cast.canUpCast(parse(have.json()), parse(want.json())))
+
+
+def quote_path(path: Sequence[str]) -> str:
+    """Return the name of a column as in SQL."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in path)
 
 
 def _build_mismatch(table: str, extra: list[StructField], required: list[str]) -> TableSchemaMismatchError:
@@ -91,5 +164,5 @@ def _build_mismatch(table: str, extra: list[StructField], required: list[str]) -
             "transform)"
         )
     return TableSchemaMismatchError(
-        f"table {table} does not fit the rows: {'; '.join(faults)}. Nothing was written and no offset moved"
+        f"table {table} does not fit the rows: {'; '.join(faults)}. {NOTHING_WRITTEN}"
     )

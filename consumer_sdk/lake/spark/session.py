@@ -42,7 +42,6 @@ _SESSION_DEFAULTS: Final = {
     "spark.sql.shuffle.partitions": "1",  # a flush is one small job
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    "spark.sql.storeAssignmentPolicy": "STRICT",  # a value is never rounded to fit its column
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than such a job
 }
 _LOG4J_CONFIG: Final = """\

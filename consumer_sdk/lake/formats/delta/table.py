@@ -46,7 +46,7 @@ from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vector
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.column_mapping import explain_mismatch, spark_schema_of
+from trimtab.consumer_sdk.lake.schema.column_mapping import cast_to_table, explain_mismatch, spark_schema_of
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_changes
 from trimtab.consumer_sdk.lake.schema.table_names import initial_properties
@@ -253,10 +253,11 @@ class DeltaTable:
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
         """Write rows as data files. Raises TableSchemaMismatchError, TransformError, DiskFullError."""
-        if isinstance(frame, KeyedChanges):
-            return stage_changes(self, frame, attempt, self._frames.to_frame)
-        with jvm_errors.translate_errors(f"table {self.name}", explain_mismatch):
-            schema, files = self._frames.stage(self.name, frame, partial(self._stage_frame, attempt))
+        with delta_columns.explain_widening(self.name, self._log, frame):
+            if isinstance(frame, KeyedChanges):
+                return stage_changes(self, frame, attempt, self._frames.to_frame)
+            with jvm_errors.translate_errors(f"table {self.name}", explain_mismatch):
+                schema, files = self._frames.stage(self.name, frame, partial(self._write_files, attempt))
         self._staged_schema = schema
         check_files_visible(self._spark, self.name, add_actions.list_paths(self._path, files))
         return add_actions.summarize_files(attempt, files)
@@ -328,7 +329,7 @@ class DeltaTable:
         rows = self._spark.read.format("delta").load(self._path).count()
         return {"rows": rows, "files": int(snapshot.numOfFiles()), "bytes": int(snapshot.sizeInBytes())}
 
-    def _stage_frame(self, attempt: str, frame: Frame) -> tuple[delta_columns.DeltaSchema, AddActions]:
+    def _write_files(self, attempt: str, frame: Frame) -> tuple[delta_columns.DeltaSchema, AddActions]:
         if isinstance(frame, DataFrame):
             return self._stage_with_spark(frame)
         return self._stage_with_arrow(frame, attempt)
@@ -337,7 +338,8 @@ class DeltaTable:
         # never committed, so it may begin at the version that the opening or the last refresh found
         transaction = self._start_transaction(int(self._log.unsafeVolatileSnapshot().version()))
         schema = delta_columns.read_schema(transaction.snapshot().metadata())
-        rows = delta_columns.cast_to_table(self.name, frame, schema, java(self._spark))
+        computed = delta_columns.find_computed_columns(schema.columns)
+        rows = cast_to_table(self.name, frame, schema.columns, java(self._spark), computed)
         # Applies partitioning, generated columns, constraints, column mapping; collects statistics.
         actions = transaction.writeFiles(java_frame(rows))
         return schema, tuple(str(actions.apply(n).json()) for n in range(actions.size()))

@@ -15,7 +15,7 @@ from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files, row_delta
 from trimtab.consumer_sdk.lake.formats.staging_frames import StagingFrames
 from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
 from trimtab.consumer_sdk.lake.interfaces import Frame
-from trimtab.consumer_sdk.lake.schema.column_mapping import fill_missing_columns, to_nullable_schema
+from trimtab.consumer_sdk.lake.schema.column_mapping import cast_to_table, to_nullable_schema
 from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange
 from trimtab.consumer_sdk.lake.spark.cluster_storage import check_files_visible
 from trimtab.consumer_sdk.lake.spark.session import java_packages as java
@@ -82,7 +82,7 @@ class StagingWriter:
         return arrow_files.write_data_file(table, name, frame, attempt, self.java_root)
 
     def _write_by_spark(self, name: str, table: Any, frame: DataFrame, attempt: str) -> tuple[Any, ...]:
-        rows = fill_missing_columns(name, frame, self.staged_schema(table))
+        rows = cast_to_table(name, frame, self.staged_schema(table), self.java_root)
         self._cache.add(attempt, table)  # the rewriting catalog finds a table under its attempt
         try:
             # Fanout keeps one file per partition open, so that Spark need not sort the rows by partition.
