@@ -44,10 +44,11 @@ def open_loop(payments: Payments) -> Callable[[Any, Any], None]:
 
     def run(consumer: Any, stop: Any) -> None:
         while not stop.is_set():
-            for message in consumer.consume(20, timeout=0.5):
-                if message.error() is None:
-                    payments.book(message)
-            consumer.commit(asynchronous=False)
+            messages = [m for m in consumer.consume(20, timeout=0.5) if m.error() is None]
+            for message in messages:
+                payments.book(message)
+            if messages:
+                consumer.commit(asynchronous=False)
 
     return run
 

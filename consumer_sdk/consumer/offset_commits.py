@@ -9,7 +9,7 @@ checked again on the I/O thread, just before its request; meanwhile a release le
 import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
@@ -53,7 +53,7 @@ class OffsetCommits(ClusterQueries):
         offsets: Sequence[RawPartition] | None = None,
         asynchronous: bool = True,  # noqa: FBT001, FBT002 - confluent-kafka's signature
     ) -> list[RawPartition] | None:
-        """Commit a message's, the given, or all stored offsets, with the member's generation.
+        """Commit a message's, the given, or all changed offsets, with the member's generation.
 
         Waits if not `asynchronous`. Partitions without a valid offset are left out. Raises
         KafkaException: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if the group removed this member,
@@ -67,7 +67,7 @@ class OffsetCommits(ClusterQueries):
             return self._commit_without_group(requested, asynchronous=asynchronous)
         with self._lock_to_commit(requested):
             if requested is None:
-                requested = _with_offsets(self._committable_offsets())
+                requested = self._uncommitted_offsets()
             self._require_owned(requested)
             positions = self._partitions.build_positions(requested, self._read_handler_time())
             self._partitions.begin_commit(positions, waits=not asynchronous)
@@ -137,18 +137,18 @@ class OffsetCommits(ClusterQueries):
         self, requested: list[RawPartition] | None, *, asynchronous: bool
     ) -> list[RawPartition] | None:
         if requested is None:
-            requested = _with_offsets(self._committable_offsets())
-        if asynchronous:
-            self._data_plane.commit(offsets=requested, asynchronous=True)
-            return None
-        return list(self._data_plane.commit(offsets=requested, asynchronous=False))
+            requested = self._uncommitted_offsets()
+        commit: Any = self._data_plane.commit  # its overloads take no variable
+        answer = commit(offsets=requested, asynchronous=asynchronous)
+        self._partitions.begin_commit(self._partitions.build_positions(requested), waits=False)
+        return None if asynchronous else list(answer)
 
     def _commit_if_due(self) -> None:
         now = self._clock.monotonic()
         if not self._settings.auto_commit or now < self._next_auto_commit_at:
             return
         self._next_auto_commit_at = now + self._settings.auto_commit_interval
-        if offsets := _with_offsets(self._committable_offsets()):
+        if offsets := self._uncommitted_offsets():
             self.commit(offsets=offsets)
 
     def _release_partitions(
@@ -221,6 +221,10 @@ class OffsetCommits(ClusterQueries):
         if foreign := sorted({to_partition(p) for p in requested} - self._partitions.owned):
             names = ", ".join(map(str, foreign))
             raise KafkaException(KafkaError(KafkaError._ASSIGNMENT_LOST, f"not owned: {names}"))  # noqa: SLF001
+
+    def _uncommitted_offsets(self) -> list[RawPartition]:
+        committed = self._partitions.committed_offsets
+        return _with_offsets({p: o for p, o in self._committable_offsets().items() if committed.get(p) != o})
 
     def _committable_offsets(self) -> dict[TopicPartition, int]:
         if not self._settings.auto_offset_store:

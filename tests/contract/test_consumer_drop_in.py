@@ -165,6 +165,22 @@ def test_an_asynchronous_commit_calls_on_commit(make: Any, filled: str) -> None:
     assert completed == [(None, [2])]
 
 
+def test_an_automatic_commit_repeats_no_offset(make: Any, filled: str) -> None:
+    """An idle consumer commits nothing: on_commit is called once for what it has read."""
+    completed: list[list[int]] = []
+
+    def on_commit(_: Any, partitions: list[TopicPartition]) -> None:
+        completed.append([p.offset for p in partitions if p.offset >= 0])
+
+    consumer = make(**{"on_commit": on_commit, "auto.commit.interval.ms": 200})
+    consumer.subscribe([filled])
+    read(consumer, COUNT)
+    for _ in range(20):
+        consumer.poll(0.1)
+    assert completed.count([COUNT]) == 1
+    assert completed[-1] == [COUNT]
+
+
 def test_only_stored_offsets_are_committed(make: Any, filled: str) -> None:
     """With enable.auto.offset.store=false only stored offsets are committed."""
     consumer = make(enable_auto_offset_store=False)
@@ -181,6 +197,17 @@ def test_a_commit_of_nothing_is_an_error(make: Any, filled: str) -> None:
     """Before the first record there is no offset to commit."""
     consumer = make(enable_auto_commit=False)
     consumer.subscribe([filled])
+    with pytest.raises(KafkaException) as nothing:
+        consumer.commit(asynchronous=False)
+    assert nothing.value.args[0].code() == KafkaError._NO_OFFSET
+
+
+def test_a_second_commit_of_the_same_offsets_is_one_of_nothing(make: Any, filled: str) -> None:
+    """A commit without offsets takes those that have changed, so that a deleted topic's fail no later one."""
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe([filled])
+    read(consumer, 4)
+    assert [p.offset for p in consumer.commit(asynchronous=False)] == [4]
     with pytest.raises(KafkaException) as nothing:
         consumer.commit(asynchronous=False)
     assert nothing.value.args[0].code() == KafkaError._NO_OFFSET

@@ -288,12 +288,16 @@ def test_a_signal_handler_and_a_worker_may_commit(
     name = topic(partitions=1)
     answers: list[Any] = []
     with closing(Consumer({**config, "auto.commit.interval.ms": 100_000})) as consumer:
+
+        def commit() -> Any:
+            return consumer.commit(offsets=consumer.position(consumer.assignment()), asynchronous=False)
+
         consumer.subscribe([name])
         feed.write(name, 1, 1)
         assert consumer.poll(20) is not None
-        with Hammer(lambda: consumer.commit(asynchronous=False)):
+        with Hammer(commit):
             for _ in range(20):
-                on_alarm(lambda: answers.append(consumer.commit(asynchronous=False)), 0.03)
+                on_alarm(lambda: answers.append(commit()), 0.03)
                 assert consumer.consume(1, 0.1) == []
         assert [[p.offset for p in answer] for answer in answers] == [[1]] * 20
 
