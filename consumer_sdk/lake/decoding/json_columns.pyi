@@ -6,11 +6,9 @@ NOT_UTF8: str
 NOT_JSON: str
 LONE_SURROGATE: str
 TOO_DEEP: str
-ISO: str
 EPOCH_SCALES: Mapping[str, int]
-DAYS: str
 
 def read_objects(
-    values: Any, schema: Any, rules: Mapping[str, str]
+    values: Any, schema: Any, timestamp_rules: Mapping[str, str], *, dates_are_numbers: bool = False
 ) -> tuple[Any, dict[int, tuple[str | None, str]]]: ...
 def name_type(kind: Any) -> str: ...

@@ -51,9 +51,7 @@ NOT_UTF8 = "not UTF-8"
 NOT_JSON = "not valid JSON"
 LONE_SURROGATE = "a lone surrogate, which is no character"
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
-ISO = "iso"
 EPOCH_SCALES = {"epoch-seconds": 6, "epoch-millis": 3, "epoch-micros": 0}  # decimal places of a microsecond
-DAYS = "days"  # of a DATE: numbers are days since 1970, as Debezium's
 _NO_ISO = "not an ISO 8601"
 _NUMBER_FOR_TIME = "a number without a rule of lake.timestamps for"
 
@@ -180,6 +178,11 @@ cdef class _Cursor:
             self.fail()
         self.at += size
         return 0
+
+    cdef bint is_number_name(self) noexcept:
+        """Return whether NaN or Infinity may follow, which many writers take for JSON."""
+        cdef const uint8_t* at = self.at + (self.at[0] == c'-')
+        return at < self.end and (at[0] == c'N' or at[0] == c'I')
 
     cdef inline bint ends_digits(self) noexcept:
         return self.at >= self.end or self.at[0] < c'0' or self.at[0] > c'9'
@@ -481,7 +484,11 @@ cdef class _Column:
     cdef int refuse_kind(self, _Cursor cursor) except -1:
         """Refuse the value at the cursor, which is of another kind; it must be JSON nevertheless."""
         cdef const uint8_t* start = cursor.at
-        cursor.skip_value()
+        if cursor.is_number_name():
+            while cursor.at < cursor.end and cursor.at[0] not in b",]} \t\r\n":
+                cursor.at += 1
+        else:
+            cursor.skip_value()
         return self.refuse(cursor, start, "not of type")
 
 
@@ -517,7 +524,7 @@ cdef class _FixedColumn(_Column):
         )
 
     cdef int read_number(self, _Cursor cursor) except -1:
-        if cursor.at[0] != c'-' and not c'0' <= cursor.at[0] <= c'9':
+        if (cursor.at[0] != c'-' and not c'0' <= cursor.at[0] <= c'9') or cursor.is_number_name():
             return self.refuse_kind(cursor)
         return cursor.read_number()
 
@@ -720,17 +727,17 @@ cdef int _repeat_offset(_Buffer offsets, Py_ssize_t count) except -1:
 
 
 cdef class _TimeColumn(_FixedColumn):
-    """A text of ISO 8601; a number only by the rule of the column: its decimal places, -1 for none."""
+    """A text of ISO 8601, or a number by a rule."""
 
-    cdef int places
+    cdef int places  # of the unit of a column's value in a number, -1: it may be no number
     cdef bint is_date
     cdef bint has_zone
 
-    def __init__(self, kind, rule):
+    def __init__(self, kind, places):
         super().__init__(kind)
+        self.places = places
         self.is_date = kinds.is_date(kind)
         self.has_zone = not self.is_date and kind.tz is not None
-        self.places = 0 if self.is_date and rule == DAYS else -1 if self.is_date else EPOCH_SCALES.get(rule, -1)
 
     cdef int read(self, _Cursor cursor) except -1:
         cdef const uint8_t* start = cursor.at
@@ -1058,13 +1065,15 @@ cdef class _StructColumn(_Column):
         return f".{self.kind[self.current].name}{column.find_place()}"
 
 
-def read_objects(values, schema, rules):
+def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False):
     """Return a struct for each value, null if it is refused, and by row the field and the reason.
 
-    `values` are binary without nulls, `schema` is a pyarrow schema. `rules` has by the path of a column, or
-    by "" for every other, what a number means: one of EPOCH_SCALES, or DAYS; else a time is a text.
+    `values` are binary without nulls, `schema` is a pyarrow schema. `timestamp_rules` has by the lower-case
+    path of a column, or by "" for every other, what a number in a timestamp means: a key of EPOCH_SCALES.
+    With `dates_are_numbers` a number in a DATE is the days since 1970.
     """
-    cdef _StructColumn root = _create_column(pa.struct(list(schema)), "", rules)
+    kind = pa.struct(list(schema))
+    cdef _StructColumn root = _create_column(kind, "", timestamp_rules, dates_are_numbers)
     cdef _Cursor cursor = _Cursor()
     cdef Py_ssize_t row, count = len(values)
     refused = {}
@@ -1097,17 +1106,19 @@ cdef int _read_object(_StructColumn root, _Cursor cursor) except -1:
     return 0
 
 
-cdef _Column _create_column(object kind, str path, object rules):
+cdef _Column _create_column(object kind, str path, object rules, bint has_days):
     if kinds.is_struct(kind):
         prefix = f"{path}." if path else ""
-        columns = [_create_column(field.type, f"{prefix}{field.name}", rules) for field in kind]
+        columns = [_create_column(field.type, f"{prefix}{field.name}", rules, has_days) for field in kind]
         return _StructColumn(kind, columns)
     if kinds.is_map(kind):
-        return _MapColumn(kind, _TextColumn(pa.string()), _create_column(kind.item_type, path, rules))
+        return _MapColumn(kind, _TextColumn(pa.string()), _create_column(kind.item_type, path, rules, has_days))
     if kinds.is_list(kind):
-        return _ArrayColumn(kind, _create_column(kind.value_type, path, rules))
-    if kinds.is_date(kind) or kinds.is_timestamp(kind):
-        return _TimeColumn(kind, rules.get(path.lower(), rules.get("", ISO)))
+        return _ArrayColumn(kind, _create_column(kind.value_type, path, rules, has_days))
+    if kinds.is_date(kind):
+        return _TimeColumn(kind, 0 if has_days else -1)
+    if kinds.is_timestamp(kind):
+        return _TimeColumn(kind, EPOCH_SCALES.get(rules.get(path.lower(), rules.get("")), -1))
     if kinds.is_boolean(kind):
         return _BooleanColumn(kind)
     if kinds.is_integer(kind):

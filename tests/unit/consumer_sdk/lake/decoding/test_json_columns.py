@@ -113,7 +113,7 @@ REFUSED = [
         (pa.float64(), text, INEXACT)
         for text in ("9007199254740993", "-9007199254740993.0", "9007199254740992.5")
     ),
-    (pa.float64(), '"NaN"', NOT_OF_TYPE),
+    *((pa.float64(), text, NOT_OF_TYPE) for text in ('"NaN"', "NaN", "-Infinity", "Infinity")),
     (pa.float32(), "16777217", INEXACT),
     (pa.float32(), "1e39", RANGE),
     *((PRICE, text, INEXACT) for text in ("1.005", '"-0.004"', "1e-3", "0." + "1" * 30, "1e-99999999")),
@@ -266,11 +266,13 @@ def test_numbers_are_times_by_a_rule(rule: str, number: str, micros: int) -> Non
     assert read_one(b'{"a":1e-7}', schema, {"": rule}) == ("a", f"{INEXACT} TIMESTAMP: 1e-7")
 
 
-def test_days_are_dates_by_a_rule() -> None:
-    """As Debezium's."""
+def test_numbers_are_dates_as_debeziums() -> None:
+    """Days since 1970, if said so."""
     schema = pa.schema([("d", pa.date32())])
-    assert read_one(b'{"d":20780}', schema, {"": "days"}) == {"d": date(2026, 11, 23)}
-    assert read_one(b'{"d":2147483647}', schema, {"": "days"}) == ("d", f"{RANGE} DATE: 2147483647")
+    numbers = pa.array([b'{"d":20780}', b'{"d":2147483647}', b'{"d":"2026-11-23"}'])
+    rows, refused = read_objects(numbers, schema, {}, dates_are_numbers=True)
+    assert rows.to_pylist() == [{"d": date(2026, 11, 23)}, None, {"d": date(2026, 11, 23)}]
+    assert refused == {1: ("d", f"{RANGE} DATE: 2147483647")}
 
 
 def test_refused_records_keep_their_places() -> None:
