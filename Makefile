@@ -19,7 +19,7 @@ EXTRAS := lake,plot,aiokafka,certify,registry,kubernetes,keda,racks,traces
 UV := $(BIN)/uv pip install --system-certs --python $(BIN)/python -c constraints.txt
 PIP_INSTALL := $(PIP) install --progress-bar on
 
-.venv/.run: pyproject.toml constraints.txt setup.py $(wildcard assignor/heuristics/steady/*.p[yx][xd] consumer_sdk/queues/*.p[yx][xd])
+.venv/.run: pyproject.toml constraints.txt setup.py $(wildcard assignor/heuristics/steady/*.p[yx][xd] consumer_sdk/queues/*.p[yx][xd] consumer_sdk/lake/decoding/*.p[yx][xd])
 	@$(PYTHON) -c 'import sys; sys.exit("trimtab needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
 	@command -v cc >/dev/null || { echo 'trimtab compiles its innermost steps and needs a C compiler; install gcc and the headers of Python' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -125,7 +125,7 @@ check: .venv/.dev ## check format, lint, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/pyright -p tests
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 120 assignor/heuristics/steady consumer_sdk/queues
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint --max-line-length 120 assignor/heuristics/steady consumer_sdk/lake/decoding consumer_sdk/queues
 	$(BIN)/lint-imports
 
 plugin: .venv/.run ## build the broker's assignor plugin with javac and check its hash: build/plugin/trimtab-broker-plugin.jar

@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from random import Random
 
@@ -294,64 +294,3 @@ def list_random_floats(rng: Random) -> Iterator[bytes]:
         yield f'{{"d":{number!r},"f":{single!r},"a":{items}}}'.encode()
         middle = (float(np.float32(single)) + float(np.nextafter(np.float32(single), np.float32(0)))) / 2
         yield f'{{"f":{middle!r},"d":{digits.lstrip("0") or "0"}}}'.encode()
-
-
-LEAVES: dict[str, Callable[[Random], str]] = {
-    "BIGINT": lambda rng: str(rng.randint(-(2**63), 2**63 - 1)),
-    "INT": lambda rng: str(rng.randint(-(2**31), 2**31 - 1)),
-    "TINYINT": lambda rng: str(rng.randint(-128, 127)),
-    "DOUBLE": lambda rng: repr(rng.gauss(0, 1e6)),
-    "FLOAT": lambda rng: repr(rng.randint(-(2**24), 2**24) / 64),
-    "DECIMAL(18, 4)": lambda rng: f"{rng.randint(-(10**13), 10**13)}.{rng.randint(0, 9999)}",
-    "DECIMAL(38, 18)": lambda rng: f"0.{rng.randint(0, 10**18)}",
-    "BOOLEAN": lambda rng: rng.choice(["true", "false"]),
-    "STRING": lambda rng: json.dumps(
-        "".join(rng.choices('ab"\\\n\u00e9\U0001f600{}[],:', k=rng.randint(0, 9)))
-    ),
-    "DATE": lambda rng: f'"{rng.randint(1, 9999):04}-{rng.randint(1, 12):02}-{rng.randint(1, 29):02}"',
-    "TIMESTAMP": lambda rng: (
-        f'"{rng.randint(1, 9999):04}-03-{rng.randint(1, 31):02}T02:{rng.randint(0, 60):02}:07Z"'
-    ),
-}
-
-
-def draw_columns(rng: Random) -> tuple[str, Callable[[Random], str]]:
-    """Return a schema, and what draws JSON for it."""
-    columns = [draw_type(rng, 3) for _ in range(rng.randint(1, 8))]
-    ddl = ", ".join(f"c{at} {kind}" for at, (kind, _) in enumerate(columns))
-    return ddl, lambda chance: draw_object(chance, {f"c{at}": draw for at, (_, draw) in enumerate(columns)})
-
-
-def draw_type(rng: Random, depth: int) -> tuple[str, Callable[[Random], str]]:
-    """Return a type, and what draws JSON for it: in one of fifty cases JSON for another."""
-    shape = rng.choice(["leaf", "leaf", "array", "struct"]) if depth else "leaf"
-    if shape == "array":
-        kind, draw = draw_type(rng, depth - 1)
-        return f"ARRAY<{kind}>", lambda chance: draw_odd(chance, lambda: draw_array(chance, draw))
-    if shape == "struct":
-        fields = {f"f{at}": draw_type(rng, depth - 1) for at in range(rng.randint(1, 4))}
-        kinds = ", ".join(f"{name}: {kind}" for name, (kind, _) in fields.items())
-        draws = {name: draw for name, (_, draw) in fields.items()}
-        return f"STRUCT<{kinds}>", lambda chance: draw_odd(chance, lambda: draw_object(chance, draws))
-    kind, leaf = rng.choice([*LEAVES.items()])
-    return kind, lambda chance: draw_odd(chance, lambda: leaf(chance))
-
-
-def draw_array(rng: Random, draw: Callable[[Random], str]) -> str:
-    """Return an array of up to three items."""
-    return f"[{','.join(draw(rng) for _ in range(rng.randint(0, 3)))}]"
-
-
-def draw_object(rng: Random, fields: dict[str, Callable[[Random], str]]) -> str:
-    """Return an object, with some fields missing, in any order."""
-    names = [name for name in fields if rng.random() < 0.9]
-    rng.shuffle(names)
-    return "{" + ", ".join(f'"{name}": {fields[name](rng)}' for name in names) + "}"
-
-
-def draw_odd(rng: Random, draw: Callable[[], str]) -> str:
-    """Return null or any other JSON now and then."""
-    chance = rng.random()
-    if chance < 0.02:
-        return rng.choice([*NUMBERS, *map(json.dumps, TIMES), *TEXTS[:-7]])
-    return "null" if chance < 0.07 else draw()

@@ -14,7 +14,7 @@ def slow_on_delta(iceberg: str, delta: str, fixture: str = "lake") -> pytest.Mar
     return pytest.mark.parametrize(fixture, formats, indirect=True)
 
 
-# Lakes into which JSON is parsed: by Spark, and by Arrow where both parsers agree.
+# Lakes whose files Spark writes, and Arrow.
 JSON_LAKES: Final = pytest.mark.parametrize(
     "lake", ["iceberg", "iceberg_arrow", pytest.param("delta_arrow", marks=pytest.mark.slow)], indirect=True
 )

@@ -1,8 +1,7 @@
 """Writers of data files (`lake.file.writer`), and the settings that need Spark.
 
 `auto` is Spark if a setting needs it, or if there are executors, which would be idle. Else it is Arrow's
-writer, which takes less CPU, except for tables that this writer refuses (`formats.staging_frames`), and for
-JSON whose schema Arrow does not parse as Spark does (`decoding.topic_decoders`).
+writer, which takes less CPU, except for tables that this writer refuses (`formats.staging_frames`).
 """
 
 from collections.abc import Collection, Iterable, Mapping

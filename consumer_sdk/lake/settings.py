@@ -27,6 +27,7 @@ from trimtab.common.settings_model import (
 from trimtab.common.shared_defaults import DEFAULT_BATCH_MAX_AGE_S
 from trimtab.common.suggestions import suggest_name
 from trimtab.common.telemetry.export import is_telemetry_on
+from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.lake.changes import change_settings
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeSettings
 from trimtab.consumer_sdk.lake.decoding import schema_registry
@@ -35,6 +36,7 @@ from trimtab.consumer_sdk.lake.file_writers import (
     ARROW_FILE_WRITER,
     DEFAULT_FILE_WRITER,
     FILE_WRITERS,
+    MAX_ARROW_BATCH_BYTES,
     check_delta_file_settings,
     find_arrow_problems,
     resolve_file_writer,
@@ -190,6 +192,10 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
             yield "lake.flush.parallelism must be at least 1"
         if self.batch_bytes <= 0:
             yield "batch.bytes must be above 0"
+        in_arrow = self.lake_decoder == "json" or self.lake_write == change_settings.UPSERT
+        if in_arrow and self.batch_bytes > MAX_ARROW_BATCH_BYTES:
+            limit = format_bytes(MAX_ARROW_BATCH_BYTES)
+            yield f"batch.bytes: at most {limit} with lake.decoder=json or lake.write=upsert"
         if "batch.memory" in given and self.batch_memory < self.batch_bytes:
             yield f"batch.memory={self.batch_memory} must not be below batch.bytes={self.batch_bytes}"
         if (self.lake_decoder == "json") != bool(self.lake_schema):
@@ -198,9 +204,7 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
                 'Spark SQL, like "id BIGINT, name STRING", or a mapping of topic to that'
             )
         yield from self._find_storage_problems(given)
-        yield from change_settings.find_change_problems(
-            self.lake_write, self.lake_decoder, self.batch_bytes, given
-        )
+        yield from change_settings.find_change_problems(self.lake_write, self.lake_decoder, given)
         yield from change_settings.find_truncation_problems(
             self.lake_truncate, self.lake_delete, self.lake_changes
         )

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import build_frame
+from trimtab.consumer_sdk.lake.decoding.spark_frames import build_frame
 from trimtab.consumer_sdk.lake.file_writers import AUTO_FILE_WRITER, SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.formats.staging_frames import StagingFrames
 from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records

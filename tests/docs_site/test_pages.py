@@ -9,6 +9,7 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
+import json_docs
 import pytest
 import typer
 import yaml
@@ -94,6 +95,11 @@ def test_every_result_names_its_command() -> None:
 def test_diagrams_are_drawn_from_their_sources(source: Path) -> None:
     """A committed diagram is that of its source; `make site` draws it again."""
     assert is_current(source)
+
+
+def test_json_is_documented_as_it_is_decoded() -> None:
+    """The table of the page is the decoder's; `python -m json_docs` in tests/ writes it again."""
+    assert json_docs.fill_page(json_docs.PAGE.read_text()) == json_docs.PAGE.read_text()
 
 
 def test_spelling() -> None:

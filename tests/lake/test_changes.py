@@ -179,8 +179,7 @@ def replay_soft_deletes(records: list[ChangeRecord]) -> dict[tuple[int], Row]:
     [
         ({"lake.key": "nr"}, "lake.key: lake.schema .* has no column 'nr'"),
         ({"lake.key": "price"}, "lake.key: column price is double, which cannot be a key"),
-        ({"lake.schema": "id BIGINT, b BINARY"}, "column b is binary, which JSON changes do not have"),
-        ({"lake.schema": "id BIGINT, m STRUCT<m: MAP<STRING, INT>>"}, "column m is map"),
+        ({"lake.schema": "id BIGINT, v VARIANT"}, "column v is variant, which JSON is not read into"),
         ({"lake.schema": {"a": "id BIGINT"}, "lake.key": {"b": "id"}}, "lake.key names no columns .*'a'"),
         ({"lake.schema": {"a": "id BIGINT"}, "lake.key": {"b": "id", "*": "id"}}, "lake.schema .*'b'"),
     ],

@@ -91,7 +91,7 @@ def test_dead_letters_are_replayed_once_with_their_origin_in_headers(
         "trimtab.replay.partition": b"1",
         "trimtab.replay.offset": b"3",
         "trimtab.replay.timestamp": b"1700000000003",
-        "trimtab.replay.error": b"not one JSON value",
+        "trimtab.replay.error": b"not one JSON object",
     }
     again = lake.open_table(table)
     assert again is not None
@@ -119,7 +119,7 @@ def test_selected_dead_letters_are_sent_to_the_target_topic(
         heap.error: heap.records
         for heap in summarize_dead_letters(lake, table, DeadLetterSelection(topic=name))
     }
-    assert by_reason == {"not one JSON value": 1, "does not fit the schema id INT": 1, "not a JSON object": 1}
+    assert by_reason == {"not one JSON object": 2, 'id: not of type INT: "x"': 1}
 
 
 def test_records_that_kafka_rejects_stay_in_the_table(

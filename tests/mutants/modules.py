@@ -58,9 +58,6 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
     "consumer_sdk/lake/decoding/decoded_records.py": (
         *(f"{_UNIT}/lake/changes/test_keyed_projection.py", *_CHANGES),
     ),
-    "consumer_sdk/lake/decoding/json_objects.py": (
-        *(f"{_UNIT}/lake/decoding/test_json_objects.py", *_CHANGES),
-    ),
     "consumer_sdk/queues/ordered/key_ordering.py": (
         *(f"{_UNIT}/queues/test_key_ordering.py", "tests/property/test_key_ordering.py"),
     ),

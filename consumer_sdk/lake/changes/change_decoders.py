@@ -10,8 +10,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
 from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, decode_objects, scatter_values
-from trimtab.consumer_sdk.lake.decoding.json_objects import convert_by_halves, parse_json_objects
+from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
@@ -19,7 +20,6 @@ from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 _WRAPPED: Final = r'^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:'
 _PAYLOAD: Final = "payload"
 _NULL_PAYLOAD: Final = "its payload is null"
-_MISFIT: Final = "does not fit lake.schema"
 _ROW: Final = "__trimtab_row"  # beside the key's own columns
 
 
@@ -49,7 +49,9 @@ class JsonChangeDecoder:
 
     def decode_values(self, records: Table) -> DecodedRecords:
         """Return the record columns and those of the values."""
-        return decode_objects(records, self.value_schema, self._parse_values)
+        return decode_objects(
+            records, self.value_schema, partial(self._parse_objects, schema=self.value_schema)
+        )
 
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, and the reasons of unreadable ones."""
@@ -59,21 +61,18 @@ class JsonChangeDecoder:
         """Return None: JSON tells none."""
         del data
 
-    def _parse_values(self, values: Array) -> tuple[Array, dict[int, str]]:
-        structs, errors = self._parse_objects(values, self.value_schema)
-        return structs, {at: f"{_MISFIT}: {text}" for at, text in errors.items()}
-
     def _parse_objects(self, values: Array, schema: Any) -> tuple[Array, dict[int, str]]:
         """Parse JSON objects, some of which may be wrapped in `schema` and `payload`."""
         wrapped = pc.match_substring_regex(values, _WRAPPED)
         if pc.any(wrapped).as_py():  # a row may begin with a column `schema`, too
             wrapped = pc.and_(wrapped, pc.match_substring(values, f'"{_PAYLOAD}"'))
         if not pc.any(wrapped).as_py():
-            return parse_json_objects(values, schema, dates_are_numbers=self.dates_are_numbers)
+            return JsonDecoder(schema, dates_are_numbers=self.dates_are_numbers).read_values(values)
         if not pc.all(wrapped).as_py():
             return convert_in_parts(values, wrapped, partial(self._parse_objects, schema=schema))
         payload = pa.schema([(_PAYLOAD, pa.struct(list(schema)))])
-        structs, errors = parse_json_objects(values, payload, dates_are_numbers=self.dates_are_numbers)
+        decoder = JsonDecoder(payload, dates_are_numbers=self.dates_are_numbers)
+        structs, errors = decoder.read_values(values)
         rows = structs.flatten()[0]
         empty = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
         return rows, dict.fromkeys(empty, _NULL_PAYLOAD) | errors
@@ -129,4 +128,4 @@ def parse_text_keys(keys: Array, kind: Any) -> tuple[Array, dict[int, str]]:
         text = pc.replace_substring_regex(values.cast(pa.string()), r'^"([^"\\]*)"$', r"\1")
         return text.cast(kind)
 
-    return convert_by_halves(keys, convert, kind)
+    return cast_by_halves(keys, convert, kind)

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeMapping
-from trimtab.consumer_sdk.lake.decoding.json_objects import convert_by_halves
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
@@ -158,9 +158,7 @@ def _text_column(rows: Table, name: str) -> Array:
         return pa.nulls(rows.num_rows, pa.string())
     if pa.types.is_nested(column.type):  # a registry's schema may have any type
         return pa.nulls(rows.num_rows, pa.string())
-    text, _ = convert_by_halves(
-        column.combine_chunks(), partial(pc.cast, target_type=pa.string()), pa.string()
-    )
+    text, _ = cast_by_halves(column.combine_chunks(), partial(pc.cast, target_type=pa.string()), pa.string())
     return text
 
 

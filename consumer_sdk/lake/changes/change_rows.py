@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
 from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, convert_in_parts, parse_text_keys
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows
-from trimtab.consumer_sdk.lake.decoding.json_objects import convert_by_halves
 from trimtab.consumer_sdk.lake.schema.record_columns import column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
@@ -173,7 +173,7 @@ def _fit_structs(structs: Array, errors: dict[int, str], whole: Any) -> tuple[Ar
     fitted = []
     for field in whole:
         values = columns.get(field.name, pa.nulls(len(structs), field.type))
-        array, more = convert_by_halves(values, partial(pc.cast, target_type=field.type), field.type)
+        array, more = cast_by_halves(values, partial(pc.cast, target_type=field.type), field.type)
         fitted.append(array)
         errors = {at: f"{field.name}: {text}" for at, text in more.items()} | errors
     return pa.StructArray.from_arrays(fitted, fields=list(whole)), errors

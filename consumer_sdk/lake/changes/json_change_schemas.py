@@ -3,23 +3,16 @@
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.changes.change_decoders import JsonChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_settings import DEBEZIUM, KEYED, ChangeFormat
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import parse_json_schema
+from trimtab.consumer_sdk.lake.decoding.json_decoder import parse_json_schema
 
 
 def create_json_change_decoder(ddl: str, form: ChangeFormat, key: tuple[str, ...]) -> JsonChangeDecoder:
     """Return the decoder of changes whose rows have these columns. Raises SettingError."""
-    try:
-        row = to_arrow_schema(parse_json_schema(ddl))
-    except PySparkException as error:
-        raise SettingError(f"lake.schema: {ddl!r} has a type that changes cannot have: {error}") from error
-    for field in row:
-        _check_type(field)
+    row = parse_json_schema(ddl)
     for name in key:
         _check_key_column(name, row, ddl)
     key_schema = pa.schema([row.field(name) for name in key])
@@ -38,17 +31,6 @@ def build_value_schema(row: Any, form: ChangeFormat) -> Any:
     if form.row is not None:
         return pa.schema([operation, (form.row, struct)])
     return pa.schema([operation, *(field for field in row if field.name != form.op)])
-
-
-def _check_type(field: Any) -> None:
-    kind = field.type
-    if pa.types.is_map(kind) or pa.types.is_binary(kind):
-        raise SettingError(
-            f"lake.schema: column {field.name} is {kind}, which JSON changes do not have: write STRING for "
-            "binary values (Base64 text), and a STRUCT of the known fields for a map"
-        )
-    for at in range(kind.num_fields):
-        _check_type(kind.field(at))
 
 
 def _check_key_column(name: str, row: Any, ddl: str) -> None:

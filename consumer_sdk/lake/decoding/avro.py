@@ -48,7 +48,7 @@ _MICROS_CONVERTERS: Final[Mapping[str, ValueConverter | None]] = {
     "micros": None,
     "nanos": lambda nanos: nanos // 1000,
 }
-_TIME_TYPES: Final = {"timestamp": TIMESTAMP_TYPE, "local-timestamp": pa.timestamp("us")}
+_TIME_TYPES: Final = {"timestamp": TIMESTAMP_TYPE, "local-timestamp": TIMESTAMP_TYPE}  # in UTC
 _LOGICAL_TYPES: Final = {("int", "date"): DecodedColumn(pa.date32())} | {
     ("long", f"{name}-{unit}"): DecodedColumn(kind, convert)
     for name, kind in _TIME_TYPES.items()

@@ -12,6 +12,20 @@ from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN, column
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table
 
 
+class Reason(str):
+    """Reason of a dead letter whose fault is in one field."""
+
+    __slots__ = ("field",)
+    field: str | None
+
+    @classmethod
+    def of_field(cls, field: str | None, problem: str) -> "Reason":
+        """Return the reason with the field's path; None: the whole record is at fault."""
+        reason = cls(problem if field is None else f"{field}: {problem}")
+        reason.field = field
+        return reason
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedRecords:
     """Decoded records with their columns, and the unreadable ones, if any."""

@@ -73,7 +73,9 @@ def find_missing_columns(
 
 def spark_schema_of(rows: Frame) -> StructType:
     """Return the columns of a frame or of an Arrow table, in Spark's types."""
-    return rows.schema if isinstance(rows, DataFrame) else from_arrow_schema(rows.schema)
+    if isinstance(rows, DataFrame):
+        return rows.schema
+    return from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
 
 
 def explain_mismatch(error: TrimtabError) -> TrimtabError:

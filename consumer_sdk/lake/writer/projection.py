@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame
 from trimtab.common.errors import TrimtabError
 from trimtab.common.kafka_security.secrets import mask_passwords
 from trimtab.consumer_sdk.errors import TransformError
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import build_frame
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.schema.record_columns import RESERVED_COLUMNS, split_unreadable
@@ -114,6 +113,6 @@ def _join_letters(letters: Frame | None, unreadable: Records | None, to_frame: F
         return letters
     if letters is None:
         return to_frame(unreadable)
-    if isinstance(letters, DataFrame):  # also of JSON that Spark parses for a lake of Arrow's frames
-        return letters.unionByName(build_frame(letters.sparkSession, unreadable))
+    if isinstance(letters, DataFrame):
+        return letters.unionByName(to_frame(unreadable))
     return pa.concat_tables([letters, unreadable], promote_options="permissive")

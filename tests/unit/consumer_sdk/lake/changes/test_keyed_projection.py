@@ -97,11 +97,8 @@ def test_what_is_no_change_of_a_row_changes_nothing(value: Any) -> None:
         (ChangeRecord({"id": None}, None), NO_KEY),
         (ChangeRecord({"other": 1}, None), NO_KEY),
         (ChangeRecord(b"x", None), "record key: Failed to parse string: 'x'"),
-        (ChangeRecord({"id": "x"}, None), "record key: JSON parse error: Column(/id) changed from number"),
-        (
-            ChangeRecord(None, change("c", None, {"id": "x"}).value),
-            "JSON parse error: Column(/after/id) changed",
-        ),
+        (ChangeRecord({"id": "x"}, None), 'record key: id: not of type BIGINT: "x"'),
+        (ChangeRecord(None, change("c", None, {"id": "x"}).value), 'after.id: not of type BIGINT: "x"'),
     ],
 )
 def test_a_record_without_a_change_of_a_known_key_is_a_dead_letter(record: ChangeRecord, reason: str) -> None:
@@ -228,7 +225,7 @@ def test_hostile_values_are_dead_letters(value: bytes) -> None:
     ("value", "outcome"),
     [
         ({"schema": {"type": "wide"}, **A1}, ([A1], [(1,)], [])),
-        (wrap(None), ([], [], [(0, "does not fit lake.schema: its payload is null")])),
+        (wrap(None), ([], [], [(0, "its payload is null")])),
     ],
     ids=["a column named schema", "null payload"],
 )

@@ -5,7 +5,7 @@ import pytest
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableNameCollisionError
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import DecodedFrames
+from trimtab.consumer_sdk.lake.decoding.spark_frames import DecodedFrames
 from trimtab.consumer_sdk.lake.ingest import parse_ingest_settings
 from trimtab.consumer_sdk.lake.schema.table_names import TableNames, dead_letter_table
 from trimtab.consumer_sdk.lake.writer import projection

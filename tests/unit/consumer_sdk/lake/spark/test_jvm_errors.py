@@ -172,7 +172,7 @@ def test_a_traceback_is_printed_when_the_jvm_has_died() -> None:
     assert str(MaskedError(JavaError("", dies=True))) == "JavaError"
 
 
-PARSERS_OF_DDL: Final = ["arrow_files.py", "json_change_schemas.py", "spark_decoders.py"]
+PARSERS_OF_DDL: Final = ["arrow_files.py", "json_decoder.py"]
 
 
 def test_every_error_of_the_jvm_is_a_masked_cause() -> None:

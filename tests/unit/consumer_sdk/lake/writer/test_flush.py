@@ -14,7 +14,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.decoding.spark_decoders import DecodedFrames
+from trimtab.consumer_sdk.lake.decoding.spark_frames import DecodedFrames
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import MAX_STAGED_AGE_S

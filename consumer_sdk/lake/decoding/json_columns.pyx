@@ -1,0 +1,1155 @@
+"""Reads JSON objects into Arrow columns: each value exactly, or the record is a dead letter.
+
+1. A value is one JSON object of RFC 8259 in UTF-8, with no lone surrogate and at most 1000 levels. What no
+   column names is only checked for that.
+2. A key names a column in any case. A second key of the column is refused, and so is one of a MAP.
+3. `_Column.read` of each type is its rule: what it accepts becomes that value, and nothing is rounded but
+   a fraction in DOUBLE and FLOAT, to the nearest one.
+4. A record that is refused leaves no value behind in any column: `_Column.truncate`.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from libc.math cimport HUGE_VAL, nextafterf
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+cdef extern from *:
+    """
+    typedef unsigned __int128 trimtab_uint128;
+    """
+    ctypedef uint64_t uint128 "trimtab_uint128"  # for C only: Python would get half of it
+
+cdef extern from "Python.h":
+    double PyOS_string_to_double(const char* text, char** end, PyObject* overflow) except? -1.0
+
+cdef enum:
+    MAX_DEPTH = 1000
+    QUOTED_CHARACTERS = 60
+    SURE_DIGITS = 19  # in 64 bits
+    MAX_DIGITS = 38  # of DECIMAL, in 128 bits
+    MAX_EXPONENT = 1_000_000_000
+    KNOWN_KEYS = 10_000
+
+cdef int64_t _FIRST_DAY = -719_162  # 0001-01-01
+cdef int64_t _LAST_DAY = 2_932_896  # 9999-12-31
+cdef int64_t _DAY_MICROS = 86_400_000_000
+
+NOT_AN_OBJECT = "not one JSON object"
+NOT_UTF8 = "not UTF-8"
+NOT_JSON = "not valid JSON"
+LONE_SURROGATE = "a lone surrogate, which is no character"
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+EPOCH_SCALES = {"epoch-seconds": 6, "epoch-millis": 3, "epoch-micros": 0}  # decimal places of a microsecond
+_NO_ISO = "not an ISO 8601"
+_NUMBER_FOR_TIME = "a number without a rule of lake.timestamps for"
+
+cdef uint8_t[256] _PLAIN  # whether a byte of text stands for itself, without a look at its neighbours
+cdef uint128[39] _POWERS
+cdef double[23] _DOUBLE_POWERS
+
+
+cdef void _fill_tables() noexcept:
+    cdef int at
+    for at in range(256):
+        _PLAIN[at] = 0x20 <= at < 0x80 and at != c'"' and at != c'\\'
+    _POWERS[0] = 1
+    for at in range(1, 39):
+        _POWERS[at] = _POWERS[at - 1] * 10
+    _DOUBLE_POWERS[0] = 1.0
+    for at in range(1, 23):
+        _DOUBLE_POWERS[at] = _DOUBLE_POWERS[at - 1] * 10.0
+
+
+_fill_tables()
+
+
+class RefusedError(ValueError):
+    """The record is a dead letter; the text is the reason: a problem, and ": " before the value, if any."""
+
+
+@cython.final
+cdef class _Buffer:
+    """Bytes that grow, and become an Arrow buffer without a copy."""
+
+    cdef uint8_t* data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    def __cinit__(self):
+        self.reserve(64)
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+    cdef inline int reserve(self, Py_ssize_t more) except -1:
+        return 0 if self.size + more <= self.capacity else self.grow(more)
+
+    cdef int grow(self, Py_ssize_t more) except -1:
+        cdef Py_ssize_t capacity = max(2 * self.capacity, self.size + more)
+        cdef void* data = realloc(self.data, capacity)
+        if data == NULL:
+            raise MemoryError
+        self.data = <uint8_t*>data
+        self.capacity = capacity
+        return 0
+
+    cdef inline int add(self, const void* data, Py_ssize_t size) except -1:
+        self.reserve(size)
+        memcpy(self.data + self.size, data, size)
+        self.size += size
+        return 0
+
+    cdef inline int add_byte(self, uint8_t value) except -1:
+        self.reserve(1)
+        self.data[self.size] = value
+        self.size += 1
+        return 0
+
+    cdef int add_zeros(self, Py_ssize_t count) except -1:
+        self.reserve(count)
+        memset(self.data + self.size, 0, count)
+        self.size += count
+        return 0
+
+    cdef inline int32_t last_int32(self) noexcept:
+        return (<int32_t*>(self.data + self.size) - 1)[0]
+
+
+@cython.final
+cdef class _Cursor:
+    """A place in the text of one value, and the last string and number that were read."""
+
+    cdef const uint8_t* begin
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    # string, in UTF-8 without escapes
+    cdef const uint8_t* text
+    cdef Py_ssize_t size
+    cdef _Buffer unescaped
+    # number: digits * 10 ** exponent
+    cdef const uint8_t* number
+    cdef bint negative
+    cdef bint has_exponent
+    cdef uint64_t digits
+    cdef bint is_whole  # `digits` has all of them
+    cdef int64_t exponent
+    cdef uint8_t[MAX_DEPTH] closing
+
+    def __cinit__(self):
+        self.unescaped = _Buffer()
+
+    cdef inline int peek(self) noexcept:
+        """Return the next byte that is no blank, -1 at the end."""
+        cdef uint8_t byte
+        while self.at < self.end:
+            byte = self.at[0]
+            if byte > c' ' or not (byte == c' ' or byte == c'\n' or byte == c'\r' or byte == c'\t'):
+                return byte
+            self.at += 1
+        return -1
+
+    cdef int fail(self) except -1:
+        text = self.at[:min(self.end - self.at, QUOTED_CHARACTERS)].decode("utf-8", "replace")
+        raise RefusedError(f"{NOT_JSON}: at byte {self.at - self.begin + 1}, {text or 'its end'}")
+
+    cdef inline int expect(self, int byte) except -1:
+        if self.peek() != byte:
+            self.fail()
+        self.at += 1
+        return 0
+
+    cdef int read_word(self, const char* word, Py_ssize_t size) except -1:
+        if self.end - self.at < size or memcmp(self.at, word, size):
+            self.fail()
+        self.at += size
+        return 0
+
+    cdef bint is_number_name(self) noexcept:
+        """Return whether NaN or Infinity may follow, which many writers take for JSON."""
+        cdef const uint8_t* at = self.at + (self.at[0] == c'-')
+        return at < self.end and (at[0] == c'N' or at[0] == c'I')
+
+    cdef inline bint ends_digits(self) noexcept:
+        return self.at >= self.end or self.at[0] < c'0' or self.at[0] > c'9'
+
+    cdef int read_number(self) except -1:
+        self.number = self.at
+        self.negative = self.at[0] == c'-'
+        self.at += self.negative
+        self.digits, self.exponent, self.is_whole, self.has_exponent = 0, 0, True, False
+        if self.at < self.end and self.at[0] == c'0':
+            self.at += 1
+        else:
+            self.read_digits(0)
+        if self.at < self.end and self.at[0] == c'.':
+            self.at += 1
+            self.read_digits(1)
+        if self.at < self.end and (self.at[0] == c'e' or self.at[0] == c'E'):
+            self.at += 1
+            self.read_exponent()
+        return 0
+
+    cdef int read_digits(self, int fraction) except -1:
+        cdef uint8_t digit
+        if self.ends_digits():
+            self.fail()
+        while not self.ends_digits():
+            digit = self.at[0] - c'0'
+            self.at += 1
+            if self.digits < 1_000_000_000_000_000_000:
+                self.digits = self.digits * 10 + digit
+                self.exponent -= fraction
+            else:
+                self.is_whole = self.is_whole and digit == 0
+                self.exponent += 1 - fraction
+        return 0
+
+    cdef int read_exponent(self) except -1:
+        cdef int64_t exponent = 0
+        cdef bint negative = False
+        self.has_exponent = True
+        if self.at < self.end and (self.at[0] == c'-' or self.at[0] == c'+'):
+            negative = self.at[0] == c'-'
+            self.at += 1
+        if self.ends_digits():
+            self.fail()
+        while not self.ends_digits():
+            if exponent < MAX_EXPONENT:
+                exponent = exponent * 10 + self.at[0] - c'0'
+            self.at += 1
+        self.exponent += -exponent if negative else exponent
+        return 0
+
+    cdef int read_string(self) except -1:
+        """Read the string behind an opening quote."""
+        cdef const uint8_t* at = self.at
+        cdef bint is_wide = False
+        while at < self.end:
+            if _PLAIN[at[0]]:
+                at += 1
+            elif at[0] == c'"':
+                self.text, self.size = self.at, at - self.at
+                self.at = at + 1
+                return _check_utf8(self.text, self.size) if is_wide else 0
+            elif at[0] == c'\\':
+                return self.read_escaped()
+            elif at[0] < c' ':
+                break
+            else:
+                is_wide = True
+                at += 1
+        self.at = at
+        return self.fail()
+
+    cdef int read_escaped(self) except -1:
+        self.unescaped.size = 0
+        while self.at < self.end and self.at[0] >= c' ':
+            if self.at[0] == c'"':
+                self.at += 1
+                self.text, self.size = self.unescaped.data, self.unescaped.size
+                return _check_utf8(self.text, self.size)
+            if self.at[0] == c'\\':
+                self.read_escape()
+            else:
+                self.unescaped.add_byte(self.at[0])
+                self.at += 1
+        return self.fail()
+
+    cdef int read_escape(self) except -1:
+        cdef int byte = self.at[1] if self.end - self.at > 1 else 0
+        cdef const char* meaning = b'""\\\\//b\bf\fn\nr\rt\t'
+        if byte == c'u':
+            self.at += 2
+            return self.add_character(self.read_code_point())
+        while meaning[0]:
+            if meaning[0] == byte:
+                self.at += 2
+                return self.unescaped.add_byte(meaning[1])
+            meaning += 2
+        return self.fail()
+
+    cdef int read_code_point(self) except -1:
+        cdef int first = self.read_hex(), second
+        if not 0xD800 <= first < 0xE000:
+            return first
+        if first < 0xDC00 and self.end - self.at >= 6 and self.at[0] == c'\\' and self.at[1] == c'u':
+            self.at += 2
+            second = self.read_hex()
+            if 0xDC00 <= second < 0xE000:
+                return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00)
+        raise RefusedError(LONE_SURROGATE)
+
+    cdef int read_hex(self) except -1:
+        cdef int value = 0, byte, _
+        for _ in range(4):
+            byte = self.at[0] if self.at < self.end else 0
+            if c'0' <= byte <= c'9':
+                value = value * 16 + byte - c'0'
+            elif c'a' <= (byte | 0x20) <= c'f':
+                value = value * 16 + (byte | 0x20) - c'a' + 10
+            else:
+                self.fail()
+            self.at += 1
+        return value
+
+    cdef int add_character(self, int code) except -1:
+        if code < 0x80:
+            return self.unescaped.add_byte(code)
+        if code < 0x800:
+            self.unescaped.add_byte(0xC0 | code >> 6)
+        else:
+            if code < 0x10000:
+                self.unescaped.add_byte(0xE0 | code >> 12)
+            else:
+                self.unescaped.add_byte(0xF0 | code >> 18)
+                self.unescaped.add_byte(0x80 | code >> 12 & 0x3F)
+            self.unescaped.add_byte(0x80 | code >> 6 & 0x3F)
+        return self.unescaped.add_byte(0x80 | code & 0x3F)
+
+    cdef int skip_value(self) except -1:
+        """Read any value; without recursion, which a value could make as deep as it likes."""
+        cdef int depth = 0, byte
+        while True:
+            byte = self.peek()
+            if byte == c'{' or byte == c'[':
+                if depth == MAX_DEPTH:
+                    raise RefusedError(TOO_DEEP)
+                self.at += 1
+                self.closing[depth] = byte + 2
+                if self.peek() != byte + 2:
+                    depth += 1
+                    self.skip_key(byte)
+                    continue
+                self.at += 1
+            else:
+                self.skip_scalar(byte)
+            while depth and self.peek() == self.closing[depth - 1]:
+                self.at += 1
+                depth -= 1
+            if not depth:
+                return 0
+            self.expect(c',')
+            self.skip_key(self.closing[depth - 1] - 2)
+
+    cdef int skip_key(self, int opening) except -1:
+        if opening == c'[':
+            return 0
+        self.expect(c'"')
+        self.read_string()
+        return self.expect(c':')
+
+    cdef int skip_scalar(self, int byte) except -1:
+        if byte == c'"':
+            self.at += 1
+            return self.read_string()
+        if byte == c't':
+            return self.read_word(b"true", 4)
+        if byte == c'f':
+            return self.read_word(b"false", 5)
+        if byte == c'n':
+            return self.read_word(b"null", 4)
+        if byte == c'-' or c'0' <= byte <= c'9':
+            return self.read_number()
+        return self.fail()
+
+    cdef str quote(self, const uint8_t* start):
+        """Return the text from a place to this one, shortened."""
+        cdef Py_ssize_t size = self.at - start
+        text = start[:min(size, 4 * QUOTED_CHARACTERS)].decode("utf-8", "replace")
+        return text if len(text) <= QUOTED_CHARACTERS else f"{text[:QUOTED_CHARACTERS]}…"
+
+
+cdef int _check_utf8(const uint8_t* text, Py_ssize_t size) except -1:
+    cdef const uint8_t* end = text + size
+    cdef int length
+    while text < end:
+        if text[0] < 0x80:
+            text += 1
+            continue
+        length = _measure_character(text, end - text)
+        if not length:
+            raise RefusedError(NOT_UTF8)
+        text += length
+    return 0
+
+
+cdef int _measure_character(const uint8_t* text, Py_ssize_t left) noexcept:
+    """Return the bytes of a character beyond ASCII, 0 if there is none."""
+    cdef uint8_t first = text[0]
+    cdef int length = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    cdef uint8_t lowest = 0x90 if first == 0xF0 else 0xA0 if first == 0xE0 else 0x80  # no longer than need be
+    cdef uint8_t highest = 0x8F if first == 0xF4 else 0x9F if first == 0xED else 0xBF  # no surrogate
+    if first < 0xC2 or first > 0xF4 or left < length or not lowest <= text[1] <= highest:
+        return 0
+    cdef int at
+    for at in range(2, length):
+        if text[at] & 0xC0 != 0x80:
+            return 0
+    return length
+
+
+cdef class _Column:
+    """Values of one column; while all are null it takes no memory."""
+
+    cdef object kind
+    cdef str type_name
+    cdef Py_ssize_t length
+    cdef Py_ssize_t nulls
+    cdef bint is_begun
+    cdef _Buffer valid  # a byte for each value
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.type_name = name_type(kind)
+        self.valid = _Buffer()
+
+    # Reads a value that is not null; the cursor is at its first byte.
+    cdef int read(self, _Cursor cursor) except -1:
+        raise NotImplementedError
+
+    # The data of that many nulls.
+    cdef int add_blanks(self, Py_ssize_t count) except -1:
+        return 0
+
+    # Drops the data behind that many values.
+    cdef int cut(self, Py_ssize_t length) except -1:
+        return 0
+
+    # The Arrow array, with a buffer of validity or None.
+    cdef object build(self, object validity):
+        raise NotImplementedError
+
+    # What the reason of a failed read is about, within this column.
+    cdef str find_place(self):
+        return ""
+
+    cdef inline int read_any(self, _Cursor cursor) except -1:
+        if cursor.peek() == c'n':
+            cursor.read_word(b"null", 4)
+            return self.add_nulls(1)
+        if not self.is_begun:
+            self.begin()
+        return self.read(cursor)
+
+    cdef int begin(self) except -1:
+        self.is_begun = True
+        self.valid.add_zeros(self.length)
+        return self.add_blanks(self.length)
+
+    cdef int add_nulls(self, Py_ssize_t count) except -1:
+        if self.is_begun:
+            self.valid.add_zeros(count)
+            self.add_blanks(count)
+        self.length += count
+        self.nulls += count
+        return 0
+
+    cdef inline int mark_value(self) except -1:
+        self.length += 1
+        return self.valid.add_byte(1)
+
+    cdef int truncate(self, Py_ssize_t length) except -1:
+        cdef Py_ssize_t at
+        for at in range(length, self.length):
+            self.nulls -= not self.is_begun or not self.valid.data[at]
+        self.length = length
+        if self.is_begun:
+            self.valid.size = length
+            self.cut(length)
+        return 0
+
+    cdef object finish(self):
+        if not self.is_begun:
+            return pa.nulls(self.length, self.kind)
+        return self.build(_pack_bits(self.valid) if self.nulls else None)
+
+    cdef int refuse(self, _Cursor cursor, const uint8_t* start, str problem) except -1:
+        raise RefusedError(f"{problem} {self.type_name}: {cursor.quote(start)}")
+
+    cdef int refuse_kind(self, _Cursor cursor) except -1:
+        """Refuse the value at the cursor, which is of another kind; it must be JSON nevertheless."""
+        cdef const uint8_t* start = cursor.at
+        if cursor.is_number_name():
+            while cursor.at < cursor.end and cursor.at[0] not in b",]} \t\r\n":
+                cursor.at += 1
+        else:
+            cursor.skip_value()
+        return self.refuse(cursor, start, "not of type")
+
+
+cdef object _pack_bits(_Buffer bytes):
+    return pa.py_buffer(np.packbits(np.frombuffer(bytes, np.uint8), bitorder="little"))
+
+
+cdef class _FixedColumn(_Column):
+    """Values of one width."""
+
+    cdef _Buffer data
+    cdef int width
+
+    def __init__(self, kind):
+        super().__init__(kind)
+        self.data = _Buffer()
+        self.width = max(kind.bit_width // 8, 1)
+
+    cdef int add_blanks(self, Py_ssize_t count) except -1:
+        return self.data.add_zeros(count * self.width)
+
+    cdef int cut(self, Py_ssize_t length) except -1:
+        self.data.size = length * self.width
+        return 0
+
+    cdef inline int add_value(self, const void* value) except -1:
+        self.data.add(value, self.width)
+        return self.mark_value()
+
+    cdef object build(self, object validity):
+        return pa.Array.from_buffers(
+            self.kind, self.length, [validity, pa.py_buffer(self.data)], null_count=self.nulls
+        )
+
+    cdef int read_number(self, _Cursor cursor) except -1:
+        if (cursor.at[0] != c'-' and not c'0' <= cursor.at[0] <= c'9') or cursor.is_number_name():
+            return self.refuse_kind(cursor)
+        return cursor.read_number()
+
+    cdef int scale_number(self, _Cursor cursor, int places, int precision, uint128* scaled) except -1:
+        """Return the last number in units of 10 ** -places, without its sign."""
+        cdef int64_t shift = cursor.exponent + places
+        scaled[0] = cursor.digits
+        if not cursor.is_whole:
+            return self.scale_long_number(cursor, places, precision, scaled)
+        if not cursor.digits:
+            return 0
+        while shift < 0:
+            if scaled[0] % 10:
+                return self.refuse(cursor, cursor.number, "not exact in")
+            scaled[0] = scaled[0] // 10
+            shift += 1
+        if shift > MAX_DIGITS or scaled[0] >= _POWERS[precision]:
+            return self.refuse(cursor, cursor.number, "out of range of")
+        if shift and scaled[0] >= _POWERS[max(precision - shift, 0)]:
+            return self.refuse(cursor, cursor.number, "out of range of")
+        scaled[0] = scaled[0] * _POWERS[shift]
+        return 0
+
+    cdef int scale_long_number(self, _Cursor cursor, int places, int precision, uint128* scaled) except -1:
+        text = cursor.number[:cursor.at - cursor.number].lower().partition(b"e")[0]
+        whole, _, fraction = text.lstrip(b"-").partition(b".")
+        cdef int64_t shift = cursor.exponent + places
+        # the exponent of `digits`, moved to the last digit that is none of the zeros at the end
+        digits = (whole + fraction).lstrip(b"0")
+        shift -= len(digits) - SURE_DIGITS
+        kept = digits.rstrip(b"0")
+        shift += len(digits) - len(kept)
+        if shift < 0:
+            return self.refuse(cursor, cursor.number, "not exact in")
+        if len(kept) + shift > precision:
+            return self.refuse(cursor, cursor.number, "out of range of")
+        exact = int(kept + b"0" * shift).to_bytes(16, "little")
+        memcpy(scaled, PyBytes_AS_STRING(exact), 16)
+        return 0
+
+
+cdef class _BooleanColumn(_FixedColumn):
+    cdef int read(self, _Cursor cursor) except -1:
+        cdef uint8_t value = cursor.at[0] == c't'
+        if value:
+            cursor.read_word(b"true", 4)
+        elif cursor.at[0] == c'f':
+            cursor.read_word(b"false", 5)
+        else:
+            return self.refuse_kind(cursor)
+        return self.add_value(&value)
+
+    cdef object build(self, object validity):
+        return pa.Array.from_buffers(
+            self.kind, self.length, [validity, _pack_bits(self.data)], null_count=self.nulls
+        )
+
+
+cdef class _IntegerColumn(_FixedColumn):
+    cdef int read(self, _Cursor cursor) except -1:
+        cdef uint128 magnitude
+        self.read_number(cursor)
+        self.scale_number(cursor, 0, SURE_DIGITS, &magnitude)
+        if magnitude >= (<uint128>1 << (8 * self.width - 1)) + cursor.negative:
+            return self.refuse(cursor, cursor.number, "out of range of")
+        cdef uint64_t value = <uint64_t>magnitude
+        value = 0 - value if cursor.negative else value
+        return self.add_value(&value)  # little-endian: the lower bytes are the value
+
+
+cdef class _DecimalColumn(_FixedColumn):
+    """A number, or a text of one."""
+
+    cdef int read(self, _Cursor cursor) except -1:
+        if cursor.at[0] != c'"':
+            self.read_number(cursor)
+            return self.add_number(cursor)
+        cdef const uint8_t* start = cursor.at
+        cursor.at += 1
+        cursor.read_string()
+        cdef _Cursor inner = _Cursor()
+        inner.begin = inner.at = cursor.text
+        inner.end = inner.at + cursor.size
+        try:
+            inner.skip_scalar(inner.at[0] if cursor.size else 0)
+        except RefusedError:
+            inner.at = inner.begin
+        if inner.at != inner.end or inner.at == inner.begin or not c'0' <= (inner.end - 1)[0] <= c'9':
+            return self.refuse(cursor, start, "not of type")
+        return self.add_number(inner)
+
+    cdef int add_number(self, _Cursor cursor) except -1:
+        cdef uint128 scaled
+        self.scale_number(cursor, self.kind.scale, self.kind.precision, &scaled)
+        scaled = 0 - scaled if cursor.negative else scaled
+        return self.add_value(&scaled)
+
+
+cdef class _FloatColumn(_FixedColumn):
+    """The nearest one of a fraction; where not every integer is one, an integer must be exact."""
+
+    cdef int read(self, _Cursor cursor) except -1:
+        self.read_number(cursor)
+        cdef double value = self.convert(cursor)
+        cdef float single = <float>value
+        if cursor.negative:
+            value, single = -value, -single
+        return self.add_value(&value) if self.width == 8 else self.add_value(&single)
+
+    cdef double convert(self, _Cursor cursor) except? -1:
+        cdef bint is_double = self.width == 8
+        cdef uint64_t sure = <uint64_t>1 << (53 if is_double else 24)
+        cdef int64_t places = 22 if is_double else 10
+        if cursor.is_whole and cursor.digits <= sure and -places <= cursor.exponent <= places:
+            # both are exact, so the result of one operation is the nearest
+            if cursor.exponent >= 0 and cursor.digits * _DOUBLE_POWERS[cursor.exponent] <= sure:
+                return cursor.digits * _DOUBLE_POWERS[cursor.exponent]
+            if cursor.exponent < 0 and is_double:
+                return cursor.digits / _DOUBLE_POWERS[-cursor.exponent]
+            if cursor.exponent < 0:
+                return <float>cursor.digits / <float>_DOUBLE_POWERS[-cursor.exponent]
+        return self.convert_exactly(cursor, sure)
+
+    cdef double convert_exactly(self, _Cursor cursor, uint64_t sure) except? -1:
+        text = cursor.number[cursor.negative:cursor.at - cursor.number]
+        cdef double value = PyOS_string_to_double(PyBytes_AS_STRING(text), NULL, NULL)
+        if self.width == 4:
+            value = _round_to_single(value, text)
+        if value == HUGE_VAL or (value == 0 and cursor.digits):
+            self.refuse(cursor, cursor.number, "out of range of")
+        if value >= sure and not cursor.has_exponent and Decimal(text.decode()) != Decimal(value):
+            self.refuse(cursor, cursor.number, "not exact in")
+        return value
+
+
+cdef double _round_to_single(double value, bytes text) except? -1:
+    """Return the nearest FLOAT of a text whose nearest DOUBLE is `value`."""
+    cdef float single = <float>value
+    cdef float other = nextafterf(single, HUGE_VAL if value > single else 0)
+    if single == value or (<double>single + other) / 2 != value:
+        return single
+    exact, middle = Decimal(text.decode()), Decimal(value)
+    if exact == middle:
+        return single
+    return max(single, other) if exact > middle else min(single, other)
+
+
+cdef class _TextColumn(_Column):
+    """Text, or bytes as Base64."""
+
+    cdef _Buffer offsets
+    cdef _Buffer data
+    cdef bint is_binary
+
+    def __init__(self, kind):
+        super().__init__(kind)
+        self.offsets, self.data = _Buffer(), _Buffer()
+        self.offsets.add_zeros(4)
+        self.is_binary = kinds.is_binary(kind)
+
+    cdef int read(self, _Cursor cursor) except -1:
+        cdef const uint8_t* start = cursor.at
+        if cursor.at[0] != c'"':
+            return self.refuse_kind(cursor)
+        cursor.at += 1
+        cursor.read_string()
+        if not self.is_binary:
+            return self.add_text(cursor.text, cursor.size)
+        try:
+            decoded = a2b_base64(cursor.text[:cursor.size], strict_mode=True)
+        except Base64Error:
+            return self.refuse(cursor, start, "no Base64 for")
+        return self.add_text(<const uint8_t*>PyBytes_AS_STRING(decoded), PyBytes_GET_SIZE(decoded))
+
+    cdef int add_text(self, const uint8_t* text, Py_ssize_t size) except -1:
+        self.data.add(text, size)
+        cdef int32_t end = <int32_t>self.data.size  # the text of a batch is below 2 GiB
+        self.offsets.add(&end, 4)
+        return self.mark_value()
+
+    cdef int add_blanks(self, Py_ssize_t count) except -1:
+        return _repeat_offset(self.offsets, count)
+
+    cdef int cut(self, Py_ssize_t length) except -1:
+        self.offsets.size = 4 * (length + 1)
+        self.data.size = self.offsets.last_int32()
+        return 0
+
+    cdef object build(self, object validity):
+        buffers = [validity, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(self.kind, self.length, buffers, null_count=self.nulls)
+
+
+cdef int _repeat_offset(_Buffer offsets, Py_ssize_t count) except -1:
+    cdef int32_t end = offsets.last_int32()
+    cdef Py_ssize_t _
+    for _ in range(count):
+        offsets.add(&end, 4)
+    return 0
+
+
+cdef class _TimeColumn(_FixedColumn):
+    """A text of ISO 8601, or a number by a rule."""
+
+    cdef int places  # of the unit of a column's value in a number, -1: it may be no number
+    cdef bint is_date
+    cdef bint has_zone
+
+    def __init__(self, kind, places):
+        super().__init__(kind)
+        self.places = places
+        self.is_date = kinds.is_date(kind)
+        self.has_zone = not self.is_date and kind.tz is not None
+
+    cdef int read(self, _Cursor cursor) except -1:
+        cdef const uint8_t* start = cursor.at
+        cdef int64_t value = 0
+        cdef int problem
+        if cursor.at[0] != c'"':
+            value = self.read_epoch(cursor)
+        else:
+            cursor.at += 1
+            cursor.read_string()
+            problem = _parse_time(cursor.text, cursor.size, self.is_date, self.has_zone, &value)
+            if problem:
+                return self.refuse(cursor, start, "not exact in" if problem == 2 else _NO_ISO)
+        cdef int64_t unit = 1 if self.is_date else _DAY_MICROS
+        if not _FIRST_DAY * unit <= value < (_LAST_DAY + 1) * unit:
+            return self.refuse(cursor, start, "out of range of")
+        return self.add_value(&value)
+
+    cdef int64_t read_epoch(self, _Cursor cursor) except? -1:
+        cdef uint128 scaled
+        self.read_number(cursor)
+        if self.places < 0:
+            self.refuse(cursor, cursor.number, _NO_ISO if self.is_date else _NUMBER_FOR_TIME)
+        self.scale_number(cursor, self.places, 18, &scaled)
+        return -<int64_t>scaled if cursor.negative else <int64_t>scaled
+
+
+cdef int _parse_time(const uint8_t* text, Py_ssize_t size, bint is_date, bint has_zone, int64_t* value) noexcept:
+    """Return 0 and days or microseconds since 1970, 1 for no ISO 8601, 2 for parts of a microsecond."""
+    cdef int year = _parse_digits(text, size, 0, 4), month = _parse_digits(text, size, 5, 2)
+    cdef int day = _parse_digits(text, size, 8, 2)
+    if size < 10 or text[4] != c'-' or text[7] != c'-' or not _is_day(year, month, day):
+        return 1
+    value[0] = _count_days(year, month, day)
+    if is_date:
+        return size != 10
+    cdef int hour = _parse_digits(text, size, 11, 2), minute = _parse_digits(text, size, 14, 2)
+    if size < 16 or (text[10] != c'T' and text[10] != c' ') or text[13] != c':':
+        return 1
+    if not (0 <= hour <= 23 and 0 <= minute <= 59):
+        return 1
+    value[0] = value[0] * _DAY_MICROS + (hour * 60 + minute) * <int64_t>60_000_000
+    return _parse_second(text, size, has_zone, value)
+
+
+cdef int _parse_second(const uint8_t* text, Py_ssize_t size, bint has_zone, int64_t* value) noexcept:
+    cdef Py_ssize_t at = 16
+    cdef int second, problem = 0
+    cdef int64_t unit = 100_000
+    if size > at and text[at] == c':':
+        second = _parse_digits(text, size, 17, 2)
+        if not 0 <= second <= 59:
+            return 1
+        value[0] += second * <int64_t>1_000_000
+        at = 19
+        if size > at and text[at] == c'.':
+            at += 1
+            if _parse_digits(text, size, at, 1) < 0:
+                return 1
+            while at < size and c'0' <= text[at] <= c'9':
+                value[0] += (text[at] - c'0') * unit
+                if not unit and text[at] != c'0':
+                    problem = 2
+                unit //= 10
+                at += 1
+    return _parse_zone(text, size, at, has_zone, value) or problem
+
+
+cdef int _parse_zone(const uint8_t* text, Py_ssize_t size, Py_ssize_t at, bint has_zone, int64_t* value) noexcept:
+    """A TIMESTAMP without a zone is in UTC; a TIMESTAMP_NTZ has none."""
+    if at == size:
+        return 0
+    if not has_zone:
+        return 1
+    if text[at] == c'Z':
+        return at + 1 != size
+    if text[at] != c'+' and text[at] != c'-':
+        return 1
+    cdef int hours = _parse_digits(text, size, at + 1, 2), minutes = 0
+    cdef Py_ssize_t end = at + 3
+    if end < size:
+        end += text[end] == c':'
+        minutes = _parse_digits(text, size, end, 2)
+        end += 2
+    if end != size or not (0 <= hours <= 18 and 0 <= minutes <= 59) or hours * 60 + minutes > 18 * 60:
+        return 1
+    value[0] += (hours * 60 + minutes) * <int64_t>60_000_000 * (1 if text[at] == c'-' else -1)
+    return 0
+
+
+cdef int _parse_digits(const uint8_t* text, Py_ssize_t size, Py_ssize_t at, int count) noexcept:
+    """Return a number of that many digits, -1 if there is none."""
+    cdef int value = 0
+    cdef Py_ssize_t end = at + count
+    if end > size:
+        return -1
+    for at in range(at, end):
+        if not c'0' <= text[at] <= c'9':
+            return -1
+        value = value * 10 + text[at] - c'0'
+    return value
+
+
+cdef bint _is_day(int year, int month, int day) noexcept:
+    if year < 1 or not 1 <= month <= 12 or day < 1:
+        return False
+    if month == 2:
+        return day <= 28 + (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0))
+    return day <= 30 + (month + month // 8) % 2
+
+
+cdef int64_t _count_days(int year, int month, int day) noexcept:
+    # years from March: the day of February 29 is the last one
+    cdef int64_t from_march = year - (month <= 2)
+    cdef int64_t day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return from_march * 365 + from_march // 4 - from_march // 100 + from_march // 400 + day_of_year - 719_468
+
+
+cdef class _ArrayColumn(_Column):
+    cdef _Buffer offsets
+    cdef _Column items
+    cdef bint is_reading
+
+    def __init__(self, kind, items):
+        super().__init__(kind)
+        self.offsets = _Buffer()
+        self.offsets.add_zeros(4)
+        self.items = items
+
+    cdef int read(self, _Cursor cursor) except -1:
+        if cursor.at[0] != c'[':
+            return self.refuse_kind(cursor)
+        cursor.at += 1
+        if cursor.peek() != c']':
+            self.is_reading = True
+            self.items.read_any(cursor)
+            while cursor.peek() == c',':
+                cursor.at += 1
+                self.items.read_any(cursor)
+            self.is_reading = False
+        cursor.expect(c']')
+        return self.add_list()
+
+    cdef int add_list(self) except -1:
+        cdef int32_t end = <int32_t>self.items.length
+        self.offsets.add(&end, 4)
+        return self.mark_value()
+
+    cdef int add_blanks(self, Py_ssize_t count) except -1:
+        return _repeat_offset(self.offsets, count)
+
+    cdef int cut(self, Py_ssize_t length) except -1:
+        self.is_reading = False
+        self.offsets.size = 4 * (length + 1)
+        return self.items.truncate(self.offsets.last_int32())
+
+    cdef object build(self, object validity):
+        return pa.Array.from_buffers(
+            self.kind,
+            self.length,
+            [validity, pa.py_buffer(self.offsets)],
+            null_count=self.nulls,
+            children=[self.build_items()],
+        )
+
+    cdef object build_items(self):
+        return self.items.finish()
+
+    cdef str find_place(self):
+        if not self.is_reading:
+            return ""
+        return f"[{self.items.length - self.offsets.last_int32()}]{self.items.find_place()}"
+
+
+cdef class _MapColumn(_ArrayColumn):
+    """An object whose keys are those of the map."""
+
+    cdef _TextColumn keys
+    cdef str key
+
+    def __init__(self, kind, keys, items):
+        super().__init__(kind, items)
+        self.keys = keys
+
+    cdef int read(self, _Cursor cursor) except -1:
+        if cursor.at[0] != c'{':
+            return self.refuse_kind(cursor)
+        cursor.at += 1
+        if cursor.peek() != c'}':
+            self.is_reading = True
+            seen = set()
+            self.read_entry(cursor, seen)
+            while cursor.peek() == c',':
+                cursor.at += 1
+                self.read_entry(cursor, seen)
+            self.is_reading = False
+        cursor.expect(c'}')
+        return self.add_list()
+
+    cdef int read_entry(self, _Cursor cursor, set seen) except -1:
+        cursor.expect(c'"')
+        cursor.read_string()
+        self.key = cursor.text[:cursor.size].decode()
+        if self.key in seen:
+            raise RefusedError("a key that comes twice")
+        seen.add(self.key)
+        if not self.keys.is_begun:
+            self.keys.begin()
+        self.keys.add_text(cursor.text, cursor.size)
+        cursor.expect(c':')
+        return self.items.read_any(cursor)
+
+    cdef int cut(self, Py_ssize_t length) except -1:
+        _ArrayColumn.cut(self, length)
+        return self.keys.truncate(self.offsets.last_int32())
+
+    cdef object build_items(self):
+        entries = [self.kind.key_field, self.kind.item_field]
+        return pa.StructArray.from_arrays([self.keys.finish(), self.items.finish()], fields=entries)
+
+    cdef str find_place(self):
+        if not self.is_reading:
+            return ""
+        key = self.key if len(self.key) <= QUOTED_CHARACTERS else f"{self.key[:QUOTED_CHARACTERS]}…"
+        return f".{key}{self.items.find_place()}"
+
+
+cdef class _StructColumn(_Column):
+    cdef list columns
+    cdef list names  # in UTF-8
+    cdef dict by_lower_name
+    cdef dict by_key
+    cdef Py_ssize_t next  # the column behind that of the last key
+    cdef Py_ssize_t current  # the column whose value is read, or -1
+
+    def __init__(self, kind, columns):
+        super().__init__(kind)
+        self.columns = columns
+        self.names = [field.name.encode() for field in kind]
+        self.by_lower_name = {field.name.lower(): at for at, field in enumerate(kind)}
+        self.by_key = {}
+        self.current = -1
+
+    cdef int read(self, _Cursor cursor) except -1:
+        if cursor.at[0] != c'{':
+            return self.refuse_kind(cursor)
+        cursor.at += 1
+        self.next = 0
+        if cursor.peek() != c'}':
+            self.read_field(cursor)
+            while cursor.peek() == c',':
+                cursor.at += 1
+                self.read_field(cursor)
+        cursor.expect(c'}')
+        self.add_missing()
+        return self.mark_value()
+
+    cdef int read_field(self, _Cursor cursor) except -1:
+        cursor.expect(c'"')
+        cursor.read_string()
+        cdef Py_ssize_t at = self.find_column(cursor)
+        if at < 0:
+            cursor.expect(c':')
+            return cursor.skip_value()
+        self.current = at
+        cdef _Column column = <_Column>self.columns[at]
+        if column.length > self.length:
+            key = cursor.text[:cursor.size].decode()
+            raise RefusedError(f"two keys name this column; the second: {key}")
+        cursor.expect(c':')
+        column.read_any(cursor)
+        self.current, self.next = -1, at + 1
+        return 0
+
+    cdef Py_ssize_t find_column(self, _Cursor cursor) except -2:
+        """Return the column that the last string names, -1 for none."""
+        cdef bytes name
+        if self.next < len(self.names):  # most objects have their keys in the order of the columns
+            name = <bytes>self.names[self.next]
+            if PyBytes_GET_SIZE(name) == cursor.size and not memcmp(
+                PyBytes_AS_STRING(name), cursor.text, cursor.size
+            ):
+                return self.next
+        key = cursor.text[:cursor.size]
+        found = self.by_key.get(key)
+        if found is None:
+            found = self.by_lower_name.get(key.decode().lower(), -1)
+            if len(self.by_key) < KNOWN_KEYS:
+                self.by_key[key] = found
+        return found
+
+    cdef int add_missing(self) except -1:
+        cdef Py_ssize_t at
+        cdef _Column column
+        for at in range(len(self.columns)):
+            column = <_Column>self.columns[at]
+            if column.length == self.length:
+                column.add_nulls(1)
+        return 0
+
+    cdef int add_blanks(self, Py_ssize_t count) except -1:
+        for column in self.columns:
+            (<_Column>column).add_nulls(count)
+        return 0
+
+    cdef int cut(self, Py_ssize_t length) except -1:
+        self.current = -1
+        for column in self.columns:
+            (<_Column>column).truncate(length)
+        return 0
+
+    cdef object build(self, object validity):
+        return pa.Array.from_buffers(
+            self.kind,
+            self.length,
+            [validity],
+            null_count=self.nulls,
+            children=[(<_Column>column).finish() for column in self.columns],
+        )
+
+    cdef str find_place(self):
+        if self.current < 0:
+            return ""
+        cdef _Column column = <_Column>self.columns[self.current]
+        return f".{self.kind[self.current].name}{column.find_place()}"
+
+
+def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False):
+    """Return a struct for each value, null if it is refused, and by row the field and the reason.
+
+    `values` are binary without nulls, `schema` is a pyarrow schema. `timestamp_rules` has by the lower-case
+    path of a column, or by "" for every other, what a number in a timestamp means: a key of EPOCH_SCALES.
+    With `dates_are_numbers` a number in a DATE is the days since 1970.
+    """
+    kind = pa.struct(list(schema))
+    cdef _StructColumn root = _create_column(kind, "", timestamp_rules, dates_are_numbers)
+    cdef _Cursor cursor = _Cursor()
+    cdef Py_ssize_t row, count = len(values)
+    refused = {}
+    if not count:
+        return pa.nulls(0, root.kind), refused
+    _, offsets, text = values.buffers()
+    cdef const int32_t[::1] ends = np.frombuffer(offsets, np.int32)[values.offset:values.offset + count + 1]
+    cdef const uint8_t[::1] data = np.frombuffer(text or b"\0", np.uint8)
+    root.begin()
+    for row in range(count):
+        cursor.begin = cursor.at = &data[0] + ends[row]
+        cursor.end = &data[0] + ends[row + 1]
+        try:
+            _read_object(root, cursor)
+        except RefusedError as error:
+            refused[row] = root.find_place()[1:] or None, str(error)
+        if root.length == row:
+            root.truncate(row)
+            root.add_nulls(1)
+    return root.finish(), refused
+
+
+cdef int _read_object(_StructColumn root, _Cursor cursor) except -1:
+    if cursor.peek() != c'{':
+        raise RefusedError(NOT_AN_OBJECT)
+    root.read(cursor)
+    if cursor.peek() != -1:
+        root.truncate(root.length - 1)
+        raise RefusedError(NOT_AN_OBJECT)
+    return 0
+
+
+cdef _Column _create_column(object kind, str path, object rules, bint has_days):
+    if kinds.is_struct(kind):
+        prefix = f"{path}." if path else ""
+        columns = [_create_column(field.type, f"{prefix}{field.name}", rules, has_days) for field in kind]
+        return _StructColumn(kind, columns)
+    if kinds.is_map(kind):
+        return _MapColumn(kind, _TextColumn(pa.string()), _create_column(kind.item_type, path, rules, has_days))
+    if kinds.is_list(kind):
+        return _ArrayColumn(kind, _create_column(kind.value_type, path, rules, has_days))
+    if kinds.is_date(kind):
+        return _TimeColumn(kind, 0 if has_days else -1)
+    if kinds.is_timestamp(kind):
+        return _TimeColumn(kind, EPOCH_SCALES.get(rules.get(path.lower(), rules.get("")), -1))
+    if kinds.is_boolean(kind):
+        return _BooleanColumn(kind)
+    if kinds.is_integer(kind):
+        return _IntegerColumn(kind)
+    if kinds.is_floating(kind):
+        return _FloatColumn(kind)
+    return _DecimalColumn(kind) if kinds.is_decimal(kind) else _TextColumn(kind)
+
+
+_TYPE_NAMES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.date32(): "DATE",
+    pa.timestamp("us", "UTC"): "TIMESTAMP",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
+}
+
+
+def name_type(kind):
+    """Return the SQL name of an Arrow type. Raises KeyError for one that JSON is not read into."""
+    if kinds.is_decimal(kind):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if kinds.is_struct(kind):
+        return "STRUCT"
+    if kinds.is_map(kind):
+        return "MAP"
+    return "ARRAY" if kinds.is_list(kind) else _TYPE_NAMES[kind]

@@ -1,0 +1,94 @@
+"""Decodes JSON values by the columns of `lake.schema`; `json_columns` has the rules of each value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import types
+from pyspark.sql.types import DataType, StructType
+
+from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, Reason, decode_objects
+from trimtab.consumer_sdk.lake.decoding.json_columns import read_objects
+from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.schema.record_columns import column_name
+from trimtab.consumer_sdk.lake.untyped_arrow import Array
+
+_PLAIN_TYPES: Final[Mapping[DataType, Any]] = {
+    types.BooleanType(): pa.bool_(),
+    types.ByteType(): pa.int8(),
+    types.ShortType(): pa.int16(),
+    types.IntegerType(): pa.int32(),
+    types.LongType(): pa.int64(),
+    types.FloatType(): pa.float32(),
+    types.DoubleType(): pa.float64(),
+    types.StringType(): pa.string(),  # not one with a collation
+    types.BinaryType(): pa.binary(),
+    types.DateType(): pa.date32(),
+    types.TimestampType(): pa.timestamp("us", "UTC"),
+    types.TimestampNTZType(): pa.timestamp("us"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JsonDecoder:
+    """Decodes JSON objects; `schema` is pyarrow's.
+
+    `dates_are_numbers`: a number in a DATE is the days since 1970, as Debezium's.
+    """
+
+    schema: Any
+    timestamp_rules: Mapping[str, str] = field(default_factory=dict[str, str])  # of `json_columns`
+    dates_are_numbers: bool = False
+
+    def decode_batch(self, records: Records) -> DecodedRecords:
+        """Return the record columns and those of the values, and the dead letters."""
+        return decode_objects(records, self.schema, self.read_values)
+
+    def read_values(self, values: Array) -> tuple[Array, dict[int, str]]:
+        """Return a struct for each value, null for a dead letter, and the reasons by row."""
+        structs, refused = read_objects(
+            values, self.schema, self.timestamp_rules, dates_are_numbers=self.dates_are_numbers
+        )
+        return structs, {row: Reason.of_field(*why) for row, why in refused.items()}
+
+
+def parse_json_schema(ddl: str) -> Any:
+    """Return the pyarrow schema of a DDL text. Raises SettingError."""
+    try:
+        columns = cast("StructType", StructType.fromDDL(ddl))
+    except (PySparkException, Py4JJavaError, ValueError) as error:  # not a JVM that has died
+        line = str(error).strip().splitlines()[0]
+        raise SettingError(
+            f'lake.schema: {ddl!r} is not a list of Spark SQL columns like "id BIGINT, name STRING": {line}'
+        ) from error
+    _check_names(ddl, [column_name(name) for name in columns.names])
+    return pa.schema([(column.name, _to_arrow_type(column.name, column.dataType)) for column in columns])
+
+
+def _to_arrow_type(path: str, kind: DataType) -> Any:
+    if isinstance(kind, StructType) and kind.fields:
+        _check_names(kind.simpleString(), kind.names)
+        return pa.struct([(f.name, _to_arrow_type(f"{path}.{f.name}", f.dataType)) for f in kind])
+    if isinstance(kind, types.ArrayType):
+        return pa.list_(_to_arrow_type(f"{path}.element", kind.elementType))
+    if isinstance(kind, types.MapType) and kind.keyType == types.StringType():
+        return pa.map_(pa.string(), _to_arrow_type(f"{path}.value", kind.valueType))
+    if isinstance(kind, types.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if kind not in _PLAIN_TYPES:
+        raise SettingError(
+            f"lake.schema: column {path} is {kind.simpleString()}, which JSON is not read into: write "
+            "STRING, BINARY, BOOLEAN, DATE, TIMESTAMP, TIMESTAMP_NTZ, a type of numbers, STRUCT, ARRAY, "
+            "or MAP with keys of type STRING"
+        )
+    return _PLAIN_TYPES[kind]
+
+
+def _check_names(where: str, names: list[str]) -> None:
+    lower = [name.lower() for name in names]
+    if twice := sorted({name for name in lower if lower.count(name) > 1}):
+        raise SettingError(f"lake.schema: {where!r} has two columns {twice[0]!r}; rename one")
