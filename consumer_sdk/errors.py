@@ -6,7 +6,8 @@ CallerError
 │   ├── QueueTopicMismatchError         a queue's topics are missing or do not match (exit code 2)
 │   ├── UnsupportedQueueOperationError  this kind of queue lacks the operation (exit code 2)
 │   ├── UnsupportedByProtocolError      the new group protocol lacks the operation (exit code 2)
-│   ├── StorageClientMissingError       Spark has no client for the tables' storage or catalog (exit code 2)
+│   ├── UnusableStorageError            the storage, or Spark's access to it, suits no table (exit code 2)
+│   │   └── StorageClientMissingError   Spark has no client for the tables' storage or catalog (exit code 2)
 │   └── TableNameCollisionError         two topics map to one table
 ├── InvalidDelayError                   a delay or extension is negative or not finite
 ├── JavaNotFoundError                   no Java was found
@@ -27,6 +28,8 @@ PeerError
 ├── MarkerWriteError                    Kafka did not accept a queue's start markers (retryable)
 └── LakeError                           base of the lake's errors; never raised itself
     ├── SparkSessionError               Spark did not start, or its JVM ended
+    ├── TableWriteError                 one table cannot be written, for an unexpected error
+    ├── TableAccessError                the catalog refuses one table
     ├── CommittedOffsetsLostError       a table's history no longer has its committed offsets
     ├── LakeUnavailableError            catalog or storage is unreachable or locked (retryable)
     │   └── DiskFullError               no space for the data files (retryable)
@@ -137,7 +140,11 @@ class MarkerWriteError(PeerError):
     retryable: ClassVar[bool] = True
 
 
-class StorageClientMissingError(SettingError):
+class UnusableStorageError(SettingError):
+    """The storage of the tables, or Spark's access to it, suits no table."""
+
+
+class StorageClientMissingError(UnusableStorageError):
     """The Spark session has no client for the tables' object storage, or no driver for their catalog."""
 
 
@@ -167,6 +174,14 @@ class LakeError(PeerError):
 
 class SparkSessionError(LakeError):
     """Spark did not start, or its JVM ended."""
+
+
+class TableWriteError(LakeError):
+    """One table cannot be written, for an error that nobody expected; its cause has it."""
+
+
+class TableAccessError(LakeError):
+    """The catalog refuses one table to this writer."""
 
 
 class CommittedOffsetsLostError(LakeError):

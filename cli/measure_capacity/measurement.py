@@ -94,6 +94,7 @@ class CapacityRig:
                 if messages and not read:
                     started_at = self.clock.monotonic()
                 writer.write(messages)
+                writer.raise_if_halted()  # else it would be waited for
                 read += len(messages)
                 progress.show(read, records)
             writer.flush()

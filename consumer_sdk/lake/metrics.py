@@ -82,8 +82,14 @@ class LakeMetrics:
         )
         self._halted_partitions = Gauge(
             "trimtab_halted_partitions",
-            "Owned partitions that are not read until their next assignment",
+            "Owned partitions that are not read: by themselves, or with their table",
             ["topic"],
+            registry=self.registry,
+        )
+        self._halted_tables = Gauge(
+            "trimtab_halted_tables",
+            "1 while a table is not written for an error that concerns it alone",
+            ["table"],
             registry=self.registry,
         )
         self._flush_seconds = Histogram(
@@ -121,6 +127,10 @@ class LakeMetrics:
     def set_halted(self, topic: str, partitions: int) -> None:
         """Set the number of a topic's halted partitions."""
         self._halted_partitions.labels(topic).set(partitions)
+
+    def set_table_halted(self, table: str, *, halted: bool) -> None:
+        """Set whether a table is halted."""
+        self._halted_tables.labels(table).set(float(halted))
 
     def observe_flush(self, table: str, duration_s: float) -> None:
         """Observe the duration of a flush."""

@@ -46,6 +46,7 @@ def build_consumer_registry() -> CollectorRegistry:
     consumer.count_written("orders", 1, 1)
     consumer.count_lost(PARTITION, 1)
     consumer.set_halted("orders", 1)
+    consumer.set_table_halted("orders", halted=True)
     consumer.observe_flush("orders", 1.0)
     consumer.observe_freshness("orders", np.array([1.0]))
     return consumer.registry

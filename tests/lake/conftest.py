@@ -150,10 +150,11 @@ def writers(
     made: list[LakeWriter] = []
 
     def make(log: dict[Any, list[bytes | None]], **changes: Any) -> tuple[FakeConsumer, LakeWriter]:
-        crash, metrics = changes.pop("crash", print), changes.pop("metrics", None)
+        crash = changes.pop("crash", print)
+        given = {name: changes.pop(name, None) for name in ("metrics", "clock")}
         consumer = FakeConsumer({TopicPartition(*p): values for p, values in log.items()})
         stepped = type("SteppedWriter", (LakeWriter,), {"_reach_step": staticmethod(crash)})
-        writer = stepped(consumer, config(**changes), lake=lake, metrics=metrics)
+        writer = stepped(consumer, config(**changes), lake=lake, **given)
         made.append(writer)
         return consumer, writer
 

@@ -5,6 +5,7 @@ import logging
 import re
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from io import BytesIO
@@ -578,11 +579,12 @@ def test_a_schema_that_does_not_fit_its_table_halts_its_topic_alone(
         for partition, value in zip(log, (orders, others, good), strict=True):
             log[partition].append(value)
         writer.write(consumer.consume(10))
-        writer.flush()
+        with suppress(TableSchemaMismatchError):
+            writer.flush()
     assert rows(f"{namespace}.clicks") == [("clicks", 0, n) for n in range(3)]
     assert rows(f"{namespace}.orders") == [("orders", n, 0) for n in range(2)]
     (error,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
-    assert re.match(r"orders-0, orders-1 not read until assigned again: the schemas 1, 2 .*Field id", error)
+    assert re.search(r"orders halted, other tables are written on: the schemas 1, 2 .*Field id", error)
     sample = partial(metrics.registry.get_sample_value, "trimtab_halted_partitions", {"topic": "orders"})
     assert sample() == 2
     with pytest.raises(TableSchemaMismatchError, match="Field id"):

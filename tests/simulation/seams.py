@@ -12,7 +12,7 @@ from typing import Any
 
 from simulation.worker import Stepped, WorkerHost
 from trimtab.consumer_sdk.lake import ingest, retry
-from trimtab.consumer_sdk.lake.writer import flush_threads, writer
+from trimtab.consumer_sdk.lake.writer import flush_threads, topic_starts, writer
 from trimtab.testing.simulation import green
 from trimtab.testing.simulation.host import ObservedConsumer
 from trimtab.testing.simulation.seams import CONSUMER_SEAMS, replace_names
@@ -42,8 +42,8 @@ REPLACED: dict[Any, dict[str, Any]] = {
         "threading": THREADS,
         "wait": green.wait_for,
     },
+    topic_starts: {"RetryBackoff": _pace},
     writer: {
-        "RetryBackoff": _pace,
         "new_attempt_id": lambda: _host().attempt(),
         "random": SimpleNamespace(Random=_random),
     },

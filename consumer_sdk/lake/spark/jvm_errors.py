@@ -19,6 +19,7 @@ from trimtab.consumer_sdk.errors import (
     LakeUnavailableError,
     SparkSessionError,
     StorageClientMissingError,
+    TableAccessError,
     TableSchemaMismatchError,
     TransformError,
 )
@@ -55,11 +56,16 @@ _STORAGE_UNAVAILABLE: Final = re.compile(
     r"""^java\.(io|nio|net|sql)\.\w*Exception$ | ^java\.nio\.file\.\w+
     | ^org\.sqlite\. | SQLException$ | Timeout(Exception)?$
     | ^org\.apache\.iceberg\.exceptions\.(RuntimeIO|ServiceUnavailable|ServiceFailure)Exception$
-    | ^org\.apache\.iceberg\.exceptions\.(REST|NotAuthorized|Forbidden)Exception$
+    | ^org\.apache\.iceberg\.exceptions\.(REST|NotAuthorized)Exception$
     | ^org\.apache\.thrift\. | ^org\.apache\.hadoop\.(net|fs|ipc|security)\.
-    | ^software\.amazon\.awssdk\. | ^com\.google\.(cloud|api)\. | ^com\.azure\.
+    | ^software\.amazon\.awssdk\.(?!services\.glue\.model\.AccessDenied)
+    | ^com\.google\.(cloud|api)\. | ^com\.azure\.
     """,
     re.VERBOSE,
+)
+# behind the storage's errors: Iceberg's clients of object stores raise it, too
+_TABLE_REFUSED: Final = re.compile(
+    r"^org\.apache\.iceberg\.exceptions\.ForbiddenException$|\.glue\.model\.AccessDenied\w*$"
 )
 _CLIENT_MISSING: Final = re.compile(
     r"""Cannot\ (find\ constructor\ for|initialize)\ .*FileIO | No\ FileSystem\ for\ scheme
@@ -78,7 +84,6 @@ _DRIVER_ADVICE: Final = (
     "spark.jars.packages, or correct lake.catalog.uri"
 )
 _JVM_GONE: Final = "the Spark JVM is gone (killed, or out of memory): restart this process; nothing is lost"
-_RESTART_ADVICE: Final = "nothing was written and no offset moved: restart this process"
 
 _NAME, _MESSAGE = 0, 1  # places in a cause
 # place, pattern, error, text; the first rule that matches any cause wins
@@ -98,8 +103,9 @@ _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], 
         "a row lacks a required value or violates a constraint",
     ),
     (_MESSAGE, _CLOCKS_APART, LakeUnavailableError, _CLOCK_ADVICE),
-    (_NAME, _TABLE_MISSING, TableSchemaMismatchError, f"the table was dropped; {_RESTART_ADVICE}"),
+    (_NAME, _TABLE_MISSING, TableSchemaMismatchError, "the table was dropped"),
     (_NAME, _STORAGE_UNAVAILABLE, LakeUnavailableError, ""),  # its cause says what to do
+    (_NAME, _TABLE_REFUSED, TableAccessError, "the catalog refuses it: grant this writer the table"),
 )
 
 

@@ -23,7 +23,9 @@ Rules:
    recreated; going on would lose its records silently: OffsetRegressionError.
 6. Offsets deleted by retention before they were read are a gap (`pending_gaps`). It is committed
    with the span of the first records behind it, and again if that span is refused.
-7. A partition unknown to its table starts at the group's offset. A warning says so if that is not
+7. A partition whose table is halted is rewound to the table's offsets at once, as after a refusal, and
+   read on from there later. If nothing was read of it, that is where its first record stands.
+8. A partition unknown to its table starts at the group's offset. A warning says so if that is not
    the beginning of the log: a new table will lack the earlier records.
 """
 
@@ -120,10 +122,7 @@ class PositionTracker:
         position = self._owned.get(partition)
         if position is None:  # fetched before its revocation
             return len(offsets)
-        if position.start is None:
-            position.start = offsets[0]
-            if offsets[0] and not position.began_without_offset:
-                log.warning(_NEW_PARTITION_WARNING, partition, offsets[0])
+        _note_start(partition, position, offsets[0])
         skip = 0 if position.next is None else bisect_left(offsets, position.next)
         if skip and position.awaits_first_record and not position.is_rewound:
             raise OffsetRegressionError(
@@ -169,13 +168,27 @@ class PositionTracker:
             if not self._pop_chained(partition, span):
                 continue
             position = self._owned[partition]
-            committed = offsets.get(partition)
-            position.committed = position.submitted = committed
-            first = _first_not_none(committed, position.start, span.first)
-            position.awaits_first_record = position.is_rewound = True
-            position.reread_requested = False
-            restarts[partition] = position.next = _first_not_none(skip_gaps(position.pending_gaps, first))
+            position.committed = offsets.get(partition)
+            restarts[partition] = _rewind(position, _first_not_none(position.start, span.first))
         return restarts
+
+    def rewind_halted(self, partitions: Iterable[TopicPartition]) -> None:
+        """Move to the table's offsets (rule 7); batches in flight no longer count."""
+        for position in (self._owned[p] for p in partitions if p in self._owned):
+            position.chained = []
+            if position.next is not None:
+                _rewind(position, _first_not_none(position.start, position.next))
+
+    def stop_before(self, partition: TopicPartition, offset: int) -> None:
+        """Note the first record of a partition that is read no further (rule 7)."""
+        position = self._owned.get(partition)
+        if position is not None and position.next is None:
+            _note_start(partition, position, offset)
+            position.next = offset
+
+    def next_offset(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the next record to accept; None if the partition has none yet."""
+        return self._owned[partition].next if partition in self._owned else None
 
     def _pop_chained(self, partition: TopicPartition, span: OffsetSpan) -> bool:
         """Take a span out of flight; return whether its partition has been owned ever since."""
@@ -229,6 +242,23 @@ _EXPIRED_OFFSETS_ADVICE: Final = (
     "This partition is no longer read. To continue with the remaining records, write earliest "
     "there: the table then records the gap (docs/lake.md)"
 )
+
+
+def _note_start(partition: TopicPartition, position: PartitionPosition, offset: int) -> None:
+    if position.start is None:
+        position.start = offset
+        if offset and not position.began_without_offset:
+            log.warning(_NEW_PARTITION_WARNING, partition, offset)
+
+
+def _rewind(position: PartitionPosition, start: int) -> int:
+    """Move to the table's offset, or to `start` if it has none; return the next offset."""
+    position.submitted = position.committed
+    position.awaits_first_record = position.is_rewound = True
+    position.reread_requested = False
+    first = _first_not_none(position.committed, start)
+    position.next = _first_not_none(skip_gaps(position.pending_gaps, first))
+    return position.next
 
 
 def _first_not_none(*offsets: int | None) -> int:

@@ -16,11 +16,11 @@ Rules:
    cancelling, the fence decides between it and the new owner.
 4. *Refused*: partitions of the batch that are still owned continue from the table's offsets.
 5. Kafka's offsets follow the table: committed after it, never before.
-6. What only one partition suffers from halts it until its next assignment: an offset that went back, one
-   that expired with `auto.offset.reset=error` (records read before are still written), another topic's
-   table (a pattern may find one). A table whose offsets are lost, or that the rows do not fit, halts
-   those of its partitions that are owned. `close` raises the error. If rows that do not fit leave no
-   other partition, `write` and `flush` raise it, too: a writer of one topic ends instead of idling.
+6. An error that concerns one table or partition (`error_scope`) halts it alone (`halted_partitions`). An
+   offset that went back, one that expired with `auto.offset.reset=error` (records read before are still
+   written), and a topic whose table is another one's halt the partition until its next assignment;
+   everything else halts the table, which is tried again by itself. `flush`, `close` and `raise_if_halted`
+   raise the error, `write` does not.
 7. Positions are rewound outside of callbacks only: records fetched before a callback are still to
    be passed to `write`, which would take them for the next ones.
 
@@ -30,8 +30,8 @@ All methods run on the application's thread; rebalance callbacks may run while `
 import logging
 import random
 import threading
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException
@@ -42,30 +42,25 @@ from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.consumer.client_adapters import to_partition
-from trimtab.consumer_sdk.errors import (
-    CommittedOffsetsLostError,
-    LakeUnavailableError,
-    OffsetRegressionError,
-    OffsetsExpiredError,
-    TableNameCollisionError,
-    TableSchemaMismatchError,
-)
+from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.changes.truncations import check_single_partition
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Lake, RecordConsumer, new_attempt_id
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
-from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, describe_conflicts
-from trimtab.consumer_sdk.lake.retry import RetryBackoff, bound_by_deadline
+from trimtab.consumer_sdk.lake.offsets.table_offsets import describe_conflicts
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.settings import LakeConfig, parse_lake_config
 from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, RecordRun
 from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
+from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
 from trimtab.consumer_sdk.lake.writer.flush_metrics import with_flush_metrics
 from trimtab.consumer_sdk.lake.writer.flush_threads import FlushThreads, InFlightFlush, wait_for_flushes
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions, format_partitions
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker, log_starts
+from trimtab.consumer_sdk.lake.writer.table_halts import TableHalts
 from trimtab.consumer_sdk.lake.writer.topic_projections import BatchProjection, TopicProjections
+from trimtab.consumer_sdk.lake.writer.topic_starts import TopicStarts
 from trimtab.consumer_sdk.telemetry.factory import open_flush_spans
 
 log = logging.getLogger("trimtab.lake")
@@ -96,13 +91,19 @@ class LakeWriter:
         self._owns_lake = lake is None
         self._projections = TopicProjections(self._config)
         self._clock = clock or SystemClock()
-        self._tables_by_topic: dict[str, str] = {}
         self._positions = PositionTracker()
         self._buffer = BatchBuffer(self._config.limits)
         self._refused_batches: list[BatchRefused] = []
         self._failure: BaseException | None = None  # not retryable: raised by every later call
         metrics = metrics or LakeMetrics()
-        self._halted = HaltedPartitions(metrics)
+        rng = random.Random()  # noqa: S311 - jitter
+        names = self._config.table_names
+        self._table_for = names.table_for
+        self._starts = TopicStarts(self._lake, self._config.group, names, self._clock)
+        self._halted = HaltedPartitions(metrics, rng)
+        self._halts = TableHalts(
+            consumer, self._table_for, self._starts, self._positions, self._buffer, self._halted, self._clock
+        )
         self._closed = False
         changes = self._config.changes
         flusher = BatchFlusher(
@@ -117,7 +118,6 @@ class LakeWriter:
             check_single_partition if changes is not None and changes.applies_truncations else None,
         )
         flush = with_flush_metrics(self._spans.trace_run(flusher.flush_batch), metrics, self._clock)
-        rng = random.Random()  # noqa: S311 - jitter
         self._flushes = FlushThreads(flush, rng, self._config.flush_parallelism)
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -127,9 +127,8 @@ class LakeWriter:
 
         While the memory is full, it waits and serves rebalance callbacks, until `stop` is set.
 
-        Raises TransformError, SparkSessionError, TableSchemaMismatchError if no other partition is left
-        (rule 6), and KafkaException for a fatal error event. After these and any unexpected error, no
-        record is lost: each call raises it again.
+        Raises the errors that concern all tables (`error_scope`), such as SparkSessionError, and
+        KafkaException for a fatal error event. No record is lost by one: each later call raises it again.
         """
         self._raise_failure()
         try:
@@ -148,28 +147,33 @@ class LakeWriter:
     def flush(self) -> None:
         """Write all buffered records to the tables, but those of halted partitions (rule 6).
 
-        Raises the errors of `write`, and LakeUnavailableError after `lake.flush.timeout`.
+        Raises the errors of `write`, LakeUnavailableError after `lake.flush.timeout`, and, when the others
+        are written, those of `raise_if_halted`.
         """
-        self._raise_failure()
-        deadline = self._flush_deadline()
-        self._await_flushes(self._flushes.in_flight, deadline)
-        self._flush_tables(self._buffer.list_tables(), deadline)
-        self._rewind_refused()
+        self._flush_all()
+        self.raise_if_halted()
+
+    def raise_if_halted(self) -> None:
+        """Raise the error of a halted partition or table, if there is one (rule 6).
+
+        Such as TableSchemaMismatchError, TransformError, SettingError of a table's partition rule,
+        CommittedOffsetsLostError, TableAccessError, TableNameCollisionError, OffsetRegressionError,
+        OffsetsExpiredError; TableWriteError for an error that has no name.
+        """
+        self._halted.raise_first_error()
 
     def close(self) -> None:
         """Flush and release resources; the consumer keeps its partitions until it is closed.
 
         Takes at most `lake.flush.timeout`, twice that if a call into the lake does not return.
-        Unflushed records are logged, and the next owner reads them again. Raises the errors of
-        `flush`, and that of a halted partition (rule 6): OffsetRegressionError, OffsetsExpiredError,
-        TableNameCollisionError, CommittedOffsetsLostError or TableSchemaMismatchError.
+        Unflushed records are logged, and the next owner reads them again. Raises the errors of `flush`.
         """
         try:
             if self._failure is None and not self._closed:
                 self._reach_step("draining")
-                self.flush()
+                self._flush_all()
                 self._reach_step("drained")
-                self._halted.raise_first_error()
+                self.raise_if_halted()
         finally:
             self._release_resources()
 
@@ -189,12 +193,16 @@ class LakeWriter:
     def on_assign(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Start each partition at its table's offset (rule 1)."""
         self._reach_step("assigning")
+        assigned = list(map(to_partition, partitions))
+        self._halted.discard(assigned)
         starts: dict[TopicPartition, int | None] = {}
-        for topic in sorted({partition.topic for partition in partitions}):
-            starts |= self._find_starts(topic, [to_partition(p) for p in partitions if p.topic == topic])
-        self._halted.discard(starts)
+        for topic in sorted({partition.topic for partition in assigned}):
+            starts |= self._halts.find_starts(
+                topic, [p for p in assigned if p.topic == topic], self._flush_deadline()
+            )
         for partition, start in starts.items():
             self._positions.assign(partition, start)
+            self._halted.join_table(self._table_for(partition.topic), {partition})
         known = {p: offset for p, offset in starts.items() if offset is not None}
         if known:
             self._consumer.incremental_assign([RawPartition(*p, offset) for p, offset in known.items()])
@@ -217,7 +225,7 @@ class LakeWriter:
             self._failure = self._failure or (None if retryable else error)
             log.warning("releasing partitions without their last batch: %s", error)
         self._reach_step("flushed")
-        self._drop_partitions(revoked)
+        self._halts.drop_partitions(revoked)
         self._commit_to_kafka(self._positions.committed_offsets(revoked), asynchronous=False)
         self._positions.forget_partitions(revoked)
         log.info("revoked %s", format_partitions(revoked))
@@ -228,7 +236,7 @@ class LakeWriter:
         lost = set(map(to_partition, partitions))
         for table in self._flushes.find_tables(lost):
             self._flushes.in_flight[table].cancel()
-        self._drop_partitions(lost)
+        self._halts.drop_partitions(lost)
         self._positions.forget_partitions(lost)
         log.warning("lost %s", format_partitions(lost))
 
@@ -236,90 +244,32 @@ class LakeWriter:
 
     def _buffer_messages(self, messages: Sequence[ConsumedMessage]) -> None:
         for reset in self._consumer.pop_offset_resets():
-            with self._halt_on_offset_error(reset.partition):
+            with self._halts.halt_on_error(reset.partition):
                 self._positions.record_reset(reset)
         now = self._clock.monotonic()
         for partition, run in record_columns.group_by_partition(drop_error_events(messages)).items():
-            self._buffer_run(partition, run, now)
+            offsets = record_columns.message_offsets(run)
+            with self._halts.halt_on_error(partition, offsets):
+                self._buffer_run(partition, run, offsets, now)
 
-    def _buffer_run(self, partition: TopicPartition, messages: list[ConsumedMessage], now: float) -> None:
-        if partition in self._halted:  # by its table: the consumer still reads it
-            self._consumer.incremental_unassign([RawPartition(*partition)])
-        offsets = record_columns.message_offsets(messages)
+    def _buffer_run(
+        self, partition: TopicPartition, messages: list[ConsumedMessage], offsets: Sequence[int], now: float
+    ) -> None:
+        if self._halts.is_stopped(partition, offsets[0]):
+            return
         if (reread := self._positions.find_reread_offset(partition, offsets)) is not None:
             self._restart_partition(partition, reread)
             return
         # First: if the records cannot be converted, the position must not have passed them.
         batch = record_columns.build_record_batch(partition, messages)
-        skip = len(offsets)  # a halted partition's records are dropped
-        with self._halt_on_offset_error(partition):
-            skip = self._positions.accept_run(partition, offsets)
+        skip = self._positions.accept_run(partition, offsets)
         if skip < len(offsets):
             run = RecordRun(partition, offsets[skip], offsets[-1] + 1, batch.slice(skip))
-            self._buffer.add_run(self._config.table_names.table_for(partition.topic), run, now)
-
-    @contextmanager
-    def _halt_on_offset_error(self, partition: TopicPartition) -> Generator[None]:
-        """Halt a partition with inconsistent offsets (rule 6)."""
-        try:
-            yield
-        except (OffsetRegressionError, OffsetsExpiredError) as error:
-            self._consumer.incremental_unassign([RawPartition(*partition)])
-            if isinstance(error, OffsetsExpiredError):
-                # The buffered records are valid, and the log no longer has them.
-                self._halted.halt({partition}, error)
-            else:
-                self._halt_partitions({partition}, error)
-
-    def _halt_partitions(self, partitions: set[TopicPartition], error: TrimtabError) -> None:
-        """Drop these partitions; the next record of each stops its fetching (rule 6)."""
-        self._drop_partitions(partitions)
-        self._positions.forget_partitions(partitions)
-        self._halted.halt(partitions, error)
-
-    def _halt_table(self, batch: FlushBatch, error: TrimtabError) -> None:
-        """Halt a table's partitions, unless those of the batch were lost since (rule 6)."""
-        if self._positions.select_submitted(batch.spans):
-            table_for = self._config.table_names.table_for
-            owned = {p for p in self._positions.owned if table_for(p.topic) == batch.table}
-            self._halt_partitions(owned, error)
-            is_idle = all(partition in self._halted for partition in self._positions.owned)
-            if isinstance(error, TableSchemaMismatchError) and is_idle:
-                self._failure = error
-
-    def _drop_partitions(self, partitions: set[TopicPartition]) -> None:
-        self._buffer.drop_partitions(partitions)
-        self._halted.discard(partitions)
-
-    def _find_starts(self, topic: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the offsets of these partitions of a topic; none if they are halted (rule 6)."""
-        table = self._config.table_names.table_for(topic)
-        try:
-            offsets = self._read_offsets(table)
-            # Other processes may write topics into this table that map to the same name.
-            others = offsets.topics_of(self._config.group) | self._tables_by_topic.keys()
-            self._config.table_names.check_topic(topic, others)
-        except (TableNameCollisionError, CommittedOffsetsLostError) as error:
-            self._halt_partitions(set(partitions), error)
-            return {}
-        self._tables_by_topic[topic] = table
-        return {p: offsets.next_offset(self._config.group, p) for p in partitions}
-
-    def _read_offsets(self, table: str) -> CommittedOffsets:
-        def read() -> CommittedOffsets:
-            opened = self._lake.open_table(table)
-            return CommittedOffsets() if opened is None else opened.read_offsets(refresh=False).offsets
-
-        # Bounded: the callback holds up the whole group's rebalance.
-        bounded = bound_by_deadline(self._flush_deadline(), self._clock, read)
-        backoff = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
-        return backoff.retry_until_cancelled(f"reading the offsets of {table}", bounded)
+            self._buffer.add_run(self._table_for(partition.topic), run, now)
 
     def _create_projection(self, table: str) -> BatchProjection:
-        # A copy: this runs on a flush thread, and an assignment may register a topic meanwhile.
-        topics = sorted(topic for topic, name in tuple(self._tables_by_topic.items()) if name == table)
         # Topics of one table have one schema, which the settings check.
-        return self._projections.projection_for(table, topics[0])
+        return self._projections.projection_for(table, self._starts.list_topics(table)[0])
 
     # -- flushing ---------------------------------------------------------------------------------
 
@@ -327,6 +277,8 @@ class LakeWriter:
         """Collect outcomes, rewind refused partitions, submit the tables that are due."""
         self._collect_outcomes()
         self._rewind_refused()
+        for partition, offset in sorted(self._halts.begin_trials().items()):
+            self._restart_partition(partition, offset)
         self._raise_failure()
         now = self._clock.monotonic()
         max_age_s = self._consumer.batch_max_age_s()
@@ -348,11 +300,12 @@ class LakeWriter:
     def _collect_outcome(self, flight: InFlightFlush) -> None:
         try:
             outcome = flight.future.result()
-        except (CommittedOffsetsLostError, TableSchemaMismatchError) as error:
-            self._halt_table(flight.batch, error)
-            return
-        except BaseException as error:  # noqa: BLE001 - raised by every later call
-            self._failure = error
+        except BaseException as error:  # noqa: BLE001 - raised by every later call, or by `flush`
+            spans = flight.batch.spans
+            if concerns_all(error):
+                self._failure = error
+            elif self._positions.select_submitted(spans):  # those of an earlier assignment tell nothing
+                self._halts.halt_table(flight.batch.table, error, {p: span.next for p, span in spans.items()})
             return
         if isinstance(outcome, BatchRefused):
             reason = describe_conflicts(outcome.conflicts) or "cancelled"
@@ -367,6 +320,7 @@ class LakeWriter:
             log.info("%s: %d rows, %s in %.2f s", write.table, write.rows, size, seconds)
         with self._spans.continue_batch(outcome.batch.table):
             self._commit_to_kafka(self._positions.confirm_committed(outcome.batch.spans), asynchronous=True)
+        self._halts.end_trial(outcome.batch.table)
 
     def _rewind_refused(self) -> None:
         """Continue refused partitions from the table's offsets (rules 4 and 7)."""
@@ -374,6 +328,7 @@ class LakeWriter:
             outcome = self._refused_batches.pop()
             restarts = self._positions.rewind_partitions(outcome.batch.spans, outcome.offsets)
             self._buffer.drop_partitions(restarts)
+            self._halts.end_trial(outcome.batch.table)  # another writer may have written what failed
             for partition, offset in sorted(restarts.items()):
                 if partition not in self._halted:
                     self._restart_partition(partition, offset)
@@ -386,6 +341,13 @@ class LakeWriter:
 
     def _flush_deadline(self) -> float:
         return self._clock.monotonic() + self._config.flush_timeout_s
+
+    def _flush_all(self) -> None:
+        self._raise_failure()
+        deadline = self._flush_deadline()
+        self._await_flushes(self._flushes.in_flight, deadline)
+        self._flush_tables(self._buffer.list_tables(), deadline)
+        self._rewind_refused()
 
     def _flush_tables(self, tables: Collection[str], deadline: float) -> None:
         """Flush tables that have no flush in flight, side by side."""
@@ -419,7 +381,7 @@ class LakeWriter:
         unwritten = sorted(self._positions.unwritten_ranges().items())
         if ranges := ", ".join(f"{p} offsets {first}-{end - 1}" for p, (first, end) in unwritten):
             log.warning("offsets given up, for the next owner to read unless the table has them: %s", ranges)
-        self._buffer = BatchBuffer(self._config.limits)
+        self._buffer.drop_partitions(self._positions.owned)
         try:
             # Without a flight, the revocation on closing the consumer waits for no flush.
             self._flushes.close(self._config.flush_timeout_s)

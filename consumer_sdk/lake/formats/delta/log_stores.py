@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.errors import UnusableStorageError
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 LOG_STORE_CLASS: Final = "trimtab.LinkLogStore"
@@ -62,7 +62,7 @@ def compile_log_store(root: Any, loader: Any, name: str = LOG_STORE_CLASS) -> An
 
 
 def check_conditional_puts(root: Any, warehouse: str, settings: Any) -> None:
-    """Raise SettingError if S3 lets a writer replace another one's commit; `settings` are Hadoop's."""
+    """Raise UnusableStorageError if S3 lets writers replace others' commits; `settings` are Hadoop's."""
     path = root.org.apache.hadoop.fs.Path(warehouse, _PROBE_NAME)
     name = f"spark.delta.logStore.{path.toUri().getScheme()}.impl"
     if str(root.org.apache.spark.SparkEnv.get().conf().get(name, "")) != S3_LOG_STORE_CLASS:
@@ -71,7 +71,7 @@ def check_conditional_puts(root: Any, warehouse: str, settings: Any) -> None:
     constructor = loader.loadClass(S3_LOG_STORE_CLASS).getConstructors()[0]
     store = constructor.newInstance(root.java.util.List.of(settings).toArray())
     if not store.keepsFirst(path, settings):
-        raise SettingError(
+        raise UnusableStorageError(
             "lake.warehouse: this store ignores If-None-Match, so that writers would replace each other's "
             f"commits: use a newer store, write Iceberg tables, or set a log store with a lock as {name} "
             "(Delta's S3DynamoDBLogStore)"

@@ -90,7 +90,7 @@ def test_a_failed_decision_of_the_leader_is_exported() -> None:
 def test_halted_partitions_are_exported_by_topic() -> None:
     """Until their next assignment; a topic without one keeps its sample."""
     metrics = LakeMetrics()
-    halted = HaltedPartitions(metrics)
+    halted = HaltedPartitions(metrics, random.Random(1))  # noqa: S311 - jitter
     orders = [TopicPartition("orders", number) for number in range(3)]
     halted.halt(orders, TableSchemaMismatchError("no column"))
     halted.discard(orders[:2])

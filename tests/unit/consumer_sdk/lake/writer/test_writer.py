@@ -12,93 +12,15 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as RawPartition
+from writer_stand_ins import CONFIG, EmptyConsumer, Lake, OtherRecord, Record, UnavailableLake
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
-from trimtab.consumer_sdk.errors import (
-    CommittedOffsetsLostError,
-    LakeUnavailableError,
-    OffsetsExpiredError,
-    TableSchemaMismatchError,
-)
-from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.errors import LakeUnavailableError, SparkSessionError
+from trimtab.consumer_sdk.lake.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer import writer as writer_module
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
-
-CONFIG: dict[str, Any] = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "lake"}
-OFFSETS = CommittedOffsets({"g": {TopicPartition("a", 0): 10}})
-
-
-class EmptyConsumer:
-    """A consumer without records."""
-
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:  # noqa: ARG002 - the interface
-        return []
-
-    def incremental_assign(self, partitions: Any) -> None: ...
-    def incremental_unassign(self, partitions: Any) -> None: ...
-    def commit(self, *, offsets: Any, asynchronous: bool = True) -> None: ...
-
-    def pop_offset_resets(self) -> list[OffsetReset]:
-        return []
-
-    def batch_max_age_s(self) -> float | None:
-        return None
-
-
-class Table:
-    """A table that knows partition a-0 and only its offsets are read."""
-
-    name = "lake.a"
-
-    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
-        return VersionedOffsets(OFFSETS, OFFSETS.encode())
-
-    def has_committed(self, attempt: str) -> bool:
-        raise AssertionError(attempt)
-
-    def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
-        raise AssertionError(frame, attempt)
-
-    def read_gaps(self) -> TableGaps:
-        raise AssertionError
-
-    def read_property(self, name: str) -> str | None:
-        raise AssertionError(name)
-
-    def commit(
-        self,
-        staged: StagedFiles,
-        offsets: CommittedOffsets,
-        expected: VersionedOffsets,
-        gaps: TableGaps | None = None,
-    ) -> None:
-        raise AssertionError(staged, offsets, expected, gaps)
-
-    def delete_staged_files(self, staged: StagedFiles) -> None:
-        raise AssertionError(staged)
-
-
-class Lake:
-    """A lake whose every table is that one."""
-
-    def to_frame(self, records: Records) -> Frame:
-        raise AssertionError(records)
-
-    def is_empty(self, frame: Frame) -> bool:
-        raise AssertionError(frame)
-
-    def open_table(self, name: str) -> LakeTable | None:  # noqa: ARG002 - the interface
-        return Table()
-
-    def create_table(self, name: str, frame: Frame) -> LakeTable:
-        raise AssertionError(name, frame)
-
-    def close(self) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -136,45 +58,6 @@ def test_a_hanging_lake_does_not_hang_the_close(caplog: pytest.LogCaptureFixture
     assert any(line.startswith("the lake hangs") for line in caplog.messages)
     assert not flight.done
     released.set()
-
-
-class UnavailableLake(Lake):
-    """A lake that fails every call."""
-
-    def open_table(self, name: str) -> LakeTable | None:
-        raise LakeUnavailableError(f"{name}: catalog or storage do not answer")
-
-
-class Record:
-    """A record of topic a."""
-
-    def __init__(self, offset: int, partition: int = 1) -> None:
-        self._offset = offset
-        self._partition = partition
-
-    def topic(self) -> str:
-        return "a"
-
-    def partition(self) -> int:
-        return self._partition
-
-    def offset(self) -> int:
-        return self._offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1_700_000_000_000
-
-    def key(self) -> bytes | None:
-        return None
-
-    def value(self) -> bytes:
-        return b"x" * 1000
-
-    def headers(self) -> None:
-        return None
-
-    def error(self) -> None:
-        return None
 
 
 def test_stop_ends_a_write_that_waits_for_the_lake(caplog: pytest.LogCaptureFixture) -> None:
@@ -311,63 +194,35 @@ def test_the_example_in_the_docstring_is_code() -> None:
     assert "lake.write(consumer.consume(5000, timeout=0.2))" in ast.unparse(loop.body[-1])
 
 
-class UnreadableRecord(Record):
-    """A record that cannot be converted."""
+def fail_with(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise error
 
-    def timestamp(self) -> tuple[int, int]:
-        raise RuntimeError("unexpected")
-
-
-def test_an_application_that_goes_on_after_an_error_loses_nothing() -> None:
-    """The position has not passed the records, and each later call raises the error again."""
-    writer = LakeWriter(EmptyConsumer(), CONFIG, lake=Lake())
-    writer.on_assign(None, [RawPartition("a", 1)])
-    writer.write([Record(0)])
-    for records in ([UnreadableRecord(1)], [Record(2)], []):
-        with pytest.raises(RuntimeError, match="unexpected"):
-            writer.write(records)
-    (accepted,) = writer._positions.unwritten_ranges().values()  # pyright: ignore[reportPrivateUsage]
-    assert accepted == (0, 1)
-    writer.__exit__(RuntimeError)
+    return fail
 
 
-def test_an_unexpected_error_of_a_flush_ends_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_concerns_all_ends_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its batch is gone: the next one must not be committed over the hole."""
-
-    def fail(*_: Any) -> BatchCommitted:
-        raise RuntimeError("unexpected")
-
-    monkeypatch.setattr(BatchFlusher, "flush_batch", fail)
+    monkeypatch.setattr(BatchFlusher, "flush_batch", fail_with(SparkSessionError("the JVM is gone")))
     writer = LakeWriter(EmptyConsumer(), CONFIG, lake=Lake())
     writer.on_assign(None, [RawPartition("a", 1)])
     writer.write([Record(0)])
     for call in (writer.flush, writer.flush, lambda: writer.write([Record(1)])):
-        with pytest.raises(RuntimeError, match="unexpected"):
+        with pytest.raises(SparkSessionError):
             call()
     writer.__exit__(RuntimeError)
 
 
-def test_a_revocation_survives_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revocation_survives_an_error_that_concerns_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partition is released, and the next call raises the error."""
-
-    def fail(*_: Any) -> BatchCommitted:
-        raise RuntimeError("unexpected")
-
-    monkeypatch.setattr(BatchFlusher, "flush_batch", fail)
+    monkeypatch.setattr(BatchFlusher, "flush_batch", fail_with(SparkSessionError("the JVM is gone")))
     writer = LakeWriter(EmptyConsumer(), CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
     writer.on_assign(None, [RawPartition("a", 1)])
     writer.write([Record(0)])
     writer.on_revoke(None, [RawPartition("a", 1)])
-    with pytest.raises(RuntimeError, match="unexpected"):
+    with pytest.raises(SparkSessionError):
         writer.write([])
     writer.__exit__(RuntimeError)
-
-
-class OtherRecord(Record):
-    """A record of topic b."""
-
-    def topic(self) -> str:
-        return "b"
 
 
 class DeniedEvent(Record):
@@ -389,158 +244,6 @@ def test_a_topic_without_read_ends_no_other(caplog: pytest.LogCaptureFixture) ->
     assert accepted == (0, 2)
     assert any("grant Read on topic b" in line for line in caplog.messages)
     writer.__exit__(KeyError)
-
-
-class StartConsumer(EmptyConsumer):
-    """Keeps the partitions that are started and stopped."""
-
-    def __init__(self) -> None:
-        self.started: list[str] = []
-        self.stopped: list[str] = []
-
-    def incremental_assign(self, partitions: Any) -> None:
-        self.started += [partition.topic for partition in partitions]
-
-    def incremental_unassign(self, partitions: Any) -> None:
-        self.stopped += [partition.topic for partition in partitions]
-
-
-def lose_offsets(*_: Any, **__: Any) -> Any:
-    raise CommittedOffsetsLostError("lake.b: its offsets are lost")
-
-
-def test_a_table_without_its_offsets_is_not_read_until_they_are_restored() -> None:
-    """The other topics of the assignment start; the next assignment reads the restored offsets."""
-
-    class DamagedTable(Table):
-        read_offsets = lose_offsets
-
-    lake, consumer = Lake(), StartConsumer()
-    damaged: dict[str, Any] = {"lake.b": DamagedTable()}
-    lake.open_table = lambda name: damaged.get(name, Table())  # type: ignore[method-assign]
-    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=lake)
-    writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
-    assert consumer.started == ["a"]
-    with pytest.raises(CommittedOffsetsLostError, match=r"lake\.b"):
-        writer.close()
-
-    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=lake)
-    writer.on_assign(None, [RawPartition("b", 0)])
-    damaged.clear()
-    writer.on_assign(None, [RawPartition("b", 0)])
-    writer.close()
-
-
-def test_a_partition_that_came_back_is_not_halted_by_its_earlier_batch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The batch belongs to an assignment that was lost; the table's offsets were read again since."""
-    lost = threading.Event()
-
-    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
-        assert lost.wait(20)
-        return lose_offsets(batch)
-
-    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
-    consumer = StartConsumer()
-    writer = LakeWriter(consumer, CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
-    writer.on_assign(None, [RawPartition("a", 0)])
-    writer.write([Record(10, 0)])
-    writer.on_lost(None, [RawPartition("a", 0)])
-    writer.on_assign(None, [RawPartition("a", 0)])
-    lost.set()
-    writer.close()
-    assert consumer.stopped == []
-
-
-def test_records_before_expired_offsets_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One consume() may return records and the expiry behind them: the log has these no longer."""
-    flushed: list[tuple[int, int]] = []
-
-    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
-        flushed.extend((span.first, span.next) for span in batch.spans.values())
-        return BatchCommitted(batch, ())
-
-    class ExpiringConsumer(EmptyConsumer):
-        def __init__(self) -> None:
-            self.resets = [OffsetReset(TopicPartition("a", 0), 12, 15, 20, None)]
-
-        def pop_offset_resets(self) -> list[OffsetReset]:
-            found, self.resets = self.resets, []
-            return found
-
-    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
-    writer = LakeWriter(ExpiringConsumer(), CONFIG, lake=Lake())
-    writer.on_assign(None, [RawPartition("a", 0)])
-    writer.write([Record(10, 0), Record(11, 0)])
-    with pytest.raises(OffsetsExpiredError):
-        writer.close()
-    assert flushed == [(10, 12)]
-
-
-def test_offsets_lost_before_a_commit_halt_the_batch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its records are in no table; the partition is stopped at its next record, and close tells why."""
-    flushed: list[str] = []
-
-    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
-        flushed.extend(partition.topic for partition in batch.spans)
-        return lose_offsets(batch) if "b" in flushed else BatchCommitted(batch, ())
-
-    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
-    consumer = StartConsumer()
-    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=Lake())
-    writer.on_assign(None, [RawPartition("a", 1), RawPartition("b", 1)])
-    writer.write([Record(0), OtherRecord(0)])
-    writer.flush()
-    writer.write([OtherRecord(1)])
-    writer.flush()
-    assert (flushed, consumer.stopped) == (["a", "b"], ["b"])
-    with pytest.raises(CommittedOffsetsLostError, match=r"lake\.b"):
-        writer.close()
-
-
-def refuse_rows(_: Any) -> Any:
-    raise TableSchemaMismatchError("lake.b: no column for n int")
-
-
-def test_rows_that_do_not_fit_end_a_writer_without_another_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every partition of the table is halted, with records in the batch or without: write() raises, too."""
-    monkeypatch.setattr(BatchFlusher, "flush_batch", lambda _, batch, __: refuse_rows(batch))
-    writer = LakeWriter(EmptyConsumer(), CONFIG, lake=Lake())
-    writer.on_assign(None, [RawPartition("a", number) for number in range(3)])
-    writer.write([Record(10, 0)])
-    for call in (writer.flush, lambda: writer.write([]), writer.flush):
-        with pytest.raises(TableSchemaMismatchError, match="no column"):
-            call()
-    writer.__exit__(KeyError)
-
-
-def test_a_revocation_gives_up_the_batch_that_the_one_in_flight_has_halted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The batch behind it holds the same table's rows; the other topic goes on afterwards."""
-    revoked = threading.Event()
-
-    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
-        assert revoked.wait(20)
-        return refuse_rows(batch) if batch.table.endswith(".a") else BatchCommitted(batch, ())
-
-    class SoonRevoking(LakeWriter):
-        def _reach_step(self, step: str) -> None:
-            if step == "revoking":
-                revoked.set()
-
-    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
-    writer = SoonRevoking(EmptyConsumer(), CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
-    writer.on_assign(None, [RawPartition("a", 0), RawPartition("a", 1), RawPartition("b", 1)])
-    writer.write([Record(10, 0)])  # in flight
-    writer._buffer_messages([Record(0)])  # pyright: ignore[reportPrivateUsage] # nearly full behind it
-    writer.on_revoke(None, [RawPartition("a", 1)])
-    writer.write([OtherRecord(0)])
-    writer.flush()
-    assert not writer._positions.unwritten_ranges()  # pyright: ignore[reportPrivateUsage]
-    with pytest.raises(TableSchemaMismatchError):
-        writer.close()
 
 
 class GatedFlushes:

@@ -1,0 +1,141 @@
+"""Stops reading what an error concerns, and reads it on, as `halted_partitions` decides: rule 6 of the writer.
+
+Positions are rewound at once, also in a callback. Fetching stops with the next record of a partition:
+records fetched before a callback are still to be passed to `write`.
+"""
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import TopicPartition as RawPartition
+
+from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.common.clock import Clock
+from trimtab.common.errors import TrimtabError
+from trimtab.consumer_sdk.errors import (
+    LakeUnavailableError,
+    OffsetRegressionError,
+    OffsetsExpiredError,
+    TableNameCollisionError,
+)
+from trimtab.consumer_sdk.lake.interfaces import RecordConsumer
+from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer
+from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all, to_table_error
+from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
+from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
+from trimtab.consumer_sdk.lake.writer.topic_starts import TopicStarts
+
+
+@dataclass(frozen=True, slots=True)
+class TableHalts:
+    """Halts and resumes partitions and tables of one writer; used by the application's thread only."""
+
+    consumer: RecordConsumer
+    table_for: Callable[[str], str]
+    starts: TopicStarts
+    positions: PositionTracker
+    buffer: BatchBuffer
+    halted: HaltedPartitions
+    clock: Clock
+
+    def find_starts(
+        self, topic: str, partitions: list[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offsets of these partitions of a topic; none if they are halted."""
+        try:
+            return self.starts.find_starts(topic, partitions, deadline)
+        except TableNameCollisionError as error:
+            self.halt_partitions(set(partitions), error)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            for partition in partitions:  # where its first record stands, is where it will begin
+                self.positions.assign(partition, None)
+            self.halt_table(self.table_for(topic), error)
+        return {}
+
+    @contextmanager
+    def halt_on_error(self, partition: TopicPartition, offsets: Sequence[int] = ()) -> Generator[None]:
+        """Halt what an error with a run of records concerns: a partition or its table."""
+        try:
+            yield
+        except OffsetsExpiredError as error:
+            self.stop_fetching(partition)
+            # The buffered records are valid, and the log no longer has them.
+            self.halted.halt({partition}, error)
+        except OffsetRegressionError as error:
+            self.stop_fetching(partition)
+            self.halt_partitions({partition}, error)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            if offsets:
+                self.positions.stop_before(partition, offsets[0])
+            ends = {partition: offsets[-1] + 1} if offsets else {}
+            self.halt_table(self.table_for(partition.topic), error, ends)
+
+    def is_stopped(self, partition: TopicPartition, first: int) -> bool:
+        """Return whether a record of a partition is not to be taken; its fetching stops then."""
+        if partition in self.halted:  # with its table, or at its assignment
+            self.stop_fetching(partition)
+        if self.halted.has_halted_table(partition):
+            self.positions.stop_before(partition, first)
+            return True
+        return False
+
+    def halt_partitions(self, partitions: set[TopicPartition], error: TrimtabError) -> None:
+        """Drop partitions until their next assignment."""
+        self.drop_partitions(partitions)
+        self.positions.forget_partitions(partitions)
+        self.halted.halt(partitions, error)
+
+    def halt_table(
+        self, table: str, error: BaseException, ends: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Rewind a table's partitions until it is tried again; it failed at the records up to `ends`."""
+        stopped = self._find_read(table)
+        self.buffer.drop_partitions(stopped)
+        self.positions.rewind_halted(stopped)
+        failed = {p: end for p, end in (ends or {}).items() if p in stopped}
+        now = self.clock.monotonic()
+        self.halted.halt_table(table, stopped, to_table_error(table, error), now, failed)
+
+    def drop_partitions(self, partitions: set[TopicPartition]) -> None:
+        """Forget the records and the halts of partitions."""
+        self.buffer.drop_partitions(partitions)
+        self.halted.discard(partitions)
+
+    def stop_fetching(self, partition: TopicPartition) -> None:
+        """Stop the fetching of a partition."""
+        self.consumer.incremental_unassign([RawPartition(*partition)])
+
+    def begin_trials(self) -> dict[TopicPartition, int]:
+        """Try the tables whose delay has passed; return where their partitions are read on."""
+        restarts: dict[TopicPartition, int] = {}
+        for table, partitions in self.halted.begin_trials(self.clock.monotonic()).items():
+            try:
+                self._start_topics(partitions)
+            except LakeUnavailableError as error:  # of a table that is not read: it ends nothing
+                self.halt_table(table, error)
+            offsets = ((p, self.positions.next_offset(p)) for p in partitions if p not in self.halted)
+            restarts |= {p: offset for p, offset in offsets if offset is not None}
+            self.end_trial(table)
+        return restarts
+
+    def end_trial(self, table: str) -> None:
+        """End the halt of a table that is tried and has the records that it failed at."""
+        self.halted.end_trial(table, self.positions.committed_offsets(self._find_read(table)))
+
+    def _start_topics(self, partitions: Collection[TopicPartition]) -> None:
+        """Find the starts of topics whose tables could not be read at their assignment."""
+        for topic in self.starts.list_unknown(partitions):
+            known = [p for p in partitions if p.topic == topic]
+            for partition, start in self.find_starts(topic, known, self.clock.monotonic()).items():
+                if start is not None:
+                    self.positions.assign(partition, start)
+
+    def _find_read(self, table: str) -> set[TopicPartition]:
+        """Return the partitions of a table that are read."""
+        owned = self.positions.owned
+        return {p for p in owned if self.table_for(p.topic) == table and p not in self.halted}

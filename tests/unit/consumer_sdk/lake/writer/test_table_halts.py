@@ -1,0 +1,242 @@
+"""What an error of one table or partition stops, and how it goes on; needs neither Spark nor a broker."""
+
+import threading
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as RawPartition
+from writer_stand_ins import (
+    CONFIG,
+    EmptyConsumer,
+    Lake,
+    ManualClock,
+    OtherRecord,
+    Record,
+    StartConsumer,
+    Table,
+    UnavailableLake,
+)
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.errors import (
+    CommittedOffsetsLostError,
+    OffsetsExpiredError,
+    TableSchemaMismatchError,
+    TableWriteError,
+    TransformError,
+)
+from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
+from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
+
+
+class UnreadableRecord(Record):
+    """A record that cannot be converted."""
+
+    def timestamp(self) -> tuple[int, int]:
+        raise RuntimeError("unexpected")
+
+
+def test_a_record_that_cannot_be_converted_halts_its_table_alone() -> None:
+    """The position has not passed it: no later record of the table is taken, and those of others are."""
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.table": "lake.{topic}"}, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1), RawPartition("b", 1)])
+    writer.write([Record(0)])
+    for records in ([UnreadableRecord(1)], [Record(2)], [OtherRecord(0)]):
+        writer.write(records)
+    assert writer._positions.unwritten_ranges() == {TopicPartition("b", 1): (0, 1)}  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(TableWriteError, match="unexpected RuntimeError"):
+        writer.raise_if_halted()
+    writer.__exit__(RuntimeError)
+
+
+def test_a_partition_whose_first_record_cannot_be_converted_begins_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No position is known before it: later records must not take its place."""
+    consumer, clock = StartConsumer(), ManualClock()
+    monkeypatch.setattr(BatchFlusher, "flush_batch", lambda _, batch, __: BatchCommitted(batch, ()))
+    writer = LakeWriter(consumer, CONFIG, lake=Lake(), clock=clock)
+    writer.on_assign(None, [RawPartition("a", 1)])
+    writer.write([UnreadableRecord(7), Record(8)])
+    writer.write([Record(9)])
+    clock.now += 5.0
+    writer.write([])
+    assert consumer.offsets == [("a", 7)]
+    writer.write([Record(7), Record(8)])
+    writer.close()
+
+
+def lose_offsets(*_: Any, **__: Any) -> Any:
+    raise CommittedOffsetsLostError("lake.b: its offsets are lost")
+
+
+class DamagedTable(Table):
+    """A table whose offsets are lost."""
+
+    read_offsets = lose_offsets
+
+
+def test_a_table_without_its_offsets_is_not_read_until_they_are_restored() -> None:
+    """The other topics of the assignment start; the next assignment reads the restored offsets."""
+
+    lake, consumer = Lake(), StartConsumer()
+    damaged: dict[str, Any] = {"lake.b": DamagedTable()}
+    lake.open_table = lambda name: damaged.get(name, Table())  # type: ignore[method-assign]
+    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=lake)
+    writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
+    assert consumer.started == ["a"]
+    with pytest.raises(CommittedOffsetsLostError, match=r"lake\.b"):
+        writer.close()
+
+    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=lake)
+    writer.on_assign(None, [RawPartition("b", 0)])
+    damaged.clear()
+    writer.on_assign(None, [RawPartition("b", 0)])
+    writer.close()
+
+
+def test_a_partition_that_came_back_is_not_halted_by_its_earlier_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The batch belongs to an assignment that was lost; the table's offsets were read again since."""
+    lost = threading.Event()
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        assert lost.wait(20)
+        return lose_offsets(batch)
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    consumer = StartConsumer()
+    writer = LakeWriter(consumer, CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 0)])
+    writer.write([Record(10, 0)])
+    writer.on_lost(None, [RawPartition("a", 0)])
+    writer.on_assign(None, [RawPartition("a", 0)])
+    lost.set()
+    writer.close()
+    assert consumer.stopped == []
+
+
+def test_records_before_expired_offsets_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One consume() may return records and the expiry behind them: the log has these no longer."""
+    flushed: list[tuple[int, int]] = []
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        flushed.extend((span.first, span.next) for span in batch.spans.values())
+        return BatchCommitted(batch, ())
+
+    class ExpiringConsumer(EmptyConsumer):
+        def __init__(self) -> None:
+            self.resets = [OffsetReset(TopicPartition("a", 0), 12, 15, 20, None)]
+
+        def pop_offset_resets(self) -> list[OffsetReset]:
+            found, self.resets = self.resets, []
+            return found
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    writer = LakeWriter(ExpiringConsumer(), CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 0)])
+    writer.write([Record(10, 0), Record(11, 0)])
+    with pytest.raises(OffsetsExpiredError):
+        writer.close()
+    assert flushed == [(10, 12)]
+
+
+def test_a_table_without_its_offsets_is_read_again_by_itself() -> None:
+    """As the other engine restores them: no restart, and no assignment, is needed."""
+    lake, consumer, clock = Lake(), StartConsumer(), ManualClock()
+    openers: dict[str, Any] = {"lake.b": lambda _: DamagedTable()}
+    lake.open_table = lambda name: openers.get(name, Lake().open_table)(name)  # type: ignore[method-assign]
+    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=lake, clock=clock)
+    writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
+    writer.write([OtherRecord(20, 0)])
+    assert (consumer.started, consumer.stopped) == (["a"], ["b"])
+    openers["lake.b"] = UnavailableLake().open_table
+    for mended in (False, True):
+        clock.now += 10.0
+        writer.write([])
+        assert consumer.offsets == [("a", 10), ("b", 20)][: 1 + mended]
+        openers.clear()
+    writer.close()
+
+
+@pytest.mark.parametrize("error", [CommittedOffsetsLostError, TableSchemaMismatchError, TransformError])
+def test_an_error_of_a_table_halts_it_alone_and_it_resumes(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Its records are in no table; its partition is stopped at the next one, and read from there later."""
+    flushed: list[str] = []
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        flushed.extend(partition.topic for partition in batch.spans)
+        if flushed.count("b") == 1 and "b" in batch.table:
+            raise error("lake.b")
+        return BatchCommitted(batch, ())
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    consumer, clock = StartConsumer(), ManualClock()
+    writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=Lake(), clock=clock)
+    writer.on_assign(None, [RawPartition("a", 1), RawPartition("b", 1)])
+    writer.write([Record(0), OtherRecord(0)])
+    for _ in range(2):
+        with pytest.raises(error, match=r"lake\.b"):
+            writer.flush()
+        writer.write([OtherRecord(1)])
+    assert (sorted(flushed), {*consumer.stopped}, consumer.started) == (["a", "b"], {"b"}, [])
+    clock.now += 5.0
+    writer.write([])
+    assert consumer.offsets == [("b", 0)]
+    writer.write([OtherRecord(0), OtherRecord(1)])
+    writer.close()
+    assert sorted(flushed) == ["a", "b", "b"]
+
+
+def refuse_rows(_: Any) -> Any:
+    raise TableSchemaMismatchError("lake.b: no column for n int")
+
+
+def test_a_table_that_is_the_only_one_ends_no_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every partition of it is halted, with records in the batch or without; `write` goes on."""
+    monkeypatch.setattr(BatchFlusher, "flush_batch", lambda _, batch, __: refuse_rows(batch))
+    metrics = LakeMetrics()
+    writer = LakeWriter(EmptyConsumer(), CONFIG, lake=Lake(), metrics=metrics)
+    writer.on_assign(None, [RawPartition("a", number) for number in range(3)])
+    writer.write([Record(10, 0)])
+    for _ in range(2):
+        with pytest.raises(TableSchemaMismatchError, match="no column"):
+            writer.flush()
+        writer.write([])
+    assert metrics.registry.get_sample_value("trimtab_halted_partitions", {"topic": "a"}) == 3
+    writer.__exit__(KeyError)
+
+
+def test_a_revocation_gives_up_the_batch_that_the_one_in_flight_has_halted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The batch behind it holds the same table's rows; the other topic goes on afterwards."""
+    revoked = threading.Event()
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        assert revoked.wait(20)
+        return refuse_rows(batch) if batch.table.endswith(".a") else BatchCommitted(batch, ())
+
+    class SoonRevoking(LakeWriter):
+        def _reach_step(self, step: str) -> None:
+            if step == "revoking":
+                revoked.set()
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    writer = SoonRevoking(EmptyConsumer(), CONFIG | {"batch.bytes": "1 kB"}, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 0), RawPartition("a", 1), RawPartition("b", 1)])
+    writer.write([Record(10, 0)])  # in flight
+    writer._buffer_messages([Record(0)])  # pyright: ignore[reportPrivateUsage] # nearly full behind it
+    writer.on_revoke(None, [RawPartition("a", 1)])
+    writer.write([OtherRecord(0)])
+    with pytest.raises(TableSchemaMismatchError):
+        writer.flush()
+    assert not writer._positions.unwritten_ranges()  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(TableSchemaMismatchError):
+        writer.close()
