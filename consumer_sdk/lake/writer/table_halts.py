@@ -1,4 +1,4 @@
-"""Stops reading what an error concerns, and reads it on, as `halted_partitions` decides: rule 6 of the writer.
+"""Stops reading what an error concerns, and reads on, as `halted_partitions` decides: rule 6 of the writer.
 
 Positions are rewound at once, also in a callback. Fetching stops with the next record of a partition:
 records fetched before a callback are still to be passed to `write`.
