@@ -1,6 +1,7 @@
-"""Decoding of schema-registry values into Arrow: MB and records per second of CPU, one thread.
+"""Decoding of JSON and of schema-registry values into Arrow: MB and records per second of CPU, one thread.
 
-The registry is in memory, so the figures exclude the schema request of a first batch.
+The registry is in memory, so the figures exclude the schema request of a first batch. `pyarrow` is
+pyarrow.json in the same run: it reads the same lines into the same columns, in one block.
 
     python benchmarks/bench_decode.py
 """
@@ -9,23 +10,38 @@ import json
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from io import BytesIO
 from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from harness import result
 
+from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import RegisteredSchema
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 
 RECORDS: Final = 60_000
 RUNS: Final = 4
+JSON_SCHEMA: Final = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("customer", pa.string()),
+        ("amount", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("note", pa.string()),
+        ("pad", pa.string()),
+    ]
+)
 ORDER: Final = {
     "type": "record",
     "name": "Order",
@@ -91,24 +107,55 @@ def batch(values: list[bytes]) -> Any:
     return pa.table(nothing | columns, schema=RECORD_SCHEMA)
 
 
+def to_json(values: dict[str, Any]) -> bytes:
+    at = datetime.fromtimestamp(values["at"] / 1000, UTC).isoformat()
+    return json.dumps({**values, "at": at}, separators=(",", ":")).encode()
+
+
+def decode(decoder: Any, records: Any) -> None:
+    assert decoder.decode_batch(records).dead_letters is None
+
+
+def read_by_pyarrow(records: Any) -> None:
+    values = records.column("value").combine_chunks()
+    lines = pc.binary_join(pa.ListArray.from_arrays([0, len(values)], values), b"\n")[0].as_buffer()
+    table = pyarrow.json.read_json(
+        pa.BufferReader(lines),
+        pyarrow.json.ReadOptions(use_threads=False, block_size=lines.size + 1),
+        pyarrow.json.ParseOptions(explicit_schema=JSON_SCHEMA),
+    )
+    assert table.num_rows == RECORDS
+
+
 def main() -> None:
     figures: dict[str, float] = {}
-    for name, codec in (("avro", avro()), ("protobuf", protobuf())):
-        registry, write = codec
-        for size, pad in (("200B", 150), ("1KB", 970)):
+    by_json = partial(decode, JsonDecoder(JSON_SCHEMA))
+    cases: list[tuple[str, Callable[[Any], None], Callable[[dict[str, Any]], bytes]]] = [
+        ("json", by_json, to_json),
+        ("pyarrow", read_by_pyarrow, to_json),
+    ]
+    for name, (registry, write) in (("avro", avro()), ("protobuf", protobuf())):
+        cases.append((name, partial(decode, RegistryDecoder(registry, name)), write))  # type: ignore[arg-type]
+    for name, run, write in cases:
+        for size, pad in (
+            ("220B", 100 if write is to_json else 150),
+            ("1KB", 880 if write is to_json else 970),
+        ):
             values = [write(row(n, pad)) for n in range(RECORDS)]
             records, total = batch(values), sum(map(len, values))
-            decoder = RegistryDecoder(registry, name)  # type: ignore[arg-type]
             times = []
             for _ in range(RUNS):
                 start = time.process_time()
-                assert decoder.decode_batch(records).dead_letters is None
+                run(records)
                 times.append(time.process_time() - start)
             best = min(times)
             speed, rate = total / 1e6 / best, RECORDS / best
             figures[f"{name}_{size}"] = round(speed, 1)
             print(f"{name:9} {total / RECORDS:5.0f} B {speed:6.1f} MB/s {rate:9,.0f} records/s")
-    result({"mb_per_cpu_second": figures})
+    ratios = {
+        size: round(figures[f"json_{size}"] / figures[f"pyarrow_{size}"], 2) for size in ("220B", "1KB")
+    }
+    result({"mb_per_cpu_second": figures, "json_to_pyarrow": ratios})
 
 
 if __name__ == "__main__":

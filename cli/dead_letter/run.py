@@ -52,6 +52,9 @@ def _mark_as_utc(time: datetime | None) -> datetime | None:
 def _print_summary(lake: SparkLake, table: str | None, selection: dead_letters.DeadLetterSelection) -> None:
     names = dead_letters.list_dead_letter_tables(lake, table)
     summaries = [s for name in names for s in dead_letters.summarize_dead_letters(lake, name, selection)]
-    rows = [(s.table, s.topic, s.error, f"{s.records:,}", s.first or "", s.last or "") for s in summaries]
-    print_table(["table", "topic", "reason", "records", "first", "last"], rows)
+    rows = [
+        (s.table, s.topic, s.field or "", s.error, f"{s.records:,}", s.first or "", s.last or "")
+        for s in summaries
+    ]
+    print_table(["table", "topic", "field", "reason", "records", "first", "last"], rows)
     print_line(format_count(sum(s.records for s in summaries), "record", separator=","))

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from trimtab.common.errors import SettingError
@@ -53,6 +53,7 @@ _COORDINATE_NAMES: Final = ("topic", "partition", "offset")
 _COORDINATE_SCHEMA: Final = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
 )
+_LATER_COLUMNS: Final = (("headers", "map<string, binary>"), ("field", "string"))
 _REPLAYED_VIEW: Final = "trimtab_replayed"
 
 DeadLetterRow: TypeAlias = Any  # a Spark Row of the dead-letter table
@@ -93,10 +94,11 @@ class DeadLetterSelection:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSummary:
-    """Dead letters of one table, topic and reason."""
+    """Dead letters of one table, topic, field and reason, whatever the value and the places in arrays."""
 
     table: str
     topic: str
+    field: str | None  # None: the whole record
     error: str
     records: int
     first: str | None  # record timestamps in UTC; Python has no times behind the year 9999
@@ -135,17 +137,30 @@ def _is_made_by_sink(lake: SparkLake, name: str) -> bool:
 def summarize_dead_letters(
     lake: SparkLake, table: str, selection: DeadLetterSelection
 ) -> list[DeadLetterSummary]:
-    """Return a summary per topic and reason, the largest first."""
+    """Return a summary per topic, field and reason, the largest first."""
     times = (sql.date_format(of("timestamp"), "yyyy-MM-dd HH:mm:ss") for of in (sql.min, sql.max))
     with jvm_errors.translate_errors(f"table {table}"):
         rows = (
             selection.select_rows(_read_dead_letters(lake, table))
-            .groupBy("topic", "error")
+            .groupBy("topic", _strip_indexes().alias("field"), _strip_value().alias("error"))
             .agg(sql.count("*").alias("records"), *times)
             .collect()
         )
     summaries = (DeadLetterSummary(table, *row) for row in rows)
-    return sorted(summaries, key=lambda summary: (-summary.records, summary.topic, summary.error))
+    return sorted(summaries, key=lambda s: (-s.records, s.topic, s.field or "", s.error))
+
+
+def _strip_indexes() -> Column:
+    return sql.regexp_replace("field", r"\[\d+\]", "[]")
+
+
+def _strip_value() -> Column:
+    """Return the reason without its field, "price: ", and the value at fault, ": 1.005"."""
+    error, field = sql.col("error"), sql.col("field")
+    of_field = sql.substring_index(sql.substring(error, sql.length(field) + 3, sql.length(error)), ": ", 1)
+    return sql.when(field.isNull(), sql.regexp_replace(error, "^(not valid JSON): .*", "$1")).otherwise(
+        of_field
+    )
 
 
 @dataclass(slots=True)
@@ -259,9 +274,9 @@ class DeadLetterReplay:
 def _read_dead_letters(lake: SparkLake, table: str) -> DataFrame:
     lake.open_table(table)  # registers its name in SQL
     letters = lake.spark.table(table)
-    if "headers" not in letters.columns:  # created before dead letters had headers
-        letters = letters.withColumn("headers", sql.lit(None).cast("map<string, binary>"))
-    return letters
+    # a table that was created by an earlier version lacks them until it gets the next dead letter
+    missing = [column for column in _LATER_COLUMNS if column[0] not in letters.columns]
+    return letters.withColumns({name: sql.lit(None).cast(kind) for name, kind in missing})
 
 
 def build_replay_headers(row: DeadLetterRow) -> list[tuple[str, bytes | None]]:

@@ -27,16 +27,15 @@ from trimtab.common.settings_model import (
 from trimtab.common.shared_defaults import DEFAULT_BATCH_MAX_AGE_S
 from trimtab.common.suggestions import suggest_name
 from trimtab.common.telemetry.export import is_telemetry_on
-from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.lake.changes import change_settings
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeSettings
-from trimtab.consumer_sdk.lake.decoding import schema_registry
+from trimtab.consumer_sdk.lake.decoding import json_settings, schema_registry
+from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules
 from trimtab.consumer_sdk.lake.decoding.schema_registry import REGISTRY_USER_INFO, SCHEMA_REGISTRY_PREFIX
 from trimtab.consumer_sdk.lake.file_writers import (
     ARROW_FILE_WRITER,
     DEFAULT_FILE_WRITER,
     FILE_WRITERS,
-    MAX_ARROW_BATCH_BYTES,
     check_delta_file_settings,
     find_arrow_problems,
     resolve_file_writer,
@@ -128,6 +127,11 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         "topics that it does not name stay raw.",
         default=None,
     )
+    lake_timestamps: Any = setting(
+        "[Meaning of numbers](json-exactly.md#numbers-for-times) in timestamps of JSON: `epoch-seconds`, "
+        "`epoch-millis`, `epoch-micros`, `iso` (they are dead letters), or a mapping of column to that.",
+        default=json_settings.ISO,
+    )
     lake_write: Annotated[str, _choice(change_settings.APPEND, change_settings.UPSERT)] = setting(
         "`append`: every record is a row; `upsert`: records are [changes](changes.md) of rows with a key.",
         default=change_settings.APPEND,
@@ -192,19 +196,15 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
             yield "lake.flush.parallelism must be at least 1"
         if self.batch_bytes <= 0:
             yield "batch.bytes must be above 0"
-        in_arrow = self.lake_decoder == "json" or self.lake_write == change_settings.UPSERT
-        if in_arrow and self.batch_bytes > MAX_ARROW_BATCH_BYTES:
-            limit = format_bytes(MAX_ARROW_BATCH_BYTES)
-            yield f"batch.bytes: at most {limit} with lake.decoder=json or lake.write=upsert"
         if "batch.memory" in given and self.batch_memory < self.batch_bytes:
             yield f"batch.memory={self.batch_memory} must not be below batch.bytes={self.batch_bytes}"
-        if (self.lake_decoder == "json") != bool(self.lake_schema):
-            yield (
-                "lake.decoder=json and lake.schema need each other; write the schema as columns of "
-                'Spark SQL, like "id BIGINT, name STRING", or a mapping of topic to that'
-            )
+        yield from json_settings.find_json_problems(
+            self.lake_decoder, self.lake_schema, self.batch_bytes, given
+        )
         yield from self._find_storage_problems(given)
-        yield from change_settings.find_change_problems(self.lake_write, self.lake_decoder, given)
+        yield from change_settings.find_change_problems(
+            self.lake_write, self.lake_decoder, self.batch_bytes, given
+        )
         yield from change_settings.find_truncation_problems(
             self.lake_truncate, self.lake_delete, self.lake_changes
         )
@@ -293,6 +293,7 @@ class LakeConfig:
     evolves_schema: bool
     decoder: str
     registry_settings: Mapping[str, Any]
+    timestamp_rules: TimestampRules = field(default_factory=dict[str, str])  # of JSON
     changes: ChangeSettings | None = None  # None: every record is a row
     telemetry: bool = False
 
@@ -335,6 +336,7 @@ def parse_lake_config(config: Mapping[str, Any]) -> LakeConfig:
         evolves_schema=options.lake_schema_evolution == "add",
         decoder=options.lake_decoder,
         registry_settings=_parse_registry(options, config),
+        timestamp_rules=json_settings.parse_timestamp_rules(options.lake_timestamps),
         changes=changes,
         telemetry=is_telemetry_on(config),
     )

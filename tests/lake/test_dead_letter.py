@@ -116,10 +116,35 @@ def test_selected_dead_letters_are_sent_to_the_target_topic(
     assert spark.table(table).count() == 3
     assert DeadLetterReplay(lake, table, producer(bootstrap)).run(DeadLetterSelection(topic="another")) == 0
     by_reason = {
-        heap.error: heap.records
+        (heap.field, heap.error): heap.records
         for heap in summarize_dead_letters(lake, table, DeadLetterSelection(topic=name))
     }
-    assert by_reason == {"not one JSON object": 2, 'id: not of type INT: "x"': 1}
+    assert by_reason == {(None, "not one JSON object"): 2, ("id", "not of type INT"): 1}
+
+
+def test_dead_letters_are_counted_by_field_and_problem(
+    writers: Make, lake: IcebergLake, namespace: str
+) -> None:
+    """Whatever the value, and the place in an array."""
+    values = [
+        b'{"a":[1,"x"]}',
+        b'{"a":[null,null,"y: z"]}',
+        b'{"a":[1.5]}',
+        b'{"a":[1,?]}',
+        b'{"a":[],}',
+        b"{",
+    ]
+    consumer, writer = writers({("orders", 0): values}, **JSON | {"lake_schema": "a ARRAY<INT>, b INT"})
+    consumer.assign(writer, Partition("orders", 0))
+    writer.write(consumer.consume(len(values)))
+    writer.close()
+    found = summarize_dead_letters(lake, f"{namespace}.orders_dead_letter", DeadLetterSelection())
+    assert [(heap.field, heap.error, heap.records) for heap in found] == [
+        (None, "not valid JSON", 2),
+        ("a[]", "not of type INT", 2),
+        ("a[]", "not exact in INT", 1),
+        ("a[]", "not valid JSON", 1),
+    ]
 
 
 def test_records_that_kafka_rejects_stay_in_the_table(

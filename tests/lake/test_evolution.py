@@ -10,8 +10,10 @@ from slow_on_delta import JSON_LAKES
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.dead_letters import DeadLetterSelection, summarize_dead_letters
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.interfaces import LakeTable
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 pytestmark = pytest.mark.spark
@@ -76,14 +78,20 @@ def test_a_type_that_cannot_evolve_is_an_error(
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "iceberg_arrow"], indirect=True)
-def test_older_dead_letter_tables_get_the_headers_column(writers: Make, spark: Any, namespace: str) -> None:
-    """Dead-letter tables evolve without a setting."""
+def test_older_dead_letter_tables_get_later_columns(
+    writers: Make, lake: SparkLake, spark: Any, namespace: str
+) -> None:
+    """Dead-letter tables evolve without a setting, and are counted before."""
     schema = json("n INT")
     ingest(writers, [b"bad"], **schema)
     letters = f"{namespace}.orders_dead_letter"
     spark.sql(f"ALTER TABLE {letters} DROP COLUMN headers")
-    ingest(writers, [b"", b"worse"], skip=1, **schema)
-    assert [r.headers for r in spark.table(letters).collect()] == [None, None]
+    spark.sql(f"ALTER TABLE {letters} DROP COLUMN field")
+    (summary,) = summarize_dead_letters(lake, letters, DeadLetterSelection())
+    assert (summary.field, summary.error) == (None, "not one JSON object")
+    ingest(writers, [b"", b'{"n": "x"}'], skip=1, **schema)
+    found = spark.table(letters).orderBy("offset").collect()
+    assert [(row.headers, row.field) for row in found] == [(None, None), (None, "n")]
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "iceberg_arrow"], indirect=True)

@@ -8,8 +8,11 @@ import pytest
 from json_values import COLUMNS, list_values
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder, parse_json_schema
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = pytest.mark.spark
 
@@ -71,6 +74,9 @@ def test_every_way_into_a_table_is_exact(
     found = dict(zip(*(letters.column(name).to_pylist() for name in ("offset", "error")), strict=True))
     keyless = {at for at, reason in found.items() if reason.startswith("record key") and settings}
     assert {at: reason for at, reason in found.items() if at not in keyless} == reasons
+    fields = letters.column("field").to_pylist()
+    assert None in fields
+    assert {"p", "a[0]", "s.z.p", "m.k"} <= {*fields}
     written = table.select([name for name in table.column_names if name not in ("key", "value", "headers")])
     names = {name for name in RECORD_SCHEMA.names if name not in written.column_names}
     for name in names:
@@ -78,3 +84,62 @@ def test_every_way_into_a_table_is_exact(
     assert index_rows(written) == {at: row for at, row in rows.items() if at not in keyless}
     assert len(rows) > len(values) / 8
     assert len(reasons) > len(values) / 4
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta_arrow"], indirect=True)
+def test_numbers_are_times_by_the_setting(writers: Callable[..., Any], spark: Any, namespace: str) -> None:
+    """Of one column; in a column without a rule they are dead letters. So they are in changes."""
+    columns = {"lake_decoder": "json", "lake_schema": "id BIGINT, ms TIMESTAMP, s STRUCT<at: TIMESTAMP_NTZ>"}
+    rules = {"lake_timestamps": {"ms": "epoch-millis", "S.at": "epoch-seconds"}}
+    rows = [
+        b'{"id":0,"ms":1704067200123,"s":{"at":1.5}}',
+        b'{"id":1,"ms":1e-4}',
+        b'{"id":2,"ms":"2024-01-01"}',
+    ]
+    changes = [b'{"op":"c","after":%s}' % row for row in rows]
+    debezium = {"lake_write": "upsert", "lake_key": "id", "lake_table": namespace + ".changed_{topic}"}
+    for values, more, table in ((rows, {}, "orders"), (changes, debezium, "changed_orders")):
+        consumer, writer = writers({P0: values}, **columns, **rules, **more)
+        consumer.assign(writer, P0)
+        writer.write(consumer.consume(len(values)))
+        writer.close()
+        (row,) = spark.table(f"{namespace}.{table}").selectExpr("unix_micros(ms)", "string(s.at)").collect()
+        assert tuple(row) == (1704067200_123_000, "1970-01-01 00:00:01.5")
+        letters = spark.table(f"{namespace}.{table}_dead_letter").orderBy("offset").collect()
+        assert [letter.field.removeprefix("after.") for letter in letters] == ["ms", "ms"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        ({"id": "epoch-millis"}, "lake.timestamps: lake.schema has no timestamp 'id'"),
+        ({"tss": "epoch-millis"}, "did you mean .ts."),
+    ],
+)
+def test_a_rule_for_no_timestamp_is_refused(
+    lake: SparkLake, config: Callable[..., Any], rules: dict[str, str], text: str
+) -> None:
+    """Before the group is joined."""
+    assert lake.spark
+    settings = config(lake_decoder="json", lake_schema="id BIGINT, ts TIMESTAMP", lake_timestamps=rules)
+    with pytest.raises(SettingError, match=text):
+        TopicDecoders(settings)
+
+
+UNREADABLE = [
+    ("v VARIANT", "column v is variant"),
+    ("s STRUCT<c: VARCHAR(3)>", r"column s.c is varchar\(3\)"),
+    ("a ARRAY<INTERVAL DAY>", "column a.element is interval day"),
+    ("m MAP<INT, INT>", "column m is map<int,int>"),
+    ("s STRUCT<a: INT, A: INT>", "has two columns 'a'"),
+    ("id INT, ID INT", "has two columns 'id'"),
+    ("id WHATEVER", "is not a list of Spark SQL columns"),
+]
+
+
+@pytest.mark.parametrize(("columns", "text"), UNREADABLE)
+def test_a_schema_that_json_is_not_read_into_is_refused(iceberg: SparkLake, columns: str, text: str) -> None:
+    """By column and type."""
+    assert iceberg.spark
+    with pytest.raises(SettingError, match=f"lake.schema: .*{text}"):
+        parse_json_schema(columns)

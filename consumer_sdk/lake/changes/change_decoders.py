@@ -3,7 +3,7 @@
 A JSON value may be wrapped as Connect's JsonConverter does: `{"schema": {"type": …}, "payload": …}`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
 from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, decode_objects, scatter_values
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder
+from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, prefix_rules
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
@@ -46,6 +47,7 @@ class JsonChangeDecoder:
     value_schema: Any
     key_schema: Any
     dates_are_numbers: bool = True  # as Debezium's
+    timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
 
     def decode_values(self, records: Table) -> DecodedRecords:
         """Return the record columns and those of the values."""
@@ -67,12 +69,12 @@ class JsonChangeDecoder:
         if pc.any(wrapped).as_py():  # a row may begin with a column `schema`, too
             wrapped = pc.and_(wrapped, pc.match_substring(values, f'"{_PAYLOAD}"'))
         if not pc.any(wrapped).as_py():
-            return JsonDecoder(schema, dates_are_numbers=self.dates_are_numbers).read_values(values)
+            return JsonDecoder(schema, self.timestamp_rules, self.dates_are_numbers).read_values(values)
         if not pc.all(wrapped).as_py():
             return convert_in_parts(values, wrapped, partial(self._parse_objects, schema=schema))
         payload = pa.schema([(_PAYLOAD, pa.struct(list(schema)))])
-        decoder = JsonDecoder(payload, dates_are_numbers=self.dates_are_numbers)
-        structs, errors = decoder.read_values(values)
+        rules = prefix_rules(self.timestamp_rules, _PAYLOAD)
+        structs, errors = JsonDecoder(payload, rules, self.dates_are_numbers).read_values(values)
         rows = structs.flatten()[0]
         empty = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
         return rows, dict.fromkeys(empty, _NULL_PAYLOAD) | errors

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from trimtab.common.errors import SettingError
+from trimtab.common.units import format_bytes
+from trimtab.consumer_sdk.lake.file_writers import MAX_ARROW_BATCH_BYTES
 from trimtab.consumer_sdk.lake.schema.table_names import TableNames
 
 APPEND: Final = "append"
@@ -80,7 +82,9 @@ def parse_change_format(value: Any) -> ChangeFormat:
     return ChangeMapping(str(given["op"]), upsert, delete, None if row is None else str(row))
 
 
-def find_change_problems(write: str, decoder: str, given: Collection[str]) -> Iterable[str]:
+def find_change_problems(
+    write: str, decoder: str, batch_bytes: float, given: Collection[str]
+) -> Iterable[str]:
     """Yield contradictions between the settings of upserts and others."""
     if write == APPEND:
         for name in _UPSERT_ONLY_SETTINGS:
@@ -94,6 +98,8 @@ def find_change_problems(write: str, decoder: str, given: Collection[str]) -> It
             f"lake.write={UPSERT} needs lake.decoder=json (with lake.schema: the columns of a row), avro "
             "or protobuf: the key is among the columns"
         )
+    if batch_bytes > MAX_ARROW_BATCH_BYTES:
+        yield f"batch.bytes: at most {format_bytes(MAX_ARROW_BATCH_BYTES)} with lake.write={UPSERT}"
     if "lake.transform" in given:
         yield f"lake.transform: changes of lake.write={UPSERT} are not passed to a transform; omit it"
 

@@ -8,15 +8,21 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.changes.change_decoders import JsonChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_settings import DEBEZIUM, KEYED, ChangeFormat
 from trimtab.consumer_sdk.lake.decoding.json_decoder import parse_json_schema
+from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, prefix_rules
 
 
-def create_json_change_decoder(ddl: str, form: ChangeFormat, key: tuple[str, ...]) -> JsonChangeDecoder:
+def create_json_change_decoder(
+    ddl: str, form: ChangeFormat, key: tuple[str, ...], timestamp_rules: TimestampRules
+) -> JsonChangeDecoder:
     """Return the decoder of changes whose rows have these columns. Raises SettingError."""
     row = parse_json_schema(ddl)
     for name in key:
         _check_key_column(name, row, ddl)
     key_schema = pa.schema([row.field(name) for name in key])
-    return JsonChangeDecoder(build_value_schema(row, form), key_schema, dates_are_numbers=form == DEBEZIUM)
+    rules = dict(timestamp_rules)
+    for place in _list_row_fields(form):
+        rules |= prefix_rules(timestamp_rules, place)
+    return JsonChangeDecoder(build_value_schema(row, form), key_schema, form == DEBEZIUM, rules)
 
 
 def build_value_schema(row: Any, form: ChangeFormat) -> Any:
@@ -31,6 +37,13 @@ def build_value_schema(row: Any, form: ChangeFormat) -> Any:
     if form.row is not None:
         return pa.schema([operation, (form.row, struct)])
     return pa.schema([operation, *(field for field in row if field.name != form.op)])
+
+
+def _list_row_fields(form: ChangeFormat) -> tuple[str, ...]:
+    """Return the fields of a value that hold a row; none if the value is the row."""
+    if isinstance(form, str):
+        return ("before", "after") if form == DEBEZIUM else ()
+    return () if form.row is None else (form.row,)
 
 
 def _check_key_column(name: str, row: Any, ddl: str) -> None:

@@ -1,6 +1,6 @@
 """Batches of decoded records, and the records among them that are dead letters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab.consumer_sdk.lake.interfaces import Records
-from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN, column_name
+from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN, FIELD_COLUMN, column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table
 
 
@@ -56,12 +56,19 @@ def decode_objects(
 
 def split_by_reason(rows: Table, records: Table, reasons: dict[int, str]) -> DecodedRecords:
     """Return the rows without a reason, and the records with one as dead letters."""
-    bad = sorted(reasons)
     good = np.ones(rows.num_rows, np.bool_)
-    good[bad] = False
-    texts = pa.array([reasons[at] for at in bad], pa.string())
-    letters = records.take(pa.array(bad)).append_column(ERROR_COLUMN, texts)
-    return DecodedRecords(rows.filter(pa.array(good)), letters)
+    good[list(reasons)] = False
+    return DecodedRecords(rows.filter(pa.array(good)), take_dead_letters(records, reasons))
+
+
+def take_dead_letters(records: Any, reasons: Mapping[int, str]) -> Any:
+    """Return the records with a reason, as dead letters in their order; a Reason also names its field."""
+    bad = sorted(reasons)
+    fields = [getattr(reasons[at], "field", None) for at in bad]
+    letters = records.take(pa.array(bad)).append_column(
+        ERROR_COLUMN, pa.array([str(reasons[at]) for at in bad], pa.string())
+    )
+    return letters.append_column(FIELD_COLUMN, pa.array(fields, pa.string()))
 
 
 def scatter_values(values: Array, present: Array) -> Array:

@@ -6,7 +6,6 @@ NOT_UTF8: str
 NOT_JSON: str
 LONE_SURROGATE: str
 TOO_DEEP: str
-EPOCH_SCALES: Mapping[str, int]
 
 def read_objects(
     values: Any, schema: Any, timestamp_rules: Mapping[str, str], *, dates_are_numbers: bool = False

@@ -25,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from trimtab.consumer_sdk.lake.decoding.json_settings import EPOCH_SCALES, EVERY_COLUMN
+
 cdef extern from *:
     """
     typedef unsigned __int128 trimtab_uint128;
@@ -51,7 +53,6 @@ NOT_UTF8 = "not UTF-8"
 NOT_JSON = "not valid JSON"
 LONE_SURROGATE = "a lone surrogate, which is no character"
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
-EPOCH_SCALES = {"epoch-seconds": 6, "epoch-millis": 3, "epoch-micros": 0}  # decimal places of a microsecond
 _NO_ISO = "not an ISO 8601"
 _NUMBER_FOR_TIME = "a number without a rule of lake.timestamps for"
 
@@ -1068,8 +1069,7 @@ cdef class _StructColumn(_Column):
 def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False):
     """Return a struct for each value, null if it is refused, and by row the field and the reason.
 
-    `values` are binary without nulls, `schema` is a pyarrow schema. `timestamp_rules` has by the lower-case
-    path of a column, or by "" for every other, what a number in a timestamp means: a key of EPOCH_SCALES.
+    `values` are binary without nulls, `schema` is a pyarrow schema, `timestamp_rules` are TimestampRules.
     With `dates_are_numbers` a number in a DATE is the days since 1970.
     """
     kind = pa.struct(list(schema))
@@ -1118,7 +1118,7 @@ cdef _Column _create_column(object kind, str path, object rules, bint has_days):
     if kinds.is_date(kind):
         return _TimeColumn(kind, 0 if has_days else -1)
     if kinds.is_timestamp(kind):
-        return _TimeColumn(kind, EPOCH_SCALES.get(rules.get(path.lower(), rules.get("")), -1))
+        return _TimeColumn(kind, EPOCH_SCALES.get(rules.get(path.lower(), rules.get(EVERY_COLUMN)), -1))
     if kinds.is_boolean(kind):
         return _BooleanColumn(kind)
     if kinds.is_integer(kind):

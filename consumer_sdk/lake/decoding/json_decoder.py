@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StructType
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, Reason, decode_objects
 from trimtab.consumer_sdk.lake.decoding.json_columns import read_objects
+from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array
@@ -41,7 +42,7 @@ class JsonDecoder:
     """
 
     schema: Any
-    timestamp_rules: Mapping[str, str] = field(default_factory=dict[str, str])  # of `json_columns`
+    timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
     dates_are_numbers: bool = False
 
     def decode_batch(self, records: Records) -> DecodedRecords:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.decoding import wire_format
-from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, take_dead_letters
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.value_reader import DecodedRow, UnusableSchemaError, ValueReader
 from trimtab.consumer_sdk.lake.interfaces import Records
@@ -150,11 +150,7 @@ class _DecodingChunk:
         return whole.filter(pa.array([at not in errors for at in range(whole.num_rows)])) if errors else whole
 
     def _build_dead_letters(self, errors: dict[int, str]) -> RecordBatch | None:
-        if not errors:
-            return None
-        order = sorted(errors)
-        reasons = pa.array([errors[at] for at in order], pa.string())
-        return self.records.take(pa.array(order)).append_column("error", reasons)
+        return take_dead_letters(self.records, errors) if errors else None
 
 
 def _iterate_prefixes(records: RecordBatch, read_prefix: Callable[[bytes], bytes]) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder, parse_json_schema
+from trimtab.consumer_sdk.lake.decoding.json_settings import check_timestamp_columns
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.spark_frames import DecodedFrames
@@ -25,7 +26,11 @@ class TopicDecoders:
     def __init__(self, config: LakeConfig) -> None:
         self._config = config
         # before the join: bad DDL must not cost the group a rebalance
-        self._json_decoders = {ddl: JsonDecoder(parse_json_schema(ddl)) for ddl in config.schemas.values()}
+        schemas = {ddl: parse_json_schema(ddl) for ddl in config.schemas.values()}
+        check_timestamp_columns(config.timestamp_rules, schemas.values())
+        self._json_decoders = {
+            ddl: JsonDecoder(schema, config.timestamp_rules) for ddl, schema in schemas.items()
+        }
         self._by_topic: dict[str, BatchDecoder] = {}
         self.registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
         if config.registry_settings:

@@ -35,6 +35,7 @@ _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000  # fits into microseconds
 _MAX_BINARY_BYTES: Final = 2**31 - 1  # capacity of one binary array: its offsets have 32 bits
 RECORD_COLUMNS: Final[tuple[str, ...]] = tuple(RECORD_SCHEMA.names)
 ERROR_COLUMN: Final = "error"  # of dead letters: the reason
+FIELD_COLUMN: Final = "field"  # of dead letters: the path of the field at fault, null for the whole record
 # Columns that engines add to a table's own when they read it, Iceberg's and of Delta's change feed: a table
 # that has one of them can be neither read nor compacted.
 RESERVED_COLUMNS: Final = frozenset(
@@ -109,7 +110,8 @@ def split_unreadable(records: Records) -> tuple[Records, Records | None]:
         return records, None
     errors = records.column(ERROR_COLUMN)
     readable = records.filter(errors.is_null()).drop_columns([ERROR_COLUMN])
-    return readable, records.filter(errors.is_valid())
+    unreadable = records.filter(errors.is_valid())
+    return readable, unreadable.append_column(FIELD_COLUMN, pa.nulls(unreadable.num_rows, pa.string()))
 
 
 def select_from_offsets(records: Records, first_offsets: Mapping[TopicPartition, int]) -> Records:

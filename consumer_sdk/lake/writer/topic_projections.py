@@ -65,7 +65,8 @@ class TopicProjections:
         ddl = self._config.schema_for(topic)
         if ddl is None:
             raise SettingError(f"lake.schema names no columns for topic {topic!r}; add it, or '*'")
-        return create_json_change_decoder(ddl, changes.format, changes.key_for(topic))
+        rules = self._config.timestamp_rules
+        return create_json_change_decoder(ddl, changes.format, changes.key_for(topic), rules)
 
 
 def _select_recognizer(form: ChangeFormat) -> change_formats.ChangeRecognizer:

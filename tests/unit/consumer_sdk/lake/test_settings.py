@@ -15,6 +15,8 @@ GOOD: dict[str, Any] = {
     "lake.warehouse": "/tmp/lake",  # noqa: S108 - only a name here
 }
 
+JSON = {"lake.decoder": "json", "lake.schema": "ts TIMESTAMP"}
+
 
 @pytest.mark.parametrize(
     ("change", "text"),
@@ -30,6 +32,10 @@ GOOD: dict[str, Any] = {
         ({"lake.decoder": "jsn"}, "did you mean 'json'"),
         ({"lake.decoder": "json"}, "need each other"),
         ({"lake.schema": "id INT"}, "need each other"),
+        ({**JSON, "batch.bytes": "2 GB"}, "batch.bytes: at most 1.0 GB with lake.decoder=json"),
+        ({"lake.timestamps": "iso"}, "lake.timestamps: set lake.decoder=json"),
+        ({**JSON, "lake.timestamps": "epoch-milis"}, "lake.timestamps: .* did you mean 'epoch-millis'"),
+        ({**JSON, "lake.timestamps": {"ts": "s"}}, "'s' is no rule; write iso or epoch-seconds or"),
         ({"lake.table": "lake.orders"}, "lacks"),
         ({"lake.table": "{topic}"}, "namespace.name"),
         ({"lake.tables": {"a": "b c.d"}}, r"lake.tables\[a\]"),
@@ -59,6 +65,16 @@ def test_a_bad_setting_is_an_error(change: dict[str, Any], text: str) -> None:
     with pytest.raises(SettingError, match=text) as caught:
         parse_lake_config(GOOD | change)
     assert caught.value.exit_code == 2
+
+
+def test_rules_of_timestamps_are_of_all_columns_or_of_one() -> None:
+    """Names of columns are those of SQL."""
+    rules = {"TS": "epoch-millis", "*": "epoch-micros"}
+    assert parse_lake_config(GOOD | JSON).timestamp_rules == {"*": "iso"}
+    one = parse_lake_config({**GOOD, **JSON, "lake.timestamps": "epoch-seconds"})
+    assert one.timestamp_rules == {"*": "epoch-seconds"}
+    by_column = parse_lake_config({**GOOD, **JSON, "lake.timestamps": rules})
+    assert by_column.timestamp_rules == {"ts": "epoch-millis", "*": "epoch-micros"}
 
 
 @pytest.mark.parametrize(

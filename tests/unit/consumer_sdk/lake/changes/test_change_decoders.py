@@ -12,7 +12,7 @@ from trimtab.consumer_sdk.lake.changes.change_decoders import JsonChangeDecoder,
 from trimtab.consumer_sdk.lake.changes.change_formats import recognize_keyed_rows
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
-from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, split_by_reason
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, Reason, split_by_reason
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 
 
@@ -95,6 +95,9 @@ def test_dates_are_debeziums_unless_said_otherwise() -> None:
 def test_dead_letters_have_their_reasons_in_the_order_of_the_records() -> None:
     """As many rows are left as have none."""
     records = pa.table({"value": np.arange(5)})
-    split = split_by_reason(records, records, {3: "three", 1: "one"})
+    split = split_by_reason(records, records, {3: "three", 1: Reason.of_field("a[2].b", "one")})
     assert split.rows.column("value").to_pylist() == [0, 2, 4]
-    assert split.dead_letters.to_pylist() == [{"value": 1, "error": "one"}, {"value": 3, "error": "three"}]
+    assert split.dead_letters.to_pylist() == [
+        {"value": 1, "error": "a[2].b: one", "field": "a[2].b"},
+        {"value": 3, "error": "three", "field": None},
+    ]

@@ -54,7 +54,7 @@ def test_dates_are_numbers_in_debeziums_values_only(
 ) -> None:
     """Those of other formats are text; the key's schema has its columns alone, in their order."""
     columns |= {"id": pa.int64(), "region": pa.string(), "day": pa.date32()}
-    decoder = create_json_change_decoder("DDL", form, ("region", "id"))
+    decoder = create_json_change_decoder("DDL", form, ("region", "id"), {})
     assert decoder.dates_are_numbers is numbers
     assert decoder.key_schema.names == ["region", "id"]
     assert decoder.value_schema == build_value_schema(
@@ -68,7 +68,7 @@ def test_dates_are_numbers_in_debeziums_values_only(
 def test_a_key_may_be_of_these_types(kind: Any, columns: dict[str, Any]) -> None:
     """Integers, text, times and decimals."""
     columns["id"] = kind
-    assert create_json_change_decoder("DDL", DEBEZIUM, ("id",)).key_schema.names == ["id"]
+    assert create_json_change_decoder("DDL", DEBEZIUM, ("id",), {}).key_schema.names == ["id"]
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,34 @@ def test_a_type_without_equality_is_no_key(kind: Any, text: str, columns: dict[s
     """The error names column and type; such a column beside the key is allowed."""
     columns |= {"id": kind, "nr": pa.int64()}
     with pytest.raises(SettingError, match=text):
-        create_json_change_decoder("DDL", DEBEZIUM, ("id",))
-    assert create_json_change_decoder("DDL", DEBEZIUM, ("nr",))
+        create_json_change_decoder("DDL", DEBEZIUM, ("id",), {})
+    assert create_json_change_decoder("DDL", DEBEZIUM, ("nr",), {})
 
 
 def test_a_key_column_that_no_row_has_is_named(columns: dict[str, Any]) -> None:
     """Before anything is read."""
     columns["id"] = pa.int64()
     with pytest.raises(SettingError, match=r"lake\.key: lake\.schema 'DDL' has no column 'nr'"):
-        create_json_change_decoder("DDL", DEBEZIUM, ("id", "nr"))
+        create_json_change_decoder("DDL", DEBEZIUM, ("id", "nr"), {})
+
+
+def test_rules_of_timestamps_are_those_of_the_rows_columns(columns: dict[str, Any]) -> None:
+    """Wherever a format has the row; also in Connect's wrapping, and in the record key."""
+    columns |= {"id": pa.timestamp("us"), "at": pa.timestamp("us", "UTC")}
+    rules = {"id": "epoch-millis", "at": "epoch-seconds"}
+    time = pa.scalar(5_000_000, pa.timestamp("us"))
+    for form, value in {
+        DEBEZIUM: '{"op":"c","after":{"id":5000,"at":5}}',
+        KEYED: '{"id":5000,"at":5}',
+        mapping("data"): '{"op":"I","data":{"id":5000,"at":5}}',
+    }.items():
+        decoder = create_json_change_decoder("DDL", form, ("id",), rules)
+        wrapped = f'{{"schema":{{"type":"struct"}},"payload":{value}}}'
+        records = pa.table({"value": pa.array([value.encode(), wrapped.encode()])})
+        decoded = decoder.decode_values(records)
+        assert decoded.dead_letters is None
+        row = decoded.rows.column(decoded.rows.num_columns - 1)
+        rows = row if form == KEYED else row.combine_chunks().field("at")
+        assert rows.cast(pa.int64()).to_pylist() == [5_000_000, 5_000_000]
+        keys, errors = decoder.decode_keys(pa.array([b'{"id":5000}']))
+        assert (keys.field(0)[0], errors) == (time, {})

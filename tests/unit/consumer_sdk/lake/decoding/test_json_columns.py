@@ -259,11 +259,11 @@ def test_numbers_are_times_by_a_rule(rule: str, number: str, micros: int) -> Non
     time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
     text = f'{{"a":"2024-05-06T12:00:00Z","o":{{"b":[{number}]}}}}'.encode()
     row = {"a": NOON, "o": {"b": [time]}}
-    assert read_one(text, schema, {"": rule}) == row
+    assert read_one(text, schema, {"*": rule}) == row
     assert read_one(text, schema, {"o.b": rule}) == row
     assert read_one(text, schema, {"a": rule}) == ("o.b[0]", f"{NO_RULE} TIMESTAMP: {number}")
-    assert read_one(b'{"a":1e18}', schema, {"": rule}) == ("a", f"{RANGE} TIMESTAMP: 1e18")
-    assert read_one(b'{"a":1e-7}', schema, {"": rule}) == ("a", f"{INEXACT} TIMESTAMP: 1e-7")
+    assert read_one(b'{"a":1e18}', schema, {"*": rule}) == ("a", f"{RANGE} TIMESTAMP: 1e18")
+    assert read_one(b'{"a":1e-7}', schema, {"*": rule}) == ("a", f"{INEXACT} TIMESTAMP: 1e-7")
 
 
 def test_numbers_are_dates_as_debeziums() -> None:
