@@ -31,6 +31,7 @@ from trimtab.consumer_sdk.lake.changes import change_settings
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeSettings
 from trimtab.consumer_sdk.lake.decoding import schema_registry
 from trimtab.consumer_sdk.lake.decoding.schema_registry import REGISTRY_USER_INFO, SCHEMA_REGISTRY_PREFIX
+from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES, ValueRanges
 from trimtab.consumer_sdk.lake.file_writers import (
     ARROW_FILE_WRITER,
     DEFAULT_FILE_WRITER,
@@ -149,6 +150,11 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         "`reject`: Debezium's TRUNCATE is a dead letter; `apply`: it removes the rows of its topic, "
         "which has [one partition](changes.md#meaning).",
         default=change_settings.REJECT_TRUNCATIONS,
+    )
+    lake_out_of_range: Annotated[str, _choice("dead-letter", "null")] = setting(
+        "Values [outside the range of their type](#ranges), such as dates beyond the year 9999: the record "
+        "is a dead letter, or the value is null.",
+        default="dead-letter",
     )
     lake_schema_evolution: Annotated[str, _choice("add", "fail")] = setting(
         "`add`: a table gets the [columns that it lacks](#columns-that-come-later); "
@@ -290,6 +296,7 @@ class LakeConfig:
     decoder: str
     registry_settings: Mapping[str, Any]
     changes: ChangeSettings | None = None  # None: every record is a row
+    ranges: ValueRanges = STRICT_RANGES
     telemetry: bool = False
 
     def __repr__(self) -> str:
@@ -332,6 +339,7 @@ def parse_lake_config(config: Mapping[str, Any]) -> LakeConfig:
         decoder=options.lake_decoder,
         registry_settings=_parse_registry(options, config),
         changes=changes,
+        ranges=ValueRanges(nulls=options.lake_out_of_range == "null"),
         telemetry=is_telemetry_on(config),
     )
 

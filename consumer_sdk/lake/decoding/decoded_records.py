@@ -50,6 +50,12 @@ def split_by_reason(rows: Table, records: Table, reasons: dict[int, str]) -> Dec
     return DecodedRecords(rows.filter(pa.array(good)), letters)
 
 
+def join_letters(*letters: Records | None) -> Records | None:
+    """Return dead letters of several causes as one table, None for none."""
+    found = [some for some in letters if some is not None]
+    return pa.concat_tables(found, promote_options="default") if found else None
+
+
 def scatter_values(values: Array, present: Array) -> Array:
     """Return the values at the places of a mask, null elsewhere."""
     mask = present.to_numpy(zero_copy_only=False)

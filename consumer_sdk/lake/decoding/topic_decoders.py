@@ -23,6 +23,7 @@ from trimtab.consumer_sdk.lake.decoding.spark_decoders import (
     decode_values,
     parse_json_schema,
 )
+from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES, ValueRanges
 from trimtab.consumer_sdk.lake.file_writers import ARROW_FILE_WRITER, AUTO_FILE_WRITER, SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.settings import LakeConfig
@@ -48,7 +49,8 @@ class TopicDecoders:
         self._by_topic: dict[str, BatchDecoder] = {}
         self.registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
         if config.registry_settings:
-            self.registry_decoder = RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
+            registry = SchemaRegistry(config.registry_settings)
+            self.registry_decoder = RegistryDecoder(registry, config.decoder, config.ranges)
 
     def decoder_for(self, topic: str) -> BatchDecoder:
         """Return the decoder of a topic, the same one at each call."""
@@ -57,7 +59,7 @@ class TopicDecoders:
 
     def _create_decoder(self, topic: str) -> BatchDecoder:
         if self.registry_decoder is not None:
-            return use_arrow_decoder(self.registry_decoder.decode_batch)
+            return use_arrow_decoder(self.registry_decoder.decode_batch, self._config.ranges)
         ddl = self._config.schema_for(topic)
         if ddl is None:
             return keep_raw
@@ -102,7 +104,8 @@ def create_json_decoder(
         if not isinstance(frame, DataFrame):
             by_spark = by_arrow is None or by_arrow.take_batch_for_spark(records, spark_writes=spark_writes)
             if by_arrow is not None and not (by_spark and spark_writes):
-                return use_arrow_decoder(partial(by_arrow.decode_batch, by_spark=by_spark))(records, to_frame)
+                decode_batch = partial(by_arrow.decode_batch, by_spark=by_spark)
+                return use_arrow_decoder(decode_batch, STRICT_RANGES)(records, to_frame)
             frame = build_frame(spark, records)
         finds_huge = decimals and may_have_huge_decimal(records.column("value"))
         return decode_values(frame, ddl, finds_huge=finds_huge)
@@ -110,11 +113,11 @@ def create_json_decoder(
     return decode
 
 
-def use_arrow_decoder(decode_batch: Callable[[Records], DecodedRecords]) -> BatchDecoder:
+def use_arrow_decoder(decode_batch: Callable[[Records], DecodedRecords], ranges: ValueRanges) -> BatchDecoder:
     """Return the decoder of a batch by a function that decodes Arrow tables."""
 
     def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
-        decoded = decode_batch(records)
+        decoded = ranges.check_records(decode_batch(records))
         letters = None if decoded.dead_letters is None else to_frame(decoded.dead_letters)
         return DecodedFrames(to_frame(decoded.rows), letters)
 

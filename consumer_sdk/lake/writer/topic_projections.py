@@ -51,7 +51,9 @@ class TopicProjections:
             config.changes.applies_truncations,
         )
         decoder = self._create_change_decoder(topic, config.changes)
-        return KeyedProjection(table, decoder, _select_recognizer(config.changes.format), rules)
+        return KeyedProjection(
+            table, decoder, _select_recognizer(config.changes.format), rules, config.ranges
+        )
 
     def _check_topics(self, changes: ChangeSettings) -> None:
         """Create the decoder of each topic that the settings name, before the join as TopicDecoders."""
