@@ -57,7 +57,6 @@ Transform: TypeAlias = Callable[[Any], Any]
 CATALOG_PREFIX: Final = "lake.catalog."
 CATALOG_NAME_SETTING: Final = "lake.catalog.name"
 DEFAULT_CATALOG: Final = "trimtab"
-# librdkafka's values of `auto.offset.reset` that start at the end of the log.
 
 ICEBERG_FORMAT: Final = "iceberg"
 DELTA_FORMAT: Final = "delta"

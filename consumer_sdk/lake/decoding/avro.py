@@ -8,6 +8,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from io import BytesIO
 from typing import Any, Final, TypeAlias, cast
@@ -212,8 +213,12 @@ def _decimal_column(schema: AvroSchema) -> DecodedColumn:
     digits, scale = schema[_PRECISION_KEY], int(schema.get("scale", 0))
     check = partial(check_digits, precision=digits, scale=scale)
     if digits > _MAX_DECIMAL_DIGITS:
-        return DecodedColumn(pa.string(), lambda value: str(check(value)))
+        return DecodedColumn(pa.string(), partial(_to_decimal_text, check))
     return DecodedColumn(pa.decimal128(digits, scale), check)
+
+
+def _to_decimal_text(check: ValueConverter, value: Decimal) -> str:
+    return str(check(value))
 
 
 def _array_column(item: DecodedColumn) -> DecodedColumn:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -26,7 +27,7 @@ from trimtab.consumer_sdk.lake.decoding.spark_decoders import (
 from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES, ValueRanges
 from trimtab.consumer_sdk.lake.file_writers import ARROW_FILE_WRITER, AUTO_FILE_WRITER, SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
-from trimtab.consumer_sdk.lake.settings import LakeConfig
+from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, LakeConfig
 
 log = logging.getLogger("trimtab.lake")
 
@@ -59,7 +60,8 @@ class TopicDecoders:
 
     def _create_decoder(self, topic: str) -> BatchDecoder:
         if self.registry_decoder is not None:
-            return use_arrow_decoder(self.registry_decoder.decode_batch, self._config.ranges)
+            ranges = ranges_for(self._config, self._config.table_names.table_for(topic))
+            return use_arrow_decoder(self.registry_decoder.decode_batch, ranges)
         ddl = self._config.schema_for(topic)
         if ddl is None:
             return keep_raw
@@ -83,6 +85,15 @@ class TopicDecoders:
                 raise SettingError(f"{error}: set lake.file.writer=spark") from None
             log.info("%s: Spark parses the JSON of this schema and writes its files: %s", error, ddl)
             return None
+
+
+def ranges_for(config: LakeConfig, table: str) -> ValueRanges:
+    """Return the ranges of a topic table's decoded values."""
+    if config.session.format != DELTA_FORMAT or config.transform is not None:  # it may change them
+        return config.ranges
+    spec = config.partitioning.spec_for(table, is_topic_table=True)
+    columns = frozenset(part.column.lower() for part in spec if part.transform == "identity")
+    return replace(config.ranges, partition_columns=columns)
 
 
 def keep_raw(records: Records, to_frame: FrameFactory) -> DecodedFrames:

@@ -2,7 +2,8 @@
 
 1. Dates and times lie in the years 1 to 9999: pyiceberg, delta-rs and Python know no others, and one such
    value makes them fail on the whole table. A decimal has at most the digits of its type.
-2. A record with a value outside is a dead letter whose reason names field, value and type. With
+2. A text of a partition column of a Delta table is one that Delta keeps (`partition_spec.UNSTORABLE_TEXTS`).
+3. A record with a value outside is a dead letter whose reason names field, value and type. With
    `lake.out.of.range: null` the value is null instead.
 """
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, join_letters, split_by_reason
+from trimtab.consumer_sdk.lake.schema.partition_spec import UNSTORABLE_REASON, UNSTORABLE_TEXTS
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
@@ -61,6 +63,7 @@ class ValueRanges:
     """What becomes of values outside their ranges."""
 
     nulls: bool = False  # False: their records are dead letters
+    partition_columns: frozenset[str] = frozenset()  # of Delta, in lower case
 
     def guard(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a converter that returns null in place of OutOfRangeError, if values become null."""
@@ -94,9 +97,11 @@ class ValueRanges:
         for name in names:
             index = rows.column_names.index(name)
             column = rows.column(index)
-            if not _has_range(column.type):
+            is_partition = name.lower() in self.partition_columns and kinds.is_string(column.type)
+            if not (is_partition or _has_range(column.type)):
                 continue
-            limited, found = _limit(name, column.combine_chunks())
+            limit = _limit_partition_texts if is_partition else _limit
+            limited, found = limit(name, column.combine_chunks())
             if found:
                 rows = rows.set_column(index, rows.schema.field(index), limited)
             if not self.nulls or name in required:
@@ -170,6 +175,14 @@ def _limit_elements(path: str, values: Array) -> tuple[Array, dict[int, str]]:
     parts = (values.keys, limited) if is_map else (limited,)
     rebuild = pa.MapArray.from_arrays if is_map else pa.ListArray.from_arrays
     return rebuild(pa.array(offsets), *parts, type=values.type, mask=values.is_null()), reasons
+
+
+def _limit_partition_texts(path: str, values: Array) -> tuple[Array, dict[int, str]]:
+    unstorable = pc.is_in(values, pa.array(UNSTORABLE_TEXTS))
+    bad = pc.or_(unstorable, pc.fill_null(pc.match_substring(values, "\0"), False))  # noqa: FBT003 - Arrow's
+    at = np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist()
+    reasons = {row: f"{path}: {values[row].as_py()!r} {UNSTORABLE_REASON}" for row in at}
+    return pc.if_else(bad, pa.scalar(None, values.type), values) if at else values, reasons
 
 
 def _describe_time(value: int, unit: str) -> str:
