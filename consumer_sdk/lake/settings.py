@@ -32,6 +32,7 @@ from trimtab.consumer_sdk.lake.changes.change_settings import ChangeSettings
 from trimtab.consumer_sdk.lake.decoding import json_settings, schema_registry
 from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules
 from trimtab.consumer_sdk.lake.decoding.schema_registry import REGISTRY_USER_INFO, SCHEMA_REGISTRY_PREFIX
+from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES, ValueRanges
 from trimtab.consumer_sdk.lake.file_writers import (
     ARROW_FILE_WRITER,
     DEFAULT_FILE_WRITER,
@@ -57,7 +58,6 @@ Transform: TypeAlias = Callable[[Any], Any]
 CATALOG_PREFIX: Final = "lake.catalog."
 CATALOG_NAME_SETTING: Final = "lake.catalog.name"
 DEFAULT_CATALOG: Final = "trimtab"
-# librdkafka's values of `auto.offset.reset` that start at the end of the log.
 
 ICEBERG_FORMAT: Final = "iceberg"
 DELTA_FORMAT: Final = "delta"
@@ -155,6 +155,11 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
         "`reject`: Debezium's TRUNCATE is a dead letter; `apply`: it removes the rows of its topic, "
         "which has [one partition](changes.md#meaning).",
         default=change_settings.REJECT_TRUNCATIONS,
+    )
+    lake_out_of_range: Annotated[str, _choice("dead-letter", "null")] = setting(
+        "Values [outside the range of their type](#ranges), such as dates beyond the year 9999: the record "
+        "is a dead letter, or the value is null.",
+        default="dead-letter",
     )
     lake_schema_evolution: Annotated[str, _choice("add", "fail")] = setting(
         "`add`: a table gets the [columns that it lacks](#columns-that-come-later); "
@@ -295,6 +300,7 @@ class LakeConfig:
     registry_settings: Mapping[str, Any]
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])  # of JSON
     changes: ChangeSettings | None = None  # None: every record is a row
+    ranges: ValueRanges = STRICT_RANGES
     telemetry: bool = False
 
     def __repr__(self) -> str:
@@ -338,6 +344,7 @@ def parse_lake_config(config: Mapping[str, Any]) -> LakeConfig:
         registry_settings=_parse_registry(options, config),
         timestamp_rules=json_settings.parse_timestamp_rules(options.lake_timestamps),
         changes=changes,
+        ranges=ValueRanges(nulls=options.lake_out_of_range == "null"),
         telemetry=is_telemetry_on(config),
     )
 

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, QueryBuilder
-from pyiceberg.table import StaticTable
+from read_by_others import read_rows
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TransformError
@@ -35,18 +34,6 @@ ROWS = pa.table(
 EVERY_WRITER = pytest.mark.parametrize(
     "lake", ["iceberg", "iceberg_arrow", "delta", "delta_arrow"], indirect=True
 )
-
-
-def read_rows(table: Any, warehouse: Path) -> list[dict[str, Any]]:
-    """Return a table's rows by id, read without Spark."""
-    if hasattr(table, "java_table"):
-        location = table.java_table.operations().current().metadataFileLocation()
-        found = StaticTable.from_metadata(str(location)).scan().to_arrow().sort_by("id")
-    else:
-        query = QueryBuilder().register("t", DeltaTable(warehouse.joinpath(*table.name.split("."))))
-        found = pa.table(query.execute("SELECT * FROM t ORDER BY id").read_all())
-    rows: list[dict[str, Any]] = found.to_pylist()
-    return rows
 
 
 def list_time_types(warehouse: Path, table: str) -> set[str]:

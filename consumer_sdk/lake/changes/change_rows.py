@@ -6,6 +6,8 @@
 3. An update whose `before` has another key than its `after` deletes that row first.
 4. A table row has its record's topic, partition, offset and timestamp, then the row's columns. With
    soft deletes also `__deleted`; the row of a delete is then `before`, as far as the record has it.
+5. Values outside their ranges (`value_ranges`) count where they are written: not in the `before` of an
+   update, nor beside the key in that of a delete.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,6 +24,7 @@ from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
 from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, convert_in_parts, parse_text_keys
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows
+from trimtab.consumer_sdk.lake.decoding.value_ranges import ValueRanges
 from trimtab.consumer_sdk.lake.schema.record_columns import column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
@@ -65,9 +68,9 @@ class _ChangeOrder:
 
 
 def build_change_rows(
-    records: Table, changes: RecognizedChanges, rules: KeyRules, decoder: ChangeDecoder
+    records: Table, changes: RecognizedChanges, rules: KeyRules, decoder: ChangeDecoder, ranges: ValueRanges
 ) -> tuple[ChangeRows, dict[int, str]]:
-    """Return the changes, and the reasons of the records that have no key.
+    """Return the changes, and the reasons of the records that have no key, or values out of range.
 
     Raises TableSchemaMismatchError, and what the decoder raises for a registry.
     """
@@ -77,7 +80,8 @@ def build_change_rows(
     structs = pa.concat_arrays([changes.after, changes.before]).take(pa.array(order.sources))
     record_keys = records.column("key").combine_chunks().take(pa.array(order.records))
     rows, errors = _fill_keys(_to_row_table(structs, rules.columns), record_keys, rules.columns, decoder)
-    reasons = {int(order.records[at]): text for at, text in errors.items()}
+    rows, outside = _check_ranges(rows, order, rules, ranges)
+    reasons = {int(order.records[at]): text for at, text in (outside | errors).items()}
     kept = pa.array(~np.isin(order.records, sorted(reasons)))
     positions = records.select(list(POSITION_COLUMNS)).take(pa.array(order.records))
     table = pa.table({**_columns_of(positions), **_columns_of(rows)})
@@ -98,6 +102,17 @@ def _order_changes(changes: RecognizedChanges, key_columns: Sequence[str]) -> _C
     sources = np.concatenate([moved + count, deletes + count, upserts])
     order = np.argsort(records, kind="stable")  # of one record, the delete of its old key comes first
     return _ChangeOrder(records[order], sources[order], (sources >= count)[order])
+
+
+def _check_ranges(
+    rows: Table, order: _ChangeOrder, rules: KeyRules, ranges: ValueRanges
+) -> tuple[Table, dict[int, str]]:
+    """Check the values that are written, and all keys: of a delete, the rest of the row is not."""
+    limited, reasons = ranges.check_columns(rows, rows.column_names, rules.columns)
+    if rules.soft_deletes or not reasons:
+        return limited, reasons
+    _, of_keys = ranges.check_columns(rows, rules.columns, rules.columns)
+    return limited, {at: text for at, text in reasons.items() if at in of_keys or not order.deletes[at]}
 
 
 def _find_trailing_tombstones(records: Table, changes: RecognizedChanges) -> npt.NDArray[np.bool_]:

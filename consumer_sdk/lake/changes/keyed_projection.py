@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_formats import ChangeRecognizer
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules, build_change_rows
@@ -15,8 +13,9 @@ from trimtab.consumer_sdk.lake.changes.truncations import (
     list_partitions,
     reject_truncations,
 )
-from trimtab.consumer_sdk.lake.decoding.decoded_records import split_by_reason
+from trimtab.consumer_sdk.lake.decoding.decoded_records import join_letters, split_by_reason
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory
+from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES, ValueRanges
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, split_unreadable
 from trimtab.consumer_sdk.lake.schema.table_names import dead_letter_table
 from trimtab.consumer_sdk.lake.untyped_arrow import Table
@@ -31,6 +30,7 @@ class KeyedProjection:
     decoder: ChangeDecoder
     recognize: ChangeRecognizer
     rules: KeyRules
+    ranges: ValueRanges = STRICT_RANGES
 
     def project_records(self, records: Table, to_frame: FrameFactory) -> ProjectedRows:
         """Return the net changes as the rows of the topic table, and the dead letters.
@@ -51,15 +51,14 @@ class KeyedProjection:
         readable, unreadable = split_unreadable(records)
         decoded = self.decoder.decode_values(readable)
         recognized = self.recognize(decoded.rows)
-        changes, reasons = build_change_rows(decoded.rows, recognized, self.rules, self.decoder)
+        changes, reasons = build_change_rows(decoded.rows, recognized, self.rules, self.decoder, self.ranges)
         check_key_schemas(decoded.rows, reasons, self.rules.columns, self.recognize, self.decoder)
         reasons |= recognized.reasons
         if not self.rules.applies_truncations:
             reasons |= reject_truncations(recognized)
         plain = decoded.rows.select(list(RECORD_COLUMNS))
         rejected = split_by_reason(plain, plain, reasons).dead_letters if reasons else None
-        letters = [some for some in (decoded.dead_letters, rejected, unreadable) if some is not None]
-        whole = pa.concat_tables(letters, promote_options="default") if letters else None
+        whole = join_letters(decoded.dead_letters, rejected, unreadable)
         if self.rules.applies_truncations and recognized.truncations:
             return apply_truncation(decoded.rows, recognized, changes, self.rules), whole
         return reduce_changes(changes, self.rules.key_columns), whole

@@ -6,7 +6,10 @@
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from functools import partial
 from io import BytesIO
 from typing import Any, Final, TypeAlias, cast
 
@@ -15,6 +18,13 @@ from fastavro import schemaless_reader
 from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryError
 from fastavro.schema import load_schema
 
+from trimtab.consumer_sdk.lake.decoding.value_ranges import (
+    STRICT_RANGES,
+    OutOfRangeError,
+    ValueRanges,
+    check_digits,
+    to_micros,
+)
 from trimtab.consumer_sdk.lake.decoding.value_reader import (
     JSON_TEXT_COLUMN,
     TIMESTAMP_TYPE,
@@ -44,9 +54,9 @@ _PRIMITIVE_TYPES: Final = {
     "fixed": pa.binary(),
 }
 _MICROS_CONVERTERS: Final[Mapping[str, ValueConverter | None]] = {
-    "millis": lambda millis: millis * 1000,  # beyond 64 bits Arrow refuses it: a dead letter
+    "millis": partial(to_micros, unit="ms"),
     "micros": None,
-    "nanos": lambda nanos: nanos // 1000,
+    "nanos": partial(to_micros, unit="ns"),
 }
 _TIME_TYPES: Final = {"timestamp": TIMESTAMP_TYPE, "local-timestamp": TIMESTAMP_TYPE}  # in UTC
 _LOGICAL_TYPES: Final = {("int", "date"): DecodedColumn(pa.date32())} | {
@@ -57,9 +67,13 @@ _LOGICAL_TYPES: Final = {("int", "date"): DecodedColumn(pa.date32())} | {
 _WIDENED_UNIONS: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 _MAX_DECIMAL_DIGITS: Final = 38  # of Spark and Iceberg
 _LOGICAL_TYPE_KEY: Final = "trimtab.logicalType"
+_PRECISION_KEY: Final = "trimtab.precision"
+_MAX_READ_DIGITS: Final = 1000  # of a decimal; more are beyond every range, rounded or not
 
 
-def create_avro_reader(text: str, references: Mapping[str, str]) -> ValueReader:
+def create_avro_reader(
+    text: str, references: Mapping[str, str], ranges: ValueRanges = STRICT_RANGES
+) -> ValueReader:
     """Return the reader of a schema and its referenced types. Raises UnusableSchemaError."""
     with explain_unusable_schema():
         texts = {**references, _ROOT_NAME: text}
@@ -67,7 +81,7 @@ def create_avro_reader(text: str, references: Mapping[str, str]) -> ValueReader:
         schema = load_schema(_ROOT_NAME, repo=_ReferenceRepository(schemas))
         if not isinstance(schema, dict) or schema["type"] != "record":
             raise UnusableSchemaError("its schema is not a record, so it has no columns")
-        record = _AvroColumnBuilder().build_record(schema, frozenset())
+        record = _AvroColumnBuilder(ranges).build_record(schema, frozenset())
         columns = pa.schema(list(record.type))
 
     def read(data: bytes) -> DecodedRow:
@@ -92,8 +106,9 @@ class _ReferenceRepository(AbstractSchemaRepository):
 
 
 class _AvroColumnBuilder(ColumnCounter):
-    def __init__(self) -> None:
+    def __init__(self, ranges: ValueRanges) -> None:
         super().__init__()
+        self._ranges = ranges
         self._named: dict[str, AvroSchema] = {}  # a type is defined at its first use only
 
     def build_record(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
@@ -143,10 +158,15 @@ class _AvroColumnBuilder(ColumnCounter):
     def _build_simple(self, kind: str, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
         if kind in ("enum", "fixed"):
             self._named[schema["name"]] = schema
-        if schema.get("logicalType") == "decimal":
-            return _decimal_column(schema)
-        logical = _LOGICAL_TYPES.get((kind, schema.get(_LOGICAL_TYPE_KEY, "")))
-        return logical or self._build_named(kind, enclosing)
+        is_decimal = schema.get("logicalType") == "decimal"
+        logical = (
+            _decimal_column(schema)
+            if is_decimal
+            else _LOGICAL_TYPES.get((kind, schema.get(_LOGICAL_TYPE_KEY, "")))
+        )
+        if logical is None:
+            return self._build_named(kind, enclosing)
+        return logical._replace(convert=logical.convert and self._ranges.guard(logical.convert))
 
     def _build_named(self, name: str, enclosing: frozenset[str]) -> DecodedColumn:
         if name in _PRIMITIVE_TYPES:
@@ -175,16 +195,30 @@ def _strip_logical_types(schema: AvroSchema) -> AvroSchema:
     if "fields" in plain:
         plain["fields"] = [_strip_logical_types(field) for field in plain["fields"]]
     logical = plain.get("logicalType")
-    if logical is not None and logical != "decimal":
+    if logical == "decimal":
+        # fastavro rounds to the precision: it gets one that holds every value, which is checked afterwards
+        plain[_PRECISION_KEY] = int(plain["precision"])
+        plain["precision"] = _max_digits(plain["size"]) if "size" in plain else _MAX_READ_DIGITS
+    elif logical is not None:
         plain[_LOGICAL_TYPE_KEY] = plain.pop("logicalType")
     return plain
 
 
+def _max_digits(size: int) -> int:
+    """Return the digits that every `fixed` of this size holds, as fastavro demands them."""
+    return math.floor(math.log10(2) * (8 * size - 1))
+
+
 def _decimal_column(schema: AvroSchema) -> DecodedColumn:
-    digits = int(schema["precision"])
+    digits, scale = schema[_PRECISION_KEY], int(schema.get("scale", 0))
+    check = partial(check_digits, precision=digits, scale=scale)
     if digits > _MAX_DECIMAL_DIGITS:
-        return DecodedColumn(pa.string(), str)
-    return DecodedColumn(pa.decimal128(digits, int(schema.get("scale", 0))))
+        return DecodedColumn(pa.string(), partial(_to_decimal_text, check))
+    return DecodedColumn(pa.decimal128(digits, scale), check)
+
+
+def _to_decimal_text(check: ValueConverter, value: Decimal) -> str:
+    return str(check(value))
 
 
 def _array_column(item: DecodedColumn) -> DecodedColumn:
@@ -212,7 +246,10 @@ def _record_converter(converts: Sequence[tuple[str, ValueConverter]]) -> ValueCo
         for name, change in converts:
             value = row[name]
             if value is not None:
-                row[name] = change(value)
+                try:
+                    row[name] = change(value)
+                except OutOfRangeError as error:
+                    raise error.within(name) from None
         return row
 
     return convert

@@ -71,6 +71,12 @@ def take_dead_letters(records: Any, reasons: Mapping[int, str]) -> Any:
     return letters.append_column(FIELD_COLUMN, pa.array(fields, pa.string()))
 
 
+def join_letters(*letters: Records | None) -> Records | None:
+    """Return dead letters of several causes as one table, None for none."""
+    found = [some for some in letters if some is not None]
+    return pa.concat_tables(found, promote_options="default") if found else None
+
+
 def scatter_values(values: Array, present: Array) -> Array:
     """Return the values at the places of a mask, null elsewhere."""
     mask = present.to_numpy(zero_copy_only=False)

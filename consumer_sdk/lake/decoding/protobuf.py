@@ -22,12 +22,19 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
+from trimtab.consumer_sdk.lake.decoding.value_ranges import (
+    STRICT_RANGES,
+    OutOfRangeError,
+    ValueRanges,
+    to_micros,
+)
 from trimtab.consumer_sdk.lake.decoding.value_reader import (
     TIMESTAMP_TYPE,
     ColumnCounter,
     DecodedColumn,
     DecodedRow,
     UnusableSchemaError,
+    ValueConverter,
     ValueReader,
     explain_unusable_schema,
     keep_value,
@@ -58,7 +65,9 @@ _WRAPPER_MESSAGES: Final = frozenset(
 _JSON_MESSAGES: Final = frozenset(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
 
 
-def create_protobuf_reader(text: str, references: Mapping[str, str], path: tuple[int, ...]) -> ValueReader:
+def create_protobuf_reader(
+    text: str, references: Mapping[str, str], path: tuple[int, ...], ranges: ValueRanges = STRICT_RANGES
+) -> ValueReader:
     """Return the reader of the message at `path`; the texts are base64 descriptors, by file name.
 
     Raises UnusableSchemaError.
@@ -70,7 +79,7 @@ def create_protobuf_reader(text: str, references: Mapping[str, str], path: tuple
         _add_with_imports(pool, main, files, set())
         message: Descriptor = pool.FindMessageTypeByName(_find_message_name(main, path))
         kind = GetMessageClass(message)
-        column = _ProtobufColumnBuilder().build_message(message, frozenset())
+        column = _ProtobufColumnBuilder(ranges).build_message(message, frozenset())
         if column.convert is None or not pa.types.is_struct(column.type):
             raise UnusableSchemaError(f"the message {message.full_name} has no fields, so it has no columns")
         get, columns = column.convert, pa.schema(list(column.type))
@@ -126,10 +135,14 @@ def _find_message_name(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
 
 
 class _ProtobufColumnBuilder(ColumnCounter):
+    def __init__(self, ranges: ValueRanges) -> None:
+        super().__init__()
+        self._ranges = ranges
+
     def build_message(self, kind: Descriptor, enclosing: frozenset[str]) -> DecodedColumn:
         name = kind.full_name
         if name == "google.protobuf.Timestamp":
-            return DecodedColumn(TIMESTAMP_TYPE, _timestamp_to_micros)
+            return DecodedColumn(TIMESTAMP_TYPE, self._ranges.guard(_timestamp_to_micros))
         if name in _WRAPPER_MESSAGES:
             return DecodedColumn(_PROTOBUF_TYPES[kind.fields[0].type], attrgetter("value"))
         if name in _JSON_MESSAGES or name in enclosing or not kind.fields:
@@ -139,7 +152,10 @@ class _ProtobufColumnBuilder(ColumnCounter):
         gets = [(name, column.convert) for name, column in columns.items()]
 
         def row(message: Any) -> DecodedRow:
-            return {name: get(message) for name, get in gets if get is not None}
+            try:
+                return {name: get(message) for name, get in gets if get is not None}
+            except OutOfRangeError:  # rare: names its field
+                return {name: _read_field(name, get, message) for name, get in gets if get is not None}
 
         return DecodedColumn(pa.struct([(name, column.type) for name, column in columns.items()]), row)
 
@@ -192,8 +208,15 @@ class _ProtobufColumnBuilder(ColumnCounter):
         return DecodedColumn(_PROTOBUF_TYPES[field.type])
 
 
+def _read_field(name: str, get: ValueConverter, message: Any) -> Any:
+    try:
+        return get(message)
+    except OutOfRangeError as error:
+        raise error.within(name) from None
+
+
 def _timestamp_to_micros(time: Any) -> int:
-    return int(time.seconds * 1_000_000 + time.nanos // 1000)
+    return to_micros(time.seconds * 1_000_000_000 + time.nanos, "ns")
 
 
 def _message_to_json(message: Any) -> str:

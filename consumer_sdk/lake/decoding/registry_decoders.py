@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.decoding import wire_format
-from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, take_dead_letters
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, Reason, take_dead_letters
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
+from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES, OutOfRangeError, ValueRanges
 from trimtab.consumer_sdk.lake.decoding.value_reader import DecodedRow, UnusableSchemaError, ValueReader
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import RecordBatch, column_name
@@ -42,6 +43,7 @@ class RegistryDecoder:
 
     registry: SchemaRegistry
     kind: str
+    ranges: ValueRanges = STRICT_RANGES
     _readers: dict[bytes, ValueReader] = field(default_factory=dict[bytes, ValueReader])
 
     def decode_batch(self, records: Records) -> DecodedRecords:
@@ -97,8 +99,10 @@ class RegistryDecoder:
         if schema.kind != self.kind.upper():
             raise UnusableSchemaError(f"it is {schema.kind}, and lake.decoder is {self.kind}")
         if self.kind == AVRO_DECODER:
-            return avro.create_avro_reader(schema.text, schema.references)
-        return protobuf.create_protobuf_reader(schema.text, schema.references, header.message_path)
+            return avro.create_avro_reader(schema.text, schema.references, self.ranges)
+        return protobuf.create_protobuf_reader(
+            schema.text, schema.references, header.message_path, self.ranges
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,8 @@ def _unify_columns(readers: dict[bytes, ValueReader]) -> Any:
 
 
 def _describe_failure(error: Exception) -> str:
+    if isinstance(error, OutOfRangeError):
+        return Reason.of_field(error.path, error.problem)
     if isinstance(error, wire_format.WireFormatError | UnusableSchemaError):
         return str(error)
     text = str(error) or type(error).__name__

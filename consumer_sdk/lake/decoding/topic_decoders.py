@@ -1,6 +1,7 @@
 """Selects the decoder of a topic's values, which splits a batch into rows and dead letters."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords
@@ -9,8 +10,9 @@ from trimtab.consumer_sdk.lake.decoding.json_settings import check_timestamp_col
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.spark_frames import DecodedFrames
+from trimtab.consumer_sdk.lake.decoding.value_ranges import ValueRanges
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
-from trimtab.consumer_sdk.lake.settings import LakeConfig
+from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, LakeConfig
 
 FrameFactory: TypeAlias = Callable[[Records], Frame]
 # raises SchemaRegistryUnavailableError, TableSchemaMismatchError
@@ -34,7 +36,8 @@ class TopicDecoders:
         self._by_topic: dict[str, BatchDecoder] = {}
         self.registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
         if config.registry_settings:
-            self.registry_decoder = RegistryDecoder(SchemaRegistry(config.registry_settings), config.decoder)
+            registry = SchemaRegistry(config.registry_settings)
+            self.registry_decoder = RegistryDecoder(registry, config.decoder, config.ranges)
 
     def decoder_for(self, topic: str) -> BatchDecoder:
         """Return the decoder of a topic, the same one at each call."""
@@ -42,10 +45,20 @@ class TopicDecoders:
         return known or self._by_topic.setdefault(topic, self._create_decoder(topic))  # by several threads
 
     def _create_decoder(self, topic: str) -> BatchDecoder:
+        ranges = ranges_for(self._config, self._config.table_names.table_for(topic))
         if self.registry_decoder is not None:
-            return use_arrow_decoder(self.registry_decoder.decode_batch)
+            return use_arrow_decoder(self.registry_decoder.decode_batch, ranges)
         ddl = self._config.schema_for(topic)
-        return keep_raw if ddl is None else use_arrow_decoder(self._json_decoders[ddl].decode_batch)
+        return keep_raw if ddl is None else use_arrow_decoder(self._json_decoders[ddl].decode_batch, ranges)
+
+
+def ranges_for(config: LakeConfig, table: str) -> ValueRanges:
+    """Return the ranges of a topic table's decoded values."""
+    if config.session.format != DELTA_FORMAT or config.transform is not None:  # it may change them
+        return config.ranges
+    spec = config.partitioning.spec_for(table, is_topic_table=True)
+    columns = frozenset(part.column.lower() for part in spec if part.transform == "identity")
+    return replace(config.ranges, partition_columns=columns)
 
 
 def keep_raw(records: Records, to_frame: FrameFactory) -> DecodedFrames:
@@ -53,11 +66,11 @@ def keep_raw(records: Records, to_frame: FrameFactory) -> DecodedFrames:
     return DecodedFrames(to_frame(records), None)
 
 
-def use_arrow_decoder(decode_batch: Callable[[Records], DecodedRecords]) -> BatchDecoder:
+def use_arrow_decoder(decode_batch: Callable[[Records], DecodedRecords], ranges: ValueRanges) -> BatchDecoder:
     """Return the decoder of a batch by a function that decodes Arrow tables."""
 
     def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
-        decoded = decode_batch(records)
+        decoded = ranges.check_records(decode_batch(records))
         letters = None if decoded.dead_letters is None else to_frame(decoded.dead_letters)
         return DecodedFrames(to_frame(decoded.rows), letters)
 

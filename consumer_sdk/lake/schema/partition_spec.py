@@ -16,6 +16,9 @@ from trimtab.consumer_sdk.lake.schema.table_names import check_table_name
 PARTITION_SETTING: Final = "lake.partition"
 TIME_TRANSFORMS: Final = ("year", "month", "day", "hour")
 WIDTH_TRANSFORMS: Final = ("bucket", "truncate")
+# Texts that a Delta table cannot keep as partition values (`delta.partition_values`), beside those with NUL.
+UNSTORABLE_TEXTS: Final = ("", "__HIVE_DEFAULT_PARTITION__")
+UNSTORABLE_REASON: Final = "is no partition value of a Delta table, which would read it as null"
 _PARTITION_ADVICE: Final = (
     "write columns, or year, month, day, hour(column), bucket(n, column), truncate(n, column), "
     'like "day(timestamp), country"'

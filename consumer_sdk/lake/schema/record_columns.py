@@ -2,7 +2,7 @@
 
 Columns: topic string, partition int32, offset int64, timestamp (µs, UTC), key binary, value binary,
 headers map<string, binary>. A missing timestamp, key, value or headers is null, and so is a
-timestamp beyond the range of microseconds (year 294247). Of headers with one name the last is kept.
+timestamp outside the years 1 to 9999, which no other engine reads. Of headers with one name the last is kept.
 
 A batch with a record whose headers cannot be decoded has one more column, `error`: the reason, null
 for the other records. Such a record keeps its readable headers and becomes a dead letter.
@@ -31,7 +31,7 @@ RECORD_SCHEMA: Final = pa.schema(
         ("headers", _HEADERS_TYPE),
     ]
 )
-_MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000  # fits into microseconds
+_TIMESTAMPS_MS: Final = -62_135_596_800_000, 253_402_300_799_999  # of the years 1 to 9999
 _MAX_BINARY_BYTES: Final = 2**31 - 1  # capacity of one binary array: its offsets have 32 bits
 RECORD_COLUMNS: Final[tuple[str, ...]] = tuple(RECORD_SCHEMA.names)
 ERROR_COLUMN: Final = "error"  # of dead letters: the reason
@@ -128,12 +128,9 @@ def select_from_offsets(records: Records, first_offsets: Mapping[TopicPartition,
 def _build_timestamps(stamps: Sequence[tuple[int, int]]) -> Any:
     """Return timestamps given as (kind, ms); kind 0 means none."""
     kind = RECORD_SCHEMA.field("timestamp").type
-    try:
-        return pa.array([ms * 1000 if known else None for known, ms in stamps], kind)
-    except OverflowError:
-        # a producer wrote nanoseconds as milliseconds; rare, so the range is checked only here
-        fits = [ms * 1000 if known and abs(ms) <= _MAX_TIMESTAMP_MS else None for known, ms in stamps]
-        return pa.array(fits, kind)
+    low, high = _TIMESTAMPS_MS
+    # a producer may write microseconds as milliseconds
+    return pa.array([ms * 1000 if known and low <= ms <= high else None for known, ms in stamps], kind)
 
 
 def _build_binary(values: list[bytes | None]) -> Any:

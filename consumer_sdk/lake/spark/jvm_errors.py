@@ -42,6 +42,7 @@ _COMMIT_FENCED: Final = re.compile(
 )
 _CONSTRAINT: Final = re.compile(
     r"NOT_NULL_ASSERT_VIOLATION|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_VIOLATE_CONSTRAINT"
+    r"|is no partition value of"
 )
 _CLOCKS_APART: Final = re.compile(
     r"Expected sorted (snapshot|previous metadata) log entries|Invalid update timestamp"

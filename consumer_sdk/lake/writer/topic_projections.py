@@ -16,7 +16,7 @@ from trimtab.consumer_sdk.lake.changes.change_settings import (
 )
 from trimtab.consumer_sdk.lake.changes.json_change_schemas import create_json_change_decoder
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory, TopicDecoders
+from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory, TopicDecoders, ranges_for
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import column_name
 from trimtab.consumer_sdk.lake.settings import LakeConfig
@@ -51,7 +51,8 @@ class TopicProjections:
             config.changes.applies_truncations,
         )
         decoder = self._create_change_decoder(topic, config.changes)
-        return KeyedProjection(table, decoder, _select_recognizer(config.changes.format), rules)
+        recognize = _select_recognizer(config.changes.format)
+        return KeyedProjection(table, decoder, recognize, rules, ranges_for(config, table))
 
     def _check_topics(self, changes: ChangeSettings) -> None:
         """Create the decoder of each topic that the settings name, before the join as TopicDecoders."""

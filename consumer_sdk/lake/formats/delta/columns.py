@@ -41,6 +41,11 @@ class DeltaSchema:
     columns: StructType
     partition_columns: tuple[str, ...]
 
+    def list_partition_fields(self) -> list[StructField]:
+        """Return the partition columns; SQL ignores the case of their names."""
+        names = {name.lower() for name in self.partition_columns}
+        return [column for column in self.columns if column.name.lower() in names]
+
     def fits_table(self, later: "DeltaSchema") -> bool:
         """Return whether files staged with this schema fit the later one."""
         types = {column.name: column.dataType for column in later.columns}

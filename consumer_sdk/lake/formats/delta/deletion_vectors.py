@@ -362,8 +362,6 @@ def select_partition_keys(
             continue
         kind = keys.schema.field(column).type
         text = partition_values[file_columns[column]]
-        if pa.types.is_string(kind):
-            text = text or ""  # written as null
         mask = pc.equal(keys.column(column), pa.scalar(text, pa.string()).cast(kind))
         keys = keys.filter(mask).drop_columns([column])  # null equals nothing: such rows have no key
     return keys

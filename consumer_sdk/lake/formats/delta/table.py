@@ -29,7 +29,7 @@ from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatch
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
 from trimtab.consumer_sdk.lake.file_writers import DELTA_FILE_SETTINGS
-from trimtab.consumer_sdk.lake.formats.delta import add_actions, arrow_files, log_stores
+from trimtab.consumer_sdk.lake.formats.delta import add_actions, arrow_files, log_stores, partition_values
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
 from trimtab.consumer_sdk.lake.formats.delta.deletion_vectors import UPSERT_TABLE_DEFAULTS, DeltaOldRows
 from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
@@ -46,7 +46,7 @@ from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vector
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.column_mapping import cast_to_table, explain_mismatch, spark_schema_of
+from trimtab.consumer_sdk.lake.schema.column_mapping import explain_mismatch, spark_schema_of
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_changes
 from trimtab.consumer_sdk.lake.schema.table_names import initial_properties
@@ -169,6 +169,7 @@ class DeltaLake(SparkLake):
         self, path: str, rows: StructType, partition_spec: PartitionSpec, properties: dict[str, str]
     ) -> None:
         columns, partition_columns = delta_columns.build_columns(rows, partition_spec)
+        partition_values.check_rule(delta_columns.DeltaSchema(columns, tuple(partition_columns)), self.spark)
         parsed = java(self.spark).org.apache.spark.sql.types.DataType.fromJson(columns.json())
         builder = java(self.spark).io.delta.tables.DeltaTable.createIfNotExists(java_session(self.spark))
         builder = builder.location(path).addColumns(parsed)
@@ -338,8 +339,7 @@ class DeltaTable:
         # never committed, so it may begin at the version that the opening or the last refresh found
         transaction = self._start_transaction(int(self._log.unsafeVolatileSnapshot().version()))
         schema = delta_columns.read_schema(transaction.snapshot().metadata())
-        computed = delta_columns.find_computed_columns(schema.columns)
-        rows = cast_to_table(self.name, frame, schema.columns, java(self._spark), computed)
+        rows = partition_values.cast_rows(self.name, frame, schema, self._spark)
         # Applies partitioning, generated columns, constraints, column mapping; collects statistics.
         actions = transaction.writeFiles(java_frame(rows))
         return schema, tuple(str(actions.apply(n).json()) for n in range(actions.size()))

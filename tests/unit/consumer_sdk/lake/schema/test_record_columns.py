@@ -9,8 +9,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.schema import record_columns
 
 P = TopicPartition("t", 3)
-LAST = (2**63 - 1) // 1000
-"""The latest time in milliseconds that fits into microseconds."""
+FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999
+"""The first millisecond of the year 1, and the last of 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,14 @@ def test_large_columns_use_arrow_s_conversion(monkeypatch: pytest.MonkeyPatch) -
     assert batch.column("value").to_pylist() == [b"ab", b"cd"]
 
 
-@pytest.mark.parametrize("too_large", [10**18, -(10**18), 2**63 - 1, -(2**63), LAST + 1])
+@pytest.mark.parametrize("too_large", [10**18, -(10**18), 2**63 - 1, -(2**63), LAST + 1, FIRST - 1])
 def test_timestamp_out_of_range_is_null(too_large: int) -> None:
     """A timestamp out of range becomes null; its neighbours keep theirs."""
-    stamps = [(1, 1), (1, too_large), (0, too_large), (2, LAST), (1, -LAST), (0, -1)]
+    stamps = [(1, 1), (1, too_large), (0, too_large), (2, LAST), (1, FIRST), (0, -1)]
     batch = record_columns.build_record_batch(P, [Message(n, None, stamp) for n, stamp in enumerate(stamps)])
     batch.validate(full=True)
     micros = batch.column("timestamp").cast(pa.int64()).to_pylist()
-    last = LAST * 1000
-    assert micros == [1000, None, None, last, -last, None]
+    assert micros == [1000, None, None, LAST * 1000, FIRST * 1000, None]
 
 
 def test_unreadable_records_are_split_off() -> None:
