@@ -401,7 +401,7 @@ class GroupMember:
             return
         self._next_topic_lookup_at = now + MISSING_TOPIC_LOOKUP_INTERVAL_S
         missing = coordinator.find_missing_topics(self.client, self._topic_names)
-        for warning in self._missing_topics.describe_due(missing, now):
+        for warning in self._missing_topics.describe_new(missing):
             log.warning("%s", warning)
 
     def _on_stable_heartbeat(self, sent_at: float) -> None:
