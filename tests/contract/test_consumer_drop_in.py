@@ -204,6 +204,19 @@ def test_a_commit_of_nothing_is_an_error(make: Any, filled: str) -> None:
     assert nothing.value.args[0].code() == KafkaError._NO_OFFSET
 
 
+def test_a_commit_returns_the_leader_epoch(make: Any, filled: str) -> None:
+    """Of the last record before the offset, where the offset is not given."""
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe([filled])
+    messages = read(consumer, 4)
+    answers = [
+        consumer.commit(message=messages[0], asynchronous=False),
+        consumer.commit(offsets=[TopicPartition(filled, 0, 2)], asynchronous=False),
+        consumer.commit(asynchronous=False),
+    ]
+    assert [(p.offset, p.leader_epoch) for (p,) in answers] == [(1, 0), (2, None), (4, 0)]
+
+
 def test_a_second_commit_of_the_same_offsets_is_one_of_nothing(make: Any, filled: str) -> None:
     """A commit without offsets takes those that have changed, so that a deleted topic's fail no later one."""
     consumer = make(enable_auto_commit=False)
