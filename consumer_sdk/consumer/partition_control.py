@@ -58,14 +58,16 @@ class PartitionControl(OffsetCommits):
 
     def pause(self, partitions: Sequence[RawPartition]) -> None:
         """Return no records of these partitions until `resume`."""
-        self._partitions.pause(map(to_partition, partitions))
-        self._data_plane.pause(list(partitions))
+        with self._access, self._partitions.lock:  # before or after `_apply_lease`, which resumes the others
+            self._partitions.pause(map(to_partition, partitions))
+            self._data_plane.pause(list(partitions))
 
     def resume(self, partitions: Sequence[RawPartition]) -> None:
         """Return records of these partitions again."""
-        self._partitions.resume(map(to_partition, partitions))
-        if not self._suspended:  # else the renewed lease resumes them
-            self._data_plane.resume(list(partitions))
+        with self._access, self._partitions.lock:
+            self._partitions.resume(map(to_partition, partitions))
+            if not self._suspended:  # else the renewed lease resumes them
+                self._data_plane.resume(list(partitions))
 
     def seek(self, partition: RawPartition) -> None:
         """Continue at another offset and drop the stored one."""
@@ -80,13 +82,17 @@ class PartitionControl(OffsetCommits):
             return bool(self._partitions.owned)
         holds = self._member.holds_lease()
         if holds == self._suspended:
-            self._suspended = not holds
-            affected = [RawPartition(*p) for p in self._partitions.owned - self._partitions.paused]
-            # The end of a lease without partitions, as before the first join, is no news.
-            if affected and self._lease_changes_logged:
-                log.warning("the group's coordinator %s", "answers again" if holds else _COORDINATOR_SILENT)
-            self._lease_changes_logged &= bool(affected)
-            # Paused, not unassigned: a renewed lease continues at the same positions.
-            (self._data_plane.resume if holds else self._data_plane.pause)(affected)
+            with self._access, self._partitions.lock:
+                self._change_lease(holds=holds)
         self._lease_changes_logged |= holds
         return holds
+
+    def _change_lease(self, *, holds: bool) -> None:
+        self._suspended = not holds
+        affected = [RawPartition(*p) for p in self._partitions.owned - self._partitions.paused]
+        # The end of a lease without partitions, as before the first join, is no news.
+        if affected and self._lease_changes_logged:
+            log.warning("the group's coordinator %s", "answers again" if holds else _COORDINATOR_SILENT)
+        self._lease_changes_logged &= bool(affected)
+        # Paused, not unassigned: a renewed lease continues at the same positions.
+        (self._data_plane.resume if holds else self._data_plane.pause)(affected)
