@@ -117,7 +117,7 @@ class OffsetCommits(ClusterQueries):
     ) -> None:
         if positions:
             self._spans.begin_commit(positions)
-            member.commit_async(positions, epoch)
+            member.commit_async(positions, epoch, self._partitions.owns)
         else:
             member.inbox.append(CommitCompleted({}, KafkaException(_NOTHING_TO_COMMIT)))
 
