@@ -86,7 +86,7 @@ def _describe_move(decision: PlacementDecision, item: int) -> Move:
 
 def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
     """Return the notes on the plan as a whole."""
-    notes = [*_note_unknown_load(decision)]
+    notes = [*note_unknown_load(decision)]
     group = decision.indexed.group
     unassigned = decision.indexed.unassigned.tolist()
     if not group.members and len(group.partition_index):
@@ -105,7 +105,8 @@ def list_plan_notes(decision: PlacementDecision) -> tuple[str, ...]:
     )
 
 
-def _note_unknown_load(decision: PlacementDecision) -> Iterable[str]:
+def note_unknown_load(decision: PlacementDecision) -> Iterable[str]:
+    """Return a note on rates or lags that are not known, if there are any."""
     if decision.indexed.lag_known is not None:
         yield from _note_unknown_lags(decision.indexed.lag_known)
         return

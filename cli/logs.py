@@ -34,5 +34,3 @@ def log_to_stderr() -> None:
     handler.setFormatter(OneLineFormatter(form, datefmt="%H:%M:%S"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("trimtab").setLevel(logging.INFO)
-    # kafka-python logs a missing topic as an error at each refresh; Trimtab logs it once
-    logging.getLogger("kafka.cluster").setLevel(logging.CRITICAL)

@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import GREATEST_CAPACITY, LEAST_CAPACITY, Load, PlacementPolicy, is_valid_capacity
-from trimtab.assignor.move_reasons import DecidedMoves, list_plan_notes
+from trimtab.assignor.move_reasons import DecidedMoves, list_plan_notes, note_unknown_load
 from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, SubscriptionDecoder
@@ -186,12 +186,13 @@ def log_round(outcome: RebalanceRound) -> None:
     )
     if outcome.note:
         log.log(logging.WARNING if outcome.off_plan else logging.INFO, "%s", outcome.note)
+    are_known = decision.indexed.measured.any()
+    no_news = () if are_known else tuple(note_unknown_load(decision))  # without a sidecar nothing is known
     for note in list_plan_notes(decision):
-        log.warning("%s", note)
+        log.log(logging.INFO if note in no_news else logging.WARNING, "%s", note)
     if not log.isEnabledFor(logging.INFO):
         return  # a move's reason takes longer to write than the move to decide
     shown = moves.select_largest(len(moves) if log.isEnabledFor(logging.DEBUG) else MAX_LOGGED_MOVES)
-    are_known = decision.indexed.measured.any()
     for move in shown:
         log.info(
             "%s (%s): %s → %s: %s",

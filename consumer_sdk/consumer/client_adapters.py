@@ -103,7 +103,9 @@ def _offset_after(message: Message) -> RawPartition:
     if (error := message.error()) is not None:  # an end of partition has the offset of the next record
         hint = f"Cannot commit offsets for message with error: '{error.str()}'"
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, hint))  # noqa: SLF001 - its public name
-    return RawPartition(*partition_of(message), int(message.offset() or 0) + 1)
+    epoch = message.leader_epoch()
+    offset = int(message.offset() or 0) + 1
+    return RawPartition(*partition_of(message), offset, leader_epoch=-1 if epoch is None else epoch)
 
 
 def has_offset(partition: RawPartition) -> bool:

@@ -25,8 +25,11 @@ librdkafka fetches. With `group.protocol=consumer` librdkafka does both
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from math import inf
+from threading import Thread
 from typing import Any, Final, Self, TypeAlias
 
 from confluent_kafka import Consumer as DataConsumer
@@ -107,7 +110,7 @@ class Consumer(PartitionControl):
         self._callbacks: dict[str, RebalanceCallback | None] = {}
         self._assigned_in_callback: list[RawPartition] | None = None
         self._suspended = False
-        self._lease_changes_logged = False  # before the first read the absence of a lease is no news
+        self._lease_changes_logged = False
         self._turn = FairLock()
         self._serving_event = False
         self._at_end_of_turn: list[Callable[[], None]] = []
@@ -183,6 +186,15 @@ class Consumer(PartitionControl):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True):  # perhaps the constructor failed
+            return
+        # As by a crash: no callback runs in another thread, nor is committed what it would have flushed.
+        self._callbacks = {}
+        self._settings = replace(self._settings, auto_commit=False)
+        with suppress(RuntimeError):  # the interpreter ends, and starts no thread
+            Thread(target=self.close, name="trimtab-close", daemon=True).start()
+
     # -- turns ------------------------------------------------------------------------------------
 
     def _take_turn(
@@ -239,22 +251,6 @@ class Consumer(PartitionControl):
             self._data_plane.close()
 
     # -- inside -----------------------------------------------------------------------------------
-
-    def _apply_lease(self) -> bool:
-        if self._member is None:  # assign() without a subscription: no other reader, no lease
-            return bool(self._partitions.owned)
-        holds = self._member.holds_lease()
-        if holds == self._suspended:
-            self._suspended = not holds
-            affected = [RawPartition(*p) for p in self._partitions.owned - self._partitions.paused]
-            # The end of a lease without partitions, as before the first join, is no news.
-            if affected and self._lease_changes_logged:
-                log.warning("the group's coordinator %s", "answers again" if holds else _COORDINATOR_SILENT)
-            self._lease_changes_logged &= bool(affected)
-            # Paused, not unassigned: a renewed lease continues at the same positions.
-            (self._data_plane.resume if holds else self._data_plane.pause)(affected)
-        self._lease_changes_logged |= holds
-        return holds
 
     def _recheck_lease(self) -> bool:
         # The process may have been frozen since the check before the fetch.
@@ -443,6 +439,3 @@ class Consumer(PartitionControl):
         self._member = None
         if failures:
             raise failures[0]
-
-
-_COORDINATOR_SILENT: Final = "has not answered for a session timeout: returning no records until it answers"

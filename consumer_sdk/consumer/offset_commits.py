@@ -117,7 +117,7 @@ class OffsetCommits(ClusterQueries):
     ) -> None:
         if positions:
             self._spans.begin_commit(positions)
-            member.commit_async(positions, epoch)
+            member.commit_async(positions, epoch, self._partitions.owns)
         else:
             member.inbox.append(CommitCompleted({}, KafkaException(_NOTHING_TO_COMMIT)))
 
@@ -224,7 +224,11 @@ class OffsetCommits(ClusterQueries):
 
     def _uncommitted_offsets(self) -> list[RawPartition]:
         committed = self._partitions.committed_offsets
-        return _with_offsets({p: o for p, o in self._committable_offsets().items() if committed.get(p) != o})
+        changed = {p: o for p, o in self._committable_offsets().items() if committed.get(p) != o}
+        positions = self._data_plane.position([RawPartition(*p) for p in changed])
+        epochs: dict[TopicPartition, Any] = {to_partition(p): p.leader_epoch for p in positions}
+        given = {p: -1 if epoch is None else epoch for p, epoch in epochs.items()}
+        return [RawPartition(*p, o, leader_epoch=given.get(p, -1)) for p, o in changed.items()]
 
     def _committable_offsets(self) -> dict[TopicPartition, int]:
         if not self._settings.auto_offset_store:

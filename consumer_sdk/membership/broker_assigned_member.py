@@ -24,7 +24,7 @@ joins: events arrive while the application's thread calls `consume` or `wait`. T
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -56,6 +56,7 @@ from trimtab.consumer_sdk.membership.events import (
     EventInbox,
     MembershipEnded,
     MembershipEvent,
+    OwnershipCheck,
     PartitionsAssigned,
     PartitionSet,
     PartitionsLost,
@@ -317,7 +318,7 @@ class BrokerAssignedMember:
         offsets: Mapping[TopicPartition, CommitPosition],
         epoch: int,
         timeout: float,
-        still_owned: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: True,
+        still_owned: OwnershipCheck = lambda _partitions: True,
     ) -> None:
         """Commit and wait up to `timeout` seconds. Raises KafkaException."""
         commit = self._queue_commit(offsets, epoch, timeout, still_owned)
@@ -335,8 +336,10 @@ class BrokerAssignedMember:
     def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int, at: float) -> None:
         """Do nothing: the broker waits for the release."""
 
-    def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
-        """Commit in the background; `CommitCompleted` arrives in the inbox."""
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int, _still_owned: OwnershipCheck
+    ) -> None:
+        """Commit in the background, what is held (rule 2); `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)  # the caller may change its own before the answer
         commit = self._queue_commit(taken, epoch, COMMIT_ASYNC_TIMEOUT_S)
         self._send_in_background(commit)
@@ -347,7 +350,7 @@ class BrokerAssignedMember:
         offsets: Mapping[TopicPartition, CommitPosition],
         epoch: int,
         timeout: float,
-        still_owned: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: True,
+        still_owned: OwnershipCheck = lambda _partitions: True,
     ) -> "_Commit":
         requested = [RawPartition(*p, at.offset, at.metadata.rstrip("\0")) for p, at in offsets.items()]
         partitions = frozenset(offsets)

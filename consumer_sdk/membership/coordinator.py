@@ -14,6 +14,7 @@ drop their partitions.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
@@ -45,6 +46,8 @@ from trimtab.consumer_sdk.membership.received_assignment import (
 )
 
 log = logging.getLogger("trimtab.consumer_sdk")
+# An error at each refresh, ten times a second: `missing_topics` logs one for all.
+logging.getLogger("kafka.cluster").addFilter(lambda record: "not found in cluster" not in str(record.msg))
 
 PARTITION_ERRORS: Final[dict[int, str]] = {  # of a commit, which the broker gives one by one
     error.errno: error.message
@@ -97,6 +100,8 @@ class RawSubscriptions:
 
 class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-python has no types
     """kafka-python's coordinator, reporting to `listener`; `protocol` is our assignor's name."""
+
+    _REBALANCE_LISTENER_WARN_SECS = inf  # ours waits for the application, and blocks no event loop
 
     def __init__(self, listener: MembershipListener, protocol: str, *positional: Any, **config: Any) -> None:
         self._membership_listener = listener  # first: kafka-python's constructor handles metadata

@@ -1,7 +1,7 @@
 """Events from the member's thread to the application's thread, in order, through one queue."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeAlias
@@ -10,6 +10,7 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import TrimtabError
 
 PartitionSet: TypeAlias = frozenset[TopicPartition]
+OwnershipCheck: TypeAlias = Callable[[Iterable[TopicPartition]], bool]
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ from trimtab.consumer_sdk.membership.events import (
     EventInbox,
     MembershipEnded,
     MembershipEvent,
+    OwnershipCheck,
     PartitionsAssigned,
 )
 from trimtab.consumer_sdk.membership.joining_errors import describe_error, to_joining_error
@@ -148,8 +149,7 @@ class GroupMember:
 
     def wait(self, seconds: float) -> None:
         """Wait; the member's thread goes on."""
-        if seconds > 0:
-            self._clock.sleep(seconds)
+        self._clock.sleep(max(0.0, seconds))
 
     def record_poll(self) -> None:
         """Record that the application polled."""
@@ -227,7 +227,7 @@ class GroupMember:
         offsets: Mapping[TopicPartition, CommitPosition],
         epoch: int,
         timeout: float,
-        still_owned: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: True,
+        still_owned: OwnershipCheck = lambda _partitions: True,
     ) -> None:
         """Commit and wait up to `timeout` seconds. Raises kafka-python's errors.
 
@@ -261,13 +261,16 @@ class GroupMember:
         # With a late answer it may have been late: joining again fences what else is on its way.
         return await group_commits.confirm_release(self.client, confirmed, is_in_time) and is_in_time()
 
-    def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int, still_owned: OwnershipCheck
+    ) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
         taken = dict(offsets)  # the caller may change its own before the answer
+        since = self.generation_id  # in the same one the release's commit, which repeats it, follows
         group_commits.commit_offsets_async(
             self.client,
             taken,
-            lambda: epoch == self.membership_epoch,
+            lambda: epoch == self.membership_epoch and (self.generation_id == since or still_owned(taken)),
             lambda error: self.inbox.append(CommitCompleted(taken, error)),
         )
 
@@ -396,12 +399,11 @@ class GroupMember:
         return returned or coordinator.is_leader(self.client)
 
     def _log_missing_topics(self) -> None:
-        now = self._clock.monotonic()
-        if now < self._next_topic_lookup_at:
+        if (now := self._clock.monotonic()) < self._next_topic_lookup_at:
             return
         self._next_topic_lookup_at = now + MISSING_TOPIC_LOOKUP_INTERVAL_S
         missing = coordinator.find_missing_topics(self.client, self._topic_names)
-        for warning in self._missing_topics.describe_due(missing, now):
+        for warning in self._missing_topics.describe_new(missing):
             log.warning("%s", warning)
 
     def _on_stable_heartbeat(self, sent_at: float) -> None:

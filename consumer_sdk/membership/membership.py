@@ -1,12 +1,12 @@
 """Interface between `Consumer` and its membership in a group, of the classic or the new protocol."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.consumer_sdk.membership.events import CommitPosition, MembershipEvent
+from trimtab.consumer_sdk.membership.events import CommitPosition, MembershipEvent, OwnershipCheck
 
 
 class Membership(Protocol):
@@ -72,14 +72,16 @@ class Membership(Protocol):
         offsets: Mapping[TopicPartition, CommitPosition],
         epoch: int,
         timeout: float,
-        still_owned: Callable[[Iterable[TopicPartition]], bool] = ...,
+        still_owned: OwnershipCheck = ...,
     ) -> None:
         """Commit and wait up to `timeout` seconds; `still_owned` runs just before the request."""
 
     def confirm_release(self, last: Mapping[TopicPartition, CommitPosition], epoch: int, at: float) -> None:
         """Have an answered last commit, begun `at` this time, confirmed to the next owners; do not wait."""
 
-    def commit_async(self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int) -> None:
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, CommitPosition], epoch: int, still_owned: OwnershipCheck, /
+    ) -> None:
         """Commit in the background; `CommitCompleted` arrives in the inbox."""
 
     @property

@@ -1,4 +1,4 @@
-"""Warnings of subscribed topics that do not exist: at once, and every minute for as long as they do not."""
+"""Warnings of subscribed topics that do not exist: one for each time that one is missing."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,7 +11,6 @@ from trimtab.common.suggestions import suggest_name
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
-MISSING_TOPIC_WARNING_INTERVAL_S: Final = 60.0
 TOPIC_LIST_TIMEOUT_S: Final = 2.0  # the member waits for it
 _INTERNAL_PREFIX: Final = "__"
 
@@ -23,15 +22,14 @@ class MissingTopics:
         self._bootstrap = bootstrap
         self._list_topics = list_topics
         self._hints: dict[str, str] = {}
-        self._warned_at: dict[str, float] = {}
+        self._warned: set[str] = set()
 
-    def describe_due(self, missing: Collection[str], now: float) -> list[str]:
-        """Return the warnings that are due at `now`; topics that exist again are forgotten."""
-        latest = now - MISSING_TOPIC_WARNING_INTERVAL_S
-        recent = {topic: at for topic, at in self._warned_at.items() if topic in missing and at > latest}
-        due = sorted(set(missing) - recent.keys())
-        self._warned_at = recent | dict.fromkeys(due, now)
-        return [warning for topic in due if (warning := self._describe(topic))]
+    def describe_new(self, missing: Collection[str]) -> list[str]:
+        """Return the warnings that were not returned yet; topics that exist again are forgotten."""
+        self._warned.intersection_update(missing)
+        new = {topic: self._describe(topic) for topic in sorted(set(missing) - self._warned)}
+        self._warned.update(topic for topic, warning in new.items() if warning)
+        return [warning for warning in new.values() if warning]
 
     def _describe(self, topic: str) -> str | None:
         if topic not in self._hints:

@@ -48,13 +48,15 @@ class CoordinatorClient:
 
     def call(self, request: Callable[[Any], ResultT]) -> ResultT:
         """Call once with a KafkaAdminClient. Raises KafkaError, and what `request` raises."""
+        admin = None
         try:
-            return request(self._connect())
+            admin = self._connect()
+            return request(admin)
         except KafkaError:
-            self.close()  # the coordinator may have moved to another broker
+            self._discard(admin)  # the coordinator may have moved to another broker
             raise
         except (OSError, RuntimeError) as error:  # its IO loop has crashed
-            self.close()
+            self._discard(admin)
             raise KafkaConnectionError(str(error)) from error
 
     def _connect(self) -> Any:
@@ -65,10 +67,15 @@ class CoordinatorClient:
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
-        admin, self._admin = self._admin, None
-        if admin is not None:
-            with suppress(OSError, RuntimeError):  # a crashed one closes as well as it can
-                admin.close()
+        self._discard(self._admin)
+
+    def _discard(self, admin: Any) -> None:
+        with self._connecting:  # another thread may have replaced it, and closed it then
+            if admin is None or self._admin is not admin:
+                return
+            self._admin = None
+        with suppress(OSError, RuntimeError):  # a crashed one closes as well as it can
+            admin.close()
 
 
 def connect_admin_client(settings: SidecarSettings, client_id: str = SIDECAR_CLIENT_ID) -> Any:

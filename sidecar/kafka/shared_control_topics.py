@@ -21,7 +21,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.record_parts import PartAssembler
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.errors import BrokerTimeoutError, NotLeaderError
 from trimtab.sidecar.kafka.cluster_client import is_authorization_error
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.control_topic_tail import ControlTopicTail
@@ -217,6 +217,8 @@ class GroupControlTopics:
         self._shared = shared
         self._group = group
         self._is_read_in_round = False
+        self._is_closed = False
+        self._writing = Lock()  # an iteration may outlast its group, which another sidecar manages by then
         shared.add_group(group)
 
     def begin_round(self) -> None:
@@ -228,8 +230,11 @@ class GroupControlTopics:
         return self._shared.read_plan_of(self._group)
 
     def publish(self, values: Iterable[GroupPlan | TopicWriteRates]) -> None:
-        """Write and wait for the acknowledgements. Raises BrokerTimeoutError."""
-        self._shared.publish(values)
+        """Write and wait for the acknowledgements. Raises BrokerTimeoutError; NotLeaderError once closed."""
+        with self._writing:
+            if self._is_closed:
+                raise NotLeaderError("the group was closed here")
+            self._shared.publish(values)
 
     def read_new_decisions(self) -> tuple[DecisionRecord, ...]:
         """Return the group's decisions since the last call. Raises BrokerTimeoutError."""
@@ -263,7 +268,9 @@ class GroupControlTopics:
         self._shared.write_season(record)
 
     def close(self) -> None:
-        """Forget the group."""
+        """Forget the group; nothing is published after this."""
+        with self._writing:
+            self._is_closed = True
         self._shared.remove_group(self._group)
 
 

@@ -1,6 +1,8 @@
 """Our consumer behaves like confluent-kafka's: each test runs on both."""
 
+import gc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -202,6 +204,19 @@ def test_a_commit_of_nothing_is_an_error(make: Any, filled: str) -> None:
     assert nothing.value.args[0].code() == KafkaError._NO_OFFSET
 
 
+def test_a_commit_returns_the_leader_epoch(make: Any, filled: str) -> None:
+    """Of the last record before the offset, where the offset is not given."""
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe([filled])
+    messages = read(consumer, 4)
+    answers = [
+        consumer.commit(message=messages[0], asynchronous=False),
+        consumer.commit(offsets=[TopicPartition(filled, 0, 2)], asynchronous=False),
+        consumer.commit(asynchronous=False),
+    ]
+    assert [(p.offset, p.leader_epoch) for (p,) in answers] == [(1, 0), (2, None), (4, 0)]
+
+
 def test_a_second_commit_of_the_same_offsets_is_one_of_nothing(make: Any, filled: str) -> None:
     """A commit without offsets takes those that have changed, so that a deleted topic's fail no later one."""
     consumer = make(enable_auto_commit=False)
@@ -211,6 +226,32 @@ def test_a_second_commit_of_the_same_offsets_is_one_of_nothing(make: Any, filled
     with pytest.raises(KafkaException) as nothing:
         consumer.commit(asynchronous=False)
     assert nothing.value.args[0].code() == KafkaError._NO_OFFSET
+
+
+@pytest.mark.parametrize(("create", "protocol"), KINDS.values(), ids=KINDS)
+def test_a_consumer_that_is_dropped_without_close_leaves_the_group(
+    create: Any, protocol: dict[str, str], bootstrap: str, group: str, filled: str, eventually: Any
+) -> None:
+    """Its threads and descriptors end; another consumer gets the partitions long before a timeout."""
+    protocol = protocol or {"session.timeout.ms": 6000}
+    shared = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+
+    def count_open() -> tuple[int, int]:
+        return len([*Path("/proc/self/task").iterdir()]), len([*Path("/proc/self/fd").iterdir()])
+
+    def drop(settings: dict[str, Any]) -> None:
+        consumer = create(settings)
+        consumer.subscribe([filled])
+        read(consumer, 1)
+
+    before = count_open()
+    drop({**shared, **protocol})
+    gc.collect()
+    eventually(lambda: count_open() <= before, timeout=5)
+    successor = create({**shared, **protocol})
+    successor.subscribe([filled])
+    eventually(lambda: successor.poll(0.5) is not None, timeout=5)
+    successor.close()
 
 
 def test_seek_moves_backward_and_forward(make: Any, filled: str) -> None:

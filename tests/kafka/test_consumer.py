@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from kafka.admin import KafkaAdminClient, MemberToRemove
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer, GroupMembershipError
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
-from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership import coordinator, group_commits
 from trimtab.consumer_sdk.membership.events import PartitionsRevoked
 from trimtab.consumer_sdk.membership.lease import Lease
 from trimtab.sidecar.kafka.consumer_groups.protocol import send_heartbeat
@@ -142,6 +143,37 @@ def test_the_release_keeps_an_asynchronous_commit(
             commit_all(consumer)
     with closing(Consumer(config)) as other:
         assert other.committed([_raw(name, 0)])[0].offset == 10
+
+
+@classic_only
+def test_an_asynchronous_commit_that_is_late_does_not_rewind_the_next_owner(
+    topic: Any, config: dict[str, Any], feed: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits, as for the coordinator, until the partition has moved: the next generation would send it."""
+    name, goes_on = topic(partitions=2), Event()
+    feed.write(name, 2, 20)
+    wait = group_commits._wait_for_confirmation
+
+    async def wait_first(consumer: Any, _partitions: Any) -> None:
+        monkeypatch.setattr(group_commits, "_wait_for_confirmation", wait)
+        while not goes_on.is_set():
+            await coordinator.sleep_on_event_loop(consumer, 0.01)
+
+    manual = {**config, "enable.auto.commit": False}
+    with closing(Consumer(manual)) as first, closing(Consumer({**manual, "client.id": "second"})) as second:
+        first.subscribe([name])
+        read = 0
+        while read < 20:
+            read += len(first.consume(20, timeout=20))
+        monkeypatch.setattr(group_commits, "_wait_for_confirmation", wait_first)
+        first.commit(offsets=[_raw(name, 0, 3), _raw(name, 1, 3)])
+        second.subscribe([name])
+        eventually(lambda: first.consume(1, 0.1) or second.consume(1, 0.1) or second.assignment())
+        (moved,) = second.assignment()
+        second.commit(offsets=[_raw(name, moved.partition, 9)], asynchronous=False)
+        goes_on.set()
+        eventually(lambda: first.consume(1, 0.1) or first._member.client._coordinator.open_commits == 0)
+        assert second.committed([moved])[0].offset == 9
 
 
 @classic_only

@@ -1,6 +1,10 @@
 """A topic that does not exist is reported, and not created: also by brokers that create topics by default."""
 
+import logging
 from collections.abc import Callable, Generator
+from contextlib import closing
+from time import sleep
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -8,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.conftest import Eventually
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
+from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.lake import dead_letters
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
@@ -49,3 +54,24 @@ def test_who_asks_for_a_missing_topic_does_not_create_it(
     admin.list_topics(created, timeout=10)
     eventually(lambda: created in admin.list_topics(timeout=10).topics)
     assert missing not in admin.list_topics(timeout=10).topics
+
+
+def test_a_missing_topic_is_logged_once_and_nothing_else_is(
+    config: dict[str, Any], topic: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No line of the client inside, as of a slow callback, and none of a sidecar that was never asked for."""
+    present, missing = topic(partitions=2), f"{topic(partitions=1)}-missing"
+
+    def release_slowly(*_: Any) -> None:
+        sleep(1.2)  # a listener that runs on the client's thread blocks it; ours does not
+
+    with closing(Consumer(config)) as first, closing(Consumer({**config, "trimtab.instance": "b"})) as second:
+        first.subscribe([present, missing], on_revoke=release_slowly)
+        first.consume(1, timeout=4)
+        second.subscribe([present])
+        for _ in range(20):
+            first.consume(1, timeout=0.1)
+            second.consume(1, timeout=0.1)
+    logged = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(logged) == 1, logged
+    assert missing in logged[0]

@@ -1,6 +1,7 @@
 """The assignor as a plugin of plain consumers, on a real broker."""
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
@@ -313,6 +314,7 @@ def test_log_tells_what_the_plugin_lacks(
     heuristic: str, note: str, topic: Any, expect_pair: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a view partitions are even by count, and the log says why."""
+    caplog.set_level(logging.INFO, "trimtab")
     expect_pair(topic(partitions=4), heuristic, 2, 2, blind=True)
     assert {text for text in caplog.messages if "is known" in text} == {note}
 

@@ -343,3 +343,27 @@ def test_a_last_commit_is_not_sent_late(consumer: Any, monkeypatch: pytest.Monke
     consumer._partitions.membership_epoch = 0
     consumer._commit_released({T: 5})
     assert asked == [True, True, False]
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_pause_and_a_change_of_the_lease_come_one_after_the_other(
+    consumer: Any, data: Data, monkeypatch: pytest.MonkeyPatch, *, holds: bool
+) -> None:
+    """Another thread pauses while a renewed lease resumes, or resumes while an ended one pauses."""
+    done: list[str] = []
+    consumer._member = Member()
+    monkeypatch.setattr(consumer._member, "holds_lease", lambda: holds)
+    consumer._suspended = holds
+    mine, theirs = ("resume", "pause") if holds else ("pause", "resume")
+    other = threading.Thread(target=lambda: getattr(consumer, theirs)([RawPartition(*T)]))
+
+    def change(_: Any) -> None:
+        other.start()
+        other.join(0.2)  # it waits for this change
+        done.append(mine)
+
+    monkeypatch.setattr(data, mine, change)
+    monkeypatch.setattr(data, theirs, lambda _: done.append(theirs))
+    consumer._apply_lease()
+    other.join()
+    assert done == ([mine, theirs] if holds else [mine])

@@ -194,7 +194,7 @@ def test_partitions_are_released_after_the_commit_under_way(member: Any, plane: 
         assert proceed.wait(10)
 
     plane.commits = [wait]
-    member.commit_async(AT_5, 0)
+    member.commit_async(AT_5, 0, lambda _: True)
     assert under_way.wait(10)
     plane.revoked(frozenset({T}))
     with pytest.raises(KafkaException) as late:
@@ -213,7 +213,7 @@ def silence(member: Any, plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(module, "RELEASE_WAIT_S", 0.01)
     under_way, answered = Event(), Event()
     plane.commits = [lambda: (under_way.set(), answered.wait(10))]
-    member.commit_async(AT_5, 0)
+    member.commit_async(AT_5, 0, lambda _: True)
     assert under_way.wait(10)
     yield answered
     answered.set()
@@ -257,7 +257,7 @@ def test_a_departure_does_not_wait_for_a_silent_coordinator(
 def test_a_commit_in_a_signal_handler_follows_the_queued_ones(member: Any, plane: Plane, lock: str) -> None:
     """Its thread is inside `consume`, or waits for its turn there: the thread of commits waits for it."""
     with attrgetter(lock)(plane):
-        member.commit_async(AT_5, 0)
+        member.commit_async(AT_5, 0, lambda _: True)
         member.commit({T: CommitPosition(6, "")}, 0, timeout=0.5)
     assert plane.log == [[(0, 5, "m")], [(0, 6, "")]]
 
@@ -309,8 +309,8 @@ def test_a_commit_follows_a_new_member_epoch(member: Any, plane: Plane) -> None:
 def test_the_outcome_of_an_asynchronous_commit_is_an_event(member: Any, plane: Plane) -> None:
     """It has the error, or none."""
     plane.commits = [fail(KafkaError.UNKNOWN_MEMBER_ID)]
-    member.commit_async(AT_5, 0)
-    member.commit_async(AT_5, 0)
+    member.commit_async(AT_5, 0, lambda _: True)
+    member.commit_async(AT_5, 0, lambda _: True)
     member.commit(AT_5, 0, timeout=5)  # after them
     failed, done = member.inbox
     assert failed.error.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID

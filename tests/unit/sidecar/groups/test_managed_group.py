@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from trimtab.sidecar.groups.managed_group import GroupThread
 from trimtab.sidecar.groups.round_readings import RoundReadings
+from trimtab.sidecar.kafka.shared_control_topics import GroupControlTopics
 
 Make = Callable[[Callable[[Any], None]], GroupThread]
 
@@ -65,3 +67,28 @@ def test_a_slow_iteration_skips_to_the_newest_round(make: Make, eventually: Any)
         thread.offer(readings(number))
     goes_on.set()
     eventually(lambda: seen == [1, 4])
+
+
+def test_an_iteration_that_outlasts_its_group_publishes_nothing(make: Make, eventually: Any) -> None:
+    """A target hung while the group was closed, and another sidecar has taken over."""
+    published: list[Any] = []
+    shared: Any = SimpleNamespace(
+        add_group=lambda _: None, remove_group=lambda _: None, publish=published.append
+    )
+    topics = GroupControlTopics(shared, "lake")
+    begun, goes_on = Event(), Event()
+
+    def run(_: int) -> None:
+        begun.set()
+        assert goes_on.wait(30)
+        topics.publish([])
+
+    thread = make(run)
+    thread.offer(readings(1))
+    assert begun.wait(30)
+    thread.stop()
+    assert not thread.join(0.05)
+    topics.close()
+    goes_on.set()
+    eventually(lambda: thread.error.startswith("NotLeaderError"))
+    assert published == []

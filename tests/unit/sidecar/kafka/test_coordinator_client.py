@@ -52,6 +52,29 @@ def test_a_crashed_connection_is_replaced(crash: Exception, monkeypatch: pytest.
     assert client.retry(request) == "answered"
 
 
+def test_a_late_error_does_not_close_the_connection_that_has_replaced_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two threads share a connection that fails; the second one's error comes after the replacement."""
+    made = [Mock(), Mock()]
+    monkeypatch.setattr(coordinator_client, "_UNTYPED_ADMIN_CLIENT", Mock(side_effect=list(made)))
+    client = CoordinatorClient(SETTINGS, Ticking())
+
+    def fail(_: Any) -> None:
+        raise KafkaConnectionError("broken")
+
+    def fail_late(_: Any) -> None:
+        with pytest.raises(KafkaConnectionError):
+            client.call(fail)
+        assert client.call(lambda admin: admin) is made[1]
+        raise KafkaConnectionError("broken")
+
+    with pytest.raises(KafkaConnectionError):
+        client.call(fail_late)
+    assert [admin.close.call_count for admin in made] == [1, 0]
+    assert client.call(lambda admin: admin) is made[1]
+
+
 def test_a_crashed_connection_is_an_error_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control loop goes on."""
     crashed = Mock(side_effect=RuntimeError("NetworkSelector closed!"))
