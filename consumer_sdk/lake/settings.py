@@ -6,11 +6,9 @@ Settings of the consumer in the same mapping are ignored.
 """
 
 import importlib
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, cast
 
 from trimtab.common.errors import SettingError
@@ -50,6 +48,7 @@ from trimtab.consumer_sdk.lake.storage_config import (
     STORAGES,
     StorageConfig,
     find_storage,
+    resolve_warehouse,
 )
 from trimtab.consumer_sdk.lake.writer.batches import BatchLimits
 
@@ -392,7 +391,7 @@ def _build_session_config(options: LakeWriterSettings, config: Mapping[str, Any]
             "with lake.catalog.type and its other settings"
         )
     return SessionConfig(
-        warehouse=_resolve_warehouse(options.lake_warehouse) if options.lake_warehouse else None,
+        warehouse=resolve_warehouse(options.lake_warehouse) if options.lake_warehouse else None,
         catalog_name=options.lake_catalog_name,
         catalog=catalog,
         spark={k: _format_spark_value(v) for k, v in config.items() if k.startswith("spark.")},
@@ -441,13 +440,6 @@ def _load_transform(reference: Any) -> Transform | None:
     if not callable(function):
         raise SettingError(f"lake.transform: {reference!r} is not a function")
     return cast("Transform", function)
-
-
-def _resolve_warehouse(warehouse: str) -> str:
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", warehouse):  # a URI
-        return warehouse
-    # Processes with other working directories must mean the same folder.
-    return str(Path(warehouse).expanduser().absolute())
 
 
 def _format_spark_value(value: Any) -> str:

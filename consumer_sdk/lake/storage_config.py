@@ -1,7 +1,9 @@
 """Object storage of the tables: `lake.storage` and `lake.s3.*`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 S3: Final = "s3"
@@ -30,3 +32,11 @@ def find_storage(location: str) -> str:
     """Return the object storage of a location, "" for any other location."""
     scheme, separator, _ = location.partition("://")
     return _STORAGE_BY_SCHEME.get(scheme.lower(), "") if separator else ""
+
+
+def resolve_warehouse(warehouse: str) -> str:
+    """Return the URI of a warehouse, or the absolute path of its folder."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", warehouse):  # a URI
+        return warehouse
+    # Processes with other working directories must mean the same folder.
+    return str(Path(warehouse).expanduser().absolute())
