@@ -3,6 +3,8 @@
 A JSON value may be wrapped as Connect's JsonConverter does: `{"schema": {"type": …}, "payload": …}`.
 """
 
+import json
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -20,6 +22,7 @@ from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 _WRAPPED: Final = r'^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:'
 _PAYLOAD: Final = "payload"
+_NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _NULL_PAYLOAD: Final = "its payload is null"
 _ROW: Final = "__trimtab_row"  # beside the key's own columns
 
@@ -123,11 +126,21 @@ def convert_in_parts(values: Array, mask: Array, convert: Any) -> tuple[Array, d
     return pa.concat_arrays([part for part, _ in parts]).take(pa.array(np.argsort(order))), errors
 
 
-def parse_text_keys(keys: Array, kind: Any) -> tuple[Array, dict[int, str]]:
-    """Return keys that are plain text (`42`, `"42"`) as values of a type, and reasons by row."""
+def parse_text_keys(keys: Array, column: Any) -> tuple[Array, dict[int, str]]:
+    """Return keys that are plain text (`42`, `"42"`) as values of a column, and reasons by row."""
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return cast_by_halves(keys, partial(_strip_quotes, kind=column.type), column.type)
+    name = json.dumps(column.name)
+    objects = [f"{{{name}:{_to_json(key)}}}".encode() for key in keys.to_pylist()]
+    structs, errors = JsonDecoder(pa.schema([column])).read_values(pa.array(objects, pa.binary()))
+    return structs.field(0), errors
 
-    def convert(values: Array) -> Array:
-        text = pc.replace_substring_regex(values.cast(pa.string()), r'^"([^"\\]*)"$', r"\1")
-        return text.cast(kind)
 
-    return cast_by_halves(keys, convert, kind)
+def _strip_quotes(keys: Array, kind: Any) -> Array:
+    return pc.replace_substring_regex(keys.cast(pa.string()), r'^"([^"\\]*)"$', r"\1").cast(kind)
+
+
+def _to_json(key: bytes) -> str:
+    """Return a number as it is, also one in quotes, and any other text as text."""
+    text = key.decode("utf-8", "surrogateescape").removeprefix('"').removesuffix('"')
+    return text if _NUMBER.fullmatch(text) else json.dumps(text)

@@ -197,7 +197,7 @@ def _fit_structs(structs: Array, errors: dict[int, str], whole: Any) -> tuple[Ar
 def _read_text_keys(keys: Array, whole: Any) -> tuple[Array, dict[int, str]]:
     if len(whole) > 1:
         return pa.nulls(len(keys), whole), dict.fromkeys(range(len(keys)), _COMPOUND_KEY_REASON)
-    values, errors = parse_text_keys(keys, whole[0].type)
+    values, errors = parse_text_keys(keys, whole[0])
     return pa.StructArray.from_arrays([values], fields=list(whole)), errors
 
 

@@ -8,14 +8,14 @@
 4. A record that is refused leaves no value behind in any column: `_Column.truncate`.
 """
 
-cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.math cimport HUGE_VAL, nextafterf
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
+
+from trimtab.consumer_sdk.lake.decoding.iso_times cimport DAY_MICROS, FIRST_DAY, LAST_DAY, parse_time
+from trimtab.consumer_sdk.lake.decoding.json_text cimport Buffer, Cursor
 
 from binascii import Error as Base64Error
 from binascii import a2b_base64
@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from trimtab.consumer_sdk.lake.decoding.json_settings import EPOCH_SCALES, EVERY_COLUMN
+from trimtab.consumer_sdk.lake.decoding.json_text import RefusedError
 
 cdef extern from *:
     """
@@ -37,34 +38,21 @@ cdef extern from "Python.h":
     double PyOS_string_to_double(const char* text, char** end, PyObject* overflow) except? -1.0
 
 cdef enum:
-    MAX_DEPTH = 1000
     QUOTED_CHARACTERS = 60
     SURE_DIGITS = 19  # in 64 bits
     MAX_DIGITS = 38  # of DECIMAL, in 128 bits
-    MAX_EXPONENT = 1_000_000_000
     KNOWN_KEYS = 10_000
 
-cdef int64_t _FIRST_DAY = -719_162  # 0001-01-01
-cdef int64_t _LAST_DAY = 2_932_896  # 9999-12-31
-cdef int64_t _DAY_MICROS = 86_400_000_000
-
 NOT_AN_OBJECT = "not one JSON object"
-NOT_UTF8 = "not UTF-8"
-NOT_JSON = "not valid JSON"
-LONE_SURROGATE = "a lone surrogate, which is no character"
-TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _NO_ISO = "not an ISO 8601"
 _NUMBER_FOR_TIME = "a number without a rule of lake.timestamps for"
 
-cdef uint8_t[256] _PLAIN  # whether a byte of text stands for itself, without a look at its neighbours
 cdef uint128[39] _POWERS
 cdef double[23] _DOUBLE_POWERS
 
 
 cdef void _fill_tables() noexcept:
     cdef int at
-    for at in range(256):
-        _PLAIN[at] = 0x20 <= at < 0x80 and at != c'"' and at != c'\\'
     _POWERS[0] = 1
     for at in range(1, 39):
         _POWERS[at] = _POWERS[at - 1] * 10
@@ -76,334 +64,6 @@ cdef void _fill_tables() noexcept:
 _fill_tables()
 
 
-class RefusedError(ValueError):
-    """The record is a dead letter; the text is the reason: a problem, and ": " before the value, if any."""
-
-
-@cython.final
-cdef class _Buffer:
-    """Bytes that grow, and become an Arrow buffer without a copy."""
-
-    cdef uint8_t* data
-    cdef Py_ssize_t size
-    cdef Py_ssize_t capacity
-
-    def __cinit__(self):
-        self.reserve(64)
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
-
-    cdef inline int reserve(self, Py_ssize_t more) except -1:
-        return 0 if self.size + more <= self.capacity else self.grow(more)
-
-    cdef int grow(self, Py_ssize_t more) except -1:
-        cdef Py_ssize_t capacity = max(2 * self.capacity, self.size + more)
-        cdef void* data = realloc(self.data, capacity)
-        if data == NULL:
-            raise MemoryError
-        self.data = <uint8_t*>data
-        self.capacity = capacity
-        return 0
-
-    cdef inline int add(self, const void* data, Py_ssize_t size) except -1:
-        self.reserve(size)
-        memcpy(self.data + self.size, data, size)
-        self.size += size
-        return 0
-
-    cdef inline int add_byte(self, uint8_t value) except -1:
-        self.reserve(1)
-        self.data[self.size] = value
-        self.size += 1
-        return 0
-
-    cdef int add_zeros(self, Py_ssize_t count) except -1:
-        self.reserve(count)
-        memset(self.data + self.size, 0, count)
-        self.size += count
-        return 0
-
-    cdef inline int32_t last_int32(self) noexcept:
-        return (<int32_t*>(self.data + self.size) - 1)[0]
-
-
-@cython.final
-cdef class _Cursor:
-    """A place in the text of one value, and the last string and number that were read."""
-
-    cdef const uint8_t* begin
-    cdef const uint8_t* at
-    cdef const uint8_t* end
-    # string, in UTF-8 without escapes
-    cdef const uint8_t* text
-    cdef Py_ssize_t size
-    cdef _Buffer unescaped
-    # number: digits * 10 ** exponent
-    cdef const uint8_t* number
-    cdef bint negative
-    cdef bint has_exponent
-    cdef uint64_t digits
-    cdef bint is_whole  # `digits` has all of them
-    cdef int64_t exponent
-    cdef uint8_t[MAX_DEPTH] closing
-
-    def __cinit__(self):
-        self.unescaped = _Buffer()
-
-    cdef inline int peek(self) noexcept:
-        """Return the next byte that is no blank, -1 at the end."""
-        cdef uint8_t byte
-        while self.at < self.end:
-            byte = self.at[0]
-            if byte > c' ' or not (byte == c' ' or byte == c'\n' or byte == c'\r' or byte == c'\t'):
-                return byte
-            self.at += 1
-        return -1
-
-    cdef int fail(self) except -1:
-        text = self.at[:min(self.end - self.at, QUOTED_CHARACTERS)].decode("utf-8", "replace")
-        raise RefusedError(f"{NOT_JSON}: at byte {self.at - self.begin + 1}, {text or 'its end'}")
-
-    cdef inline int expect(self, int byte) except -1:
-        if self.peek() != byte:
-            self.fail()
-        self.at += 1
-        return 0
-
-    cdef int read_word(self, const char* word, Py_ssize_t size) except -1:
-        if self.end - self.at < size or memcmp(self.at, word, size):
-            self.fail()
-        self.at += size
-        return 0
-
-    cdef bint is_number_name(self) noexcept:
-        """Return whether NaN or Infinity may follow, which many writers take for JSON."""
-        cdef const uint8_t* at = self.at + (self.at[0] == c'-')
-        return at < self.end and (at[0] == c'N' or at[0] == c'I')
-
-    cdef inline bint ends_digits(self) noexcept:
-        return self.at >= self.end or self.at[0] < c'0' or self.at[0] > c'9'
-
-    cdef int read_number(self) except -1:
-        self.number = self.at
-        self.negative = self.at[0] == c'-'
-        self.at += self.negative
-        self.digits, self.exponent, self.is_whole, self.has_exponent = 0, 0, True, False
-        if self.at < self.end and self.at[0] == c'0':
-            self.at += 1
-        else:
-            self.read_digits(0)
-        if self.at < self.end and self.at[0] == c'.':
-            self.at += 1
-            self.read_digits(1)
-        if self.at < self.end and (self.at[0] == c'e' or self.at[0] == c'E'):
-            self.at += 1
-            self.read_exponent()
-        return 0
-
-    cdef int read_digits(self, int fraction) except -1:
-        cdef uint8_t digit
-        if self.ends_digits():
-            self.fail()
-        while not self.ends_digits():
-            digit = self.at[0] - c'0'
-            self.at += 1
-            if self.digits < 1_000_000_000_000_000_000:
-                self.digits = self.digits * 10 + digit
-                self.exponent -= fraction
-            else:
-                self.is_whole = self.is_whole and digit == 0
-                self.exponent += 1 - fraction
-        return 0
-
-    cdef int read_exponent(self) except -1:
-        cdef int64_t exponent = 0
-        cdef bint negative = False
-        self.has_exponent = True
-        if self.at < self.end and (self.at[0] == c'-' or self.at[0] == c'+'):
-            negative = self.at[0] == c'-'
-            self.at += 1
-        if self.ends_digits():
-            self.fail()
-        while not self.ends_digits():
-            if exponent < MAX_EXPONENT:
-                exponent = exponent * 10 + self.at[0] - c'0'
-            self.at += 1
-        self.exponent += -exponent if negative else exponent
-        return 0
-
-    cdef int read_string(self) except -1:
-        """Read the string behind an opening quote."""
-        cdef const uint8_t* at = self.at
-        cdef bint is_wide = False
-        while at < self.end:
-            if _PLAIN[at[0]]:
-                at += 1
-            elif at[0] == c'"':
-                self.text, self.size = self.at, at - self.at
-                self.at = at + 1
-                return _check_utf8(self.text, self.size) if is_wide else 0
-            elif at[0] == c'\\':
-                return self.read_escaped()
-            elif at[0] < c' ':
-                break
-            else:
-                is_wide = True
-                at += 1
-        self.at = at
-        return self.fail()
-
-    cdef int read_escaped(self) except -1:
-        self.unescaped.size = 0
-        while self.at < self.end and self.at[0] >= c' ':
-            if self.at[0] == c'"':
-                self.at += 1
-                self.text, self.size = self.unescaped.data, self.unescaped.size
-                return _check_utf8(self.text, self.size)
-            if self.at[0] == c'\\':
-                self.read_escape()
-            else:
-                self.unescaped.add_byte(self.at[0])
-                self.at += 1
-        return self.fail()
-
-    cdef int read_escape(self) except -1:
-        cdef int byte = self.at[1] if self.end - self.at > 1 else 0
-        cdef const char* meaning = b'""\\\\//b\bf\fn\nr\rt\t'
-        if byte == c'u':
-            self.at += 2
-            return self.add_character(self.read_code_point())
-        while meaning[0]:
-            if meaning[0] == byte:
-                self.at += 2
-                return self.unescaped.add_byte(meaning[1])
-            meaning += 2
-        return self.fail()
-
-    cdef int read_code_point(self) except -1:
-        cdef int first = self.read_hex(), second
-        if not 0xD800 <= first < 0xE000:
-            return first
-        if first < 0xDC00 and self.end - self.at >= 6 and self.at[0] == c'\\' and self.at[1] == c'u':
-            self.at += 2
-            second = self.read_hex()
-            if 0xDC00 <= second < 0xE000:
-                return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00)
-        raise RefusedError(LONE_SURROGATE)
-
-    cdef int read_hex(self) except -1:
-        cdef int value = 0, byte, _
-        for _ in range(4):
-            byte = self.at[0] if self.at < self.end else 0
-            if c'0' <= byte <= c'9':
-                value = value * 16 + byte - c'0'
-            elif c'a' <= (byte | 0x20) <= c'f':
-                value = value * 16 + (byte | 0x20) - c'a' + 10
-            else:
-                self.fail()
-            self.at += 1
-        return value
-
-    cdef int add_character(self, int code) except -1:
-        if code < 0x80:
-            return self.unescaped.add_byte(code)
-        if code < 0x800:
-            self.unescaped.add_byte(0xC0 | code >> 6)
-        else:
-            if code < 0x10000:
-                self.unescaped.add_byte(0xE0 | code >> 12)
-            else:
-                self.unescaped.add_byte(0xF0 | code >> 18)
-                self.unescaped.add_byte(0x80 | code >> 12 & 0x3F)
-            self.unescaped.add_byte(0x80 | code >> 6 & 0x3F)
-        return self.unescaped.add_byte(0x80 | code & 0x3F)
-
-    cdef int skip_value(self) except -1:
-        """Read any value; without recursion, which a value could make as deep as it likes."""
-        cdef int depth = 0, byte
-        while True:
-            byte = self.peek()
-            if byte == c'{' or byte == c'[':
-                if depth == MAX_DEPTH:
-                    raise RefusedError(TOO_DEEP)
-                self.at += 1
-                self.closing[depth] = byte + 2
-                if self.peek() != byte + 2:
-                    depth += 1
-                    self.skip_key(byte)
-                    continue
-                self.at += 1
-            else:
-                self.skip_scalar(byte)
-            while depth and self.peek() == self.closing[depth - 1]:
-                self.at += 1
-                depth -= 1
-            if not depth:
-                return 0
-            self.expect(c',')
-            self.skip_key(self.closing[depth - 1] - 2)
-
-    cdef int skip_key(self, int opening) except -1:
-        if opening == c'[':
-            return 0
-        self.expect(c'"')
-        self.read_string()
-        return self.expect(c':')
-
-    cdef int skip_scalar(self, int byte) except -1:
-        if byte == c'"':
-            self.at += 1
-            return self.read_string()
-        if byte == c't':
-            return self.read_word(b"true", 4)
-        if byte == c'f':
-            return self.read_word(b"false", 5)
-        if byte == c'n':
-            return self.read_word(b"null", 4)
-        if byte == c'-' or c'0' <= byte <= c'9':
-            return self.read_number()
-        return self.fail()
-
-    cdef str quote(self, const uint8_t* start):
-        """Return the text from a place to this one, shortened."""
-        cdef Py_ssize_t size = self.at - start
-        text = start[:min(size, 4 * QUOTED_CHARACTERS)].decode("utf-8", "replace")
-        return text if len(text) <= QUOTED_CHARACTERS else f"{text[:QUOTED_CHARACTERS]}…"
-
-
-cdef int _check_utf8(const uint8_t* text, Py_ssize_t size) except -1:
-    cdef const uint8_t* end = text + size
-    cdef int length
-    while text < end:
-        if text[0] < 0x80:
-            text += 1
-            continue
-        length = _measure_character(text, end - text)
-        if not length:
-            raise RefusedError(NOT_UTF8)
-        text += length
-    return 0
-
-
-cdef int _measure_character(const uint8_t* text, Py_ssize_t left) noexcept:
-    """Return the bytes of a character beyond ASCII, 0 if there is none."""
-    cdef uint8_t first = text[0]
-    cdef int length = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-    cdef uint8_t lowest = 0x90 if first == 0xF0 else 0xA0 if first == 0xE0 else 0x80  # no longer than need be
-    cdef uint8_t highest = 0x8F if first == 0xF4 else 0x9F if first == 0xED else 0xBF  # no surrogate
-    if first < 0xC2 or first > 0xF4 or left < length or not lowest <= text[1] <= highest:
-        return 0
-    cdef int at
-    for at in range(2, length):
-        if text[at] & 0xC0 != 0x80:
-            return 0
-    return length
-
-
 cdef class _Column:
     """Values of one column; while all are null it takes no memory."""
 
@@ -412,15 +72,15 @@ cdef class _Column:
     cdef Py_ssize_t length
     cdef Py_ssize_t nulls
     cdef bint is_begun
-    cdef _Buffer valid  # a byte for each value
+    cdef Buffer valid  # a byte for each value
 
     def __init__(self, kind):
         self.kind = kind
         self.type_name = name_type(kind)
-        self.valid = _Buffer()
+        self.valid = Buffer()
 
     # Reads a value that is not null; the cursor is at its first byte.
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         raise NotImplementedError
 
     # The data of that many nulls.
@@ -439,7 +99,7 @@ cdef class _Column:
     cdef str find_place(self):
         return ""
 
-    cdef inline int read_any(self, _Cursor cursor) except -1:
+    cdef inline int read_any(self, Cursor cursor) except -1:
         if cursor.peek() == c'n':
             cursor.read_word(b"null", 4)
             return self.add_nulls(1)
@@ -479,10 +139,10 @@ cdef class _Column:
             return pa.nulls(self.length, self.kind)
         return self.build(_pack_bits(self.valid) if self.nulls else None)
 
-    cdef int refuse(self, _Cursor cursor, const uint8_t* start, str problem) except -1:
+    cdef int refuse(self, Cursor cursor, const uint8_t* start, str problem) except -1:
         raise RefusedError(f"{problem} {self.type_name}: {cursor.quote(start)}")
 
-    cdef int refuse_kind(self, _Cursor cursor) except -1:
+    cdef int refuse_kind(self, Cursor cursor) except -1:
         """Refuse the value at the cursor, which is of another kind; it must be JSON nevertheless."""
         cdef const uint8_t* start = cursor.at
         if cursor.is_number_name():
@@ -493,19 +153,19 @@ cdef class _Column:
         return self.refuse(cursor, start, "not of type")
 
 
-cdef object _pack_bits(_Buffer bytes):
+cdef object _pack_bits(Buffer bytes):
     return pa.py_buffer(np.packbits(np.frombuffer(bytes, np.uint8), bitorder="little"))
 
 
 cdef class _FixedColumn(_Column):
     """Values of one width."""
 
-    cdef _Buffer data
+    cdef Buffer data
     cdef int width
 
     def __init__(self, kind):
         super().__init__(kind)
-        self.data = _Buffer()
+        self.data = Buffer()
         self.width = max(kind.bit_width // 8, 1)
 
     cdef int add_blanks(self, Py_ssize_t count) except -1:
@@ -524,12 +184,12 @@ cdef class _FixedColumn(_Column):
             self.kind, self.length, [validity, pa.py_buffer(self.data)], null_count=self.nulls
         )
 
-    cdef int read_number(self, _Cursor cursor) except -1:
+    cdef int read_number(self, Cursor cursor) except -1:
         if (cursor.at[0] != c'-' and not c'0' <= cursor.at[0] <= c'9') or cursor.is_number_name():
             return self.refuse_kind(cursor)
         return cursor.read_number()
 
-    cdef int scale_number(self, _Cursor cursor, int places, int precision, uint128* scaled) except -1:
+    cdef int scale_number(self, Cursor cursor, int places, int precision, uint128* scaled) except -1:
         """Return the last number in units of 10 ** -places, without its sign."""
         cdef int64_t shift = cursor.exponent + places
         scaled[0] = cursor.digits
@@ -549,7 +209,7 @@ cdef class _FixedColumn(_Column):
         scaled[0] = scaled[0] * _POWERS[shift]
         return 0
 
-    cdef int scale_long_number(self, _Cursor cursor, int places, int precision, uint128* scaled) except -1:
+    cdef int scale_long_number(self, Cursor cursor, int places, int precision, uint128* scaled) except -1:
         text = cursor.number[:cursor.at - cursor.number].lower().partition(b"e")[0]
         whole, _, fraction = text.lstrip(b"-").partition(b".")
         cdef int64_t shift = cursor.exponent + places
@@ -568,7 +228,7 @@ cdef class _FixedColumn(_Column):
 
 
 cdef class _BooleanColumn(_FixedColumn):
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         cdef uint8_t value = cursor.at[0] == c't'
         if value:
             cursor.read_word(b"true", 4)
@@ -585,7 +245,7 @@ cdef class _BooleanColumn(_FixedColumn):
 
 
 cdef class _IntegerColumn(_FixedColumn):
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         cdef uint128 magnitude
         self.read_number(cursor)
         self.scale_number(cursor, 0, SURE_DIGITS, &magnitude)
@@ -599,14 +259,14 @@ cdef class _IntegerColumn(_FixedColumn):
 cdef class _DecimalColumn(_FixedColumn):
     """A number, or a text of one."""
 
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         if cursor.at[0] != c'"':
             self.read_number(cursor)
             return self.add_number(cursor)
         cdef const uint8_t* start = cursor.at
         cursor.at += 1
         cursor.read_string()
-        cdef _Cursor inner = _Cursor()
+        cdef Cursor inner = Cursor()
         inner.begin = inner.at = cursor.text
         inner.end = inner.at + cursor.size
         try:
@@ -617,7 +277,7 @@ cdef class _DecimalColumn(_FixedColumn):
             return self.refuse(cursor, start, "not of type")
         return self.add_number(inner)
 
-    cdef int add_number(self, _Cursor cursor) except -1:
+    cdef int add_number(self, Cursor cursor) except -1:
         cdef uint128 scaled
         self.scale_number(cursor, self.kind.scale, self.kind.precision, &scaled)
         scaled = 0 - scaled if cursor.negative else scaled
@@ -627,7 +287,7 @@ cdef class _DecimalColumn(_FixedColumn):
 cdef class _FloatColumn(_FixedColumn):
     """The nearest one of a fraction; where not every integer is one, an integer must be exact."""
 
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         self.read_number(cursor)
         cdef double value = self.convert(cursor)
         cdef float single = <float>value
@@ -635,7 +295,7 @@ cdef class _FloatColumn(_FixedColumn):
             value, single = -value, -single
         return self.add_value(&value) if self.width == 8 else self.add_value(&single)
 
-    cdef double convert(self, _Cursor cursor) except? -1:
+    cdef double convert(self, Cursor cursor) except? -1:
         cdef bint is_double = self.width == 8
         cdef uint64_t sure = <uint64_t>1 << (53 if is_double else 24)
         cdef int64_t places = 22 if is_double else 10
@@ -649,7 +309,7 @@ cdef class _FloatColumn(_FixedColumn):
                 return <float>cursor.digits / <float>_DOUBLE_POWERS[-cursor.exponent]
         return self.convert_exactly(cursor, sure)
 
-    cdef double convert_exactly(self, _Cursor cursor, uint64_t sure) except? -1:
+    cdef double convert_exactly(self, Cursor cursor, uint64_t sure) except? -1:
         text = cursor.number[cursor.negative:cursor.at - cursor.number]
         cdef double value = PyOS_string_to_double(PyBytes_AS_STRING(text), NULL, NULL)
         if self.width == 4:
@@ -676,17 +336,17 @@ cdef double _round_to_single(double value, bytes text) except? -1:
 cdef class _TextColumn(_Column):
     """Text, or bytes as Base64."""
 
-    cdef _Buffer offsets
-    cdef _Buffer data
+    cdef Buffer offsets
+    cdef Buffer data
     cdef bint is_binary
 
     def __init__(self, kind):
         super().__init__(kind)
-        self.offsets, self.data = _Buffer(), _Buffer()
+        self.offsets, self.data = Buffer(), Buffer()
         self.offsets.add_zeros(4)
         self.is_binary = kinds.is_binary(kind)
 
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         cdef const uint8_t* start = cursor.at
         if cursor.at[0] != c'"':
             return self.refuse_kind(cursor)
@@ -719,7 +379,7 @@ cdef class _TextColumn(_Column):
         return pa.Array.from_buffers(self.kind, self.length, buffers, null_count=self.nulls)
 
 
-cdef int _repeat_offset(_Buffer offsets, Py_ssize_t count) except -1:
+cdef int _repeat_offset(Buffer offsets, Py_ssize_t count) except -1:
     cdef int32_t end = offsets.last_int32()
     cdef Py_ssize_t _
     for _ in range(count):
@@ -740,7 +400,7 @@ cdef class _TimeColumn(_FixedColumn):
         self.is_date = kinds.is_date(kind)
         self.has_zone = not self.is_date and kind.tz is not None
 
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         cdef const uint8_t* start = cursor.at
         cdef int64_t value = 0
         cdef int problem
@@ -749,15 +409,15 @@ cdef class _TimeColumn(_FixedColumn):
         else:
             cursor.at += 1
             cursor.read_string()
-            problem = _parse_time(cursor.text, cursor.size, self.is_date, self.has_zone, &value)
+            problem = parse_time(cursor.text, cursor.size, self.is_date, self.has_zone, &value)
             if problem:
                 return self.refuse(cursor, start, "not exact in" if problem == 2 else _NO_ISO)
-        cdef int64_t unit = 1 if self.is_date else _DAY_MICROS
-        if not _FIRST_DAY * unit <= value < (_LAST_DAY + 1) * unit:
+        cdef int64_t unit = 1 if self.is_date else DAY_MICROS
+        if not FIRST_DAY * unit <= value < (LAST_DAY + 1) * unit:
             return self.refuse(cursor, start, "out of range of")
         return self.add_value(&value)
 
-    cdef int64_t read_epoch(self, _Cursor cursor) except? -1:
+    cdef int64_t read_epoch(self, Cursor cursor) except? -1:
         cdef uint128 scaled
         self.read_number(cursor)
         if self.places < 0:
@@ -766,109 +426,18 @@ cdef class _TimeColumn(_FixedColumn):
         return -<int64_t>scaled if cursor.negative else <int64_t>scaled
 
 
-cdef int _parse_time(const uint8_t* text, Py_ssize_t size, bint is_date, bint has_zone, int64_t* value) noexcept:
-    """Return 0 and days or microseconds since 1970, 1 for no ISO 8601, 2 for parts of a microsecond."""
-    cdef int year = _parse_digits(text, size, 0, 4), month = _parse_digits(text, size, 5, 2)
-    cdef int day = _parse_digits(text, size, 8, 2)
-    if size < 10 or text[4] != c'-' or text[7] != c'-' or not _is_day(year, month, day):
-        return 1
-    value[0] = _count_days(year, month, day)
-    if is_date:
-        return size != 10
-    cdef int hour = _parse_digits(text, size, 11, 2), minute = _parse_digits(text, size, 14, 2)
-    if size < 16 or (text[10] != c'T' and text[10] != c' ') or text[13] != c':':
-        return 1
-    if not (0 <= hour <= 23 and 0 <= minute <= 59):
-        return 1
-    value[0] = value[0] * _DAY_MICROS + (hour * 60 + minute) * <int64_t>60_000_000
-    return _parse_second(text, size, has_zone, value)
-
-
-cdef int _parse_second(const uint8_t* text, Py_ssize_t size, bint has_zone, int64_t* value) noexcept:
-    cdef Py_ssize_t at = 16
-    cdef int second, problem = 0
-    cdef int64_t unit = 100_000
-    if size > at and text[at] == c':':
-        second = _parse_digits(text, size, 17, 2)
-        if not 0 <= second <= 59:
-            return 1
-        value[0] += second * <int64_t>1_000_000
-        at = 19
-        if size > at and text[at] == c'.':
-            at += 1
-            if _parse_digits(text, size, at, 1) < 0:
-                return 1
-            while at < size and c'0' <= text[at] <= c'9':
-                value[0] += (text[at] - c'0') * unit
-                if not unit and text[at] != c'0':
-                    problem = 2
-                unit //= 10
-                at += 1
-    return _parse_zone(text, size, at, has_zone, value) or problem
-
-
-cdef int _parse_zone(const uint8_t* text, Py_ssize_t size, Py_ssize_t at, bint has_zone, int64_t* value) noexcept:
-    """A TIMESTAMP without a zone is in UTC; a TIMESTAMP_NTZ has none."""
-    if at == size:
-        return 0
-    if not has_zone:
-        return 1
-    if text[at] == c'Z':
-        return at + 1 != size
-    if text[at] != c'+' and text[at] != c'-':
-        return 1
-    cdef int hours = _parse_digits(text, size, at + 1, 2), minutes = 0
-    cdef Py_ssize_t end = at + 3
-    if end < size:
-        end += text[end] == c':'
-        minutes = _parse_digits(text, size, end, 2)
-        end += 2
-    if end != size or not (0 <= hours <= 18 and 0 <= minutes <= 59) or hours * 60 + minutes > 18 * 60:
-        return 1
-    value[0] += (hours * 60 + minutes) * <int64_t>60_000_000 * (1 if text[at] == c'-' else -1)
-    return 0
-
-
-cdef int _parse_digits(const uint8_t* text, Py_ssize_t size, Py_ssize_t at, int count) noexcept:
-    """Return a number of that many digits, -1 if there is none."""
-    cdef int value = 0
-    cdef Py_ssize_t end = at + count
-    if end > size:
-        return -1
-    for at in range(at, end):
-        if not c'0' <= text[at] <= c'9':
-            return -1
-        value = value * 10 + text[at] - c'0'
-    return value
-
-
-cdef bint _is_day(int year, int month, int day) noexcept:
-    if year < 1 or not 1 <= month <= 12 or day < 1:
-        return False
-    if month == 2:
-        return day <= 28 + (year % 4 == 0 and (year % 100 != 0 or year % 400 == 0))
-    return day <= 30 + (month + month // 8) % 2
-
-
-cdef int64_t _count_days(int year, int month, int day) noexcept:
-    # years from March: the day of February 29 is the last one
-    cdef int64_t from_march = year - (month <= 2)
-    cdef int64_t day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return from_march * 365 + from_march // 4 - from_march // 100 + from_march // 400 + day_of_year - 719_468
-
-
 cdef class _ArrayColumn(_Column):
-    cdef _Buffer offsets
+    cdef Buffer offsets
     cdef _Column items
     cdef bint is_reading
 
     def __init__(self, kind, items):
         super().__init__(kind)
-        self.offsets = _Buffer()
+        self.offsets = Buffer()
         self.offsets.add_zeros(4)
         self.items = items
 
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         if cursor.at[0] != c'[':
             return self.refuse_kind(cursor)
         cursor.at += 1
@@ -923,7 +492,7 @@ cdef class _MapColumn(_ArrayColumn):
         super().__init__(kind, items)
         self.keys = keys
 
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         if cursor.at[0] != c'{':
             return self.refuse_kind(cursor)
         cursor.at += 1
@@ -938,7 +507,7 @@ cdef class _MapColumn(_ArrayColumn):
         cursor.expect(c'}')
         return self.add_list()
 
-    cdef int read_entry(self, _Cursor cursor, set seen) except -1:
+    cdef int read_entry(self, Cursor cursor, set seen) except -1:
         cursor.expect(c'"')
         cursor.read_string()
         self.key = cursor.text[:cursor.size].decode()
@@ -982,7 +551,7 @@ cdef class _StructColumn(_Column):
         self.by_key = {}
         self.current = -1
 
-    cdef int read(self, _Cursor cursor) except -1:
+    cdef int read(self, Cursor cursor) except -1:
         if cursor.at[0] != c'{':
             return self.refuse_kind(cursor)
         cursor.at += 1
@@ -996,7 +565,7 @@ cdef class _StructColumn(_Column):
         self.add_missing()
         return self.mark_value()
 
-    cdef int read_field(self, _Cursor cursor) except -1:
+    cdef int read_field(self, Cursor cursor) except -1:
         cursor.expect(c'"')
         cursor.read_string()
         cdef Py_ssize_t at = self.find_column(cursor)
@@ -1013,7 +582,7 @@ cdef class _StructColumn(_Column):
         self.current, self.next = -1, at + 1
         return 0
 
-    cdef Py_ssize_t find_column(self, _Cursor cursor) except -2:
+    cdef Py_ssize_t find_column(self, Cursor cursor) except -2:
         """Return the column that the last string names, -1 for none."""
         cdef bytes name
         if self.next < len(self.names):  # most objects have their keys in the order of the columns
@@ -1056,8 +625,16 @@ cdef class _StructColumn(_Column):
             self.length,
             [validity],
             null_count=self.nulls,
-            children=[(<_Column>column).finish() for column in self.columns],
+            children=self.finish_columns(),
         )
+
+    cdef list finish_columns(self):
+        """Return the arrays of the columns; those without a value share one buffer of zeros."""
+        empty = [field for field, column in zip(self.kind, self.columns) if not (<_Column>column).is_begun]
+        nulls = iter(pa.nulls(self.length, pa.struct(empty)).flatten())
+        return [
+            (<_Column>column).finish() if (<_Column>column).is_begun else next(nulls) for column in self.columns
+        ]
 
     cdef str find_place(self):
         if self.current < 0:
@@ -1074,7 +651,7 @@ def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False):
     """
     kind = pa.struct(list(schema))
     cdef _StructColumn root = _create_column(kind, "", timestamp_rules, dates_are_numbers)
-    cdef _Cursor cursor = _Cursor()
+    cdef Cursor cursor = Cursor()
     cdef Py_ssize_t row, count = len(values)
     refused = {}
     if not count:
@@ -1096,7 +673,7 @@ def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False):
     return root.finish(), refused
 
 
-cdef int _read_object(_StructColumn root, _Cursor cursor) except -1:
+cdef int _read_object(_StructColumn root, Cursor cursor) except -1:
     if cursor.peek() != c'{':
         raise RefusedError(NOT_AN_OBJECT)
     root.read(cursor)

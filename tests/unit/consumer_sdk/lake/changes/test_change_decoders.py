@@ -1,6 +1,8 @@
 """Values and keys of a schema registry, whose own decoder has tests in `tests/lake/test_registry.py`."""
 
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from typing import Any, cast
 
 import numpy as np
@@ -8,7 +10,11 @@ import pyarrow as pa
 import pytest
 
 from tests.change_records import ROW_SCHEMA, ChangeRecord, build_records
-from trimtab.consumer_sdk.lake.changes.change_decoders import JsonChangeDecoder, RegistryChangeDecoder
+from trimtab.consumer_sdk.lake.changes.change_decoders import (
+    JsonChangeDecoder,
+    RegistryChangeDecoder,
+    parse_text_keys,
+)
 from trimtab.consumer_sdk.lake.changes.change_formats import recognize_keyed_rows
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
@@ -101,3 +107,27 @@ def test_dead_letters_have_their_reasons_in_the_order_of_the_records() -> None:
         {"value": 1, "error": "a[2].b: one", "field": "a[2].b"},
         {"value": 3, "error": "three", "field": None},
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (pa.int64(), b"42", 42),
+        (pa.int64(), b'"42"', 42),
+        (pa.int64(), b"1e2", 100),
+        (pa.int64(), b"0x10", 'id: not of type BIGINT: "0x10"'),
+        (pa.int64(), b"007", 'id: not of type BIGINT: "007"'),
+        (pa.int64(), b'1,"id":2', 'id: not of type BIGINT: "1,\\"id\\":2"'),
+        (pa.int64(), b"\xff", "id: a lone surrogate, which is no character"),
+        (pa.decimal128(9, 2), b"1.50", Decimal("1.50")),
+        (pa.decimal128(9, 2), b"1.005", "id: not exact in DECIMAL(9,2): 1.005"),
+        (pa.date32(), b"2024-05-06", date(2024, 5, 6)),
+        (pa.timestamp("us"), b"2024-05-06", 'id: not an ISO 8601 TIMESTAMP_NTZ: "2024-05-06"'),
+        (pa.string(), b'"a b"', "a b"),
+        (pa.string(), b"42", "42"),
+    ],
+)
+def test_a_plain_text_is_a_key_by_the_rules_of_json(kind: Any, text: bytes, value: Any) -> None:
+    """No key is guessed: 0x10 is not 16, and a date is no time."""
+    keys, errors = parse_text_keys(pa.array([b"1", text], pa.binary())[1:], pa.field("id", kind))
+    assert (errors.get(0) or keys[0].as_py()) == value
