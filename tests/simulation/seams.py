@@ -43,10 +43,7 @@ REPLACED: dict[Any, dict[str, Any]] = {
         "wait": green.wait_for,
     },
     topic_starts: {"RetryBackoff": _pace},
-    writer: {
-        "new_attempt_id": lambda: _host().attempt(),
-        "random": SimpleNamespace(Random=_random),
-    },
+    writer: {"new_attempt_id": lambda: _host().attempt(), "random": SimpleNamespace(Random=_random)},
 }
 
 
