@@ -130,6 +130,11 @@ class HaltedPartitions:
             self._metrics.set_table_halted(table, halted=False)
         self._export()
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `pop_news` may return something."""
+        return bool(self._news)
+
     def pop_news(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Return once why some of these partitions were halted; "" if they are read again."""
         told = self._news.keys() & partitions

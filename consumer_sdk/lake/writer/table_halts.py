@@ -129,6 +129,8 @@ class TableHalts:
 
     def pop_news(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
         """Return offsets to commit with what has become of their partitions: why they are halted, or ""."""
+        if not self.halted.has_news:  # as nearly always
+            return {}, {}
         committed = self.positions.committed_offsets(self.positions.owned)
         stopped = {p: self.positions.next_offset(p) for p in self.positions.owned if p in self.halted}
         offsets = committed | {p: offset for p, offset in stopped.items() if offset is not None}
