@@ -29,7 +29,7 @@ PeerError
 └── LakeError                           base of the lake's errors; never raised itself
     ├── SparkSessionError               Spark did not start, or its JVM ended
     ├── TableWriteError                 one table cannot be written, for an unexpected error
-    ├── TableAccessError                the catalog refuses one table
+    ├── TableAccessError                catalog or registry refuse one table, or its schema
     ├── CommittedOffsetsLostError       a table's history no longer has its committed offsets
     ├── LakeUnavailableError            catalog or storage is unreachable or locked (retryable)
     │   └── DiskFullError               no space for the data files (retryable)
@@ -181,7 +181,7 @@ class TableWriteError(LakeError):
 
 
 class TableAccessError(LakeError):
-    """The catalog refuses one table to this writer."""
+    """The catalog refuses one table to this writer, or the schema registry a schema of its records."""
 
 
 class CommittedOffsetsLostError(LakeError):

@@ -260,6 +260,7 @@ class ControlLoop:
             write_rates=measurement.write_rates,
             consumption_rates=measurement.consumption_rates,
             stuck_partitions=measurement.stuck_partitions,
+            halts=measurement.halts,
             replica_racks=measurement.replica_racks,
             queue=measurement.queue,
             group=distinguish_members(group) if self._policy.advisory else group,

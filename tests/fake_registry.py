@@ -19,6 +19,7 @@ class FakeRegistry:
     url: str = ""
     login: str = ""
     down: bool = False
+    forbidden: set[int] = field(default_factory=set)  # ids of schemas
     requested_paths: list[str] = field(default_factory=list)
     schemas: list[dict[str, Any]] = field(default_factory=list)
     subjects: dict[str, list[int]] = field(default_factory=dict)
@@ -44,6 +45,8 @@ class FakeRegistry:
             number = int(by_id[1])
             if not 0 < number <= len(self.schemas):
                 return 404, {"error_code": 40403, "message": "Schema not found"}
+            if number in self.forbidden:
+                return 403, {"error_code": 40301, "message": "User is denied operation Read on Subject"}
             return 200, self.schemas[number - 1]
         if by_version:
             ids = self.subjects.get(by_version[1], [])

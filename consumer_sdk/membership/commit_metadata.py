@@ -1,6 +1,7 @@
 """Metadata of commits: the old owner writes its release, the new one how long the partition was not read.
 
-A commit of several partitions carries the consumer's handler time in one of them.
+A commit of several partitions carries the consumer's handler time in one of them, and that of a partition
+that is not read for an error the error.
 """
 
 import json
@@ -9,6 +10,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 COMMIT_METADATA_TERMINATOR: Final = "\0"  # confluent-kafka reads past the end of commit metadata
+MAX_HALT_REASON: Final = 500  # characters; brokers refuse metadata above 4096 bytes
 
 
 class Release(NamedTuple):
@@ -44,6 +46,11 @@ def encode_confirmation(metadata: str) -> str:
 def encode_handover(wall_time: float, seconds: float) -> str:
     """Return the metadata of a new owner's commits."""
     return _encode_metadata(handover=round(seconds, 3), at=round(wall_time, 3))
+
+
+def describe_halt(reason: str) -> str:
+    """Return the metadata that a commit is given for a partition that is not read."""
+    return json.dumps({"halted": reason[:MAX_HALT_REASON]})
 
 
 def add_facts(metadata: str, facts: Mapping[str, float]) -> str:

@@ -292,7 +292,8 @@ class GroupModel:
         # A replica that started a moment ago may yet write its first batch, on a busy machine for long.
         starting = self._list_started_since(now - self.policy.startup_timeout)
         owners = {p: m.instance for m in self.observation.group.members for p in m.owned_partitions}
-        stuck = [p for p in self.observation.stuck_partitions if owners.get(p) not in starting]
+        known = self.observation.halts.keys()
+        stuck = [p for p in self.observation.stuck_partitions - known if owners.get(p) not in starting]
         if not stuck:
             return None
         backlogs = {p: self.write_rates[p].backlog_bytes or 0.0 for p in stuck}

@@ -21,6 +21,7 @@ from trimtab.sidecar.kafka.log_dirs import LogDirsClient
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.commit_interval import CommitInterval
+from trimtab.sidecar.measurement.halts import parse_halts
 from trimtab.sidecar.measurement.load_estimator import LoadEstimator
 from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
@@ -48,6 +49,7 @@ class GroupMeasurement:
     errors: tuple[str, ...]
     consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck_partitions: frozenset[TopicPartition] = frozenset()  # overdue backlog, no progress
+    halts: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])  # why not read
     # Empty if neither the heuristic nor a member needs racks.
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
@@ -234,6 +236,7 @@ class GroupMonitor:
             ),
             consumption_rates=load.consumption_rates,
             stuck_partitions=load.stuck_partitions,
+            halts=parse_halts({p: text for p, text in commits.metadata.items() if p in owned}),
             record_cost=load.record_cost,
             rare_commits=load.rare_commits,
             record_weights=self._load_estimator.record_weights,

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from faults import suspended_clock, wall_clock
 from faults.broker import PARTITIONS, Broker
 from faults.rest_catalog import RestCatalog
-from faults.schedule import END, FLUSH, MEMBER, Fault
+from faults.schedule import END, FLUSH, MEMBER, UNWRITABLE, Fault
 from faults.settings import qualified_table
 from faults.store_faults import StoreInjector
 from faults.supervisor import Worker, WorkerSupervisor
@@ -97,6 +97,7 @@ class Injector:
             "sidecar": self._kill_sidecar,
             "compact": self._compact,
             "schema": self._change_schema,
+            UNWRITABLE: self._refuse_rows,
             FLUSH: self._crash,
             MEMBER: self._crash_in_rebalance,
             END: self._crash_at_end,
@@ -301,6 +302,17 @@ class Injector:
             return ""
         load.traffic.schema_version += 1
         return load.topic
+
+    def _refuse_rows(self, fault: Fault) -> str:
+        """Let the flushes of all consumers fail at a step for some seconds."""
+        if self._target(fault) is None:
+            return ""
+        workers = [worker for worker in self._world.supervisor.workers() if worker.ready]
+        told = [worker.name for worker in workers if worker.orders.send("fail", fault.step)]
+        self._pause.wait(fault.seconds)
+        for worker in workers:
+            worker.orders.send("fail")
+        return " ".join(told)
 
     def _lock_catalog(self, fault: Fault) -> str:
         """Hold the write lock of the catalog's database."""

@@ -23,13 +23,17 @@ GAP: Final = 2.0
 FLUSH, END, MEMBER = "crash-flush", "crash-drain", "crash-rebalance"
 """Kinds of crash: at a step of a flush, of the end, of a rebalance."""
 
+UNWRITABLE: Final = "unwritable"
+"""The topic's tables cannot be written: flushes fail at a step, for an error that concerns them alone."""
+
 _ENDING: Final = ("draining", "drained")
 POINTS: Final[Mapping[str, tuple[str, ...]]] = {
     FLUSH: FLUSH_STEPS,
     MEMBER: tuple(step for step in REBALANCE_STEPS if step not in _ENDING),
     END: _ENDING,
+    UNWRITABLE: tuple(step for step in FLUSH_STEPS if step != "offsets-committed"),
 }
-"""The crash points of each kind of crash."""
+"""The points at which a process crashes, or a flush fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "partitions": Kind(1, needs="several partitions"),
     "topic": Kind(1, 0.5, 4.0),
     "acl": Kind(2, 0.5, 2.0 * SESSION),
+    UNWRITABLE: Kind(3, 2.0, 12.0),
     FLUSH: Kind(2),
     MEMBER: Kind(2, needs=CLASSIC_PROTOCOL),  # starts a rebalance by drain()
     END: Kind(1),

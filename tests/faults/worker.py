@@ -7,7 +7,8 @@
   that may be wrong (`wall_clock`);
 
 - an *order socket*, the datagram socket `orders/NAME`, for the orders "crash STEP" (SIGKILL at the next such
-  step; "crash" alone disarms), "clock SECONDS" (the wall clock jumps) and "drain" (drain the consumer);
+  step; "crash" alone disarms), "fail STEP" (flushes fail there; "fail" alone ends it), "clock SECONDS" (the
+  wall clock jumps) and "drain" (drain the consumer);
 - a *log* of where it began to read and of the records handed out, `handed/NAME.PID` (`handed_log`). The
   time is taken just before the last check of the lease: a process frozen after that check was still
   entitled to hand out its records.
@@ -36,6 +37,7 @@ from history.events import Poll, Start
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli import main as command
 from trimtab.consumer_sdk.consumer.consumer import Consumer
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
@@ -47,6 +49,7 @@ class OrderListener:
 
     def __init__(self, path: Path) -> None:
         self.crash_at = ""
+        self.fail_at = ""
         self.ahead = 0.0  # seconds by which the wall clock is wrong
         self.consumer: Watched | None = None
         self._true_time = time.time
@@ -59,16 +62,20 @@ class OrderListener:
         return self._true_time() + self.ahead
 
     def pass_by(self, step: str) -> None:
-        """Kill this process if it is armed for this step."""
+        """Kill this process if it is armed for this step. Raises TableSchemaMismatchError if flushes fail."""
         if step == self.crash_at:
             sys.stderr.write(f"crashing at {step}\n")
             os.kill(os.getpid(), signal.SIGKILL)
+        if step == self.fail_at:
+            raise TableSchemaMismatchError(f"a fault: the table takes no rows at {step}")
 
     def _listen(self) -> None:
         while True:
             order, _, detail = self._socket.recv(200).decode().partition(" ")
             if order == "crash":
                 self.crash_at = detail
+            elif order == "fail":
+                self.fail_at = detail
             elif order == "clock":
                 self.ahead += float(detail)
             elif order == "drain" and self.consumer is not None:

@@ -23,12 +23,17 @@ from google.protobuf.message_factory import GetMessageClass
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import SchemaRegistryUnavailableError, TableSchemaMismatchError
+from trimtab.consumer_sdk.errors import (
+    SchemaRegistryUnavailableError,
+    TableAccessError,
+    TableSchemaMismatchError,
+)
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import MAX_UNKNOWN_SCHEMAS, RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.schema.record_columns import build_record_batch
 from trimtab.consumer_sdk.lake.settings import parse_lake_config
+from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all
 
 P0 = TopicPartition("orders", 0)
 Make = Callable[..., Any]
@@ -419,6 +424,17 @@ def test_the_fake_registry_serves_confluents_client(registry: Any) -> None:
     number = client.register_schema("orders-value", Schema(json.dumps(ORDER), "AVRO"))
     assert json.loads(client.get_schema(number).schema_str or "") == ORDER
     assert client.get_latest_version("orders-value").schema_id == number
+
+
+def test_a_schema_that_the_registry_refuses_concerns_its_topic_alone(registry: Any) -> None:
+    """It answers for other schemas: retried for ever, the flush would hold up tables of other subjects."""
+    numbers = [registry.add(subject, fields({"name": subject, "type": "string"})) for subject in ("a", "b")]
+    registry.forbidden = {numbers[0]}
+    client = SchemaRegistry({"url": registry.url})
+    with pytest.raises(TableAccessError, match="refuses schema 1: User is denied") as refused:
+        client.fetch_schema(numbers[0])
+    assert not concerns_all(refused.value)
+    assert client.fetch_schema(numbers[1]).kind == "AVRO"
 
 
 def test_an_unavailable_registry_is_an_error_without_secrets(registry: Any) -> None:

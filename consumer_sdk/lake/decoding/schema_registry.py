@@ -1,7 +1,8 @@
 """Schema registry access through confluent-kafka's client, with that client's settings.
 
-A schema that does not exist makes its record a dead letter. Every other failure (no response, a
-refusal, an invalid response) is SchemaRegistryUnavailableError, which the flush retries.
+A schema that does not exist makes its record a dead letter. One that the registry refuses to a user that it
+knows (403) is TableAccessError: it concerns the topic alone. Every other failure (no response, a refused
+login, an invalid response) is SchemaRegistryUnavailableError, which the flush retries.
 """
 
 import importlib
@@ -11,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import MissingExtraError, SchemaRegistryUnavailableError
+from trimtab.consumer_sdk.errors import MissingExtraError, SchemaRegistryUnavailableError, TableAccessError
 from trimtab.consumer_sdk.lake.decoding.value_reader import UnusableSchemaError
 
 SCHEMA_REGISTRY_PREFIX: Final = "schema.registry."
@@ -19,6 +20,8 @@ REGISTRY_USER_INFO: Final = "basic.auth.user.info"
 # no retries: the flush's own can be cancelled
 _REGISTRY_CLIENT_DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 10, "max.retries": 0}
 _REGISTRY_PACKAGES: Final = ("fastavro", "google.protobuf")  # of the decoders
+_FORBIDDEN: Final = 403
+_NOUNS: Final = {"get_schema": "schema", "get_version": "subject"}
 _NOT_FOUND_CODES: Final = frozenset({40401, 40402, 40403})  # subject, version, schema
 
 
@@ -62,7 +65,7 @@ class SchemaRegistry:
     def fetch_schema(self, schema_id: int, form: str | None = None) -> RegisteredSchema:
         """Return the schema of an id in a format of the registry ("serialized": descriptors).
 
-        Raises UnusableSchemaError if it does not exist, SchemaRegistryUnavailableError.
+        Raises UnusableSchemaError if it does not exist, TableAccessError, SchemaRegistryUnavailableError.
         """
         schema = self._call("get_schema", schema_id, fmt=form)
         references: dict[str, str] = {}
@@ -84,6 +87,11 @@ class SchemaRegistry:
             code = getattr(error, "error_code", None)
             if code in _NOT_FOUND_CODES:
                 raise UnusableSchemaError("the schema registry does not know it") from error
+            if getattr(error, "http_status_code", None) == _FORBIDDEN:
+                raise TableAccessError(
+                    f"the schema registry at {self._address} refuses {_NOUNS[method]} {arguments[0]}: "
+                    f"{getattr(error, 'error_message', error)}; grant this consumer Read on its subject"
+                ) from error
             raise SchemaRegistryUnavailableError(
                 f"the schema registry at {self._address} does not respond as expected: "
                 f"{str(error) or type(error).__name__}; check that it runs, schema.registry.url and the "

@@ -7,7 +7,8 @@
    failed at, or, if it failed before any, when it is tried without an error.
 4. Partitions that are assigned meanwhile share the halt of their table. A table without any is forgotten.
 5. The log says when a table is halted, when the reason changes, and when the halt is over. Reasons are
-   compared without digits, since those of file names and offsets differ each time.
+   compared without digits, since those of file names and offsets differ each time. What the log says is also
+   told to the group, by commits (`pop_news`).
 """
 
 import logging
@@ -51,6 +52,7 @@ class HaltedPartitions:
         self._errors: dict[TopicPartition, TrimtabError] = {}  # of partitions that are halted for themselves
         self._tables: dict[str, _TableHalt] = {}
         self._counted: Counter[str] = Counter()
+        self._news: dict[TopicPartition, str] = {}
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._errors or self.has_halted_table(partition)
@@ -64,6 +66,7 @@ class HaltedPartitions:
         if partitions:
             log.error("%s not read until assigned again: %s", format_partitions(partitions), error)
             self._errors.update(dict.fromkeys(partitions, error))
+            self._news.update(dict.fromkeys(partitions, str(error)))
             self._export()
 
     def halt_table(
@@ -80,6 +83,7 @@ class HaltedPartitions:
         delay = backoff_seconds(RETRY_MIN_S, RETRY_MAX_S, halt.failures, self._rng)
         if known is None or _describe_reason(error) != _describe_reason(known.error):
             _log_halt(table, error, delay, is_first=known is None)
+            self._news.update(dict.fromkeys((*halt.partitions, *partitions), str(error)))
         halt.error, halt.retry_at, halt.failures = error, now + delay, halt.failures + 1
         halt.partitions.update(partitions)
         halt.ends.update((p, max(end, halt.ends.get(p, 0))) for p, end in (ends or {}).items())
@@ -88,7 +92,9 @@ class HaltedPartitions:
     def join_table(self, table: str, partitions: Collection[TopicPartition]) -> None:
         """Let partitions share the halt of their table, if it has one."""
         if table in self._tables:
-            self._tables[table].partitions.update(partitions)
+            halt = self._tables[table]
+            halt.partitions.update(partitions)
+            self._news.update(dict.fromkeys(partitions, str(halt.error)))
             self._export()
 
     def begin_trials(self, now: float) -> dict[str, frozenset[TopicPartition]]:
@@ -106,6 +112,7 @@ class HaltedPartitions:
         halt.ends = {p: end for p, end in halt.ends.items() if committed.get(p, 0) < end}
         if not halt.ends:
             del self._tables[table]
+            self._news.update(dict.fromkeys(halt.partitions, ""))
             log.info("%s resumed: it is written again from where it stopped", table)
             self._metrics.set_table_halted(table, halted=False)
             self._export()
@@ -114,6 +121,7 @@ class HaltedPartitions:
         """Remove partitions that are assigned again or no longer owned."""
         for partition in partitions:
             self._errors.pop(partition, None)
+            self._news.pop(partition, None)
             for halt in self._tables.values():
                 halt.partitions.discard(partition)
                 halt.ends.pop(partition, None)
@@ -121,6 +129,16 @@ class HaltedPartitions:
             del self._tables[table]
             self._metrics.set_table_halted(table, halted=False)
         self._export()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `pop_news` may return something."""
+        return bool(self._news)
+
+    def pop_news(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Return once why some of these partitions were halted; "" if they are read again."""
+        told = self._news.keys() & partitions
+        return {partition: self._news.pop(partition) for partition in told}
 
     def raise_first_error(self) -> None:
         """Raise the error of the first partition; return if none is halted."""

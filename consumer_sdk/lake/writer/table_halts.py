@@ -1,4 +1,4 @@
-"""Stops reading what an error concerns, and reads on, as `halted_partitions` decides: rule 6 of the writer.
+"""Stops reading what an error concerns, and reads it on, as `halted_partitions` decides (rule 6 of `writer`).
 
 Positions are rewound at once, also in a callback. Fetching stops with the next record of a partition:
 records fetched before a callback are still to be passed to `write`.
@@ -126,6 +126,16 @@ class TableHalts:
     def end_trial(self, table: str) -> None:
         """End the halt of a table that is tried and has the records that it failed at."""
         self.halted.end_trial(table, self.positions.committed_offsets(self._find_read(table)))
+
+    def pop_news(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """Return offsets to commit with what has become of their partitions: why they are halted, or ""."""
+        if not self.halted.has_news:  # as nearly always
+            return {}, {}
+        committed = self.positions.committed_offsets(self.positions.owned)
+        stopped = {p: self.positions.next_offset(p) for p in self.positions.owned if p in self.halted}
+        offsets = committed | {p: offset for p, offset in stopped.items() if offset is not None}
+        news = self.halted.pop_news(offsets)
+        return {p: offsets[p] for p in news}, news
 
     def _start_topics(self, partitions: Collection[TopicPartition]) -> None:
         """Find the starts of topics whose tables could not be read at their assignment."""

@@ -61,6 +61,7 @@ from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.lake.writer.table_halts import TableHalts
 from trimtab.consumer_sdk.lake.writer.topic_projections import BatchProjection, TopicProjections
 from trimtab.consumer_sdk.lake.writer.topic_starts import TopicStarts
+from trimtab.consumer_sdk.membership.commit_metadata import describe_halt
 from trimtab.consumer_sdk.telemetry.factory import open_flush_spans
 
 log = logging.getLogger("trimtab.lake")
@@ -279,6 +280,7 @@ class LakeWriter:
         self._rewind_refused()
         for partition, offset in sorted(self._halts.begin_trials().items()):
             self._restart_partition(partition, offset)
+        self._tell_halts()
         self._raise_failure()
         now = self._clock.monotonic()
         max_age_s = self._consumer.batch_max_age_s()
@@ -287,6 +289,12 @@ class LakeWriter:
             if table is None:
                 return
             self._submit_batch(table)
+
+    def _tell_halts(self) -> None:
+        """Commit unchanged offsets with what has become of their partitions, for `trimtab doctor`."""
+        offsets, news = self._halts.pop_news()
+        reasons = {partition: describe_halt(reason) for partition, reason in news.items() if reason}
+        self._commit_to_kafka(offsets, reasons, asynchronous=True)
 
     def _submit_batch(self, table: str) -> None:
         buffered = self._buffer.pop_table(table)
@@ -391,10 +399,17 @@ class LakeWriter:
         if self._owns_lake:
             self._lake.close()
 
-    def _commit_to_kafka(self, committed: Mapping[TopicPartition, int], *, asynchronous: bool) -> None:
+    def _commit_to_kafka(
+        self,
+        committed: Mapping[TopicPartition, int],
+        metadata: Mapping[TopicPartition, str] | None = None,
+        *,
+        asynchronous: bool,
+    ) -> None:
         if not committed:
             return
-        offsets = [RawPartition(*partition, offset) for partition, offset in sorted(committed.items())]
+        given = metadata or {}
+        offsets = [RawPartition(*p, offset, given.get(p, "")) for p, offset in sorted(committed.items())]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
         except KafkaException as error:

@@ -43,6 +43,7 @@ from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, 
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.group_monitor import match_topics
+from trimtab.sidecar.measurement.halts import describe_halts, parse_halts
 from trimtab.sidecar.pilot.installed_assignors import ASSIGNORS_CONFIG
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -51,6 +52,7 @@ CONFIG_RESOURCE: Final[Any] = _UNTYPED_ADMIN_SPECS.ConfigResource
 TOPIC_RESOURCE_TYPE: Final[Any] = _UNTYPED_ADMIN_SPECS.ResourceType.TOPIC
 BROKER_RESOURCE_TYPE: Final[Any] = _UNTYPED_ADMIN_SPECS.ResourceType.BROKER
 MAX_TIMESTAMP_SPEC: Final[Any] = _UNTYPED_ADMIN_SPECS.OffsetSpec.max_timestamp()
+HALT_REMEDY: Final = "mend what it names; tables are tried again by themselves, partitions when assigned"
 CLIENT_TIMEOUT_GRACE_S: Final = 1.0  # librdkafka reports its own timeout late, but with a better text
 
 
@@ -142,6 +144,8 @@ class BrokerChecks:
             members = format_count(len(group.members), "member")
             offsets = format_count(len(commits.offsets), "commit")
             yield passed(check, f"{group.state}, {members}, {offsets}")
+            for text in describe_halts(parse_halts(commits.metadata)):
+                yield failed("halted partitions", text, HALT_REMEDY)
         else:
             # with topics given the group may start later
             level = checks.FindingLevel.NOTE if self._settings.topics else checks.FindingLevel.FAILED

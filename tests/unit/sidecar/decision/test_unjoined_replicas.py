@@ -149,3 +149,12 @@ def test_a_replica_that_has_just_started_is_not_called_stuck() -> None:
     )
     assert not any("stuck" in reason for reason in young)
     assert any(reason.startswith("t-0 (and 1 more) seems stuck: a has committed nothing") for reason in old)
+
+
+def test_a_halted_partition_is_named_with_its_reason() -> None:
+    """Instead of as a stuck one: its log would say no more."""
+    observation = replace(observe(1, 1, LONG), stuck_partitions=frozenset(PARTITIONS[:2]))
+    halted = dict.fromkeys(PARTITIONS[:2], "lake.t: no column ts")
+    reasons = decide(replace(observation, halts=halted)).reasons
+    assert "t-0 (and 1 more) are not read: lake.t: no column ts" in reasons
+    assert not any("stuck" in reason for reason in reasons)

@@ -10,15 +10,21 @@ import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, StorageClientMissingError
+from trimtab.consumer_sdk.errors import (
+    CommitConflictError,
+    LakeUnavailableError,
+    StorageClientMissingError,
+    TableAccessError,
+)
 from trimtab.consumer_sdk.lake.spark.jvm_errors import MaskedError, to_trimtab_error, translate_errors
+from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all
 
 
 class Throwable:
     """A Java throwable as py4j shows it."""
 
-    def __init__(self, name: str, message: str) -> None:
-        self.name, self.message = name, message
+    def __init__(self, name: str, message: str, cause: "Throwable | None" = None) -> None:
+        self.name, self.message, self.cause = name, message, cause
 
     def getClass(self) -> "Throwable":  # noqa: N802 - Java's names
         return self
@@ -29,13 +35,13 @@ class Throwable:
     def getMessage(self) -> str:  # noqa: N802
         return self.message
 
-    def getCause(self) -> None:  # noqa: N802
-        return None
+    def getCause(self) -> "Throwable | None":  # noqa: N802
+        return self.cause
 
 
-def translate(name: str, message: str) -> Exception:
+def translate(name: str, message: str, cause: Throwable | None = None) -> Exception:
     error: Any = PySparkException("")
-    error._origin = Throwable(name, message)
+    error._origin = Throwable(name, message, cause)
     return to_trimtab_error(error, "table lake.orders")
 
 
@@ -99,6 +105,26 @@ def test_errors_of_a_client_are_outages(name: str, message: str, advice: str) ->
     error = translate(name, message)
     assert isinstance(error, LakeUnavailableError)
     assert advice in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "kind"),
+    [
+        ("org.apache.iceberg.exceptions.ForbiddenException", "", TableAccessError),
+        ("software.amazon.awssdk.services.glue.model.AccessDeniedException", "", TableAccessError),
+        ("org.apache.iceberg.exceptions.NotAuthorizedException", "", LakeUnavailableError),
+        (
+            "org.apache.iceberg.exceptions.ForbiddenException",
+            "software.amazon.awssdk.services.s3.model.S3Exception",
+            LakeUnavailableError,
+        ),
+    ],
+)
+def test_a_table_that_its_catalog_refuses_concerns_it_alone(name: str, cause: str, kind: Any) -> None:
+    """A login that is refused concerns all, and so do the credentials of an object store: they expire."""
+    error = translate(name, "denied", Throwable(cause, "Status Code: 403") if cause else None)
+    assert isinstance(error, kind)
+    assert concerns_all(error) == (kind is LakeUnavailableError)
 
 
 @pytest.mark.parametrize(

@@ -240,3 +240,36 @@ def test_a_revocation_gives_up_the_batch_that_the_one_in_flight_has_halted(
     assert not writer._positions.unwritten_ranges()  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(TableSchemaMismatchError):
         writer.close()
+
+
+def test_the_group_is_told_of_a_halt_once_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a commit of the unchanged offset; partitions without a record have none to commit yet."""
+    broken = [True]
+    told: list[tuple[str, int, int, str]] = []
+
+    class TellingConsumer(StartConsumer):
+        def commit(self, *, offsets: Any, asynchronous: bool = True) -> None:  # noqa: ARG002 - the interface
+            told.extend((p.topic, p.partition, p.offset, p.metadata or "") for p in offsets)
+
+    def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
+        return refuse_rows(batch) if broken else BatchCommitted(batch, ())
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
+    clock = ManualClock()
+    writer = LakeWriter(TellingConsumer(), CONFIG, lake=Lake(), clock=clock)
+    writer.on_assign(None, [RawPartition("a", number) for number in range(3)])  # the table knows a-0 up to 10
+    writer.write([Record(4)])
+    with pytest.raises(TableSchemaMismatchError):
+        writer.flush()
+    for _ in range(2):
+        writer.write([])
+    reason = '{"halted": "lake.b: no column for n int"}'
+    assert told == [("a", 0, 10, reason), ("a", 1, 4, reason)]
+    broken.clear()
+    clock.now += 5.0
+    writer.write([])
+    writer.write([Record(4)])
+    writer.flush()
+    writer.write([])
+    assert told[2:] == [("a", 1, 5, ""), ("a", 0, 10, ""), ("a", 1, 5, "")]
+    writer.close()

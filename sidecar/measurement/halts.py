@@ -1,0 +1,42 @@
+"""Partitions that their consumer does not read for an error, by the metadata of their commits.
+
+The lake's writer commits the unchanged offset of a halted partition as {"halted": "reason"}. Its next commit
+of the partition, or the next owner's, takes that back.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from trimtab.assignor.model import TopicPartition
+
+MAX_REASON: Final = 500  # characters: other clients write their own metadata
+
+
+def parse_halts(commit_metadata: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
+    """Return why each halted partition is not read."""
+    found = {partition: _parse_halt(metadata) for partition, metadata in commit_metadata.items()}
+    return {partition: reason for partition, reason in found.items() if reason}
+
+
+def describe_halts(halts: Mapping[TopicPartition, str]) -> list[str]:
+    """Return one sentence for each reason."""
+    by_reason: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+    for partition, reason in sorted(halts.items()):
+        by_reason[reason].append(partition)
+    return [f"{_name(partitions)} not read: {reason}" for reason, partitions in by_reason.items()]
+
+
+def _name(partitions: list[TopicPartition]) -> str:
+    more = len(partitions) - 1
+    return f"{partitions[0]} (and {more} more) are" if more else f"{partitions[0]} is"
+
+
+def _parse_halt(metadata: str) -> str:
+    with suppress(ValueError, TypeError, LookupError, RecursionError):
+        body: Any = json.loads(metadata.rstrip("\0"))
+        reason = body["halted"]
+        return reason[:MAX_REASON] if isinstance(reason, str) else ""
+    return ""

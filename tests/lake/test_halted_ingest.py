@@ -1,0 +1,118 @@
+"""`trimtab ingest` of a pattern, on a real broker: a new topic whose table cannot be made ends nothing."""
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from halting import COUNT, TIMES, changes, ids, make_by_hand, values
+
+from trimtab.common.clock import SystemClock
+from trimtab.common.errors import TrimtabError
+from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
+from trimtab.sidecar.settings.settings import load_settings
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+@pytest.fixture
+def produce(bootstrap: str, admin: AdminClient) -> Callable[[str, list[bytes]], None]:
+    """Write records; creates a topic that does not exist."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+
+    def send(topic: str, records: list[bytes]) -> None:
+        if topic not in admin.list_topics(timeout=30).topics:
+            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        for value in records:
+            producer.produce(topic, value, b"k", 0)
+        assert producer.flush(60) == 0
+
+    return send
+
+
+@pytest.fixture
+def pattern(
+    ingest_settings: dict[str, Any], namespace: str, topic: Callable[..., str]
+) -> tuple[str, dict[str, Any]]:
+    """A topic whose table can be made, and settings of a pattern that also finds new ones."""
+    orders = topic(partitions=1)
+    new = f"{orders}-new"
+    return orders, {
+        **ingest_settings,
+        "topics": f"^{re.escape(orders)}.*",
+        "metadata.max.age.ms": 500,
+        "lake.tables": {orders: f"{namespace}.orders", new: f"{namespace}.new"},
+        "lake.decoder": "json",
+        "lake.partition": "day(ts)",
+        "lake.schema": {orders: TIMES, new: "id BIGINT"},
+    }
+
+
+class RunningIngest:
+    """An ingest on a thread, and the error that ended it."""
+
+    def __init__(self, settings: dict[str, Any], lake: SparkLake) -> None:
+        self.error: TrimtabError | None = None
+        self._stop = threading.Event()
+        self._settings, self._lake = ingest.parse_ingest_settings(settings), lake
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def has(self, table: str, count: int) -> bool:
+        assert self._thread.is_alive()
+        return self._lake.open_table(table) is not None and ids(self._lake, table) == [*range(count)]
+
+    def _run(self) -> None:
+        try:
+            ingest.run_ingest(self._settings, self._lake, self._stop)
+        except TrimtabError as error:
+            self.error = error
+
+
+def find_halts(settings: dict[str, Any]) -> str:
+    """Return what `trimtab doctor` says of halted partitions."""
+    values = {"bootstrap": settings["bootstrap.servers"], "group": settings["group.id"], "capacity": "1 MB/s"}
+    findings = run_broker_checks(load_settings(None, values), SystemClock())
+    return "; ".join(found.message for found in findings if found.check == "halted partitions")
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+@pytest.mark.parametrize("write", ["append", "upsert"])
+def test_a_new_topic_ends_no_ingest(
+    pattern: tuple[str, dict[str, Any]],
+    lake: SparkLake,
+    write: str,
+    produce: Callable[[str, list[bytes]], None],
+    eventually: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever may create a matching topic stops no table; the halted one is written once it has a table."""
+    caplog.set_level("INFO", "trimtab.lake")
+    topic, settings = pattern
+    orders, new = settings["lake.tables"].values()
+    more = {name.replace("_", "."): value for name, value in changes(write).items()}
+    produce(topic, values("ts")[:3])
+    with RunningIngest(settings | more, lake) as running:
+        eventually(lambda: running.has(orders, 3), timeout=90)
+        produce(f"{topic}-new", values(""))
+        eventually(lambda: any("no column ts" in line for line in caplog.messages), timeout=60)
+        produce(topic, values("ts")[3:])
+        eventually(lambda: running.has(orders, COUNT), timeout=60)
+        eventually(lambda: "no column ts" in find_halts(settings), timeout=30)
+        make_by_hand(lake, new, write)
+        eventually(lambda: running.has(new, COUNT), timeout=60)
+        eventually(lambda: any(f"{new} resumed" in line for line in caplog.messages))
+        eventually(lambda: not find_halts(settings), timeout=30)
+    assert running.error is None

@@ -1,0 +1,49 @@
+"""Halted partitions, from what their consumer writes into its commits' metadata."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.membership.commit_metadata import (
+    COMMIT_METADATA_TERMINATOR,
+    MAX_HALT_REASON,
+    add_facts,
+    describe_halt,
+)
+from trimtab.sidecar.measurement.halts import MAX_REASON, describe_halts, parse_halts
+
+A, B, C = (TopicPartition("a", number) for number in range(3))
+
+
+def test_reasons_are_read_as_they_are_written() -> None:
+    """Beside other facts, in any alphabet, and cut as long ones are."""
+    metadata = {
+        A: describe_halt("no column ü") + COMMIT_METADATA_TERMINATOR,
+        B: add_facts(describe_halt("x" * 2 * MAX_HALT_REASON), {"handling": 1.0}),
+        C: add_facts("", {"handling": 1.0}),
+    }
+    assert parse_halts(metadata) == {A: "no column ü", B: "x" * MAX_HALT_REASON}
+    assert MAX_REASON == MAX_HALT_REASON
+
+
+@given(st.text() | st.builds(json.dumps, st.dictionaries(st.just("halted"), st.integers() | st.none())))
+def test_metadata_of_others_tells_nothing(text: str) -> None:
+    """Any client may write any."""
+    assert parse_halts({A: text}) == {}
+
+
+@pytest.mark.parametrize("text", ["[" * 90_000, "\0", '{"halted": ""}'])
+def test_hostile_metadata_tells_nothing(text: str) -> None:
+    """Deep nesting ends in no error."""
+    assert parse_halts({A: text}) == {}
+
+
+def test_each_reason_is_one_sentence() -> None:
+    """With its first partition."""
+    assert describe_halts({B: "no column", A: "no column", C: "refused"}) == [
+        "a-0 (and 1 more) are not read: no column",
+        "a-2 is not read: refused",
+    ]
