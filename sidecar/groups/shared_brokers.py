@@ -165,9 +165,12 @@ class SharedSampler:
     def sample_topics(self, readings: RoundReadings, until: float) -> None:
         """Sample partitions of the round's topics that are due, until this monotonic time."""
         self._pass += 1
+        with self._lock:  # deleted topics are forgotten
+            asked = readings.list_requested_topics()
+            self._sizes = {topic: self._sizes[topic] for topic in asked if topic in self._sizes}
         chosen = [
             partition
-            for topic in readings.list_requested_topics()
+            for topic in asked
             for partition in _take_in_turn(
                 sorted(readings.metadata.leaders_by_topic.get(topic, ())), self._pass * SAMPLED_PER_TOPIC
             )

@@ -73,6 +73,9 @@ def test_a_sample_that_is_taken_while_it_is_stored_is_complete() -> None:
     readings = RoundReadings(cluster, METADATA)
     readings.request_topics(["t"])
     sampler.sample_topics(readings, 1e9)
+    sampler._sizes["deleted"] = (1, {})
+    sampler.sample_topics(readings, 0)
+    assert set(sampler._sizes) == {"t"}
     number = taken[0][0] if taken else 0
     later = sampler.take_sizes(["t"], number)
     assert {**(taken[0][1] if taken else {}), **later[1]} == {T: [7]}
