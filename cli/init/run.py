@@ -1,6 +1,5 @@
 """`trimtab init`: looks at a live group and writes settings, the expected saving, and the way back."""
 
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -184,8 +183,7 @@ def fill_write_rates(
 
 def _read_assignor(monitor: GroupMonitor, settings: SidecarSettings) -> str:
     # the old request, as in BrokerClient: the new one may abort the process while the coordinator is down
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        groups: list[Any] = monitor.brokers.admin.list_groups(settings.group, timeout=settings.timeout)
+    groups: list[Any] = monitor.brokers.admin.list_groups(settings.group, timeout=settings.timeout)
     return next((str(one.protocol) for one in groups if one.id == settings.group), "")
 
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from threading import Condition
+from threading import Condition, Lock
 from typing import Final
 
 from confluent_kafka.admin import AdminClient
@@ -151,22 +151,26 @@ class _Arrival:
 
 
 class SharedSampler:
-    """Samples record sizes for all groups; each takes those that are new to it."""
+    """Samples record sizes for all groups; each takes those that are new to it, under a lock."""
 
     def __init__(self, sampler: RecordSampler, clock: Clock) -> None:
         self._sampler = sampler
         self._clock = clock
         self._sizes: dict[str, tuple[int, dict[TopicPartition, Sequence[int]]]] = {}  # by topic, numbered
         self._number = 0
+        self._lock = Lock()  # of both
         self._pass = 0
         self.denied_topics: frozenset[str] = frozenset()
 
     def sample_topics(self, readings: RoundReadings, until: float) -> None:
         """Sample partitions of the round's topics that are due, until this monotonic time."""
         self._pass += 1
+        with self._lock:  # deleted topics are forgotten
+            asked = readings.list_requested_topics()
+            self._sizes = {topic: self._sizes[topic] for topic in asked if topic in self._sizes}
         chosen = [
             partition
-            for topic in readings.list_requested_topics()
+            for topic in asked
             for partition in _take_in_turn(
                 sorted(readings.metadata.leaders_by_topic.get(topic, ())), self._pass * SAMPLED_PER_TOPIC
             )
@@ -179,22 +183,23 @@ class SharedSampler:
             self.denied_topics = self.denied_topics | self._sampler.denied_topics
             if not sizes:
                 return
-            self._number += 1
-            for partition, found in sizes.items():
-                known = self._sizes.get(partition.topic, (0, {}))[1]
-                self._sizes[partition.topic] = (self._number, {**known, partition: found})
+            with self._lock:
+                self._number += 1
+                for partition, found in sizes.items():
+                    known = self._sizes.get(partition.topic, (0, {}))[1]
+                    self._sizes[partition.topic] = (self._number, {**known, partition: found})
 
     def take_sizes(
         self, topics: Iterable[str], after: int
     ) -> tuple[int, Mapping[TopicPartition, Sequence[int]]]:
         """Return the number of the newest sample, and the topics' sizes sampled after that number."""
-        newest = self._number
         taken: dict[TopicPartition, Sequence[int]] = {}
-        for topic in topics:
-            number, sizes = self._sizes.get(topic, (0, {}))
-            if number > after:
-                taken.update(sizes)
-        return newest, taken
+        with self._lock:
+            for topic in topics:
+                number, sizes = self._sizes.get(topic, (0, {}))
+                if number > after:
+                    taken.update(sizes)
+            return self._number, taken
 
     def close(self) -> None:
         """Close the connection."""

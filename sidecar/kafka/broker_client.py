@@ -3,7 +3,6 @@
 A request to a group coordinator that is loading or moving is retried until the timeout.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -149,8 +148,7 @@ class BrokerClient(ClusterClient):
     def _find_group(self) -> Any:
         # Not describe_consumer_groups: if the coordinator is down or restarts, librdkafka 2.16 aborts
         # the process, or never receives a response for that group again (its issue 4605).
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-            groups: list[Any] = self._admin.list_groups(self._group, timeout=self._timeout)
+        groups: list[Any] = self._admin.list_groups(self._group, timeout=self._timeout)
         described = next((group for group in groups if group.id == self._group), None)
         if described is not None and described.error:
             raise KafkaException(described.error)

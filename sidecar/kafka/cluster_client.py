@@ -161,6 +161,7 @@ class ClusterClient:
             for number, partition in topic.partitions.items()
         }
         self._leaders = leaders
+        self._interned = {p: p for p in leaders}  # without the partitions of deleted topics
         self._replica_brokers = {p: tuple(topics[p.topic].partitions[p.partition].replicas) for p in leaders}
         return ClusterMetadata(leaders)
 

@@ -60,6 +60,7 @@ CONTROL_READER_GROUP_ID: Final = "trimtab-sidecar-control-topics"  # never joine
 READ_BATCH_RECORDS: Final = 500
 READ_BATCH_TIMEOUT_S: Final = 0.1
 MIN_MESSAGE_LIMIT_BYTES: Final = MAX_RECORD_BYTES + 50_000  # for key and batch
+MAX_REMEMBERED_RECORDS: Final = 1000  # that were skipped
 FLUSH_GRACE_S: Final = 1.0  # librdkafka reports its own timeout first
 
 
@@ -245,6 +246,8 @@ class ControlTopicStore:
         record = (message.topic(), message.partition(), message.offset())
         if record not in self._skipped_records:  # a topic is read more than once
             log.warning("control topic %s-%s, offset %s: skipped: %s", *record, error)
+        if len(self._skipped_records) >= MAX_REMEMBERED_RECORDS:
+            self._skipped_records.clear()  # a repeated warning is cheaper than an LRU
         self._skipped_records.add(record)
 
     def _read_kind(self, kind: str) -> list[Message]:

@@ -14,6 +14,7 @@ RECORDS_PER_PARTITION: Final = 8
 MAX_SAMPLED_PARTITIONS: Final = 64  # per iteration: thousands of partitions are sampled in turn
 SAMPLE_TIMEOUT_S: Final = 0.5  # of an iteration, which must not wait for slow leaders
 RESAMPLE_INTERVAL_S: Final = 30.0  # record sizes change slowly
+FORGET_AFTER_S: Final = 3600.0  # partitions of deleted topics, which are asked for no more
 SAMPLER_GROUP_ID: Final = "trimtab-sidecar-record-sampler"  # never joined, so it needs no ACL
 # Not `message.headers()`: a specialized call loses the error (`consumer_sdk.readable_headers`).
 _read_headers: Final[Any] = methodcaller("headers")
@@ -43,8 +44,10 @@ class RecordSampler:
         self, ends: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int], now: float
     ) -> dict[TopicPartition, Sequence[int]]:
         """Return sizes (bytes of key, value, headers) of the newest records of partitions that are due."""
+        self._attempted_at = {p: at for p, at in self._attempted_at.items() if now - at < FORGET_AFTER_S}
+        self._sampled_at = {p: at for p, at in self._sampled_at.items() if now - at < RESAMPLE_INTERVAL_S}
         filled = (p for p in ends if ends[p] > begins.get(p, ends[p]))
-        due = [p for p in filled if now - self._sampled_at.get(p, float("-inf")) >= RESAMPLE_INTERVAL_S]
+        due = [p for p in filled if p not in self._sampled_at]
         due.sort(key=lambda p: (self._attempted_at.get(p, float("-inf")), p))
         chosen = due[:MAX_SAMPLED_PARTITIONS]
         if not chosen:

@@ -17,7 +17,7 @@
 7. Consumption is the growth of committed offsets, over a window long enough for batches.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -112,6 +112,12 @@ class RecordSizes:
                 means[partition] = old + self.smoothing_factor * (new - old)
         return replace(self, means=means)
 
+    def forget_missing(self, existing: Collection[TopicPartition]) -> "RecordSizes":
+        """Return the means without those of deleted topics."""
+        if self.means.keys() <= set(existing):
+            return self
+        return replace(self, means={p: mean for p, mean in self.means.items() if p in existing})
+
     def estimate_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
         """Return each partition's mean size, else its topic's; unsampled topics are absent."""
         by_topic: dict[str, list[float]] = {}
@@ -166,13 +172,18 @@ class WriteRateMeter:
         sizes = readings.log_sizes or {}
         log_sizes = self.log_size_window
         commits = self.commit_window
-        new = committed.keys() - self.ever_committed  # mostly empty: no copy of a large set
+        means = self.record_sizes
+        existing = committed.keys() | set(readings.partitions or self.ever_committed)
+        ever = self.ever_committed
+        if not committed.keys() <= ever <= existing:  # rare: no copy of a large set
+            ever = (ever & existing) | committed.keys()
         return replace(
             self,
             end_offset_window=self.end_offset_window.add_sample(CounterSample(time, readings.end_offsets)),
             log_size_window=log_sizes and log_sizes.add_sample(CounterSample(time, sizes)),
             commit_window=commits and commits.add_sample(CounterSample(time, committed)),
-            ever_committed=self.ever_committed | new if new else self.ever_committed,
+            ever_committed=ever,
+            record_sizes=means.forget_missing(existing) if readings.partitions else means,
         )
 
     def measure_partitions(self, readings: OffsetReadings) -> dict[TopicPartition, PartitionLoad]:

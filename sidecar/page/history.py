@@ -144,7 +144,7 @@ class GroupHistory:
     def stream_events(self) -> Iterator[bytes]:
         """Yield server-sent events: `history`, then a `sample` for each iteration, until closed."""
         seen = edition = -1
-        self._readers += 1
+        self._count_readers(1)
         try:
             while not self._closed:
                 with self._changed:
@@ -154,7 +154,11 @@ class GroupHistory:
                     seen, edition = self._number, self._edition
                 yield "".join(events).encode()
         finally:
-            self._readers -= 1
+            self._count_readers(-1)
+
+    def _count_readers(self, change: int) -> None:
+        with self._changed:  # each window has a thread
+            self._readers += change
 
     def build_recorded_stream(self) -> RecordedStream | None:
         """Return the recorded write rates; None while there are too few."""

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import socket
-import warnings
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -364,8 +363,7 @@ class BrokerChecks:
         name = self._settings.group
         timeout = self._settings.timeout
         # deprecated, but the newer call is unsafe (see broker_client) and hides the metadata bytes
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-            groups: list[Any] = self._admin.list_groups(name, timeout=timeout)
+        groups: list[Any] = self._admin.list_groups(name, timeout=timeout)
         group = next((g for g in groups if g.id == name), None)
         if group is None:
             return "", {}

@@ -101,7 +101,7 @@ class ExternalScalerService:
         self._groups[scaled_group.group] = (replica_count, scaled_group)
 
     def remove_group(self, group: str) -> None:
-        """Serve a group no longer; KEDA's next call is refused."""
+        """Serve a group no longer: its streams end, KEDA's next call is refused."""
         count, _ = self._groups.pop(group)
         count.wake_watchers()
 
@@ -200,9 +200,12 @@ class ExternalScalerService:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
         try:
             context.add_callback(count.wake_watchers)  # else a lost stream keeps its slot
-            yield lambda: context.is_active() and not self._stopped.is_set()
+            yield lambda: context.is_active() and not self._stopped.is_set() and self._serves(count)
         finally:
             self._stream_slots.release()
+
+    def _serves(self, count: KedaReplicaCount) -> bool:
+        return any(served is count for served, _ in tuple(self._groups.values()))
 
 
 def make_server_credentials(certificate: Path, key: Path, client_ca: Path | None) -> grpc.ServerCredentials:

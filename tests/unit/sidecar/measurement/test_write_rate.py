@@ -211,6 +211,16 @@ def test_expired_offsets_make_the_backlog_unknown() -> None:
     assert meter.measure_partitions(last)[A].backlog_records == 1
 
 
+def test_partitions_of_deleted_topics_are_forgotten() -> None:
+    """Neither without a reading of any partition, as in an outage, nor while a commit of them is left."""
+    meter, _ = metered((500, 400))
+    seen = replace(look(500, 400), partitions=())
+    gone = replace(look(500, None), partitions=(TopicPartition("other", 0),))
+    for readings, kept in ((seen, {A}), (replace(gone, committed_offsets={A: 4}), {A}), (gone, set())):
+        meter = meter.add_readings(20.0, readings)
+        assert set(meter.ever_committed) == set(meter.record_sizes.means) == kept
+
+
 def test_a_new_group_has_the_whole_log_to_read() -> None:
     """Without any commit so far, "earliest" makes the whole log the backlog."""
     meter, last = metered((500, None), (500, None))
