@@ -11,6 +11,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder, parse_json_schema
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
+from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
@@ -39,7 +40,7 @@ def decode(values: list[bytes]) -> tuple[dict[int, Any], dict[int, str]]:
     """Return the decoded columns and the reasons of dead letters by offset."""
     columns = {"offset": range(len(values)), "value": pa.array(values, pa.binary())}
     records = pa.concat_tables([RECORD_SCHEMA.empty_table(), pa.table(columns)], promote_options="default")
-    decoded = JsonDecoder(parse_json_schema(TYPES)).decode_batch(records)
+    decoded = STRICT_RANGES.check_records(JsonDecoder(parse_json_schema(TYPES)).decode_batch(records))
     letters = decoded.dead_letters
     reasons = dict(zip(*(letters.column(name).to_pylist() for name in ("offset", "error")), strict=True))
     return index_rows(decoded.rows), reasons

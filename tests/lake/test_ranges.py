@@ -155,6 +155,26 @@ def test_postgres_infinity_in_json_changes(ingest: Callable[..., Any], policy: s
 
 
 @EVERY_FORMAT
+@pytest.mark.parametrize("policy", ["dead-letter", "null"])
+def test_json(ingest: Callable[..., Any], policy: str) -> None:
+    """A number in milliseconds that is one in microseconds, and digits beyond the type's."""
+    rows = [
+        {"id": 0, "at": 253_402_300_799_999},
+        {"id": 1, "at": 253_402_300_800_000},
+        {"id": 2, "price": "1e9"},
+    ]
+    columns = {"lake_decoder": "json", "lake_schema": "id INT, at TIMESTAMP, price DECIMAL(9,2)"}
+    settings = columns | {"lake_timestamps": "epoch-millis", "lake_out_of_range": policy}
+    found, reasons = ingest([json.dumps(row).encode() for row in rows], **settings)
+    assert found[0]["at"] == LAST_TIME
+    if policy == "null":
+        assert ([(row["at"], row["price"]) for row in found[1:]], reasons) == ([(None, None)] * 2, [])
+    else:
+        assert len(found) == 1
+        assert [reason.partition(":")[0] for reason in reasons] == ["at", "price"]
+
+
+@EVERY_FORMAT
 def test_a_key_outside_its_range(ingest: Callable[..., Any]) -> None:
     """It is a dead letter, also of a delete."""
     rows = [("c", 5), ("c", INFINITY), ("d", INFINITY)]

@@ -51,6 +51,7 @@ class JsonChangeDecoder:
     key_schema: Any
     dates_are_numbers: bool = True  # as Debezium's
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
+    nulls_outside: bool = False  # a value out of range of its type is null
 
     def decode_values(self, records: Table) -> DecodedRecords:
         """Return the record columns and those of the values."""
@@ -72,15 +73,18 @@ class JsonChangeDecoder:
         if pc.any(wrapped).as_py():  # a row may begin with a column `schema`, too
             wrapped = pc.and_(wrapped, pc.match_substring(values, f'"{_PAYLOAD}"'))
         if not pc.any(wrapped).as_py():
-            return JsonDecoder(schema, self.timestamp_rules, self.dates_are_numbers).read_values(values)
+            return self._create_decoder(schema, self.timestamp_rules).read_values(values)
         if not pc.all(wrapped).as_py():
             return convert_in_parts(values, wrapped, partial(self._parse_objects, schema=schema))
         payload = pa.schema([(_PAYLOAD, pa.struct(list(schema)))])
         rules = prefix_rules(self.timestamp_rules, _PAYLOAD)
-        structs, errors = JsonDecoder(payload, rules, self.dates_are_numbers).read_values(values)
+        structs, errors = self._create_decoder(payload, rules).read_values(values)
         rows = structs.flatten()[0]
         empty = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
         return rows, dict.fromkeys(empty, _NULL_PAYLOAD) | errors
+
+    def _create_decoder(self, schema: Any, rules: TimestampRules) -> JsonDecoder:
+        return JsonDecoder(schema, rules, self.dates_are_numbers, self.nulls_outside)
 
 
 @dataclass(frozen=True, slots=True)

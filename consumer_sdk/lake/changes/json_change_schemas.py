@@ -12,7 +12,12 @@ from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, pre
 
 
 def create_json_change_decoder(
-    ddl: str, form: ChangeFormat, key: tuple[str, ...], timestamp_rules: TimestampRules
+    ddl: str,
+    form: ChangeFormat,
+    key: tuple[str, ...],
+    timestamp_rules: TimestampRules,
+    *,
+    nulls_outside: bool = False,
 ) -> JsonChangeDecoder:
     """Return the decoder of changes whose rows have these columns. Raises SettingError."""
     row = parse_json_schema(ddl)
@@ -22,7 +27,9 @@ def create_json_change_decoder(
     rules = dict(timestamp_rules)
     for place in _list_row_fields(form):
         rules |= prefix_rules(timestamp_rules, place)
-    return JsonChangeDecoder(build_value_schema(row, form), key_schema, form == DEBEZIUM, rules)
+    return JsonChangeDecoder(
+        build_value_schema(row, form), key_schema, form == DEBEZIUM, rules, nulls_outside
+    )
 
 
 def build_value_schema(row: Any, form: ChangeFormat) -> Any:

@@ -3,8 +3,6 @@
 from libc.stdint cimport int64_t, uint8_t
 
 cdef enum:
-    FIRST_DAY = -719_162  # 0001-01-01, in days since 1970
-    LAST_DAY = 2_932_896  # 9999-12-31
     DAY_MICROS = 86_400_000_000
 
 cdef int parse_time(const uint8_t* text, Py_ssize_t size, bint is_date, bint has_zone, int64_t* value) noexcept

@@ -4,6 +4,11 @@ from typing import Any
 NOT_AN_OBJECT: str
 
 def read_objects(
-    values: Any, schema: Any, timestamp_rules: Mapping[str, str], *, dates_are_numbers: bool = False
+    values: Any,
+    schema: Any,
+    timestamp_rules: Mapping[str, str],
+    *,
+    dates_are_numbers: bool = False,
+    nulls_outside: bool = False,
 ) -> tuple[Any, dict[int, tuple[str | None, str]]]: ...
 def name_type(kind: Any) -> str: ...

@@ -14,7 +14,7 @@ from libc.math cimport HUGE_VAL, nextafterf
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from trimtab.consumer_sdk.lake.decoding.iso_times cimport DAY_MICROS, FIRST_DAY, LAST_DAY, parse_time
+from trimtab.consumer_sdk.lake.decoding.iso_times cimport parse_time
 from trimtab.consumer_sdk.lake.decoding.json_text cimport Buffer, Cursor
 
 from binascii import Error as Base64Error
@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from trimtab.consumer_sdk.lake.decoding.json_settings import EPOCH_SCALES, EVERY_COLUMN
-from trimtab.consumer_sdk.lake.decoding.json_text import RefusedError
+from trimtab.consumer_sdk.lake.decoding.json_text import OutOfRangeError, RefusedError
 
 cdef extern from *:
     """
@@ -105,7 +105,15 @@ cdef class _Column:
             return self.add_nulls(1)
         if not self.is_begun:
             self.begin()
-        return self.read(cursor)
+        return self.read_limited(cursor) if cursor.nulls_outside else self.read(cursor)
+
+    cdef int read_limited(self, Cursor cursor) except -1:
+        cdef Py_ssize_t length = self.length
+        try:
+            return self.read(cursor)
+        except OutOfRangeError:
+            self.truncate(length)
+            return self.add_nulls(1)
 
     cdef int begin(self) except -1:
         self.is_begun = True
@@ -141,6 +149,9 @@ cdef class _Column:
 
     cdef int refuse(self, Cursor cursor, const uint8_t* start, str problem) except -1:
         raise RefusedError(f"{problem} {self.type_name}: {cursor.quote(start)}")
+
+    cdef int refuse_range(self, Cursor cursor, const uint8_t* start) except -1:
+        raise OutOfRangeError(f"out of range of {self.type_name}: {cursor.quote(start)}")
 
     cdef int refuse_kind(self, Cursor cursor) except -1:
         """Refuse the value at the cursor, which is of another kind; it must be JSON nevertheless."""
@@ -203,9 +214,9 @@ cdef class _FixedColumn(_Column):
             scaled[0] = scaled[0] // 10
             shift += 1
         if shift > MAX_DIGITS or scaled[0] >= _POWERS[precision]:
-            return self.refuse(cursor, cursor.number, "out of range of")
+            return self.refuse_range(cursor, cursor.number)
         if shift and scaled[0] >= _POWERS[max(precision - shift, 0)]:
-            return self.refuse(cursor, cursor.number, "out of range of")
+            return self.refuse_range(cursor, cursor.number)
         scaled[0] = scaled[0] * _POWERS[shift]
         return 0
 
@@ -221,7 +232,7 @@ cdef class _FixedColumn(_Column):
         if shift < 0:
             return self.refuse(cursor, cursor.number, "not exact in")
         if len(kept) + shift > precision:
-            return self.refuse(cursor, cursor.number, "out of range of")
+            return self.refuse_range(cursor, cursor.number)
         exact = int(kept + b"0" * shift).to_bytes(16, "little")
         memcpy(scaled, PyBytes_AS_STRING(exact), 16)
         return 0
@@ -250,7 +261,7 @@ cdef class _IntegerColumn(_FixedColumn):
         self.read_number(cursor)
         self.scale_number(cursor, 0, SURE_DIGITS, &magnitude)
         if magnitude >= (<uint128>1 << (8 * self.width - 1)) + cursor.negative:
-            return self.refuse(cursor, cursor.number, "out of range of")
+            return self.refuse_range(cursor, cursor.number)
         cdef uint64_t value = <uint64_t>magnitude
         value = 0 - value if cursor.negative else value
         return self.add_value(&value)  # little-endian: the lower bytes are the value
@@ -315,7 +326,7 @@ cdef class _FloatColumn(_FixedColumn):
         if self.width == 4:
             value = _round_to_single(value, text)
         if value == HUGE_VAL or (value == 0 and cursor.digits):
-            self.refuse(cursor, cursor.number, "out of range of")
+            self.refuse_range(cursor, cursor.number)
         if value >= sure and not cursor.has_exponent and Decimal(text.decode()) != Decimal(value):
             self.refuse(cursor, cursor.number, "not exact in")
         return value
@@ -412,9 +423,8 @@ cdef class _TimeColumn(_FixedColumn):
             problem = parse_time(cursor.text, cursor.size, self.is_date, self.has_zone, &value)
             if problem:
                 return self.refuse(cursor, start, "not exact in" if problem == 2 else _NO_ISO)
-        cdef int64_t unit = 1 if self.is_date else DAY_MICROS
-        if not FIRST_DAY * unit <= value < (LAST_DAY + 1) * unit:
-            return self.refuse(cursor, start, "out of range of")
+        if self.is_date and not -(1 << 31) <= value < 1 << 31:
+            return self.refuse_range(cursor, start)
         return self.add_value(&value)
 
     cdef int64_t read_epoch(self, Cursor cursor) except? -1:
@@ -643,15 +653,17 @@ cdef class _StructColumn(_Column):
         return f".{self.kind[self.current].name}{column.find_place()}"
 
 
-def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False):
+def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nulls_outside=False):
     """Return a struct for each value, null if it is refused, and by row the field and the reason.
 
     `values` are binary without nulls, `schema` is a pyarrow schema, `timestamp_rules` are TimestampRules.
-    With `dates_are_numbers` a number in a DATE is the days since 1970.
+    With `dates_are_numbers` a number in a DATE is the days since 1970. With `nulls_outside` a number out of
+    range of its type is null. Years are not limited: `value_ranges` does that.
     """
     kind = pa.struct(list(schema))
     cdef _StructColumn root = _create_column(kind, "", timestamp_rules, dates_are_numbers)
     cdef Cursor cursor = Cursor()
+    cursor.nulls_outside = nulls_outside
     cdef Py_ssize_t row, count = len(values)
     refused = {}
     if not count:

@@ -38,12 +38,14 @@ _PLAIN_TYPES: Final[Mapping[DataType, Any]] = {
 class JsonDecoder:
     """Decodes JSON objects; `schema` is pyarrow's.
 
-    `dates_are_numbers`: a number in a DATE is the days since 1970, as Debezium's.
+    `dates_are_numbers`: a number in a DATE is the days since 1970, as Debezium's. `nulls_outside`: a value
+    out of range of its type is null. Years are limited by `value_ranges`.
     """
 
     schema: Any
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
     dates_are_numbers: bool = False
+    nulls_outside: bool = False
 
     def decode_batch(self, records: Records) -> DecodedRecords:
         """Return the record columns and those of the values, and the dead letters."""
@@ -52,7 +54,11 @@ class JsonDecoder:
     def read_values(self, values: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each value, null for a dead letter, and the reasons by row."""
         structs, refused = read_objects(
-            values, self.schema, self.timestamp_rules, dates_are_numbers=self.dates_are_numbers
+            values,
+            self.schema,
+            self.timestamp_rules,
+            dates_are_numbers=self.dates_are_numbers,
+            nulls_outside=self.nulls_outside,
         )
         return structs, {row: Reason.of_field(*why) for row, why in refused.items()}
 

@@ -31,6 +31,10 @@ class RefusedError(ValueError):
     """The record is a dead letter; the text is the reason: a problem, and ": " before the value, if any."""
 
 
+class OutOfRangeError(RefusedError):
+    """A value outside the range of its type, behind which the cursor is."""
+
+
 @cython.final
 cdef class Buffer:
     """Bytes that grow, and become an Arrow buffer without a copy."""

@@ -31,7 +31,8 @@ class TopicDecoders:
         schemas = {ddl: parse_json_schema(ddl) for ddl in config.schemas.values()}
         check_timestamp_columns(config.timestamp_rules, schemas.values())
         self._json_decoders = {
-            ddl: JsonDecoder(schema, config.timestamp_rules) for ddl, schema in schemas.items()
+            ddl: JsonDecoder(schema, config.timestamp_rules, nulls_outside=config.ranges.nulls)
+            for ddl, schema in schemas.items()
         }
         self._by_topic: dict[str, BatchDecoder] = {}
         self.registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic

@@ -66,8 +66,9 @@ class TopicProjections:
         ddl = self._config.schema_for(topic)
         if ddl is None:
             raise SettingError(f"lake.schema names no columns for topic {topic!r}; add it, or '*'")
-        rules = self._config.timestamp_rules
-        return create_json_change_decoder(ddl, changes.format, changes.key_for(topic), rules)
+        rules, nulls = self._config.timestamp_rules, self._config.ranges.nulls
+        key = changes.key_for(topic)
+        return create_json_change_decoder(ddl, changes.format, key, rules, nulls_outside=nulls)
 
 
 def _select_recognizer(form: ChangeFormat) -> change_formats.ChangeRecognizer:
