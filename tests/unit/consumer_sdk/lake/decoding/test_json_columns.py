@@ -98,6 +98,19 @@ def test_a_value_that_fits_is_exact(kind: Any, text: str, value: object) -> None
     assert row == {"c": value, "many": [value, None]}
 
 
+@pytest.mark.parametrize(("kind", "text", "value"), EXACT)
+def test_a_value_that_is_cut_does_not_go_on_in_the_next(kind: Any, text: str, value: object) -> None:
+    """They lie side by side in one buffer."""
+    record = f'{{"c":{text}}}'.encode()
+    schema = pa.schema([("c", kind)])
+    for at in range(len(record)):
+        values = pa.array([record[:at], record[at:], record])
+        rows, refused = read_objects(values.slice(0, 3), schema, {})
+        assert {0, 1} - refused.keys() <= ({1} if at == 0 else set())
+        assert rows[2]["c"].as_py() == value
+        assert at == 0 or refused[0][1].startswith(("not valid JSON", "a lone surrogate"))
+
+
 NOT_OF_TYPE, RANGE, INEXACT = "not of type", "out of range of", "not exact in"
 NO_TIME = "not an ISO 8601"
 NO_RULE = "a number without a rule of lake.timestamps for"
