@@ -21,8 +21,9 @@ ZONELESS = pa.timestamp("us")
 PRICE = pa.decimal128(12, 2)
 BIG = pa.decimal128(38, 0)
 NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
-# https://github.com/nst/JSONTestSuite, under the MIT license; each file as Latin-1
+# https://github.com/nst/JSONTestSuite with its license, the text of each file as Latin-1; two are repetitions
 SUITE: dict[str, str] = json.loads(Path(__file__).with_name("json_test_suite.json").read_text())
+assert SUITE.pop("LICENSE").startswith("MIT License")
 SUITE["n_structure_100000_opening_arrays"] = "[" * 100_000
 SUITE["n_structure_open_array_object"] = '[{"":' * 50_000 + "\n"
 
