@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.type_pb2 import Type
+from hostile_json import GOOD, HOSTILE
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
@@ -17,6 +18,7 @@ from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, TableSchemaMi
 from trimtab.consumer_sdk.lake.dead_letters import build_replay_headers
 from trimtab.consumer_sdk.lake.decoding import wire_format
 from trimtab.consumer_sdk.lake.decoding.avro import create_avro_reader
+from trimtab.consumer_sdk.lake.decoding.json_columns import read_objects
 from trimtab.consumer_sdk.lake.decoding.protobuf import create_protobuf_reader
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import RegisteredSchema
@@ -49,6 +51,23 @@ EMPTY_ITEMS: Final = {"type": "record", "name": "r", "fields": [{"name": "a", "t
 ENDLESS: Final = AVRO | {"fields": [{"name": "tags", "type": {"type": "array", "items": EMPTY_ITEMS}}]}
 PROTOBUF_VALUE: Final = Type(name="t", oneofs=["a", "b"], edition="x").SerializeToString()
 OFFSETS: Final = CommittedOffsets({"g": {P: 4711, TopicPartition("a.b", 0): 0}, "ü": {P: 2**63 - 1}})
+JSON_SCHEMA: Final = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("n", pa.int8()),
+        ("d", pa.float64()),
+        ("f", pa.float32()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("p", pa.decimal128(9, 2)),
+        ("b", pa.binary()),
+        ("t", pa.bool_()),
+        ("m", pa.map_(pa.string(), pa.int32())),
+        ("a", pa.list_(pa.struct([("x", pa.int32())]))),
+        ("s", pa.struct([("y", pa.timestamp("us"))])),
+    ]
+)
 SEEDS: Final = {
     "offsets": [OFFSETS.encode().encode()],
     "gaps": [TableGaps().with_group_gaps("g", {P: [OffsetGap(0, 3), OffsetGap(7, 9)]}).encode().encode()],
@@ -57,6 +76,7 @@ SEEDS: Final = {
     ],
     "delta_attempt": [b'{"commitInfo":{"timestamp":1,"userMetadata":"trimtab-1"}}', b'{"commitInfo":null}'],
     "wire_prefix": [b"\0\0\0\0\1", b"\0\0\0\0\1\0x", b"\0\0\0\0\1\4\2\4x"],
+    "json_values": [GOOD, *HOSTILE[:60]],
     "avro_schema": [json.dumps(AVRO).encode(), json.dumps(ENDLESS).encode()],
     "protobuf_schema": [
         b64encode(Type.DESCRIPTOR.file.serialized_pb),
@@ -135,6 +155,15 @@ def protobuf_schema(data: bytes) -> None:
         create_protobuf_reader(_to_text(data), {}, (0,))
     except UnusableSchemaError:
         return
+
+
+def json_values(data: bytes) -> None:
+    """Each value is a row or has a reason; those beside it are rows, also in the same buffer."""
+    rows, refused = read_objects(pa.array([GOOD, data, GOOD]), JSON_SCHEMA, {"*": "epoch-millis"})
+    rows.validate(full=True)
+    assert refused.keys() <= {1}
+    assert rows[0] == rows[2]
+    assert rows[1].is_valid == (not refused)
 
 
 def avro_values(data: bytes) -> None:

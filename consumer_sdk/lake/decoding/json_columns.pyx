@@ -100,9 +100,12 @@ cdef class _Column:
         return ""
 
     cdef inline int read_any(self, Cursor cursor) except -1:
-        if cursor.peek() == c'n':
+        cdef int byte = cursor.peek()
+        if byte == c'n':
             cursor.read_word(b"null", 4)
             return self.add_nulls(1)
+        if byte < 0:
+            return cursor.fail()
         if not self.is_begun:
             self.begin()
         return self.read_limited(cursor) if cursor.nulls_outside else self.read(cursor)
@@ -496,7 +499,7 @@ cdef class _MapColumn(_ArrayColumn):
     """An object whose keys are those of the map."""
 
     cdef _TextColumn keys
-    cdef str key
+    cdef str key  # whose value is read
 
     def __init__(self, kind, keys, items):
         super().__init__(kind, items)
@@ -518,6 +521,7 @@ cdef class _MapColumn(_ArrayColumn):
         return self.add_list()
 
     cdef int read_entry(self, Cursor cursor, set seen) except -1:
+        self.key = ""
         cursor.expect(c'"')
         cursor.read_string()
         self.key = cursor.text[:cursor.size].decode()
@@ -539,7 +543,7 @@ cdef class _MapColumn(_ArrayColumn):
         return pa.StructArray.from_arrays([self.keys.finish(), self.items.finish()], fields=entries)
 
     cdef str find_place(self):
-        if not self.is_reading:
+        if not self.is_reading or not self.key:
             return ""
         key = self.key if len(self.key) <= QUOTED_CHARACTERS else f"{self.key[:QUOTED_CHARACTERS]}…"
         return f".{key}{self.items.find_place()}"

@@ -21,8 +21,9 @@ ZONELESS = pa.timestamp("us")
 PRICE = pa.decimal128(12, 2)
 BIG = pa.decimal128(38, 0)
 NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
-# https://github.com/nst/JSONTestSuite, under the MIT license; each file as Latin-1
+# https://github.com/nst/JSONTestSuite with its license, the text of each file as Latin-1; two are repetitions
 SUITE: dict[str, str] = json.loads(Path(__file__).with_name("json_test_suite.json").read_text())
+assert SUITE.pop("LICENSE").startswith("MIT License")
 SUITE["n_structure_100000_opening_arrays"] = "[" * 100_000
 SUITE["n_structure_open_array_object"] = '[{"":' * 50_000 + "\n"
 
@@ -96,6 +97,19 @@ def test_a_value_that_fits_is_exact(kind: Any, text: str, value: object) -> None
     schema = pa.schema([("c", kind), ("many", pa.list_(kind))])
     row = read_one(f'{{"many":[{text},null],"c":{text}}}'.encode(), schema)
     assert row == {"c": value, "many": [value, None]}
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), EXACT)
+def test_a_value_that_is_cut_does_not_go_on_in_the_next(kind: Any, text: str, value: object) -> None:
+    """They lie side by side in one buffer."""
+    record = f'{{"c":{text}}}'.encode()
+    schema = pa.schema([("c", kind)])
+    for at in range(len(record)):
+        values = pa.array([record[:at], record[at:], record])
+        rows, refused = read_objects(values.slice(0, 3), schema, {})
+        assert {0, 1} - refused.keys() <= ({1} if at == 0 else set())
+        assert rows[2]["c"].as_py() == value
+        assert at == 0 or refused[0][1].startswith(("not valid JSON", "a lone surrogate"))
 
 
 NOT_OF_TYPE, RANGE, INEXACT = "not of type", "out of range of", "not exact in"
