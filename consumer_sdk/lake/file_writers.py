@@ -8,6 +8,8 @@ JSON whose schema Arrow does not parse as Spark does (`decoding.topic_decoders`)
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from trimtab.common.errors import SettingError
+
 AUTO_FILE_WRITER: Final = "auto"
 SPARK_FILE_WRITER: Final = "spark"
 ARROW_FILE_WRITER: Final = "arrow"
@@ -29,6 +31,23 @@ _SPARK_FILE_SETTINGS: Final = (
     "spark.sql.iceberg.",
     "spark.sql.parquet.",
 )
+
+# How Delta's writer stores times: in microseconds, without the calendar before 1582 that only Spark knows.
+# INT96, Spark's default, has nanoseconds, in which other engines read the year 9999 as 1816.
+DELTA_FILE_SETTINGS: Final = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+
+
+def check_delta_file_settings(config: Mapping[str, Any]) -> None:
+    """Raise SettingError for Spark settings with which other engines would read other times than written."""
+    for name, value in DELTA_FILE_SETTINGS.items():
+        if (given := str(config.get(name, value)).upper()) != value:
+            raise SettingError(
+                f"{name}={given}: other engines would read other times than were written; Delta tables are "
+                f"written with {value}, omit the setting"
+            )
 
 
 def find_arrow_problems(given: Collection[str]) -> Iterable[str]:

@@ -35,6 +35,7 @@ from trimtab.consumer_sdk.lake.file_writers import (
     ARROW_FILE_WRITER,
     DEFAULT_FILE_WRITER,
     FILE_WRITERS,
+    check_delta_file_settings,
     find_arrow_problems,
     resolve_file_writer,
 )
@@ -369,6 +370,8 @@ def _build_session_config(options: LakeWriterSettings, config: Mapping[str, Any]
             f"{CATALOG_PREFIX}{min(catalog)}: lake.catalog.* describes an Iceberg catalog; "
             "with lake.format=delta the tables are the folders of lake.warehouse, omit it"
         )
+    if options.lake_format == DELTA_FORMAT:
+        check_delta_file_settings(config)
     catalog.pop(CATALOG_NAME_SETTING.removeprefix(CATALOG_PREFIX), None)
     if not options.lake_warehouse and not catalog:
         raise SettingError(

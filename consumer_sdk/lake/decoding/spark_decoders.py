@@ -5,7 +5,7 @@
    (`decimal_numbers`).
 2. A record without a value (a tombstone) has null in every decoded column.
 3. Any other value becomes a dead letter with the record's coordinates and the reason.
-4. A decoded column with the name of a record column is called value_<name>.
+4. A decoded column with the name of a record column, or of one that readers add, is called value_<name>.
 """
 
 from dataclasses import dataclass

@@ -35,12 +35,31 @@ _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000  # fits into microseconds
 _MAX_BINARY_BYTES: Final = 2**31 - 1  # capacity of one binary array: its offsets have 32 bits
 RECORD_COLUMNS: Final[tuple[str, ...]] = tuple(RECORD_SCHEMA.names)
 ERROR_COLUMN: Final = "error"  # of dead letters: the reason
+# Columns that engines add to a table's own when they read it, Iceberg's and of Delta's change feed: a table
+# that has one of them can be neither read nor compacted.
+RESERVED_COLUMNS: Final = frozenset(
+    {
+        "_file",
+        "_pos",
+        "_deleted",
+        "_partition",
+        "_spec_id",
+        "_row_id",
+        "_last_updated_sequence_number",
+        "_change_type",
+        "_change_ordinal",
+        "_commit_snapshot_id",
+        "_commit_version",
+        "_commit_timestamp",
+    }
+)
+_PREFIXED_COLUMNS: Final = RESERVED_COLUMNS | {*RECORD_COLUMNS}
 _UNREADABLE_HEADERS: Final = "header names are not UTF-8; those headers are left out"
 
 
 def column_name(field: str) -> str:
-    """Return the column of a decoded field; the name of a record column gets a prefix."""
-    return f"value_{field}" if field.lower() in RECORD_COLUMNS else field
+    """Return the column of a decoded field; the name of a record column or a reserved one gets a prefix."""
+    return f"value_{field}" if field.lower() in _PREFIXED_COLUMNS else field
 
 
 def group_by_partition(messages: Iterable[ConsumedMessage]) -> dict[TopicPartition, list[ConsumedMessage]]:

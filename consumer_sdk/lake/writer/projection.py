@@ -5,7 +5,7 @@ frame. In the dict, a name without a dot lies in the topic table's namespace. A 
 from the dict gets no rows and still keeps the offsets (`table_offsets`, rule 3).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from trimtab.consumer_sdk.errors import TransformError
 from trimtab.consumer_sdk.lake.decoding.spark_decoders import build_frame
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
-from trimtab.consumer_sdk.lake.schema.record_columns import split_unreadable
+from trimtab.consumer_sdk.lake.schema.record_columns import RESERVED_COLUMNS, split_unreadable
 from trimtab.consumer_sdk.lake.schema.table_names import check_row_table_name, dead_letter_table
 from trimtab.consumer_sdk.lake.settings import Transform
 from trimtab.consumer_sdk.lake.spark import jvm_errors
@@ -66,13 +66,16 @@ class TableProjection:
             return {self.table: decoded}
         result = self._call_transform(decoded)
         if isinstance(result, DataFrame):
-            return {self.table: result}
+            result = {self.table: result}
         if not isinstance(result, Mapping) or not all(isinstance(f, DataFrame) for f in result.values()):
             raise TransformError(
                 f"table {self.table}: the transform returned {type(result).__name__}; it "
                 "must return a DataFrame, or a dict of table name → DataFrame"
             )
-        return {self._qualify_name(str(name)): frame for name, frame in result.items()}
+        frames = {self._qualify_name(str(name)): frame for name, frame in result.items()}
+        for table, frame in frames.items():
+            _check_column_names(table, frame.columns)
+        return frames
 
     def _call_transform(self, decoded: DataFrame) -> Any:
         assert self.transform is not None
@@ -95,6 +98,14 @@ class TableProjection:
     def _qualify_name(self, name: str) -> str:
         namespace = self.table.rpartition(".")[0]
         return check_row_table_name(name if "." in name else f"{namespace}.{name}", "lake.transform")
+
+
+def _check_column_names(table: str, columns: Sequence[str]) -> None:
+    if reserved := [name for name in columns if name.lower() in RESERVED_COLUMNS]:
+        raise TransformError(
+            f"table {table}: the transform returned a column {reserved[0]}, a name that Iceberg and Delta "
+            "keep for columns of their own: rename it in lake.transform"
+        )
 
 
 def _join_letters(letters: Frame | None, unreadable: Records | None, to_frame: FrameFactory) -> Frame | None:

@@ -28,6 +28,7 @@ from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
+from trimtab.consumer_sdk.lake.file_writers import DELTA_FILE_SETTINGS
 from trimtab.consumer_sdk.lake.formats.delta import add_actions, arrow_files, log_stores
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
 from trimtab.consumer_sdk.lake.formats.delta.deletion_vectors import UPSERT_TABLE_DEFAULTS, DeltaOldRows
@@ -81,6 +82,8 @@ class DeltaLake(SparkLake):
         self._caches = FileCaches(KeyCache(), VectorCache())
         self._refused: Counter[str] = Counter()  # creations of a table whose log has no commit
         self._is_store_checked = find_storage(warehouse) != S3
+        for name, value in DELTA_FILE_SETTINGS.items():  # an application may have started the session
+            spark.conf.set(name, value)
         with jvm_errors.translate_errors("Delta's log stores"):  # before the first access to a table
             log_stores.install_log_store(java(spark), on_s3=find_storage(warehouse) == S3)
 

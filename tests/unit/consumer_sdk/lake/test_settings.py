@@ -48,6 +48,10 @@ GOOD: dict[str, Any] = {
             "lake.partition: .* lake.file.writer=spark",
         ),
         ({"lake.format": "delta", "lake.catalog.type": "rest"}, "lake.catalog.type: .* Iceberg"),
+        (
+            {"lake.format": "delta", "spark.sql.parquet.outputTimestampType": "int96"},
+            "outputTimestampType=INT96: .* omit the setting",
+        ),
     ],
 )
 def test_a_bad_setting_is_an_error(change: dict[str, Any], text: str) -> None:
