@@ -161,6 +161,7 @@ def ingest_topics(lake: SparkLake, settings: dict[str, Any], topics: int, mb: fl
             messages = consumer.consume(ingest.INGEST_FETCH_RECORDS, timeout=0.2)
             began = began or (perf_counter() if messages else 0.0)
             writer.write(messages)
+            writer.raise_if_halted()
             got += len(messages)
         writer.flush()
         seconds = perf_counter() - began
