@@ -33,7 +33,7 @@ class HaltedPartitions:
     def raise_first_error(self) -> None:
         """Raise the error of the first partition; return if none is halted."""
         if self._errors:
-            raise self._errors[min(self._errors)]
+            raise self._errors[min(self._errors)].with_traceback(None)
 
     def _replace(self, errors: Mapping[TopicPartition, TrimtabError]) -> None:
         topics = {partition.topic for partition in (*self._errors, *errors)}
