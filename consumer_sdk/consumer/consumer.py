@@ -313,7 +313,7 @@ class Consumer(PartitionControl):
                 self._serve_first_event(self._member)
         # After the events, so that callbacks run for lost partitions before the error is raised.
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)  # else it grows by each raise
         self._commit_if_due()
 
     def _serve_first_event(self, member: Membership) -> None:

@@ -48,7 +48,8 @@ def commit_offsets(
     while True:
         try:
             with _translate_closed_client(consumer):
-                consumer._net.run(_send_commit, consumer, offsets, still_owned)
+                answer = consumer._manager.call_soon(_send_commit, consumer, offsets, still_owned)
+                consumer._net.run(consumer._manager.wait_for, answer, timer.timeout_ms)
         except errors.KafkaError as error:
             is_joining = isinstance(error, errors.RebalanceInProgressError)
             if not (error.retriable or is_joining) or (join_timer if is_joining else timer).expired:

@@ -93,7 +93,7 @@ class SharedControlTopics(ControlTopicStore):
             if self._plans is None:
                 self._plans = self._read_plans()
             if isinstance(self._plans, BrokerTimeoutError):
-                raise self._plans
+                raise self._plans.with_traceback(None)
             return self._plans.get(group)
 
     def refresh_decisions(self) -> None:
@@ -116,7 +116,7 @@ class SharedControlTopics(ControlTopicStore):
         """Return the group's decisions since it asked last. Raises BrokerTimeoutError."""
         with self._reading:
             if self._outage is not None:
-                raise self._outage
+                raise self._outage.with_traceback(None)
             taken = tuple(self._new.get(group, ()))
             if group in self._new:
                 self._new[group] = []

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from trimtab.testing.simulation import green
 
@@ -55,12 +55,20 @@ class Called:
 
 
 class Manager:
-    """Runs callbacks soon."""
+    """Runs coroutines soon, and waits for them."""
 
     def call_soon(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Called:
         called = Called()
         green.process().start(lambda: called.run(function(*arguments)))
         return called
+
+    async def wait_for(self, called: Called, timeout_ms: float) -> Any:
+        future = green.Future()
+        called.add_callback(future.set_result)
+        called.add_errback(future.set_exception)
+        if not future.ended(timeout_ms / 1000):
+            raise KafkaTimeoutError
+        return future.result()
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:

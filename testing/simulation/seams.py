@@ -30,7 +30,12 @@ class Timer:
     @property
     def expired(self) -> bool:
         """Whether the time is over."""
-        return green.process().hub.now >= self._end
+        return self.timeout_ms <= 0
+
+    @property
+    def timeout_ms(self) -> float:
+        """Milliseconds that are left."""
+        return max(0.0, self._end - green.process().hub.now) * 1000
 
 
 def _host() -> Host:

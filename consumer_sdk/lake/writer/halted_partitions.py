@@ -143,7 +143,7 @@ class HaltedPartitions:
     def raise_first_error(self) -> None:
         """Raise the error of the first partition; return if none is halted."""
         if errors := self._list_errors():
-            raise errors[min(errors)]
+            raise errors[min(errors)].with_traceback(None)
 
     def _list_errors(self) -> dict[TopicPartition, TrimtabError]:
         return {p: halt.error for halt in self._tables.values() for p in halt.partitions} | self._errors

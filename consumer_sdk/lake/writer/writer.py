@@ -419,4 +419,4 @@ class LakeWriter:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)

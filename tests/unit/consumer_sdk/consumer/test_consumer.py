@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk import Consumer, ConsumerClosedError
+from trimtab.consumer_sdk import Consumer, ConsumerClosedError, GroupMembershipError
 from trimtab.consumer_sdk.consumer import consumer as consumer_module
 from trimtab.consumer_sdk.consumer.client_adapters import to_partition
 from trimtab.consumer_sdk.membership import member as member_module
@@ -367,3 +367,14 @@ def test_a_pause_and_a_change_of_the_lease_come_one_after_the_other(
     consumer._apply_lease()
     other.join()
     assert done == ([mine, theirs] if holds else [mine])
+
+
+def test_an_error_that_is_raised_again_and_again_does_not_grow(consumer: Any) -> None:
+    """An application may poll a consumer whose membership has ended for days."""
+    consumer._failure = GroupMembershipError("removed")
+    lengths = set()
+    for _ in range(5):
+        with pytest.raises(GroupMembershipError) as raised:
+            consumer.poll(0)
+        lengths.add(len(raised.traceback))
+    assert len(lengths) == 1

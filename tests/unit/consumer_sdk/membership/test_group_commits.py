@@ -1,11 +1,14 @@
 """A commit of a member that has ended, or ends meanwhile, fails with an error of Kafka's."""
 
+from functools import partial
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka.coordinator.base import Generation
-from kafka.errors import Cancelled, UnknownMemberIdError
+from kafka.errors import Cancelled, KafkaTimeoutError, UnknownMemberIdError
+from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from trimtab.assignor.topic_partition import TopicPartition
@@ -20,7 +23,8 @@ class Client:
 
     def __init__(self) -> None:
         self._net = NetworkSelector()
-        self._manager = SimpleNamespace(call_soon=self._net.call_soon_with_future)
+        self._manager = SimpleNamespace(call_soon=self._net.call_soon_with_future, _net=self._net)
+        self._manager.wait_for = partial(KafkaConnectionManager.wait_for, self._manager)
         self._coordinator = SimpleNamespace(
             config={"retry_backoff_ms": 1},
             open_commits=0,
@@ -40,6 +44,16 @@ def test_a_commit_of_a_member_that_ends_meanwhile_has_a_kafka_error() -> None:
     """Its end cancels the first attempt; the second one finds kafka-python closed."""
     with pytest.raises(UnknownMemberIdError):
         commit_offsets(Client(), OFFSETS, 10, lambda: True)
+
+
+def test_a_commit_without_an_answer_ends_after_its_timeout() -> None:
+    """The request goes on until kafka-python's own timeout of 30 s, and counts as unanswered."""
+    client, begun = Client(), monotonic()
+    client._coordinator.ensure_coordinator_ready_async = lambda **_: client._net.sleep(20)
+    with pytest.raises(KafkaTimeoutError):
+        commit_offsets(client, OFFSETS, 0.2, lambda: True)
+    assert monotonic() - begun < 5
+    assert client._coordinator.open_commits == 1
 
 
 def test_an_asynchronous_commit_of_a_member_that_has_ended_reports_a_kafka_error() -> None:
