@@ -24,7 +24,7 @@ from trimtab.consumer_sdk.lake.decoding.spark_decoders import (
     decode_values,
     parse_json_schema,
 )
-from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES, ValueRanges
+from trimtab.consumer_sdk.lake.decoding.value_ranges import ValueRanges
 from trimtab.consumer_sdk.lake.file_writers import ARROW_FILE_WRITER, AUTO_FILE_WRITER, SPARK_FILE_WRITER
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, LakeConfig
@@ -116,7 +116,7 @@ def create_json_decoder(
             by_spark = by_arrow is None or by_arrow.take_batch_for_spark(records, spark_writes=spark_writes)
             if by_arrow is not None and not (by_spark and spark_writes):
                 decode_batch = partial(by_arrow.decode_batch, by_spark=by_spark)
-                return use_arrow_decoder(decode_batch, STRICT_RANGES)(records, to_frame)
+                return use_arrow_decoder(decode_batch)(records, to_frame)  # with Spark's ranges
             frame = build_frame(spark, records)
         finds_huge = decimals and may_have_huge_decimal(records.column("value"))
         return decode_values(frame, ddl, finds_huge=finds_huge)
@@ -124,11 +124,15 @@ def create_json_decoder(
     return decode
 
 
-def use_arrow_decoder(decode_batch: Callable[[Records], DecodedRecords], ranges: ValueRanges) -> BatchDecoder:
-    """Return the decoder of a batch by a function that decodes Arrow tables."""
+def use_arrow_decoder(
+    decode_batch: Callable[[Records], DecodedRecords], ranges: ValueRanges | None = None
+) -> BatchDecoder:
+    """Return the decoder of a batch by a function that decodes Arrow tables, in these ranges."""
 
     def decode(records: Records, to_frame: FrameFactory) -> DecodedFrames:
-        decoded = ranges.check_records(decode_batch(records))
+        decoded = decode_batch(records)
+        if ranges is not None:
+            decoded = ranges.check_records(decoded)
         letters = None if decoded.dead_letters is None else to_frame(decoded.dead_letters)
         return DecodedFrames(to_frame(decoded.rows), letters)
 
