@@ -8,10 +8,16 @@ from trimtab.consumer_sdk.log_rate_limit import RateLimitFilter
 
 
 class KafkaPythonLogFilter(RateLimitFilter):
-    """Limits repeated lines of kafka-python, which logs four for each connection that a broker refuses."""
+    """Limits repeated lines of kafka-python, which logs four for each connection that a broker refuses.
+
+    Its warnings of tasks that take 0.1 s, as on a busy machine, are for those who write such tasks: nobody
+    who runs a command can act on them.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log the record."""
+        if record.name == "kafka.net.selector" and "blocking the event loop" in record.getMessage():
+            return False
         return not record.name.startswith("kafka.") or super().filter(record)
 
 

@@ -30,6 +30,15 @@ class BrokerComparison(StrEnum):
     ALL = "all"
 
 
+class Engine(StrEnum):
+    """Engine that reads tables."""
+
+    SPARK = "spark"
+    PYICEBERG = "pyiceberg"
+    DUCKDB = "duckdb"
+    TRINO = "trino"
+
+
 class TablesOptions(LakeOptions, run="trimtab.cli.tables.run:tables"):
     """List the lake's tables: rows, files, snapshots, and the next offsets of partitions.
 
@@ -46,6 +55,8 @@ class TablesOptions(LakeOptions, run="trimtab.cli.tables.run:tables"):
         trimtab tables verify --config ingest.yaml
 
         trimtab tables read lake.orders --config ingest.yaml
+
+        trimtab tables connect duckdb --config ingest.yaml
     """
 
     output: FormatOption = PrintFormat.TEXT
@@ -150,8 +161,28 @@ class ReadOptions(CommandOptions, run="trimtab.cli.tables.read:read"):
     ] = RowsFormat.TABLE
 
 
+class ConnectOptions(LakeOptions, run="trimtab.cli.tables.connect:connect"):
+    """Print what to paste into another engine to read the tables of a folder.
+
+    Spark's and Trino's lines are settings, pyiceberg's are Python, DuckDB's are SQL. For example:
+
+        trimtab tables connect spark --config ingest.yaml >> conf/spark-defaults.conf
+
+        trimtab tables connect duckdb lake.orders --warehouse ./lake | duckdb
+
+        trimtab tables connect pyiceberg --config ingest.yaml
+
+        trimtab tables connect trino --config ingest.yaml > etc/catalog/trimtab.properties
+    """
+
+    engine: Annotated[Engine, typer.Argument(help="Engine that reads the tables.")]
+    table: Annotated[
+        str | None, typer.Argument(help="Table of the example, like lake.orders; default: the first.")
+    ] = None
+
+
 COMMAND = typer.Typer()
-for subcommand in (CompactOptions, ExpireOptions, VerifyOptions, ReadOptions):
+for subcommand in (CompactOptions, ExpireOptions, VerifyOptions, ReadOptions, ConnectOptions):
     COMMAND.command()(build_command(subcommand))
 
 _list_tables = build_command(TablesOptions)

@@ -10,6 +10,7 @@ from trimtab.common.units import format_count
 from trimtab.consumer_sdk.lake.formats.table_format import local_folder
 from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, SessionConfig
 
+CATALOG_FILE: Final = "catalog.db"  # of the embedded catalog, in the warehouse folder
 CATALOG_LOCK_TIMEOUT_S: Final = 15.0
 _CREDENTIALS: Final = re.compile(r"(?<=//)[^/:@]*:[^@]*@|[?#].*")  # abfss://container@account has none
 _FIND_TABLES: Final = "SELECT table_namespace, table_name FROM iceberg_tables WHERE catalog_name = ?"
@@ -22,7 +23,7 @@ def list_local_tables(config: SessionConfig) -> list[str] | None:
         return None
     if config.format == DELTA_FORMAT:
         return sorted(".".join(log.parts[-3:-1]) for log in folder.glob("*/*/_delta_log"))
-    return _list_catalog_tables(folder / "catalog.db", config.catalog_name)
+    return _list_catalog_tables(folder / CATALOG_FILE, config.catalog_name)
 
 
 def describe_warehouse(config: SessionConfig) -> str:

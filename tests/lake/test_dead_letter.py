@@ -41,7 +41,8 @@ def letters(writers: Make, namespace: str, fakes: Any) -> Callable[[str], str]:
         heads = [("kind", b"k")]
         made.write([fakes.Message(p1, at, value, b"key", heads) for at, value in enumerate(values)])
         far = fakes.Message(p0, 0, b"[]")
-        far.timestamp = lambda: (1, 1_700_000_000_000_000)  # microseconds sent as milliseconds: year 55840
+        # microseconds sent as milliseconds, year 55840: it has no time in the table, which no filter selects
+        far.timestamp = lambda: (1, 1_700_000_000_000_000)
         made.write([far])
         made.close()
         return f"{namespace}.orders_dead_letter"
@@ -250,7 +251,7 @@ def test_the_command_lists_and_replays(  # noqa: PLR0913, PLR0917 - fixtures
     monkeypatch.setattr(factory, "open_lake", lambda _: shared)
     where = ["--warehouse", str(warehouse)]
     assert main(["dead-letter", "list", table, *where, "--since", "2023-11-01"]) == 0
-    assert "4 records" in capsys.readouterr().out
+    assert "3 records" in capsys.readouterr().out
     assert main(["dead-letter", "replay", table, *where]) == 2
     assert "--bootstrap" in capsys.readouterr().err
     words = ["dead-letter", "replay", table, *where, "-b", bootstrap]
