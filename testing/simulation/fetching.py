@@ -43,6 +43,9 @@ class Message:
     def offset(self) -> int | None:
         return None if self.number == STOPPED else self.number
 
+    def leader_epoch(self) -> None:
+        return None
+
     def value(self) -> bytes:
         return self.content
 

@@ -89,6 +89,9 @@ class ObservedConsumer(Consumer):
         self._host: Host = process.host
         self._host.consumer = self
 
+    def __del__(self) -> None:
+        """Do nothing: that of a process that was killed does not leave its group."""
+
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
         """Return records, as `Consumer` does."""
         messages = super().consume(num_messages, timeout)
