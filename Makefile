@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # modules anew: half of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-forecast tables-fronts tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-calibration bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-upsert-long bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-forecast tables-fronts tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-upsert-long bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -254,8 +254,6 @@ bench-groups: .venv/.dev ## cost of one sidecar with 500 groups of 20 partitions
 bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's and librdkafka's consumers, led or planned or not; three runs, and five on busy cores; 42 minutes
 	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_bounce.py --runs 3 --busy 5 --plot docs/bench-bounce.png
 
-bench-calibration: .venv/.dev ## how often a predicted overload comes true, with constant capacities and with drawn ones; two minutes
-	@$(BIN)/python benchmarks/bench_calibration.py
 
 bench-idle: .venv/.dev ## CPU time, wake-ups and memory of a consumer with nothing or little to do, compared with confluent-kafka's; one minute
 	@$(BIN)/python benchmarks/bench_idle.py --seconds 20

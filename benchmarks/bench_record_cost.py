@@ -51,7 +51,6 @@ def main() -> None:
             "record_cost_bytes": {"learned": status.cost, "true": RECORD_COST},
             "error_ratio": status.error_ratio,
             "is_used": status.is_used,
-            "spread": status.spread,
         }
     )
 

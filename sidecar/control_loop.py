@@ -28,7 +28,6 @@ from trimtab.sidecar.decision.decision import (
 from trimtab.sidecar.errors import NotLeaderError
 from trimtab.sidecar.kafka.control_topic_store import PlanStore
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
-from trimtab.sidecar.measurement.capacity_estimate import estimate_capacities
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupObserver
 from trimtab.sidecar.measurement.handover_time import HandoverTracker
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus, LoadForecaster
@@ -40,7 +39,6 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
     TargetStatus,
 )
-from trimtab.sidecar.measurement.overload_tracker import OverloadChance, OverloadTracker
 from trimtab.sidecar.measurement.startup_time import StartupTimes
 from trimtab.sidecar.measurement.write_rate import RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
@@ -91,7 +89,6 @@ class ControlLoop:
         self._plan_tracker = PlanTracker()
         self._carrier_status: CarrierStatus | None = None
         self._forecaster = _build_forecaster(settings)
-        self._overload_tracker = OverloadTracker(settings.window)
         self._forecast: ForecastStatus | None = None
         self._startup_times = StartupTimes()
         # seasons outlive the process, and pass steadily
@@ -145,7 +142,6 @@ class ControlLoop:
             plan=self._plan,
             forecast=self._forecast,
             record_cost=measurement.record_cost,
-            overload=self._forecast_overload(observation, measurement),
         )
         self._report(report, measurement)
         return decision
@@ -204,17 +200,6 @@ class ControlLoop:
         if weights != self._policy.record_weights:
             self._policy = replace(self._policy, record_weights=weights)
             self._memory = self._memory.forget_rates()
-
-    def _forecast_overload(
-        self, observation: Observation, measurement: GroupMeasurement
-    ) -> OverloadChance | None:
-        loads, members = observation.write_rates, observation.group.members
-        published = {} if self._plan is None else self._plan.capacities
-        default, samples = self._policy.placement.capacity, self._memory.capacity_samples
-        cost, now = measurement.record_cost, self._clock.monotonic()
-        spread = 0.0 if cost is None else cost.spread or 0.0
-        capacities = estimate_capacities(members, samples, published, default, spread)
-        return self._overload_tracker.track(now, loads, members, capacities, measurement.record_weights)
 
     def _learn_startup_time(self, observation: Observation, now: float) -> None:
         if self._policy.advisory:

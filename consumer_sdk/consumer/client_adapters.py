@@ -2,7 +2,7 @@
 
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from confluent_kafka import Consumer as DataConsumer
@@ -33,6 +33,13 @@ def to_confluent_error(error: Exception) -> KafkaError:
         return KafkaError(code, str(error), retriable=bool(cause.retriable))
     # CommitFailedError without a cause: the member is outside the group.
     return KafkaError(KafkaError.ILLEGAL_GENERATION, str(error))
+
+
+def name_partitions(error: KafkaError, requested: Iterable[RawPartition]) -> KafkaException:
+    """Return librdkafka's error of a commit, which names no partition, with those that may be its cause."""
+    names = ", ".join(f"{p.topic}-{p.partition}" for p in requested)
+    text = f"{error.str()}: one of {names}"
+    return KafkaException(KafkaError(error.code(), text, error.fatal(), error.retriable()))
 
 
 def list_client_errors() -> tuple[type[Exception], ...]:

@@ -41,6 +41,7 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
+from trimtab.consumer_sdk.consumer.client_adapters import name_partitions
 from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import (
     BrokerUnreachableError,
@@ -392,10 +393,12 @@ class BrokerAssignedMember:
             return KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, lost))
         try:
             committed: Any = self._plane.commit(offsets=commit.requested, asynchronous=False)
-            _raise_first_error(committed)
+        except KafkaException as error:
+            return name_partitions(error.args[0], commit.requested)
         except Exception as error:  # noqa: BLE001 - its caller raises it, who may be another thread
             return error
-        return None
+        refused = [p for p in committed if p.error is not None]
+        return name_partitions(refused[0].error, refused) if refused else None
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -429,12 +432,6 @@ def _is_stale(error: Exception | None) -> bool:
 def _to_completed(offsets: dict[TopicPartition, CommitPosition], done: "Future[None]") -> CommitCompleted:
     error = done.exception()
     return CommitCompleted(offsets, error if isinstance(error, Exception) else None)
-
-
-def _raise_first_error(partitions: Iterable[RawPartition]) -> None:
-    for partition in partitions:
-        if partition.error is not None:
-            raise KafkaException(partition.error)
 
 
 def _check_broker(settings: ConsumerSettings, plane: GroupDataPlane) -> None:

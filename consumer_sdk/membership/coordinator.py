@@ -14,11 +14,20 @@ drop their partitions.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from kafka import KafkaConsumer
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.errors import FencedInstanceIdError, KafkaError, TopicAuthorizationFailedError
+from kafka.errors import (
+    BrokerResponseError,
+    FencedInstanceIdError,
+    InvalidCommitOffsetSizeError,
+    KafkaError,
+    OffsetMetadataTooLargeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.structs import TopicPartition as KafkaPartition
 from kafka.util import WeakMethod, ensure_valid_topic_name
@@ -37,6 +46,15 @@ from trimtab.consumer_sdk.membership.received_assignment import (
 
 log = logging.getLogger("trimtab.consumer_sdk")
 
+PARTITION_ERRORS: Final[dict[int, str]] = {  # of a commit, which the broker gives one by one
+    error.errno: error.message
+    for error in (
+        InvalidCommitOffsetSizeError,
+        OffsetMetadataTooLargeError,
+        TopicAuthorizationFailedError,
+        UnknownTopicOrPartitionError,
+    )
+}
 LEAVE_TIMEOUT_MS: Final = 2_000  # without an answer the session timeout removes the member
 
 
@@ -58,6 +76,14 @@ class MembershipListener:
     on_fenced: Callable[[], None]  # another consumer took the group.instance.id; `on_rejoin_needed` follows
     # Whether commits of these partitions have to wait for the end of a round.
     is_unconfirmed: Callable[[Iterable[TopicPartition]], bool] = lambda _partitions: False
+
+
+class RefusedPartitionsError(BrokerResponseError):  # type: ignore[misc] # kafka-python has no types
+    """The broker refuses these partitions' offsets, and has committed the others of the request."""
+
+    def __init__(self, refused: Mapping[TopicPartition, int]) -> None:
+        self.errno = min(refused.values())  # kafka-python has one class for each code
+        super().__init__(f"{PARTITION_ERRORS[self.errno]}: {', '.join(map(str, sorted(refused)))}")
 
 
 @dataclass
@@ -104,6 +130,16 @@ class MemberCoordinator(ConsumerCoordinator):  # type: ignore[misc] # kafka-pyth
         if self._is_fenced:  # a join would fence the other consumer, whose join would fence this one again
             raise FencedInstanceIdError
         return await super()._do_join_and_sync_async()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _handle_offset_commit_response(self, offsets: Any, send_time: float, response: Any) -> None:
+        # kafka-python raises the first error of a partition, without its name. That of a deleted topic is
+        # retriable for it; Kafka's other clients end the commit, since the other partitions are committed.
+        answers = {TopicPartition(topic, n): code for topic, found in response.topics for n, code in found}
+        refused = {partition: code for partition, code in answers.items() if code in PARTITION_ERRORS}
+        others = [(p.topic, [(p.partition, code)]) for p, code in answers.items() if p not in refused]
+        super()._handle_offset_commit_response(offsets, send_time, SimpleNamespace(topics=others))  # pyright: ignore[reportAttributeAccessIssue]
+        if refused:
+            raise RefusedPartitionsError(refused)
 
     async def maybe_leave_group_async(self, *positional: Any, **named: Any) -> None:
         """Report the departure, then leave."""

@@ -28,6 +28,7 @@ from trimtab.consumer_sdk.membership.events import CommitPosition
 log = logging.getLogger("trimtab.consumer_sdk")
 
 COORDINATOR_LOOKUP_TIMEOUT_MS: Final = 5_000  # of a commit that has to find the group's coordinator first
+JOIN_TIMEOUT_MS: Final = 1_000  # of a commit during a join: another member may delay it, and reading goes on
 CONFIRMATION_POLL_INTERVAL_S: Final = 0.005
 
 
@@ -42,14 +43,15 @@ def commit_offsets(
     `still_owned` runs on the I/O thread, just before the request. Raises kafka-python's errors;
     UnknownMemberIdError if the member has ended, perhaps between two attempts.
     """
-    timer = Timer(timeout * 1000)
+    timer, join_timer = Timer(timeout * 1000), Timer(min(timeout * 1000, JOIN_TIMEOUT_MS))
     pause = Event()
     while True:
         try:
             with _translate_closed_client(consumer):
                 consumer._net.run(_send_commit, consumer, offsets, still_owned)
         except errors.KafkaError as error:
-            if not error.retriable or timer.expired:
+            is_joining = isinstance(error, errors.RebalanceInProgressError)
+            if not (error.retriable or is_joining) or (join_timer if is_joining else timer).expired:
                 raise
             pause.wait(consumer._coordinator.config["retry_backoff_ms"] / 1000)
         else:

@@ -15,7 +15,6 @@ from trimtab.sidecar.decision.hpa_behavior import (
     ScalingRules,
 )
 from trimtab.sidecar.decision.schedule import CronPeriod, resolve_scheduled_limits
-from trimtab.sidecar.measurement.capacity_estimate import CapacitySamples
 from trimtab.sidecar.measurement.freshness import AgeSample
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, CatchUpPolicy, RecordWeights
 
@@ -151,7 +150,6 @@ class DecisionMemory:
     scale_up_suspension: ScaleUpSuspension | None = None
     saturated: Mapping[str, SaturatedConsumer] = field(default_factory=dict[str, SaturatedConsumer])
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
-    capacity_samples: Mapping[str, CapacitySamples] = field(default_factory=dict[str, CapacitySamples])
 
     def keep_recent_recommendations(self, now: float, horizon: float) -> "DecisionMemory":
         """Drop recommendations older than `horizon` seconds, or from the future."""
@@ -168,7 +166,7 @@ class DecisionMemory:
     def forget_rates(self) -> "DecisionMemory":
         """Drop the rates of before records weighed otherwise: they are in another unit than those of now."""
         # not the saturated consumers: their rate over the window is measured anew in the new weights
-        return replace(self, learned_capacities={}, capacity_samples={}, scale_up_evaluation=None)
+        return replace(self, learned_capacities={}, scale_up_evaluation=None)
 
     def seconds_since_change(self, now: float) -> float:
         """Return the seconds since the last change; infinite without one."""

@@ -4,8 +4,7 @@
    is. A change of its partitions restarts the time.
 2. Its consumption over a whole evaluation window in saturation is its capacity, within bounds
    around the configured one.
-3. The capacity is kept until the consumer is gone or shows another one, or records weigh otherwise. Its
-   samples are kept with it: the forecast of overloads needs their distribution, decisions the newest.
+3. The capacity is kept until the consumer is gone or shows another one, or records weigh otherwise.
 """
 
 from dataclasses import replace
@@ -13,7 +12,6 @@ from dataclasses import replace
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.decision.autoscaling_policy import CapacityBounds, DecisionMemory, SaturatedConsumer
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.measurement.capacity_estimate import CapacitySamples
 from trimtab.sidecar.measurement.write_rate import compute_overdue_bytes
 
 
@@ -25,7 +23,6 @@ def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: fl
         return memory
     saturated: dict[str, SaturatedConsumer] = {}
     learned = {name: c for name, c in memory.learned_capacities.items() if name in model.running}
-    samples = {name: s for name, s in memory.capacity_samples.items() if name in learned}
     for name in model.running:
         owned = model.owned_partitions(name)
         if not _is_saturated(model, owned):
@@ -34,12 +31,10 @@ def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: fl
         if last is None or last.owned_partitions != owned:
             last = SaturatedConsumer(now, owned)  # other partitions may be read at another rate
         saturated[name] = last
-        window = model.policy.scale_up_evaluation_window
-        if now - last.since >= window:
+        if now - last.since >= model.policy.scale_up_evaluation_window:
             rate = sum(model.observation.consumption_rates[p] for p in owned)
             learned[name] = _clamp(rate, bounds, configured)
-            samples[name] = samples.get(name, CapacitySamples()).add_sample(now, learned[name], window)
-    return replace(memory, saturated=saturated, learned_capacities=learned, capacity_samples=samples)
+    return replace(memory, saturated=saturated, learned_capacities=learned)
 
 
 def _is_saturated(model: GroupModel, owned: frozenset[TopicPartition]) -> bool:

@@ -195,7 +195,6 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
     yield from _describe_weights(last)
     if n.max_fill is not None:
         yield f"The fullest consumer needs {n.max_fill:.0%} of its capacity."
-    yield from (f"{chance.format_line()}." for chance in (last.overload,) if chance is not None)
     if n.recommended_replicas is not None and n.recommended_replicas > max(1, least):
         yield f"The load needs {n.recommended_replicas}: partitions cannot be split to fill every consumer."
     if n.unknown_partitions:

@@ -26,12 +26,15 @@ from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, R
 from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
 from trimtab.sidecar.measurement.promised_partitions import PromiseTracker
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
+from trimtab.sidecar.measurement.read_topics import ReadTopics
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, OffsetReadings, RecordWeights
 from trimtab.sidecar.settings.settings import SidecarSettings
 
-# A rebalance leaves topics without an owner for seconds; their load must not vanish meanwhile.
-TOPIC_GRACE_PERIOD_S: Final = 60.0
+UNKNOWN_TOPICS: Final = (
+    "no member has owned a partition since the sidecar started, so which topics the group reads is unknown "
+    "(its committed offsets may be of topics that it has left): name them in the setting `topics`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ class GroupMonitor:
             self._sampler = RecordSampler(settings.client_config) if shared is None else shared.sampler
         self._log_dirs = LogDirsClient(settings.client_config, settings.timeout) if by_size else None
         self._weight_query = PrometheusQuery.of_settings(settings, clock)
-        self._last_read: dict[str, float] = {}  # topic -> time of the last owner
+        self._read_topics = ReadTopics()
         self._leaders: Mapping[TopicPartition, int] = {}
         self._weighs_racks = get_heuristic(settings.effective_heuristic).weighs_racks
 
@@ -202,6 +205,8 @@ class GroupMonitor:
         # Before the end offsets: a commit read later could exceed them.
         commits = self._fetch_commits(candidates)
         group = self._mark_unreleased(group, commits, candidates)
+        # the broker lists the topics that a share group reads
+        is_guessed = topics is None and self._share_group is None
         topics = frozenset(p.topic for p in commits.offsets) if topics is None else topics
         self._leaders = layout.select_leaders(topics)
         owned = {p for member in group.members for p in member.owned_partitions}
@@ -211,6 +216,8 @@ class GroupMonitor:
         at, readings, errors = self._collect_readings(commits, kmq_progress, hidden)
         weights, weight_errors = self._fetch_weights(readings.partitions)
         load = self._load_estimator.estimate_load(at, readings, group, weights)
+        if is_guessed:
+            load = replace(load, write_rates=dict.fromkeys(load.write_rates, PartitionLoad()))
         racks, rack_errors = self._lookup_replica_racks(group, self._leaders)
         kmq_errors = () if kmq_progress is None else kmq_progress.errors
         kind = self._settings.queue
@@ -220,6 +227,7 @@ class GroupMonitor:
             commit_metadata=commits.metadata,
             errors=(
                 *(*group_errors, *commits.errors, *missing, *errors),
+                *((UNKNOWN_TOPICS,) if is_guessed and load.write_rates else ()),
                 *(*kmq_errors, *rack_errors, *weight_errors),
             ),
             consumption_rates=load.consumption_rates,
@@ -333,10 +341,10 @@ class GroupMonitor:
         if self._settings.topics:
             topics, missing = match_topics(self._settings.topics, existing)
             return topics, tuple(map(self._brokers.explain_missing_topic, missing))
-        now = self._clock.monotonic()
-        self._last_read |= {p.topic: now for member in group.members for p in member.owned_partitions}
-        recent = {t for t, at in self._last_read.items() if now - at <= TOPIC_GRACE_PERIOD_S}
-        return (frozenset(recent & existing) if recent else None), ()
+        owned = {p.topic for member in group.members for p in member.owned_partitions}
+        self._read_topics = self._read_topics.add_owned(owned, self._clock.monotonic())
+        read = self._read_topics.owned_at.keys()
+        return (frozenset(read & existing) if read else None), ()
 
 
 def _derive_committed_offsets(commits: GroupCommits, ends: PartitionOffsets) -> Mapping[TopicPartition, int]:

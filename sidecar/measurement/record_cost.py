@@ -11,7 +11,6 @@
 5. By how much work differs from its prediction, a consumer's capacity varies, too.
 """
 
-import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -54,7 +53,6 @@ class RecordCostStatus:
     capacity: Figure | None = None  # bytes/s of the usual records in nothing but handler time
     error_ratio: Figure | None = None  # squared errors ÷ those of bytes alone; None without a record
     is_used: bool = False
-    spread: Figure | None = None  # relative standard deviation of handler time about the cost in use
 
     def format_line(self) -> str:
         """Return the cost, and why it is used or not, as one sentence."""
@@ -68,8 +66,7 @@ class RecordCostStatus:
             return f"Record cost: not used; {proof}, it is used below {GATE:g}"
         what = "all of the cost" if self.cost is None else f"{format_bytes(self.cost)} a record"
         full = f"a consumer that only works handles {format_rate(self.capacity)}"
-        spread = "" if self.spread is None else f", give or take {self.spread:.0%}"
-        return f"Record cost: {what}; {proof}; {full}{spread}"
+        return f"Record cost: {what}; {proof}; {full}"
 
 
 class FittedCosts(NamedTuple):
@@ -84,7 +81,6 @@ class PredictionScore(NamedTuple):
 
     error_by_both: float
     error_by_bytes: float
-    predicted: float  # by both
 
 
 class RecordCostLearner:
@@ -120,12 +116,11 @@ class RecordCostLearner:
         if self._fitted is not None:
             for one in new:
                 by_both, by_bytes = (_compute_error(cost, one) ** 2 for cost in self._fitted)
-                predicted = (_predict_handling(self._fitted.of_both, one) / one.span) ** 2
-                self._scores.append((now, PredictionScore(by_both, by_bytes, predicted)))
+                self._scores.append((now, PredictionScore(by_both, by_bytes)))
 
     def _build_status(self, known: Sequence[HandlerWork]) -> RecordCostStatus:
         count = len(self._scores)
-        by_both, by_bytes, predicted = (sum(score[which] for _, score in self._scores) for which in range(3))
+        by_both, by_bytes = (sum(score[which] for _, score in self._scores) for which in range(2))
         if self._fitted is None or count < MIN_PREDICTIONS or by_bytes <= 0:
             return RecordCostStatus(count)
         cost, ratio = self._fitted.of_both, by_both / by_bytes
@@ -136,8 +131,6 @@ class RecordCostLearner:
             capacity=_compute_capacity(known, cost),
             error_ratio=ratio,
             is_used=is_used,
-            # of the sums: most of it is that of consumers that work most, whose capacity matters
-            spread=math.sqrt(by_both / predicted) if is_used and predicted > 0 else None,
         )
 
     def _follow(self, known: Sequence[HandlerWork]) -> None:

@@ -22,7 +22,6 @@ from trimtab.common.control_topics.number_ranges import Count, Figure, Fraction,
 from trimtab.common.control_topics.versioned_json import decode_control_value, encode_control_value
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
-from trimtab.sidecar.measurement.overload_tracker import OverloadChance
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
@@ -97,7 +96,6 @@ class DecisionRecord:
     forecast: ForecastStatus | None = None  # None without a season
     record_cost: Figure = 0.0  # bytes that a record weighs beyond its own, in all rates and backlogs
     learned_record_cost: RecordCostStatus | None = None  # None if it is not learned
-    overload: OverloadChance | None = None  # None without a consumer of several partitions
 
     @property
     def reason_text(self) -> str:
@@ -177,7 +175,6 @@ def build_decision_record(
         is_advice=decision.is_advice,
         forecast=report.forecast,
         learned_record_cost=report.record_cost,
-        overload=report.overload,
     )
 
 

@@ -12,7 +12,6 @@ from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.measurement.observation import GroupState, ObservedMember
-from trimtab.sidecar.measurement.overload_tracker import OverloadChance
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
@@ -50,7 +49,6 @@ class IterationReport:
     leader: str = ""  # the managing sidecar, as far as it is known
     forecast: ForecastStatus | None = None  # None without a season
     record_cost: RecordCostStatus | None = None  # None if it is not learned
-    overload: OverloadChance | None = None  # None without a consumer of several partitions, and in standby
 
     @property
     def handover_seconds(self) -> tuple[float, ...]:

@@ -195,9 +195,6 @@ class SidecarMetrics(Collector):
             yield _build_gauge(group, name, text, getattr(report.forecast, attribute))
         for attribute, name, text in RECORD_COST_GAUGES if report.record_cost is not None else ():
             yield _build_gauge(group, name, text, getattr(report.record_cost, attribute))
-        text = "Chance that the most likely consumer exceeds its capacity within a window"
-        chance = None if report.overload is None else report.overload.chance
-        yield _build_gauge(group, "trimtab_overload_chance_ratio", text, chance)
         yield from _collect_certificate(group, report)
         yield _build_gauge(group, "trimtab_plan_epoch", "Epoch of the plan", report.epoch)
         suspended = "1 while scale-up is suspended because the last one did not raise throughput"

@@ -131,7 +131,8 @@ def _check_limits(options: SidecarOptions) -> CheckResults:
     yield options.min == 0 and options.idle_after < options.window, f"{idle}; make it longer"
     # without members the group subscribes to nothing that could be measured
     unnamed = "min=0 needs topics: a group without replicas does not name what it reads"
-    yield options.min == 0 and not options.topics, unnamed
+    reaches_zero = 0 in (options.min, *(period.min for period in options.schedule))
+    yield reaches_zero and not options.topics, unnamed
 
 
 def _check_scaling_rules(name: str, rules: ScalingRulesSetting) -> CheckResults:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from threading import Event, Lock
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -26,7 +27,6 @@ from confluent_kafka.admin import (
     AdminClient,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
     ResourcePatternType,
     ResourceType,
 )
@@ -51,6 +51,7 @@ DONE: Final = {
     KafkaError.INVALID_PARTITIONS,
 }
 PARTITIONS: Final = 6
+SILENCE_SECONDS: Final = 120.0  # without a record: the checker gives up
 BROKER_PORTS: Final = range(20_000, 32_000)
 HEARTBEAT_MS: Final = 250
 # of groups of the new protocol (KIP-848), whose timeouts and patterns are the broker's
@@ -151,26 +152,6 @@ class Broker:
         self._pause.wait(seconds)
         self._grant([(kind, operation)])
 
-    def ends(self, topic: str, partitions: int) -> dict[int, int]:
-        """Return the end offset of each partition."""
-        specs = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
-        found = self._request(lambda: self.admin.list_offsets(specs))
-        return {p.partition: int(result.offset) for p, result in found.items()}
-
-    def read_with_kafka_python(self, topic: str, partitions: int, isolation: str) -> set[tuple[int, int]]:
-        """Return the records that a client gets that shares no code with librdkafka."""
-        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, isolation_level=isolation)
-        assigned = [KafkaPythonPartition(topic, p) for p in range(partitions)]
-        consumer.assign(assigned)
-        consumer.seek_to_beginning()
-        ends = consumer.end_offsets(assigned)
-        found: set[tuple[int, int]] = set()
-        while any(consumer.position(p) < ends[p] for p in assigned):
-            for records in consumer.poll(1000, max_records=5000).values():
-                found |= {(record.partition, record.offset) for record in records}
-        consumer.close()
-        return found
-
     def _grant(self, rights: Sequence[tuple[Any, Any]]) -> None:
         bindings = [
             AclBinding(
@@ -251,17 +232,61 @@ def _is_free(port: int) -> bool:
 
 def read_numbers(bootstrap: str, topic: str, partitions: int, isolation: str) -> dict[tuple[int, int], int]:
     """Return the number of each record that a plain consumer gets, by partition and offset."""
-    config = {"bootstrap.servers": bootstrap, "group.id": "checker", "isolation.level": isolation}
-    more = {"enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
-    consumer = Consumer(config | more)
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+    consumer = _create_reader(bootstrap, isolation)
+    try:
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+        return read_to_ends(consumer, _read_ends(bootstrap, topic, partitions))
+    finally:
+        consumer.close()
+
+
+def read_to_ends(consumer: Any, ends: Mapping[int, int]) -> dict[tuple[int, int], int]:
+    """Return the numbers of the records up to these ends. Raises TimeoutError if a log does not go on."""
     found: dict[tuple[int, int], int] = {}
-    left = set(range(partitions))
+    left = {partition for partition, end in ends.items() if end}
+    deadline = monotonic() + SILENCE_SECONDS
     while left:
         for message in consumer.consume(5000, 1.0):
+            partition, offset = message.partition(), message.offset()
             if message.error() is None:
-                found[message.partition(), message.offset()] = record_number(message.key())
-            else:
-                left.discard(message.partition())
+                found[partition, offset] = record_number(message.key())
+                deadline = monotonic() + SILENCE_SECONDS
+            # Other errors pass. An end below the log's is before a transaction that is still open.
+            elif message.error().code() == KafkaError._PARTITION_EOF and offset >= ends[partition]:
+                left.discard(partition)
+        if left and monotonic() > deadline:
+            raise TimeoutError(f"nothing more of partition {min(left)} was read for {SILENCE_SECONDS:g} s")
+    return found
+
+
+def read_with_kafka_python(
+    bootstrap: str, topic: str, partitions: int, isolation: str
+) -> set[tuple[int, int]]:
+    """Return the records that a client gets that shares no code with librdkafka."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation)
+    ends = {
+        KafkaPythonPartition(topic, p): end for p, end in _read_ends(bootstrap, topic, partitions).items()
+    }
+    consumer.assign(list(ends))
+    consumer.seek_to_beginning()
+    found: set[tuple[int, int]] = set()
+    while any(consumer.position(p) < end for p, end in ends.items()):
+        for records in consumer.poll(1000, max_records=5000).values():
+            found |= {(record.partition, record.offset) for record in records}
     consumer.close()
     return found
+
+
+def _create_reader(bootstrap: str, isolation: str) -> Consumer:
+    config = {"bootstrap.servers": bootstrap, "group.id": "checker", "isolation.level": isolation}
+    return Consumer({**config, "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0})
+
+
+def _read_ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
+    """Return the end of each log; a reader of committed records would get the last stable offset."""
+    reader = _create_reader(bootstrap, "read_uncommitted")
+    try:
+        asked = (TopicPartition(topic, p) for p in range(partitions))
+        return {p.partition: reader.get_watermark_offsets(p, SILENCE_SECONDS)[1] for p in asked}
+    finally:
+        reader.close()

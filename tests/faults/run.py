@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 from fake_registry import serve_registry
 
 from faults import settings, wall_clock
-from faults.broker import Broker, read_numbers
+from faults.broker import Broker, read_numbers, read_with_kafka_python
 from faults.changes import SCHEMAS, ChangedRow, Numbers, check_changes, count_differences, replay
 from faults.check import (
     MAX_DESCRIPTIONS,
@@ -327,8 +327,8 @@ class Run:
         if due <= held.keys():
             return set()
         # librdkafka may be wrong, and our consumers with it
-        options = self._options
-        found = self._broker.read_with_kafka_python(topic, traffic.partitions, options.isolation)
+        bootstrap, isolation = self._broker.bootstrap, self._options.isolation
+        found = read_with_kafka_python(bootstrap, topic, traffic.partitions, isolation)
         withdrawn = due - held.keys() - found
         log.warning("%s: %d acknowledged as committed, read by no client", topic, len(withdrawn))
         self._tally.withdrawn += len(withdrawn)

@@ -23,7 +23,7 @@ from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness, sample_ages
-from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupMonitor
+from trimtab.sidecar.measurement.group_monitor import UNKNOWN_TOPICS, GroupMeasurement, GroupMonitor
 from trimtab.sidecar.measurement.handler_work import HandlerWork, HandlerWorkTracker
 from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
@@ -119,6 +119,41 @@ def test_monitor_reads_members_and_backlog(
     assert after.write_rates[TopicPartition(name, 0)].backlog_records == 6
     assert after.commit_metadata == {TopicPartition(name, 0): '{"handover": 0.5, "at": 1}'}
     assert after.group.state is GroupState.EMPTY
+
+
+@pytest.mark.broker
+def test_a_topic_that_the_group_has_left_is_no_load(
+    bootstrap: str,
+    topic: TopicFactory,
+    group: str,
+    open_monitor: Callable[..., GroupMonitor],
+    eventually: Eventually,
+) -> None:
+    """Commits alone show no load; what a member has owned stays known after it has left."""
+    left, read = topic(partitions=2), topic(partitions=2)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=[RawPartition(left, 0, 1), RawPartition(read, 0, 1)], asynchronous=False)
+    monitor, measured = open_monitor(), list[GroupMeasurement]()
+    before = monitor.measure()
+    assert {p.topic for p in before.write_rates} == {left, read}
+    assert set(before.write_rates.values()) == {PartitionLoad()}
+    assert UNKNOWN_TOPICS in before.errors
+    consumer.subscribe([read])
+
+    def is_owned() -> bool:
+        consumer.poll(0.05)
+        measured.append(monitor.measure())
+        return any(member.owned_partitions for member in measured[-1].group.members)
+
+    try:
+        eventually(is_owned)
+    finally:
+        consumer.close()
+    after = monitor.measure()
+    assert after.group.state is GroupState.EMPTY
+    for found in (measured[-1], after):
+        assert {p.topic for p in found.write_rates} == {read}
+        assert UNKNOWN_TOPICS not in found.errors
 
 
 @pytest.mark.broker

@@ -288,6 +288,7 @@ def everything(cluster: Cluster, config: Path) -> None:
         leases.delete_namespaced_lease(lease.metadata.name, NAMESPACE)
     api = KubernetesApi(ScaleTargetRef(PLACE.kind, PLACE.name, PLACE.namespace, config), 5.0)
     try:
+        assert api.find_rivals(keda=False) == ()
         assert api.read_lease(PLACE.lease_name) is None
         made = {"metadata": {"name": PLACE.lease_name}, "spec": {"holderIdentity": "one"}}
         api.replace_lease(PLACE.lease_name, api.create_lease(made))

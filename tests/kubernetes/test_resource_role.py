@@ -118,6 +118,7 @@ class SidecarRequests:
             body = getattr(self._cluster.apps, f"read_namespaced_{method}")(name, NAMESPACE)
             (pod,) = self._cluster.pods(name)
             yield api.fetch_snapshot
+            yield lambda api=api: api.find_rivals(keda=False)
             yield lambda api=api, body=body: api.set_replicas(1, body.metadata.resource_version)
             yield lambda api=api, pod=pod: api.annotate_pod(pod, {"trimtab.io/tried": "yes"})
             api.close()

@@ -56,15 +56,6 @@ def test_sizes_of_the_closed_loop_are_compared() -> None:
         assert streams["constant"]["mwf"]["decisions"] > 0
 
 
-def test_predicted_overloads_are_compared_with_those_seen() -> None:
-    """By each forecast, with the number of cases."""
-    found = run_bench("bench_calibration.py", "--delta", 15, "--trace", "--partitions", 16, "--ticks", 30)
-    assert list(found) == ["by deviations", "as forecast", "drawn capacities", "drawn, by means"]
-    counts = {name: sum(cell["cases"] for cell in cells.values()) for name, cells in found.items()}
-    assert len({*counts.values()}) == 1, "the same cases"
-    assert counts["as forecast"] > 0
-
-
 def test_each_step_is_left_out_in_turn() -> None:
     """Search and closing, at every δ and on each trace."""
     found = run_bench("bench_ablation.py", "--seeds", 1, "--ticks", 2)

@@ -652,34 +652,6 @@ def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
     assert world.published[-1].epoch == epoch
 
 
-def test_records_that_weigh_otherwise_come_as_no_overload(world: Simulated) -> None:
-    """The chance of an overload is judged by the weights that it was predicted by."""
-    reports: list[IterationReport] = []
-    loop = start(world, reports)
-    iterate(world, loop, 20)
-    world.weights, world.rates = RecordWeights(0.5, 200.0), dict.fromkeys(PARTITIONS, 25.0)
-    iterate(world, loop, 1)
-    before, after = (report.overload for report in reports[-2:])
-    assert before is not None
-    assert after is not None
-    assert (after.predictions, after.came_true) == (before.predictions, 0)
-
-
-def test_the_chance_of_an_overload_is_that_of_each_capacity(world: Simulated) -> None:
-    """What was learned of a consumer counts, and how handler time varies; not the settings alone."""
-    reports: list[IterationReport] = []
-    iterate(world, start(world, reports), 20)
-    world.cost = RecordCostStatus(30, is_used=True, spread=0.4)
-    iterate(world, start(world, reports), 1)
-    learned = dict.fromkeys(world.members, 50.0)
-    world.published.append(replace(world.published[-1], capacities=learned))
-    world.cost = None
-    iterate(world, start(world, reports, learn_capacity=True), 1)
-    chances = [report.overload.chance for report in reports[-3:] if report.overload is not None]
-    # 60 bytes/s: of 100, of 100 with a deviation of 40, and of 50
-    assert chances == pytest.approx([0.0, 0.1587, 1.0], abs=1e-3)
-
-
 def test_iterations_are_offered_for_certification(world: Simulated) -> None:
     """The loop offers each observation and reports the newest certificate."""
 

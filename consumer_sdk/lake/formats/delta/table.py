@@ -82,11 +82,8 @@ class DeltaLake(SparkLake):
         self._caches = FileCaches(KeyCache(), VectorCache())
         self._refused: Counter[str] = Counter()  # creations of a table whose log has no commit
         self._is_store_checked = find_storage(warehouse) != S3
-        for (
-            setting,
-            value,
-        ) in DELTA_FILE_SETTINGS.items():  # also in a session that an application has started
-            spark.conf.set(setting, value)
+        for name, value in DELTA_FILE_SETTINGS.items():  # an application may have started the session
+            spark.conf.set(name, value)
         with jvm_errors.translate_errors("Delta's log stores"):  # before the first access to a table
             log_stores.install_log_store(java(spark), on_s3=find_storage(warehouse) == S3)
 

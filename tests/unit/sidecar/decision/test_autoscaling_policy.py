@@ -491,18 +491,6 @@ def test_a_capacity_is_learned_while_a_consumer_is_behind() -> None:
     assert learned(40.0, waits={**BEHIND.waits, 1: 0.0}) == {}
 
 
-def test_a_sample_of_a_capacity_is_a_window_of_its_own() -> None:
-    """A later iteration renews the capacity; its window overlaps, so it is no sample of the distribution."""
-    memory = replace(CALM, saturated={"a": SaturatedConsumer(NOW - 60, ALL)})
-    for at, rate in ((0, 30.0), (30, 40.0), (60, 20.0)):
-        world = replace(BEHIND, consumed=dict.fromkeys(range(3), rate))
-        memory = make_decision(world.seen(), LEARN, memory, NOW + at, "g")[1]
-    assert memory.learned_capacities == {"a": 60.0}
-    assert memory.capacity_samples["a"].rates == (90.0, 60.0)
-    memory = make_decision(world.seen(), LEARN, replace(memory, learned_capacities={}), NOW + 70, "g")[1]
-    assert memory.capacity_samples["a"].rates == (60.0,), "samples are forgotten with the capacity"
-
-
 def test_a_change_of_partitions_restarts_the_learning() -> None:
     """A consumer's earlier rate says nothing about its new partitions."""
     memory = replace(CALM, saturated={"a": SaturatedConsumer(NOW - 60, frozenset())})

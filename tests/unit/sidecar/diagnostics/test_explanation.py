@@ -26,7 +26,6 @@ from trimtab.sidecar.diagnostics.explanation import (
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
 from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
-from trimtab.sidecar.measurement.overload_tracker import OverloadChance
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
@@ -108,16 +107,6 @@ def test_the_cost_of_records_is_named() -> None:
     told = "Rates, backlogs and capacities count 150 B for each record (record-cost)."
     assert told in count(record(1, NOW, record_cost=150.0))
     assert "record-cost" not in count(record(1, NOW))
-
-
-def test_the_chance_of_an_overload_is_told() -> None:
-    """With the record of earlier predictions, once there is one."""
-    chance = OverloadChance("w1", 0.042, 30.0)
-    told = "Overload: w1 exceeds its capacity within 30 s with a chance of 4.2%"
-    assert f"{told}." in count(record(1, NOW, overload=chance))
-    proved = replace(chance, expected=31.44, came_true=29, predictions=1200)
-    fared = "of 1200 predictions 31.4 were expected to come true, 29 did."
-    assert f"{told}; {fared}" in count(record(1, NOW, overload=proved))
 
 
 def test_a_learned_cost_is_told_with_its_proof() -> None:

@@ -78,16 +78,6 @@ def test_it_is_used_once_its_predictions_are_better() -> None:
     assert "B a record; over 30 predictions its squared errors are 0.0" in status.format_line()
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.1])
-def test_the_spread_of_handler_time_is_learned(noise: float) -> None:
-    """By the predictions of a cost that is in use."""
-    learner, source = RecordCostLearner(), work(8, noise=noise)
-    assert learn(learner, source, ENOUGH - 1).spread is None
-    status = learn(learner, source, 200)
-    assert status.spread == pytest.approx(noise, rel=0.2)
-    assert status.format_line().endswith(f", give or take {status.spread:.0%}")
-
-
 def test_equal_record_sizes_prove_nothing() -> None:
     """Where all records are alike, the cost of one is that of its bytes: weights stay."""
     learner = RecordCostLearner()

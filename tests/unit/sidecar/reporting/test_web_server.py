@@ -17,7 +17,6 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.measurement.handover_time import PartitionMove
-from trimtab.sidecar.measurement.overload_tracker import OverloadChance
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
@@ -81,7 +80,6 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
         learned_capacities={"worker-1": 80.0},
         scale_up_suspended=True,
         record_cost=RecordCostStatus(41, 200.0, 9e6, 0.12, is_used=True),
-        overload=OverloadChance("worker-1", 0.042, 30.0),
         errors=() if reachable else ("group lake: no answer",),
     )
 
@@ -104,7 +102,6 @@ def test_metrics_show_the_reports(served: Served) -> None:
         "trimtab_learned_record_cost_error_ratio": 0.12,
         "trimtab_learned_record_cost_used": 1.0,
         "trimtab_handler_capacity_bytes_per_second": 9e6,
-        "trimtab_overload_chance_ratio": 0.042,
         "trimtab_replicas_planned": 3.0,
         "trimtab_replicas_desired": 3.0,
         "trimtab_partitions_unknown": 1.0,

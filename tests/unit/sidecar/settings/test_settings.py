@@ -140,6 +140,7 @@ def test_consumption_window_spans_windows_and_batches() -> None:
         ),
         ({"min": 0, "idle-after": "20 s"}, "idle-after=20 s is less than window=30 s"),
         ({"min": 0}, "min=0 needs topics"),
+        ({"schedule": [{"start": "0 0 * * *", "end": "0 6 * * *", "min": 0}]}, "min=0 needs topics"),
         ({"pause": "off"}, "pause"),
         ({"schedule": [PERIOD]}, "schedule entry 1 has neither min nor max nor pause"),
         ({"schedule": [{**PERIOD, "min": 11}]}, "schedule entry 1: min=11 is above max=10"),
