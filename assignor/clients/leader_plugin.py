@@ -187,8 +187,9 @@ def log_round(outcome: RebalanceRound) -> None:
     if outcome.note:
         log.log(logging.WARNING if outcome.off_plan else logging.INFO, "%s", outcome.note)
     are_known = decision.indexed.measured.any()
-    found = decision.indexed.measured if decision.indexed.lag_known is None else decision.indexed.lag_known
-    no_news = () if found.any() else tuple(note_unknown_load(decision))  # without a sidecar nothing is known
+    lag_known = decision.indexed.lag_known
+    is_blind = not (are_known if lag_known is None else lag_known.any())  # as without a sidecar: no news
+    no_news = tuple(note_unknown_load(decision)) if is_blind else ()
     for note in list_plan_notes(decision):
         log.log(logging.INFO if note in no_news else logging.WARNING, "%s", note)
     if not log.isEnabledFor(logging.INFO):

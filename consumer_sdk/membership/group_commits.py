@@ -52,9 +52,11 @@ def commit_offsets(
                 consumer._net.run(consumer._manager.wait_for, answer, timer.timeout_ms)
         except errors.KafkaError as error:
             is_joining = isinstance(error, errors.RebalanceInProgressError)
-            if not (error.retriable or is_joining) or (join_timer if is_joining else timer).expired:
+            backoff_ms = consumer._coordinator.config["retry_backoff_ms"]
+            left_ms = (join_timer if is_joining else timer).timeout_ms
+            if not (error.retriable or is_joining) or left_ms <= backoff_ms:
                 raise
-            pause.wait(consumer._coordinator.config["retry_backoff_ms"] / 1000)
+            pause.wait(backoff_ms / 1000)
         else:
             return
 
