@@ -426,7 +426,7 @@ cdef class _TimeColumn(_FixedColumn):
             problem = parse_time(cursor.text, cursor.size, self.is_date, self.has_zone, &value)
             if problem:
                 return self.refuse(cursor, start, "not exact in" if problem == 2 else _NO_ISO)
-        if self.is_date and not -(1 << 31) <= value < 1 << 31:
+        if self.is_date and not -(<int64_t>1 << 31) <= value < <int64_t>1 << 31:
             return self.refuse_range(cursor, start)
         return self.add_value(&value)
 
