@@ -47,6 +47,11 @@ class Frame(DataFrame):  # type: ignore[misc] # the transform's contract asks fo
 
     def __init__(self, rows: Iterable[Row], columns: Iterable[str] = COLUMNS) -> None: ...
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return sorted(self.columns_)
+
     def selectExpr(self, *expressions: Any) -> "Frame":  # noqa: N802 - the interface
         """Add columns, as a contract test requests: "'x' AS name"."""
         added = {e.rpartition(" ")[2] for e in expressions if e != "*"}
