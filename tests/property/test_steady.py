@@ -255,6 +255,17 @@ def test_a_spread_load_is_stable(problem: PackingProblem, wobble: float) -> None
     assert after.max() < before.max() - NOISE or after.min() > before.min() + NOISE
 
 
+def test_a_spread_load_moves_for_no_worse_fill() -> None:
+    """Two members of five may read the topic, both above their shares: a wobble of the rates moves nothing."""
+    topic, subscribed = np.array([0] * 8 + [1], np.int32), np.array([[1, 0, 0, 0, 1], [1] * 5], np.bool_)
+    problem = closed(np.array([0.1, 0.1, 0.1, 7, 39, 50, 49, 60, 50]), [0] * 9, 5)
+    capacity = np.array([60.0, 60, 60, 60, 100])
+    problem = replace(problem, topic=topic, subscribed=subscribed, capacity=capacity)
+    first = balance_load(problem)
+    weight = problem.weight * np.where(np.arange(9) % 2, 0.9921875, 1.0)
+    assert (balance_load(replace(problem, owner=first, weight=weight)) == first).all()
+
+
 @given(st.integers(1, 8), st.integers(1, 30), st.randoms(use_true_random=False))
 def test_even_counts_of_equal_partitions_are_stable(members: int, items: int, random: Random) -> None:
     """With equal weights and counts that differ by at most one, nothing moves."""

@@ -44,6 +44,7 @@ MOVE_BASE_LOAD: Final = 1e-4
 RELEASE_THRESHOLDS: Final = (0.0, 0.7, 0.85, 0.94, 0.98, 1.01)  # 0: keep all, 1.01: pack afresh
 MAX_FILLS: Final = (1.0, 0.9)
 
+FILL_NOISE: Final = 1e-6  # of a fill: sums of floats
 BALANCE_BAND: Final = 0.05  # band of `balance_members`, which rack moves must not leave
 
 
@@ -113,11 +114,25 @@ def balance_load(problem: PackingProblem, params: SteadyParams = STEADY_PRESETS[
     bins = Bins(posed, constant_forecast(posed.weight), 0.0, price.move, 0.0, price.cross_rack)
     bins.reset_placement(posed.owner)
     balance_members(bins)
+    if price.cross_rack is None and not _is_evener(bins.copy_placement(), posed):
+        return order.restore_bins(posed.owner)
     if price.cross_rack is not None:
         falling = sort_decreasing(posed.weight)
         mean = _usual_fill(bins.copy_placement(), posed)
         improve_rack_affinity(bins, falling, mean * (1 - BALANCE_BAND), mean * (1 + BALANCE_BAND))
     return order.restore_bins(bins.copy_placement())
+
+
+def _is_evener(placed: IntArray, problem: PackingProblem) -> bool:
+    """Return whether the fullest member has less, or the emptiest more, than with the present owners."""
+    is_owned = (problem.owner >= 0) & (problem.owner < len(problem.capacity))
+    if not is_owned.all() or not problem.subscribed[problem.topic, problem.owner].all():
+        return True  # what nobody may read on is placed in any case
+    before, after = (
+        np.bincount(bins, problem.weight, len(problem.capacity)) / problem.capacity
+        for bins in (problem.owner, placed)
+    )
+    return bool(after.max() < before.max() - FILL_NOISE or after.min() > before.min() + FILL_NOISE)
 
 
 def _usual_fill(bins: IntArray, problem: PackingProblem) -> float:
