@@ -242,21 +242,33 @@ def test_a_revocation_gives_up_the_batch_that_the_one_in_flight_has_halted(
         writer.close()
 
 
+class CommittingConsumer(StartConsumer):
+    """Keeps the commits, and loses its logs when told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[tuple[str, int, int, str]] = []
+        self.resets: list[OffsetReset] = []
+
+    def commit(self, *, offsets: Any, asynchronous: bool = True) -> None:  # noqa: ARG002 - the interface
+        self.commits.extend((p.topic, p.partition, p.offset, p.metadata or "") for p in offsets)
+
+    def pop_offset_resets(self) -> list[OffsetReset]:
+        found, self.resets = self.resets, []
+        return found
+
+
 def test_the_group_is_told_of_a_halt_once_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a commit of the unchanged offset; partitions without a record have none to commit yet."""
     broken = [True]
-    told: list[tuple[str, int, int, str]] = []
-
-    class TellingConsumer(StartConsumer):
-        def commit(self, *, offsets: Any, asynchronous: bool = True) -> None:  # noqa: ARG002 - the interface
-            told.extend((p.topic, p.partition, p.offset, p.metadata or "") for p in offsets)
 
     def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
         return refuse_rows(batch) if broken else BatchCommitted(batch, ())
 
     monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
-    clock = ManualClock()
-    writer = LakeWriter(TellingConsumer(), CONFIG, lake=Lake(), clock=clock)
+    clock, consumer = ManualClock(), CommittingConsumer()
+    told = consumer.commits
+    writer = LakeWriter(consumer, CONFIG, lake=Lake(), clock=clock)
     writer.on_assign(None, [RawPartition("a", number) for number in range(3)])  # the table knows a-0 up to 10
     writer.write([Record(4)])
     with pytest.raises(TableSchemaMismatchError):
@@ -273,3 +285,56 @@ def test_the_group_is_told_of_a_halt_once_and_of_its_end(monkeypatch: pytest.Mon
     writer.write([])
     assert told[2:] == [("a", 1, 5, ""), ("a", 0, 10, ""), ("a", 1, 5, "")]
     writer.close()
+
+
+@pytest.mark.parametrize("by_event", [True, False])
+def test_the_group_is_told_of_a_topic_that_was_created_again(by_event: bool) -> None:  # noqa: FBT001
+    """At the start of its log: a table of its own then has all of it, which one that starts at 10 has not."""
+    consumer = CommittingConsumer()
+    writer = LakeWriter(consumer, CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 0)])
+    if by_event:
+        consumer.resets = [OffsetReset(TopicPartition("a", 0), 10, 2, 5, 2)]
+    for _ in range(2):
+        writer.write([] if by_event else [Record(2, 0)])
+    ((topic, number, offset, reason),) = consumer.commits
+    assert (topic, number, offset) == ("a", 0, 2)
+    assert "created again" in reason
+    writer.on_revoke(None, [RawPartition("a", 0)])
+    assert len(consumer.commits) == 1
+    writer.__exit__(KeyError)
+
+
+class UpperCaseRecord(Record):
+    """A record of topic A, whose table would be that of topic a."""
+
+    def topic(self) -> str:
+        return "A"
+
+
+def test_the_group_is_told_of_a_topic_whose_table_is_another_ones() -> None:
+    """Once its first record says where the group stands."""
+    consumer = CommittingConsumer()
+    writer = LakeWriter(consumer, CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("A", 1)])
+    writer.write([])
+    assert consumer.commits == []
+    for _ in range(2):
+        writer.write([UpperCaseRecord(7)])
+    ((topic, number, offset, reason),) = consumer.commits
+    assert (topic, number, offset) == ("A", 1, 7)
+    assert "both map to table" in reason
+    assert {*consumer.stopped} == {"A"}
+    writer.__exit__(KeyError)
+
+
+def test_the_reason_is_committed_before_no_record_that_is_unwritten() -> None:
+    """Records that were read before the log expired are in no table yet, nor is their partition."""
+    consumer = CommittingConsumer()
+    writer = LakeWriter(consumer, CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1)])
+    writer.write([Record(10), Record(11)])
+    consumer.resets = [OffsetReset(TopicPartition("a", 1), 12, 15, 20, None)]
+    writer.write([])
+    assert [commit[:3] for commit in consumer.commits] == [("a", 1, 10)]
+    writer.__exit__(KeyError)
