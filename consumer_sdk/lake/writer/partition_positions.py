@@ -31,7 +31,7 @@ Rules:
 
 import logging
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import lt
 from typing import Final
@@ -68,7 +68,7 @@ class PositionTracker:
         self._owned: dict[TopicPartition, PartitionPosition] = {}
 
     @property
-    def owned(self) -> Collection[TopicPartition]:
+    def owned(self) -> KeysView[TopicPartition]:
         """The partitions that are read."""
         return self._owned.keys()
 

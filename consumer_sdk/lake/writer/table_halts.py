@@ -7,6 +7,7 @@ records fetched before a callback are still to be passed to `write`.
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -26,6 +27,8 @@ from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.lake.writer.topic_starts import TopicStarts
 
+_OUTAGE_TABLES: Final = 8  # if none of so many is reachable, the others are not tried
+
 
 @dataclass(frozen=True, slots=True)
 class TableHalts:
@@ -39,6 +42,28 @@ class TableHalts:
     halted: HaltedPartitions
     clock: Clock
 
+    def find_all_starts(
+        self, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offsets of assigned partitions; none if they are halted, as those of unreachable tables.
+
+        Raises LakeUnavailableError if no table is reachable until the deadline and nothing else is read.
+        """
+        is_read = any(p not in self.halted for p in self.positions.owned - set(partitions))
+        topics = {p.topic: [other for other in partitions if other.topic == p.topic] for p in partitions}
+        starts: dict[TopicPartition, int | None] = {}
+        unreachable: dict[str, LakeUnavailableError] = {}
+        for tried, (topic, chosen) in enumerate(sorted(topics.items()), 1):
+            try:
+                starts |= self.find_starts(topic, chosen, deadline)
+            except LakeUnavailableError as error:
+                unreachable[topic] = error
+                if not is_read and len(unreachable) == tried >= min(len(topics), _OUTAGE_TABLES):
+                    raise
+        for topic, reason in unreachable.items():
+            self._halt_unread(topics[topic], reason)
+        return starts
+
     def find_starts(
         self, topic: str, partitions: list[TopicPartition], deadline: float
     ) -> dict[TopicPartition, int | None]:
@@ -50,9 +75,7 @@ class TableHalts:
         except Exception as error:
             if concerns_all(error):
                 raise
-            for partition in partitions:  # where its first record stands, is where it will begin
-                self.positions.assign(partition, None)
-            self.halt_table(self.table_for(topic), error)
+            self._halt_unread(partitions, error)
         return {}
 
     @contextmanager
@@ -136,6 +159,12 @@ class TableHalts:
     def pop_news(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
         """Return offsets to commit with what has become of their partitions: why they are halted, or ""."""
         return self.halted.pop_news(self.positions.first_unwritten)
+
+    def _halt_unread(self, partitions: Sequence[TopicPartition], error: Exception) -> None:
+        """Halt the table of a topic's partitions before its offsets are known."""
+        for partition in partitions:  # where its first record stands, is where it will begin
+            self.positions.assign(partition, None)
+        self.halt_table(self.table_for(partitions[0].topic), error)
 
     def _start_topics(self, partitions: Collection[TopicPartition]) -> None:
         """Find the starts of topics whose tables could not be read at their assignment."""

@@ -196,11 +196,7 @@ class LakeWriter:
         self._reach_step("assigning")
         assigned = list(map(to_partition, partitions))
         self._halted.discard(assigned)
-        starts: dict[TopicPartition, int | None] = {}
-        for topic in sorted({partition.topic for partition in assigned}):
-            starts |= self._halts.find_starts(
-                topic, [p for p in assigned if p.topic == topic], self._flush_deadline()
-            )
+        starts = self._halts.find_all_starts(assigned, self._flush_deadline())
         for partition, start in starts.items():
             self._positions.assign(partition, start)
             self._halted.join_table(self._table_for(partition.topic), {partition})

@@ -1,6 +1,7 @@
 """What an error of one table or partition stops, and how it goes on; needs neither Spark nor a broker."""
 
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -18,14 +19,17 @@ from writer_stand_ins import (
 )
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import (
     CommittedOffsetsLostError,
+    LakeUnavailableError,
     OffsetsExpiredError,
     TableSchemaMismatchError,
     TableWriteError,
     TransformError,
 )
+from trimtab.consumer_sdk.lake.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
@@ -67,6 +71,66 @@ def test_a_partition_whose_first_record_cannot_be_converted_begins_there(
     assert consumer.offsets == [("a", 7)]
     writer.write([Record(7), Record(8)])
     writer.close()
+
+
+class PartlyUnavailableLake(Lake):
+    """A lake without access to some tables; counts the attempts."""
+
+    def __init__(self, *unreachable: str) -> None:
+        self.unreachable = {*unreachable}
+        self.attempts: Counter[str] = Counter()
+
+    def open_table(self, name: str) -> LakeTable | None:
+        self.attempts[name] += 1
+        return (UnavailableLake() if name in self.unreachable else super()).open_table(name)
+
+
+def test_an_unreachable_table_ends_no_assignment() -> None:
+    """Its topic begins once it is reachable, where the group stands; one deadline holds for all tables."""
+    lake, consumer, clock = PartlyUnavailableLake("lake.a", "lake.b"), StartConsumer(), SystemClock()
+    clock.monotonic = lambda: SystemClock.monotonic() + skipped  # type: ignore[method-assign]
+    skipped = 0.0
+    config = CONFIG | {"lake.flush.timeout": "100 ms"}
+    writer = LakeWriter(consumer, config, lake=lake, clock=clock)
+    writer.on_assign(None, [RawPartition(topic, 0) for topic in "abc"])
+    writer.write([Record(10, 0), OtherRecord(20, 0)])
+    assert (lake.attempts["lake.a"] > 1, lake.attempts["lake.b"]) == (True, 1)
+    assert {*consumer.stopped} == {"a", "b"}
+    with pytest.raises(LakeUnavailableError, match=r"lake\.a: catalog or storage"):
+        writer.raise_if_halted()
+    lake.unreachable.clear()
+    skipped += 5.0
+    writer.write([])
+    assert consumer.offsets == [("a", 10), ("b", 20)]
+    writer.close()
+
+
+def test_tables_that_are_unreachable_at_once_are_an_outage() -> None:
+    """As until now: nothing is halted for it, unless other partitions are read."""
+    lake = PartlyUnavailableLake("lake.a", "lake.b")
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
+    for topics in ("a", "ab"):
+        with pytest.raises(LakeUnavailableError):
+            writer.on_assign(None, [RawPartition(topic, 0) for topic in topics])
+        writer.raise_if_halted()
+    writer.on_assign(None, [RawPartition("c", 0)])
+    writer.on_assign(None, [RawPartition("b", 0)])
+    with pytest.raises(LakeUnavailableError, match=r"lake\.b"):
+        writer.raise_if_halted()
+    writer.on_revoke(None, [RawPartition("c", 0)])
+    with pytest.raises(LakeUnavailableError, match=r"lake\.a"):
+        writer.on_assign(None, [RawPartition("a", 0)])
+    writer.__exit__(KeyError)
+
+
+def test_no_more_tables_are_tried_than_an_outage_needs() -> None:
+    """A callback holds up the group's rebalance, and each table may take a client's timeout."""
+    lake = PartlyUnavailableLake(*(f"lake.t{number}" for number in range(20)))
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
+    with pytest.raises(LakeUnavailableError):
+        writer.on_assign(None, [RawPartition(f"t{number}", 0) for number in range(20)])
+    assert len(lake.attempts) == 8
+    writer.__exit__(KeyError)
 
 
 def lose_offsets(*_: Any, **__: Any) -> Any:
