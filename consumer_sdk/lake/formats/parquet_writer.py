@@ -25,12 +25,7 @@ import pyarrow.types as kinds
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from trimtab.common.units import format_count
-from trimtab.consumer_sdk.errors import (
-    DiskFullError,
-    LakeUnavailableError,
-    TableSchemaMismatchError,
-    TableWriteError,
-)
+from trimtab.consumer_sdk.errors import DiskFullError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.column_mapping import (
     NOTHING_WRITTEN,
@@ -106,7 +101,7 @@ def write_parquet(
 ) -> T:
     """Write a Parquet file; return what `describe` returns of its local path.
 
-    Raises TableSchemaMismatchError, DiskFullError, LakeUnavailableError, TableWriteError.
+    Raises TableSchemaMismatchError, DiskFullError, LakeUnavailableError.
     """
     options: dict[str, Any] = {
         "compression": codec.name,
@@ -131,8 +126,6 @@ def write_parquet(
         place = error.filename or place
         if error.errno in _DISK_FULL_ERRNOS:
             raise DiskFullError(f"{place}: the storage is full, make room: {error}") from error
-        if error.errno == errno.ENAMETOOLONG:  # of a partition's value: other tables are written
-            raise TableWriteError(f"table {table} cannot be written: {error}") from error
         raise LakeUnavailableError(f"{place}: cannot be written: {error}") from error
     return description
 

@@ -3,7 +3,6 @@
 import errno
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql.types import LongType, StructField, StructType
 
-from trimtab.consumer_sdk.errors import (
-    DiskFullError,
-    LakeUnavailableError,
-    TableSchemaMismatchError,
-    TableWriteError,
-)
+from trimtab.consumer_sdk.errors import DiskFullError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.formats.delta.arrow_files import collect_statistics
 from trimtab.consumer_sdk.lake.formats.delta.arrow_files import write_data_file as write_delta
@@ -220,16 +214,6 @@ def test_a_failed_deletion_hides_no_error(caplog: pytest.LogCaptureFixture) -> N
     with pytest.raises(Py4JError, match="away"), stuck.delete_on_failure():
         raise Py4JError("away")
     assert f"{REMOTE} stays until orphans are removed: Py4JError: gone too" in caplog.text
-
-
-def test_a_partition_value_that_is_too_long_for_a_folder_concerns_its_table(tmp_path: Path) -> None:
-    """The storage answers: retried as an outage, the flush would go on for ever."""
-    path = hadoop_path(f"file://{tmp_path}/a={'x' * 256}/data.parquet")
-    target = replace(remote([], print), path=path)
-    with pytest.raises(TableWriteError, match=r"^table t cannot be written: .*File name too long"):
-        parquet_writer.write_parquet(
-            "t", pa.table({"n": [1]}), target, parquet_writer.ParquetCodec("zstd"), Path
-        )
 
 
 @pytest.mark.parametrize(
