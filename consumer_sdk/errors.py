@@ -28,7 +28,7 @@ PeerError
 ├── MarkerWriteError                    Kafka did not accept a queue's start markers (retryable)
 └── LakeError                           base of the lake's errors; never raised itself
     ├── SparkSessionError               Spark did not start, or its JVM ended
-    ├── TableWriteError                 one table cannot be written, for an unexpected error
+    ├── TableWriteError                 one table cannot be written, for any other error
     ├── TableAccessError                catalog or registry refuse one table, or its schema
     ├── CommittedOffsetsLostError       a table's history no longer has its committed offsets
     ├── LakeUnavailableError            catalog or storage is unreachable or locked (retryable)
@@ -177,7 +177,7 @@ class SparkSessionError(LakeError):
 
 
 class TableWriteError(LakeError):
-    """One table cannot be written, for an error that nobody expected; its cause has it."""
+    """One table cannot be written, for an error without a class of its own; its cause has it."""
 
 
 class TableAccessError(LakeError):

@@ -10,7 +10,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 COMMIT_METADATA_TERMINATOR: Final = "\0"  # confluent-kafka reads past the end of commit metadata
-MAX_HALT_REASON: Final = 500  # characters; brokers refuse metadata above 4096 bytes
+MAX_HALT_REASON: Final = 500  # characters, so 3,000 bytes; brokers refuse metadata above 4096
 
 
 class Release(NamedTuple):
@@ -50,7 +50,8 @@ def encode_handover(wall_time: float, seconds: float) -> str:
 
 def describe_halt(reason: str) -> str:
     """Return the metadata that a commit is given for a partition that is not read."""
-    return json.dumps({"halted": reason[:MAX_HALT_REASON]})
+    text = reason[:MAX_HALT_REASON].encode(errors="replace").decode()  # of file names: they may be no UTF-8
+    return json.dumps({"halted": text}, ensure_ascii=False)
 
 
 def add_facts(metadata: str, facts: Mapping[str, float]) -> str:
@@ -72,4 +73,4 @@ def parse_release(metadata: str | None) -> Release:
 
 
 def _encode_metadata(**facts: float | str) -> str:  # the keywords are the names that the sidecar reads
-    return json.dumps(facts) + COMMIT_METADATA_TERMINATOR
+    return json.dumps(facts, ensure_ascii=False) + COMMIT_METADATA_TERMINATOR

@@ -366,7 +366,7 @@ def test_records_are_returned_before_their_partition_is_revoked(
         consumer.close()
 
 
-@pytest.mark.parametrize("metadata", ['{"released": 1' + "0" * 400 + "}", "[" * 4000])
+@pytest.mark.parametrize("metadata", ['{"released": 1' + "0" * 400 + "}", "[" * 4000, 500 * "ü\U0001f4a5"])
 def test_foreign_commit_metadata_stops_no_owner(
     topic: Any, config: dict[str, Any], feed: Any, metadata: str
 ) -> None:

@@ -116,3 +116,22 @@ def test_a_new_topic_ends_no_ingest(
         eventually(lambda: any(f"{new} resumed" in line for line in caplog.messages))
         eventually(lambda: not find_halts(settings), timeout=30)
     assert running.error is None
+
+
+def test_a_topic_whose_table_is_another_ones_is_named_by_the_doctor(
+    pattern: tuple[str, dict[str, Any]],
+    lake: SparkLake,
+    namespace: str,
+    produce: Callable[[str, list[bytes]], None],
+    eventually: Callable[..., None],
+) -> None:
+    """No position of it is kept; its reason is committed where its first record stands."""
+    topic, settings = pattern
+    shared = {
+        name: value for name, value in settings.items() if name not in ("lake.tables", "lake.partition")
+    }
+    shared |= {"lake.table": f"{namespace}.{{topic}}", "lake.schema": "id BIGINT"}
+    for name in (f"{topic}-new", f"{topic}_new"):
+        produce(name, values(""))
+    with RunningIngest(shared, lake):
+        eventually(lambda: "both map to table" in find_halts(settings), timeout=90)

@@ -1,5 +1,6 @@
 """Tables that cannot be written, on real lakes: they are halted alone, tried again, and then exact."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from halting import COUNT, TIMES, changes, ids, make_by_hand, values
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
+from trimtab.consumer_sdk.errors import TableWriteError
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
@@ -129,3 +131,23 @@ def test_a_transform_that_fails_for_one_topic_halts_it(
     broken.clear()
     resume(consumer, writer, clock)
     assert ids(lake, f"{namespace}.p_halted") == [*range(COUNT)]
+
+
+@LAKES
+def test_a_partition_value_that_is_too_long_for_a_folder_halts_its_table(
+    writers: Make, lake: SparkLake, namespace: str
+) -> None:
+    """The storage answers: it is no outage, which would be retried for ever and hold up the other tables."""
+    long = [json.dumps({"id": at, "name": "x" * 300}).encode() for at in range(COUNT)]
+    settings = {
+        "lake_decoder": "json",
+        "lake_schema": "id BIGINT, name STRING",
+        "lake_partition": "name",
+        "lake_flush_timeout": "60 s",
+    }
+    consumer, writer = writers({ORDERS: values(""), HALTED: long}, **settings)
+    consumer.assign(writer, ORDERS, HALTED)
+    writer.write(consumer.consume(100))
+    with pytest.raises(TableWriteError, match=r"p_halted.*too long"):
+        writer.flush()
+    assert ids(lake, f"{namespace}.p_orders") == [*range(COUNT)]

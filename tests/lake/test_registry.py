@@ -30,6 +30,7 @@ from trimtab.consumer_sdk.errors import (
 )
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import MAX_UNKNOWN_SCHEMAS, RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
+from trimtab.consumer_sdk.lake.decoding.value_reader import UnusableSchemaError
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.schema.record_columns import build_record_batch
 from trimtab.consumer_sdk.lake.settings import parse_lake_config
@@ -435,6 +436,38 @@ def test_a_schema_that_the_registry_refuses_concerns_its_topic_alone(registry: A
         client.fetch_schema(numbers[0])
     assert not concerns_all(refused.value)
     assert client.fetch_schema(numbers[1]).kind == "AVRO"
+
+
+REFUSED = {"error_code": 42201, "message": "Invalid schema"}
+NO_SUCH_PATH = {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (404, {"error_code": 404, "message": "No content with id 7"}, UnusableSchemaError),  # Apicurio's
+        (404, NO_SUCH_PATH, SchemaRegistryUnavailableError),  # of a wrong URL: so is every other schema
+        (404, {}, SchemaRegistryUnavailableError),  # no registry's
+        (400, {"error_code": 400, "message": "not an id"}, UnusableSchemaError),
+        (422, REFUSED, UnusableSchemaError),
+        *((status, REFUSED, SchemaRegistryUnavailableError) for status in (401, 407, 408, 429, 500)),
+    ],
+)
+def test_a_schema_that_is_refused_whenever_it_is_asked_for_is_a_dead_letter(
+    registry: Any, status: int, body: dict[str, Any], kind: type[Exception]
+) -> None:
+    """Retried for ever, one record that is no value of the registry would stop every table."""
+    registry.respond = lambda _: (status, body)
+    with pytest.raises(kind):
+        SchemaRegistry({"url": registry.url}).fetch_schema(7)
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_a_schema_id_above_the_greatest_is_no_wire_format(registry: Any, split: Any, kind: str) -> None:
+    """No registry is asked for it: Confluent's answers as it does for a wrong URL."""
+    _, bad = split([b"\0\x80\0\0\0\0", b"\0\xff\xff\xff\xff\0", b"\0\x7f\xff\xff\xff\0"], kind)
+    assert ["wire format" in reason for _, reason in bad] == [True, True, False]
+    assert [path.split("?")[0] for path in registry.requested_paths] == ["/schemas/ids/2147483647"]
 
 
 def test_an_unavailable_registry_is_an_error_without_secrets(registry: Any) -> None:

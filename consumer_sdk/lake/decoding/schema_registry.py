@@ -1,8 +1,9 @@
 """Schema registry access through confluent-kafka's client, with that client's settings.
 
-A schema that does not exist makes its record a dead letter. One that the registry refuses to a user that it
-knows (403) is TableAccessError: it concerns the topic alone. Every other failure (no response, a refused
-login, an invalid response) is SchemaRegistryUnavailableError, which the flush retries.
+A schema that does not exist, or whose request the registry refuses as wrong (4xx), makes its record a dead
+letter. One that it refuses to a user that it knows (403) is TableAccessError: it concerns the topic alone.
+Every other failure (no response, a refused login, another server's response) is
+SchemaRegistryUnavailableError, which the flush retries.
 """
 
 import importlib
@@ -22,7 +23,10 @@ _REGISTRY_CLIENT_DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 10, "max.retri
 _REGISTRY_PACKAGES: Final = ("fastavro", "google.protobuf")  # of the decoders
 _FORBIDDEN: Final = 403
 _NOUNS: Final = {"get_schema": "schema", "get_version": "subject"}
-_NOT_FOUND_CODES: Final = frozenset({40401, 40402, 40403})  # subject, version, schema
+_NOT_FOUND: Final = 404
+_NO_SUCH_PATH: Final = "HTTP 404 Not Found"  # schema.registry.url is wrong, whatever the schema
+# of the login, a proxy, and a registry that is busy: the same request succeeds later
+_RETRYABLE_4XX: Final = frozenset({401, 407, 408, 429})
 
 
 def extract_registry_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +69,7 @@ class SchemaRegistry:
     def fetch_schema(self, schema_id: int, form: str | None = None) -> RegisteredSchema:
         """Return the schema of an id in a format of the registry ("serialized": descriptors).
 
-        Raises UnusableSchemaError if it does not exist, TableAccessError, SchemaRegistryUnavailableError.
+        Raises UnusableSchemaError if there is none, TableAccessError, SchemaRegistryUnavailableError.
         """
         schema = self._call("get_schema", schema_id, fmt=form)
         references: dict[str, str] = {}
@@ -84,19 +88,30 @@ class SchemaRegistry:
         try:
             return getattr(self._client, method)(*arguments, **options)
         except Exception as error:
-            code = getattr(error, "error_code", None)
-            if code in _NOT_FOUND_CODES:
-                raise UnusableSchemaError("the schema registry does not know it") from error
             if getattr(error, "http_status_code", None) == _FORBIDDEN:
                 raise TableAccessError(
                     f"the schema registry at {self._address} refuses {_NOUNS[method]} {arguments[0]}: "
                     f"{getattr(error, 'error_message', error)}; grant this consumer Read on its subject"
                 ) from error
+            if reason := _describe_refusal(error):
+                raise UnusableSchemaError(reason) from error
             raise SchemaRegistryUnavailableError(
                 f"the schema registry at {self._address} does not respond as expected: "
                 f"{str(error) or type(error).__name__}; check that it runs, schema.registry.url and the "
                 "credentials"
             ) from error
+
+
+def _describe_refusal(error: Exception) -> str | None:
+    """Return why the registry refuses one schema, whenever it is asked; None for any other error."""
+    status, code = getattr(error, "http_status_code", 0), getattr(error, "error_code", None)
+    message = str(getattr(error, "error_message", ""))
+    # without a code of its own, some other server has answered
+    if not isinstance(code, int) or code < 0 or not 400 <= status < 500 or status in _RETRYABLE_4XX:  # noqa: PLR2004
+        return None
+    if status == _NOT_FOUND:
+        return None if message == _NO_SUCH_PATH else "the schema registry does not know it"
+    return f"the schema registry refuses it: {message[:300]}"
 
 
 def parse_registry_address(config: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Wire format of the schema registry, whose prefix names the schema of a value.
 
-A value is the byte 0, the schema's id in four bytes (big-endian), and the data. Between id and data,
-Protobuf has the path to the message within the schema's file: a count, then an index for each level
+A value is the byte 0, the schema's id in four bytes (big-endian, below 2^31), and the data. Between id and
+data, Protobuf has the path to the message within the schema's file: a count, then an index for each level
 (the third message of the file is [2]), as zigzag varints; a lone 0 stands for [0].
 """
 
@@ -10,6 +10,7 @@ from typing import Final
 
 MAGIC_BYTE: Final = b"\0"
 SCHEMA_ID_END: Final = 5
+_SCHEMA_ID_LIMIT: Final = b"\0\x80"  # ids are Java's ints: registries refuse other numbers
 _MAX_NESTING: Final = 32  # more levels mean another format's bytes
 
 
@@ -30,14 +31,14 @@ class SchemaHeader:
 
 def read_avro_prefix(value: bytes) -> bytes:
     """Return the prefix of an Avro value. Raises WireFormatError."""
-    if value[:1] != MAGIC_BYTE or len(value) < SCHEMA_ID_END:
+    if len(value) < SCHEMA_ID_END or not MAGIC_BYTE <= value < _SCHEMA_ID_LIMIT:
         raise WireFormatError
     return value[:SCHEMA_ID_END]
 
 
 def read_protobuf_prefix(value: bytes) -> bytes:
     """Return the prefix of a Protobuf value. Raises WireFormatError."""
-    if value[:1] != MAGIC_BYTE or len(value) <= SCHEMA_ID_END:
+    if len(value) <= SCHEMA_ID_END or not MAGIC_BYTE <= value < _SCHEMA_ID_LIMIT:
         raise WireFormatError
     if value[SCHEMA_ID_END] == 0:  # the first message of the file, as nearly always
         return value[: SCHEMA_ID_END + 1]

@@ -21,6 +21,7 @@ from trimtab.consumer_sdk.errors import (
     StorageClientMissingError,
     TableAccessError,
     TableSchemaMismatchError,
+    TableWriteError,
     TransformError,
 )
 from trimtab.consumer_sdk.lake.spark.storage_advice import find_advice
@@ -51,6 +52,20 @@ _CLOCK_ADVICE: Final = (
     "Iceberg refuses the change for its date, since the clocks of the table's writers, or of its catalog, "
     "are more than a minute apart: synchronize the clocks (NTP)"
 )
+# of a file system, S3, HDFS, a catalog's database; Hadoop says of a local folder only that it is not made
+_NAME_TOO_LONG: Final = re.compile(
+    r"File name too long|[Kk]ey is too long|maximum path component name limit|value too long for type"
+    r"|Mkdirs failed to create \S*[^/\s]{256}"
+)
+_NAME_ADVICE: Final = (
+    "a name or a partition value is too long for the storage or the catalog: another lake.partition or "
+    "lake.tables has shorter ones"
+)
+_METADATA_GONE: Final = re.compile(
+    r"(Failed to open input stream for file|Location does not exist|File does not exist): \S+\.metadata\.json"
+)
+_METADATA_ADVICE: Final = "its metadata file is gone: restore the file, or drop the table from the catalog"
+_INVALID_IN_GLUE: Final = re.compile(r"\.glue\.model\.InvalidInputException$")
 _OUTCOME_UNKNOWN: Final = re.compile(r"\.CommitStateUnknownException$")
 _TABLE_MISSING: Final = re.compile(r"\.NoSuch(Table|Namespace|IcebergTable)Exception$")
 _STORAGE_UNAVAILABLE: Final = re.compile(
@@ -94,6 +109,10 @@ _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], 
     (_MESSAGE, _CLIENT_MISSING, StorageClientMissingError, _CLIENT_ADVICE),
     # before the storage's errors: it is an SQLException, as those of a database that does not respond
     (_MESSAGE, _NO_JDBC_DRIVER, StorageClientMissingError, _DRIVER_ADVICE),
+    # before the storage's errors, too: the storage answers, and the other tables are written
+    (_MESSAGE, _NAME_TOO_LONG, TableWriteError, _NAME_ADVICE),
+    (_MESSAGE, _METADATA_GONE, TableWriteError, _METADATA_ADVICE),
+    (_NAME, _INVALID_IN_GLUE, TableWriteError, "the catalog refuses its name or its columns"),
     (_NAME, _OUTCOME_UNKNOWN, LakeUnavailableError, "the outcome is unknown"),
     (_NAME, _COMMIT_RACED, CommitConflictError, "another writer was faster"),
     (_MESSAGE, _COMMIT_FENCED, CommitConflictError, "another writer was faster"),

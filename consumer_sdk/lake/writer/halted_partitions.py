@@ -8,14 +8,14 @@
 4. Partitions that are assigned meanwhile share the halt of their table. A table without any is forgotten.
 5. The log says when a table is halted, when the reason changes, and when the halt is over. Reasons are
    compared without digits, since those of file names and offsets differ each time. What the log says is also
-   told to the group, by commits (`pop_news`).
+   committed as metadata of the group's offsets (`pop_news`), once there is an offset to commit.
 """
 
 import logging
 import random
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -53,6 +53,7 @@ class HaltedPartitions:
         self._tables: dict[str, _TableHalt] = {}
         self._counted: Counter[str] = Counter()
         self._news: dict[TopicPartition, str] = {}
+        self._first_unread: dict[TopicPartition, int] = {}  # of partitions without a position
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._errors or self.has_halted_table(partition)
@@ -68,6 +69,11 @@ class HaltedPartitions:
             self._errors.update(dict.fromkeys(partitions, error))
             self._news.update(dict.fromkeys(partitions, str(error)))
             self._export()
+
+    def note_first_unread(self, partition: TopicPartition, offset: int | None) -> None:
+        """Keep where the first record stands that is not read of a partition that is halted for itself."""
+        if offset is not None and partition in self._errors:
+            self._first_unread.setdefault(partition, offset)
 
     def halt_table(
         self,
@@ -122,6 +128,7 @@ class HaltedPartitions:
         for partition in partitions:
             self._errors.pop(partition, None)
             self._news.pop(partition, None)
+            self._first_unread.pop(partition, None)
             for halt in self._tables.values():
                 halt.partitions.discard(partition)
                 halt.ends.pop(partition, None)
@@ -130,15 +137,17 @@ class HaltedPartitions:
             self._metrics.set_table_halted(table, halted=False)
         self._export()
 
-    @property
-    def has_news(self) -> bool:
-        """Whether `pop_news` may return something."""
-        return bool(self._news)
+    def pop_news(
+        self, find_offset: Callable[[TopicPartition], int | None]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """Return once why partitions were halted, "" if they are read again, and offsets to commit with it.
 
-    def pop_news(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """Return once why some of these partitions were halted; "" if they are read again."""
-        told = self._news.keys() & partitions
-        return {partition: self._news.pop(partition) for partition in told}
+        News of a partition without an offset wait for one.
+        """
+        found = {p: find_offset(p) for p in self._news}
+        known = {p: self._first_unread.get(p) if offset is None else offset for p, offset in found.items()}
+        offsets = {p: offset for p, offset in known.items() if offset is not None}
+        return offsets, {p: self._news.pop(p) for p in offsets}
 
     def raise_first_error(self) -> None:
         """Raise the error of the first partition; return if none is halted."""

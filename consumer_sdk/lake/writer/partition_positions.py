@@ -31,7 +31,7 @@ Rules:
 
 import logging
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import lt
 from typing import Final
@@ -68,7 +68,7 @@ class PositionTracker:
         self._owned: dict[TopicPartition, PartitionPosition] = {}
 
     @property
-    def owned(self) -> Collection[TopicPartition]:
+    def owned(self) -> KeysView[TopicPartition]:
         """The partitions that are read."""
         return self._owned.keys()
 
@@ -208,11 +208,18 @@ class PositionTracker:
         offsets = ((p, self._owned[p].committed) for p in partitions if p in self._owned)
         return {p: offset for p, offset in offsets if offset is not None}
 
+    def first_unwritten(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the first record that the table lacks; None if none is known."""
+        position = self._owned.get(partition)
+        if position is None:
+            return None
+        return position.start if position.committed is None else position.committed
+
     def unwritten_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return (first, end) of the accepted offsets that the table does not have."""
         ranges: dict[TopicPartition, tuple[int, int]] = {}
         for partition, position in self._owned.items():
-            first = position.start if position.committed is None else position.committed
+            first = self.first_unwritten(partition)
             if first is not None and position.next is not None and position.next > first:
                 ranges[partition] = (first, position.next)
         return ranges

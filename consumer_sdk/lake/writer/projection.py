@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -86,10 +87,10 @@ class TableProjection:
             line = mask_passwords(str(error).strip().splitlines()[0])  # the plan follows, in many lines
             text = f"table {self.table}: the transform failed: {line}"
             raise TransformError(text) from jvm_errors.MaskedError(error)
-        except jvm_errors.JVM_ERRORS as error:
+        except (Py4JJavaError, Py4JNetworkError) as error:
             where = f"table {self.table}: the transform"
             raise jvm_errors.to_trimtab_error(error, where) from jvm_errors.MaskedError(error)
-        except Exception as error:
+        except Exception as error:  # a lost JVM that is not known by its error ends the next flush
             raise TransformError(
                 f"table {self.table}: the transform failed: {type(error).__name__}: {error}"
             ) from error

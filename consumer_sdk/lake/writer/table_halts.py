@@ -7,6 +7,7 @@ records fetched before a callback are still to be passed to `write`.
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -26,6 +27,8 @@ from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.lake.writer.topic_starts import TopicStarts
 
+_OUTAGE_TABLES: Final = 8  # if none of so many is reachable, the others are not tried
+
 
 @dataclass(frozen=True, slots=True)
 class TableHalts:
@@ -39,6 +42,28 @@ class TableHalts:
     halted: HaltedPartitions
     clock: Clock
 
+    def find_all_starts(
+        self, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offsets of assigned partitions; none if they are halted, as those of unreachable tables.
+
+        Raises LakeUnavailableError if no table is reachable until the deadline and nothing else is read.
+        """
+        is_read = any(p not in self.halted for p in self.positions.owned - set(partitions))
+        topics = {p.topic: [other for other in partitions if other.topic == p.topic] for p in partitions}
+        starts: dict[TopicPartition, int | None] = {}
+        unreachable: dict[str, LakeUnavailableError] = {}
+        for tried, (topic, chosen) in enumerate(sorted(topics.items()), 1):
+            try:
+                starts |= self.find_starts(topic, chosen, deadline)
+            except LakeUnavailableError as error:
+                unreachable[topic] = error
+                if not is_read and len(unreachable) == tried >= min(len(topics), _OUTAGE_TABLES):
+                    raise
+        for topic, reason in unreachable.items():
+            self._halt_unread(topics[topic], reason)
+        return starts
+
     def find_starts(
         self, topic: str, partitions: list[TopicPartition], deadline: float
     ) -> dict[TopicPartition, int | None]:
@@ -46,18 +71,18 @@ class TableHalts:
         try:
             return self.starts.find_starts(topic, partitions, deadline)
         except TableNameCollisionError as error:
-            self.halt_partitions(set(partitions), error)
+            self.halt_partitions({p: self.positions.next_offset(p) for p in partitions}, error)
         except Exception as error:
             if concerns_all(error):
                 raise
-            for partition in partitions:  # where its first record stands, is where it will begin
-                self.positions.assign(partition, None)
-            self.halt_table(self.table_for(topic), error)
+            self._halt_unread(partitions, error)
         return {}
 
     @contextmanager
-    def halt_on_error(self, partition: TopicPartition, offsets: Sequence[int] = ()) -> Generator[None]:
-        """Halt what an error with a run of records concerns: a partition or its table."""
+    def halt_on_error(
+        self, partition: TopicPartition, offsets: Sequence[int] = (), log_start: int | None = None
+    ) -> Generator[None]:
+        """Halt what an error with a run of records, or a new log, concerns: a partition or its table."""
         try:
             yield
         except OffsetsExpiredError as error:
@@ -66,7 +91,8 @@ class TableHalts:
             self.halted.halt({partition}, error)
         except OffsetRegressionError as error:
             self.stop_fetching(partition)
-            self.halt_partitions({partition}, error)
+            # not the table's offset: a table of its own would lack the new log's records below it
+            self.halt_partitions({partition: next(iter(offsets), log_start)}, error)
         except Exception as error:
             if concerns_all(error):
                 raise
@@ -79,16 +105,19 @@ class TableHalts:
         """Return whether a record of a partition is not to be taken; its fetching stops then."""
         if partition in self.halted:  # with its table, or at its assignment
             self.stop_fetching(partition)
+            self.halted.note_first_unread(partition, first)
         if self.halted.has_halted_table(partition):
             self.positions.stop_before(partition, first)
             return True
         return False
 
-    def halt_partitions(self, partitions: set[TopicPartition], error: TrimtabError) -> None:
-        """Drop partitions until their next assignment."""
+    def halt_partitions(self, partitions: Mapping[TopicPartition, int | None], error: TrimtabError) -> None:
+        """Drop partitions until their next assignment; given is where their first unread record stands."""
         self.drop_partitions(partitions)
         self.positions.forget_partitions(partitions)
         self.halted.halt(partitions, error)
+        for partition, first in partitions.items():
+            self.halted.note_first_unread(partition, first)
 
     def halt_table(
         self, table: str, error: BaseException, ends: Mapping[TopicPartition, int] | None = None
@@ -101,7 +130,7 @@ class TableHalts:
         now = self.clock.monotonic()
         self.halted.halt_table(table, stopped, to_table_error(table, error), now, failed)
 
-    def drop_partitions(self, partitions: set[TopicPartition]) -> None:
+    def drop_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the records and the halts of partitions."""
         self.buffer.drop_partitions(partitions)
         self.halted.discard(partitions)
@@ -129,13 +158,13 @@ class TableHalts:
 
     def pop_news(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
         """Return offsets to commit with what has become of their partitions: why they are halted, or ""."""
-        if not self.halted.has_news:  # as nearly always
-            return {}, {}
-        committed = self.positions.committed_offsets(self.positions.owned)
-        stopped = {p: self.positions.next_offset(p) for p in self.positions.owned if p in self.halted}
-        offsets = committed | {p: offset for p, offset in stopped.items() if offset is not None}
-        news = self.halted.pop_news(offsets)
-        return {p: offsets[p] for p in news}, news
+        return self.halted.pop_news(self.positions.first_unwritten)
+
+    def _halt_unread(self, partitions: Sequence[TopicPartition], error: Exception) -> None:
+        """Halt the table of a topic's partitions before its offsets are known."""
+        for partition in partitions:  # where its first record stands, is where it will begin
+            self.positions.assign(partition, None)
+        self.halt_table(self.table_for(partitions[0].topic), error)
 
     def _start_topics(self, partitions: Collection[TopicPartition]) -> None:
         """Find the starts of topics whose tables could not be read at their assignment."""

@@ -196,11 +196,7 @@ class LakeWriter:
         self._reach_step("assigning")
         assigned = list(map(to_partition, partitions))
         self._halted.discard(assigned)
-        starts: dict[TopicPartition, int | None] = {}
-        for topic in sorted({partition.topic for partition in assigned}):
-            starts |= self._halts.find_starts(
-                topic, [p for p in assigned if p.topic == topic], self._flush_deadline()
-            )
+        starts = self._halts.find_all_starts(assigned, self._flush_deadline())
         for partition, start in starts.items():
             self._positions.assign(partition, start)
             self._halted.join_table(self._table_for(partition.topic), {partition})
@@ -245,7 +241,7 @@ class LakeWriter:
 
     def _buffer_messages(self, messages: Sequence[ConsumedMessage]) -> None:
         for reset in self._consumer.pop_offset_resets():
-            with self._halts.halt_on_error(reset.partition):
+            with self._halts.halt_on_error(reset.partition, log_start=reset.log_start_offset):
                 self._positions.record_reset(reset)
         now = self._clock.monotonic()
         for partition, run in record_columns.group_by_partition(drop_error_events(messages)).items():
@@ -280,7 +276,7 @@ class LakeWriter:
         self._rewind_refused()
         for partition, offset in sorted(self._halts.begin_trials().items()):
             self._restart_partition(partition, offset)
-        self._tell_halts()
+        self._commit_halt_reasons()
         self._raise_failure()
         now = self._clock.monotonic()
         max_age_s = self._consumer.batch_max_age_s()
@@ -290,7 +286,7 @@ class LakeWriter:
                 return
             self._submit_batch(table)
 
-    def _tell_halts(self) -> None:
+    def _commit_halt_reasons(self) -> None:
         """Commit unchanged offsets with what has become of their partitions, for `trimtab doctor`."""
         offsets, news = self._halts.pop_news()
         reasons = {partition: describe_halt(reason) for partition, reason in news.items() if reason}

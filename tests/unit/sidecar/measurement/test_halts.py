@@ -29,6 +29,15 @@ def test_reasons_are_read_as_they_are_written() -> None:
     assert MAX_REASON == MAX_HALT_REASON
 
 
+@pytest.mark.parametrize("character", ["\U0001f4a5", "\ud800", "\0", '"', "\x85"])
+def test_no_reason_is_longer_than_brokers_take(character: str) -> None:
+    """They would refuse the commit; a lone surrogate of a file's name is in no message."""
+    metadata = add_facts(describe_halt(2 * MAX_HALT_REASON * character), {"handling": 1.0})
+    assert len(metadata.encode()) < 4096
+    expected = "?" if character == "\ud800" else character
+    assert parse_halts({A: metadata}) == {A: MAX_HALT_REASON * expected}
+
+
 @given(st.text() | st.builds(json.dumps, st.dictionaries(st.just("halted"), st.integers() | st.none())))
 def test_metadata_of_others_tells_nothing(text: str) -> None:
     """Any client may write any."""

@@ -15,6 +15,7 @@ from trimtab.consumer_sdk.errors import (
     LakeUnavailableError,
     StorageClientMissingError,
     TableAccessError,
+    TableWriteError,
 )
 from trimtab.consumer_sdk.lake.spark.jvm_errors import MaskedError, to_trimtab_error, translate_errors
 from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all
@@ -125,6 +126,55 @@ def test_a_table_that_its_catalog_refuses_concerns_it_alone(name: str, cause: st
     error = translate(name, "denied", Throwable(cause, "Status Code: 403") if cause else None)
     assert isinstance(error, kind)
     assert concerns_all(error) == (kind is LakeUnavailableError)
+
+
+IO_ERROR = "java.io.IOException"
+LONG = "x" * 256
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "advice"),
+    [
+        ("java.io.FileNotFoundException", "/lake/a=xx/0.parquet (File name too long)", "lake.partition"),
+        (IO_ERROR, f"Mkdirs failed to create file:/lake/t/data/a={LONG} (exists=false, cwd=file:/)", ""),
+        ("software.amazon.awssdk.services.s3.model.S3Exception", "Your key is too long (400)", ""),
+        ("org.apache.hadoop.ipc.RemoteException", "The maximum path component name limit of x", ""),
+        ("org.postgresql.util.PSQLException", "ERROR: value too long for type character varying(255)", ""),
+        (
+            "org.apache.iceberg.exceptions.NotFoundException",
+            "Failed to open input stream for file: /lake/t/metadata/00001-7f.metadata.json",
+            "restore the file",
+        ),
+        (
+            "org.apache.iceberg.exceptions.NotFoundException",
+            "Location does not exist: s3://lake/t/metadata/00001-7f.metadata.json",
+            "drop the table",
+        ),
+        ("software.amazon.awssdk.services.glue.model.InvalidInputException", "Column x", "refuses its name"),
+    ],
+)
+def test_what_one_table_asks_of_the_storage_in_vain_concerns_it_alone(
+    name: str, message: str, advice: str
+) -> None:
+    """Taken for an outage, it would be retried for ever, and the other tables would wait."""
+    error = translate("org.apache.spark.SparkException", "Job aborted", Throwable(name, message))
+    assert isinstance(error, TableWriteError)
+    assert advice in str(error)
+    assert not concerns_all(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (IO_ERROR, "Mkdirs failed to create file:/lake/t/data (exists=false, cwd=file:/)"),
+        # a reader that is behind, whose version was expired: it reads the next one
+        ("org.apache.iceberg.exceptions.NotFoundException", "Failed to open input stream for file: /a.avro"),
+    ],
+)
+def test_other_files_that_are_missing_or_cannot_be_made_are_outages(name: str, message: str) -> None:
+    """A file system that is not mounted lacks them, too."""
+    cause = Throwable("java.io.FileNotFoundException", "No such file")
+    assert isinstance(translate(name, message, cause), LakeUnavailableError)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What an error of one table or partition stops, and how it goes on; needs neither Spark nor a broker."""
 
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -18,14 +19,17 @@ from writer_stand_ins import (
 )
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import (
     CommittedOffsetsLostError,
+    LakeUnavailableError,
     OffsetsExpiredError,
     TableSchemaMismatchError,
     TableWriteError,
     TransformError,
 )
+from trimtab.consumer_sdk.lake.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
@@ -67,6 +71,66 @@ def test_a_partition_whose_first_record_cannot_be_converted_begins_there(
     assert consumer.offsets == [("a", 7)]
     writer.write([Record(7), Record(8)])
     writer.close()
+
+
+class PartlyUnavailableLake(Lake):
+    """A lake without access to some tables; counts the attempts."""
+
+    def __init__(self, *unreachable: str) -> None:
+        self.unreachable = {*unreachable}
+        self.attempts: Counter[str] = Counter()
+
+    def open_table(self, name: str) -> LakeTable | None:
+        self.attempts[name] += 1
+        return (UnavailableLake() if name in self.unreachable else super()).open_table(name)
+
+
+def test_an_unreachable_table_ends_no_assignment() -> None:
+    """Its topic begins once it is reachable, where the group stands; one deadline holds for all tables."""
+    lake, consumer, clock = PartlyUnavailableLake("lake.a", "lake.b"), StartConsumer(), SystemClock()
+    clock.monotonic = lambda: SystemClock.monotonic() + skipped  # type: ignore[method-assign]
+    skipped = 0.0
+    config = CONFIG | {"lake.flush.timeout": "100 ms"}
+    writer = LakeWriter(consumer, config, lake=lake, clock=clock)
+    writer.on_assign(None, [RawPartition(topic, 0) for topic in "abc"])
+    writer.write([Record(10, 0), OtherRecord(20, 0)])
+    assert (lake.attempts["lake.a"] > 1, lake.attempts["lake.b"]) == (True, 1)
+    assert {*consumer.stopped} == {"a", "b"}
+    with pytest.raises(LakeUnavailableError, match=r"lake\.a: catalog or storage"):
+        writer.raise_if_halted()
+    lake.unreachable.clear()
+    skipped += 5.0
+    writer.write([])
+    assert consumer.offsets == [("a", 10), ("b", 20)]
+    writer.close()
+
+
+def test_tables_that_are_unreachable_at_once_are_an_outage() -> None:
+    """As until now: nothing is halted for it, unless other partitions are read."""
+    lake = PartlyUnavailableLake("lake.a", "lake.b")
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
+    for topics in ("a", "ab"):
+        with pytest.raises(LakeUnavailableError):
+            writer.on_assign(None, [RawPartition(topic, 0) for topic in topics])
+        writer.raise_if_halted()
+    writer.on_assign(None, [RawPartition("c", 0)])
+    writer.on_assign(None, [RawPartition("b", 0)])
+    with pytest.raises(LakeUnavailableError, match=r"lake\.b"):
+        writer.raise_if_halted()
+    writer.on_revoke(None, [RawPartition("c", 0)])
+    with pytest.raises(LakeUnavailableError, match=r"lake\.a"):
+        writer.on_assign(None, [RawPartition("a", 0)])
+    writer.__exit__(KeyError)
+
+
+def test_no_more_tables_are_tried_than_an_outage_needs() -> None:
+    """A callback holds up the group's rebalance, and each table may take a client's timeout."""
+    lake = PartlyUnavailableLake(*(f"lake.t{number}" for number in range(20)))
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
+    with pytest.raises(LakeUnavailableError):
+        writer.on_assign(None, [RawPartition(f"t{number}", 0) for number in range(20)])
+    assert len(lake.attempts) == 8
+    writer.__exit__(KeyError)
 
 
 def lose_offsets(*_: Any, **__: Any) -> Any:
@@ -242,21 +306,33 @@ def test_a_revocation_gives_up_the_batch_that_the_one_in_flight_has_halted(
         writer.close()
 
 
+class CommittingConsumer(StartConsumer):
+    """Keeps the commits, and loses its logs when told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[tuple[str, int, int, str]] = []
+        self.resets: list[OffsetReset] = []
+
+    def commit(self, *, offsets: Any, asynchronous: bool = True) -> None:  # noqa: ARG002 - the interface
+        self.commits.extend((p.topic, p.partition, p.offset, p.metadata or "") for p in offsets)
+
+    def pop_offset_resets(self) -> list[OffsetReset]:
+        found, self.resets = self.resets, []
+        return found
+
+
 def test_the_group_is_told_of_a_halt_once_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a commit of the unchanged offset; partitions without a record have none to commit yet."""
     broken = [True]
-    told: list[tuple[str, int, int, str]] = []
-
-    class TellingConsumer(StartConsumer):
-        def commit(self, *, offsets: Any, asynchronous: bool = True) -> None:  # noqa: ARG002 - the interface
-            told.extend((p.topic, p.partition, p.offset, p.metadata or "") for p in offsets)
 
     def flush_batch(_: BatchFlusher, batch: FlushBatch, __: RetryBackoff) -> BatchCommitted:
         return refuse_rows(batch) if broken else BatchCommitted(batch, ())
 
     monkeypatch.setattr(BatchFlusher, "flush_batch", flush_batch)
-    clock = ManualClock()
-    writer = LakeWriter(TellingConsumer(), CONFIG, lake=Lake(), clock=clock)
+    clock, consumer = ManualClock(), CommittingConsumer()
+    told = consumer.commits
+    writer = LakeWriter(consumer, CONFIG, lake=Lake(), clock=clock)
     writer.on_assign(None, [RawPartition("a", number) for number in range(3)])  # the table knows a-0 up to 10
     writer.write([Record(4)])
     with pytest.raises(TableSchemaMismatchError):
@@ -273,3 +349,56 @@ def test_the_group_is_told_of_a_halt_once_and_of_its_end(monkeypatch: pytest.Mon
     writer.write([])
     assert told[2:] == [("a", 1, 5, ""), ("a", 0, 10, ""), ("a", 1, 5, "")]
     writer.close()
+
+
+@pytest.mark.parametrize("by_event", [True, False])
+def test_the_group_is_told_of_a_topic_that_was_created_again(by_event: bool) -> None:  # noqa: FBT001
+    """At the start of its log: a table of its own then has all of it, which one that starts at 10 has not."""
+    consumer = CommittingConsumer()
+    writer = LakeWriter(consumer, CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 0)])
+    if by_event:
+        consumer.resets = [OffsetReset(TopicPartition("a", 0), 10, 2, 5, 2)]
+    for _ in range(2):
+        writer.write([] if by_event else [Record(2, 0)])
+    ((topic, number, offset, reason),) = consumer.commits
+    assert (topic, number, offset) == ("a", 0, 2)
+    assert "created again" in reason
+    writer.on_revoke(None, [RawPartition("a", 0)])
+    assert len(consumer.commits) == 1
+    writer.__exit__(KeyError)
+
+
+class UpperCaseRecord(Record):
+    """A record of topic A, whose table would be that of topic a."""
+
+    def topic(self) -> str:
+        return "A"
+
+
+def test_the_group_is_told_of_a_topic_whose_table_is_another_ones() -> None:
+    """Once its first record says where the group stands."""
+    consumer = CommittingConsumer()
+    writer = LakeWriter(consumer, CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("A", 1)])
+    writer.write([])
+    assert consumer.commits == []
+    for _ in range(2):
+        writer.write([UpperCaseRecord(7)])
+    ((topic, number, offset, reason),) = consumer.commits
+    assert (topic, number, offset) == ("A", 1, 7)
+    assert "both map to table" in reason
+    assert {*consumer.stopped} == {"A"}
+    writer.__exit__(KeyError)
+
+
+def test_the_reason_is_committed_before_no_record_that_is_unwritten() -> None:
+    """Records that were read before the log expired are in no table yet, nor is their partition."""
+    consumer = CommittingConsumer()
+    writer = LakeWriter(consumer, CONFIG, lake=Lake())
+    writer.on_assign(None, [RawPartition("a", 1)])
+    writer.write([Record(10), Record(11)])
+    consumer.resets = [OffsetReset(TopicPartition("a", 1), 12, 15, 20, None)]
+    writer.write([])
+    assert [commit[:3] for commit in consumer.commits] == [("a", 1, 10)]
+    writer.__exit__(KeyError)
