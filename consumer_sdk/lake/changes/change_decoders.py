@@ -51,40 +51,49 @@ class JsonChangeDecoder:
     key_schema: Any
     dates_are_numbers: bool = True  # as Debezium's
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
-    nulls_outside: bool = False  # a value out of range of its type is null
+    nulls_outside: frozenset[str] = frozenset()  # paths of columns, as those of JsonDecoder; no key
 
     def decode_values(self, records: Table) -> DecodedRecords:
         """Return the record columns and those of the values."""
         return decode_objects(
-            records, self.value_schema, partial(self._parse_objects, schema=self.value_schema)
+            records,
+            self.value_schema,
+            partial(self._parse_objects, schema=self.value_schema, nulls_outside=self.nulls_outside),
         )
 
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, and the reasons of unreadable ones."""
-        return self._parse_objects(keys, self.key_schema)
+        return self._parse_objects(keys, self.key_schema, frozenset())
 
     def find_schema(self, data: bytes) -> None:
         """Return None: JSON tells none."""
         del data
 
-    def _parse_objects(self, values: Array, schema: Any) -> tuple[Array, dict[int, str]]:
+    def _parse_objects(
+        self, values: Array, schema: Any, nulls_outside: frozenset[str]
+    ) -> tuple[Array, dict[int, str]]:
         """Parse JSON objects, some of which may be wrapped in `schema` and `payload`."""
         wrapped = pc.match_substring_regex(values, _WRAPPED)
         if pc.any(wrapped).as_py():  # a row may begin with a column `schema`, too
             wrapped = pc.and_(wrapped, pc.match_substring(values, f'"{_PAYLOAD}"'))
         if not pc.any(wrapped).as_py():
-            return self._create_decoder(schema, self.timestamp_rules).read_values(values)
+            return self._create_decoder(schema, self.timestamp_rules, nulls_outside).read_values(values)
         if not pc.all(wrapped).as_py():
-            return convert_in_parts(values, wrapped, partial(self._parse_objects, schema=schema))
+            return convert_in_parts(
+                values, wrapped, partial(self._parse_objects, schema=schema, nulls_outside=nulls_outside)
+            )
         payload = pa.schema([(_PAYLOAD, pa.struct(list(schema)))])
         rules = prefix_rules(self.timestamp_rules, _PAYLOAD)
-        structs, errors = self._create_decoder(payload, rules).read_values(values)
+        nulls_outside = frozenset(f"{_PAYLOAD}.{path}" for path in nulls_outside)
+        structs, errors = self._create_decoder(payload, rules, nulls_outside).read_values(values)
         rows = structs.flatten()[0]
         empty = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
         return rows, dict.fromkeys(empty, _NULL_PAYLOAD) | errors
 
-    def _create_decoder(self, schema: Any, rules: TimestampRules) -> JsonDecoder:
-        return JsonDecoder(schema, rules, self.dates_are_numbers, self.nulls_outside)
+    def _create_decoder(
+        self, schema: Any, rules: TimestampRules, nulls_outside: frozenset[str]
+    ) -> JsonDecoder:
+        return JsonDecoder(schema, rules, self.dates_are_numbers, nulls_outside)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,11 @@ def create_json_change_decoder(
     for place in _list_row_fields(form):
         rules |= prefix_rules(timestamp_rules, place)
     return JsonChangeDecoder(
-        build_value_schema(row, form), key_schema, form == DEBEZIUM, rules, nulls_outside
+        build_value_schema(row, form),
+        key_schema,
+        form == DEBEZIUM,
+        rules,
+        _list_nullable(row, form, key) if nulls_outside else frozenset(),
     )
 
 
@@ -51,6 +55,13 @@ def _list_row_fields(form: ChangeFormat) -> tuple[str, ...]:
     if isinstance(form, str):
         return ("before", "after") if form == DEBEZIUM else ()
     return () if form.row is None else (form.row,)
+
+
+def _list_nullable(row: Any, form: ChangeFormat, key: tuple[str, ...]) -> frozenset[str]:
+    """Return the paths of the columns that may be null: in the key's, the record's key would take its place."""
+    others = [name for name in row.names if name not in key]
+    places = _list_row_fields(form)
+    return frozenset([f"{place}.{name}" for place in places for name in others] if places else others)
 
 
 def _check_key_column(name: str, row: Any, ddl: str) -> None:

@@ -72,6 +72,7 @@ cdef class _Column:
     cdef Py_ssize_t length
     cdef Py_ssize_t nulls
     cdef bint is_begun
+    cdef bint nulls_outside  # a value out of range of its type is null
     cdef Buffer valid  # a byte for each value
 
     def __init__(self, kind):
@@ -108,7 +109,7 @@ cdef class _Column:
             return cursor.fail()
         if not self.is_begun:
             self.begin()
-        return self.read_limited(cursor) if cursor.nulls_outside else self.read(cursor)
+        return self.read_limited(cursor) if self.nulls_outside else self.read(cursor)
 
     cdef int read_limited(self, Cursor cursor) except -1:
         cdef Py_ssize_t length = self.length
@@ -657,17 +658,17 @@ cdef class _StructColumn(_Column):
         return f".{self.kind[self.current].name}{column.find_place()}"
 
 
-def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nulls_outside=False):
+def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nulls_outside=frozenset()):
     """Return a struct for each value, null if it is refused, and by row the field and the reason.
 
     `values` are binary without nulls, `schema` is a pyarrow schema, `timestamp_rules` are TimestampRules.
-    With `dates_are_numbers` a number in a DATE is the days since 1970. With `nulls_outside` a number out of
-    range of its type is null. Years are not limited: `value_ranges` does that.
+    With `dates_are_numbers` a number in a DATE is the days since 1970. `nulls_outside` are paths of columns in
+    which a number out of range of its type is null. Years are not limited: `value_ranges` does that.
     """
     kind = pa.struct(list(schema))
     cdef _StructColumn root = _create_column(kind, "", timestamp_rules, dates_are_numbers)
+    _set_nulls_outside(root, "", nulls_outside, False)
     cdef Cursor cursor = Cursor()
-    cursor.nulls_outside = nulls_outside
     cdef Py_ssize_t row, count = len(values)
     refused = {}
     if not count:
@@ -696,6 +697,17 @@ cdef int _read_object(_StructColumn root, Cursor cursor) except -1:
     if cursor.peek() != -1:
         root.truncate(root.length - 1)
         raise RefusedError(NOT_AN_OBJECT)
+    return 0
+
+
+cdef int _set_nulls_outside(_Column column, str path, object paths, bint is_inside) except -1:
+    column.nulls_outside = is_inside or path in paths
+    if isinstance(column, _StructColumn):
+        prefix = f"{path}." if path else ""
+        for field, child in zip(column.kind, (<_StructColumn>column).columns):
+            _set_nulls_outside(child, f"{prefix}{field.name}", paths, column.nulls_outside)
+    elif isinstance(column, _ArrayColumn):
+        _set_nulls_outside((<_ArrayColumn>column).items, path, paths, column.nulls_outside)
     return 0
 
 

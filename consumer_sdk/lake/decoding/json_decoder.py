@@ -38,14 +38,14 @@ _PLAIN_TYPES: Final[Mapping[DataType, Any]] = {
 class JsonDecoder:
     """Decodes JSON objects; `schema` is pyarrow's.
 
-    `dates_are_numbers`: a number in a DATE is the days since 1970, as Debezium's. `nulls_outside`: a value
-    out of range of its type is null. Years are limited by `value_ranges`.
+    `dates_are_numbers`: a number in a DATE is the days since 1970, as Debezium's. `nulls_outside`:
+    paths of columns in which a value out of range of its type is null. Years are limited by `value_ranges`.
     """
 
     schema: Any
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
     dates_are_numbers: bool = False
-    nulls_outside: bool = False
+    nulls_outside: frozenset[str] = frozenset()
 
     def decode_batch(self, records: Records) -> DecodedRecords:
         """Return the record columns and those of the values, and the dead letters."""

@@ -31,7 +31,11 @@ class TopicDecoders:
         schemas = {ddl: parse_json_schema(ddl) for ddl in config.schemas.values()}
         check_timestamp_columns(config.timestamp_rules, schemas.values())
         self._json_decoders = {
-            ddl: JsonDecoder(schema, config.timestamp_rules, nulls_outside=config.ranges.nulls)
+            ddl: JsonDecoder(
+                schema,
+                config.timestamp_rules,
+                nulls_outside=frozenset(schema.names if config.ranges.nulls else ()),
+            )
             for ddl, schema in schemas.items()
         }
         self._by_topic: dict[str, BatchDecoder] = {}

@@ -291,9 +291,27 @@ def test_numbers_out_of_range_are_null_if_asked_for() -> None:
     """Also within a list; what is no number of the type at all is refused."""
     schema = pa.schema([("a", pa.list_(pa.int32())), ("p", pa.decimal128(4, 2))])
     texts = [b'{"a":[1,3000000000,2],"p":"100"}', b'{"a":[1.5]}', b'{"p":1e99}']
-    rows, refused = read_objects(pa.array(texts), schema, {}, nulls_outside=True)
+    rows, refused = read_objects(pa.array(texts), schema, {}, nulls_outside={"a", "p"})
     assert rows.to_pylist() == [{"a": [1, None, 2], "p": None}, None, {"a": None, "p": None}]
     assert refused == {1: ("a[0]", f"{INEXACT} INT: 1.5")}
+
+
+def test_numbers_out_of_range_are_null_in_the_columns_asked_for() -> None:
+    """And in the fields within them; in any other the record is refused."""
+    inner = pa.struct([("x", pa.int8()), ("y", pa.map_(pa.string(), pa.struct([("z", pa.int8())])))])
+    schema = pa.schema([("a", inner), ("b", pa.struct([("c", inner), ("d", pa.int8())]))])
+    value = '{"x":128,"y":{"k":{"z":128}}}'
+    null = {"x": None, "y": [("k", {"z": None})]}
+    texts = [f'{{"a":{value},"b":{{"c":{value}}}}}', '{"b":{"d":128}}', '{"b":{"c":{"x":1}}}']
+    rows, refused = read_objects(
+        pa.array([text.encode() for text in texts]), schema, {}, nulls_outside={"a", "b.c"}
+    )
+    assert rows.to_pylist() == [
+        {"a": null, "b": {"c": null, "d": None}},
+        None,
+        {"a": None, "b": {"c": {"x": 1, "y": None}, "d": None}},
+    ]
+    assert refused == {1: ("b.d", f"{RANGE} TINYINT: 128")}
 
 
 def test_refused_records_keep_their_places() -> None:
