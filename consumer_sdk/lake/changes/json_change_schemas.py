@@ -58,7 +58,7 @@ def _list_row_fields(form: ChangeFormat) -> tuple[str, ...]:
 
 
 def _list_nullable(row: Any, form: ChangeFormat, key: tuple[str, ...]) -> frozenset[str]:
-    """Return the paths of the columns that may be null: in the key's, the record's key would take its place."""
+    """Return the paths of all columns but the key's, whose nulls the record's key would fill."""
     others = [name for name in row.names if name not in key]
     places = _list_row_fields(form)
     return frozenset([f"{place}.{name}" for place in places for name in others] if places else others)

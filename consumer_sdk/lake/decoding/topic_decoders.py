@@ -42,7 +42,9 @@ class TopicDecoders:
         self.registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
         if config.registry_settings:
             registry = SchemaRegistry(config.registry_settings)
-            self.registry_decoder = RegistryDecoder(registry, config.decoder, config.ranges)
+            keys = () if config.changes is None else config.changes.keys.values()
+            ranges = replace(config.ranges, key_fields=frozenset(name for key in keys for name in key))
+            self.registry_decoder = RegistryDecoder(registry, config.decoder, ranges)
 
     def decoder_for(self, topic: str) -> BatchDecoder:
         """Return the decoder of a topic, the same one at each call."""
