@@ -1,7 +1,4 @@
-"""Decodes the values and keys of change records into Arrow columns.
-
-A JSON value may be wrapped as Connect's JsonConverter does: `{"schema": {"type": …}, "payload": …}`.
-"""
+"""Decodes the values and keys of change records into Arrow columns."""
 
 import json
 import re
@@ -13,17 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
-from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, decode_objects, scatter_values
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, scatter_values
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder
-from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, prefix_rules
+from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
-_WRAPPED: Final = r'^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:'
-_PAYLOAD: Final = "payload"
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-_NULL_PAYLOAD: Final = "its payload is null"
 _ROW: Final = "__trimtab_row"  # beside the key's own columns
 
 
@@ -55,45 +49,18 @@ class JsonChangeDecoder:
 
     def decode_values(self, records: Table) -> DecodedRecords:
         """Return the record columns and those of the values."""
-        return decode_objects(
-            records,
-            self.value_schema,
-            partial(self._parse_objects, schema=self.value_schema, nulls_outside=self.nulls_outside),
-        )
+        return self._create_decoder(self.value_schema, self.nulls_outside).decode_batch(records)
 
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, and the reasons of unreadable ones."""
-        return self._parse_objects(keys, self.key_schema, frozenset())
+        return self._create_decoder(self.key_schema).read_values(keys)
 
     def find_schema(self, data: bytes) -> None:
         """Return None: JSON tells none."""
         del data
 
-    def _parse_objects(
-        self, values: Array, schema: Any, nulls_outside: frozenset[str]
-    ) -> tuple[Array, dict[int, str]]:
-        """Parse JSON objects, some of which may be wrapped in `schema` and `payload`."""
-        wrapped = pc.match_substring_regex(values, _WRAPPED)
-        if pc.any(wrapped).as_py():  # a row may begin with a column `schema`, too
-            wrapped = pc.and_(wrapped, pc.match_substring(values, f'"{_PAYLOAD}"'))
-        if not pc.any(wrapped).as_py():
-            return self._create_decoder(schema, self.timestamp_rules, nulls_outside).read_values(values)
-        if not pc.all(wrapped).as_py():
-            return convert_in_parts(
-                values, wrapped, partial(self._parse_objects, schema=schema, nulls_outside=nulls_outside)
-            )
-        payload = pa.schema([(_PAYLOAD, pa.struct(list(schema)))])
-        rules = prefix_rules(self.timestamp_rules, _PAYLOAD)
-        nulls_outside = frozenset(f"{_PAYLOAD}.{path}" for path in nulls_outside)
-        structs, errors = self._create_decoder(payload, rules, nulls_outside).read_values(values)
-        rows = structs.flatten()[0]
-        empty = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
-        return rows, dict.fromkeys(empty, _NULL_PAYLOAD) | errors
-
-    def _create_decoder(
-        self, schema: Any, rules: TimestampRules, nulls_outside: frozenset[str]
-    ) -> JsonDecoder:
-        return JsonDecoder(schema, rules, self.dates_are_numbers, nulls_outside)
+    def _create_decoder(self, schema: Any, nulls_outside: frozenset[str] = frozenset()) -> JsonDecoder:
+        return JsonDecoder(schema, self.timestamp_rules, self.dates_are_numbers, nulls_outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +90,6 @@ class RegistryChangeDecoder:
     def find_schema(self, data: bytes) -> Any:
         """Return the schema of a decoded value or key, None if it has none that can be used."""
         return self.decoder.find_schema(data)
-
-
-def convert_in_parts(values: Array, mask: Array, convert: Any) -> tuple[Array, dict[int, str]]:
-    """Convert the values that a mask selects and the others apart, and join both in their order."""
-    selected = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
-    others = np.flatnonzero(~mask.to_numpy(zero_copy_only=False))
-    order = np.concatenate([selected, others])
-    parts = [convert(values.take(pa.array(at))) for at in (selected, others)]
-    errors = {
-        int(at[row]): text
-        for at, (_, reasons) in zip((selected, others), parts, strict=True)
-        for row, text in reasons.items()
-    }
-    return pa.concat_arrays([part for part, _ in parts]).take(pa.array(np.argsort(order))), errors
 
 
 def parse_text_keys(keys: Array, column: Any) -> tuple[Array, dict[int, str]]:

@@ -21,9 +21,10 @@ import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
-from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, convert_in_parts, parse_text_keys
+from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, parse_text_keys
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows
+from trimtab.consumer_sdk.lake.decoding.decoded_records import convert_in_parts
 from trimtab.consumer_sdk.lake.decoding.value_ranges import ValueRanges
 from trimtab.consumer_sdk.lake.schema.record_columns import column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
