@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -17,7 +16,7 @@ from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
-_NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_WORD: Final = re.compile(r"true|false|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # of JSON
 _ROW: Final = "__trimtab_row"  # beside the key's own columns
 
 
@@ -30,6 +29,10 @@ class ChangeDecoder(Protocol):
 
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, null if it cannot be read, and the reasons by row."""
+        ...
+
+    def decode_text_keys(self, keys: Array, column: Any) -> tuple[Array, dict[int, str]]:
+        """Return a value of the key's only column for each key that is plain text, and reasons by row."""
         ...
 
     def find_schema(self, data: bytes) -> Any:
@@ -54,6 +57,11 @@ class JsonChangeDecoder:
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, and the reasons of unreadable ones."""
         return self._create_decoder(self.key_schema).read_values(keys)
+
+    def decode_text_keys(self, keys: Array, column: Any) -> tuple[Array, dict[int, str]]:
+        """Return a value for each key by the rules of JSON, of timestamps and dates, too."""
+        named = pa.field(self.key_schema.names[0], column.type)  # a table has another name for some
+        return parse_text_keys(keys, self._create_decoder(pa.schema([named])))
 
     def find_schema(self, data: bytes) -> None:
         """Return None: JSON tells none."""
@@ -87,26 +95,44 @@ class RegistryChangeDecoder:
         readable[list(reasons)] = False
         return scatter_values(structs, pa.array(readable)), reasons
 
+    def decode_text_keys(self, keys: Array, column: Any) -> tuple[Array, dict[int, str]]:
+        """Return a value for each key by the rules of JSON; bytes are the key itself."""
+        if pa.types.is_binary(column.type):
+            return keys, {}
+        return parse_text_keys(keys, JsonDecoder(pa.schema([column])))
+
     def find_schema(self, data: bytes) -> Any:
         """Return the schema of a decoded value or key, None if it has none that can be used."""
         return self.decoder.find_schema(data)
 
 
-def parse_text_keys(keys: Array, column: Any) -> tuple[Array, dict[int, str]]:
-    """Return keys that are plain text (`42`, `"42"`) as values of a column, and reasons by row."""
-    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        return cast_by_halves(keys, partial(_strip_quotes, kind=column.type), column.type)
-    name = json.dumps(column.name)
-    objects = [f"{{{name}:{_to_json(key)}}}".encode() for key in keys.to_pylist()]
-    structs, errors = JsonDecoder(pa.schema([column])).read_values(pa.array(objects, pa.binary()))
+def parse_text_keys(keys: Array, decoder: JsonDecoder) -> tuple[Array, dict[int, str]]:
+    """Return keys that are text (`42`, `"42"`) as values of the decoder's column, and reasons by row."""
+    column = decoder.schema.field(0)
+    if pa.types.is_string(column.type):
+        return cast_by_halves(keys, _unquote_all, column.type)
+    name, is_binary = json.dumps(column.name), pa.types.is_binary(column.type)
+    texts = [_unquote(key.decode("utf-8", "surrogateescape")) for key in keys.to_pylist()]
+    words = [json.dumps(text) if is_binary or not _WORD.fullmatch(text) else text for text in texts]
+    objects = pa.array([f"{{{name}:{word}}}".encode() for word in words], pa.binary())
+    structs, errors = decoder.read_values(objects)
     return structs.field(0), errors
 
 
-def _strip_quotes(keys: Array, kind: Any) -> Array:
-    return pc.replace_substring_regex(keys.cast(pa.string()), r'^"([^"\\]*)"$', r"\1").cast(kind)
+def _unquote_all(keys: Array) -> Array:
+    texts = keys.cast(pa.string())
+    if not pc.any(pc.starts_with(texts, '"')).as_py():
+        return texts
+    return pa.array(map(_unquote, texts.to_pylist()), pa.string())
 
 
-def _to_json(key: bytes) -> str:
-    """Return a number as it is, also one in quotes, and any other text as text."""
-    text = key.decode("utf-8", "surrogateescape").removeprefix('"').removesuffix('"')
-    return text if _NUMBER.fullmatch(text) else json.dumps(text)
+def _unquote(text: str) -> str:
+    """Return the text of a JSON string, any other text as it is."""
+    if not text.startswith('"'):
+        return text
+    try:
+        value: str = json.loads(text)
+        value.encode()
+    except ValueError:  # no JSON, or a lone surrogate
+        return text
+    return value

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
-from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, parse_text_keys
+from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows
 from trimtab.consumer_sdk.lake.decoding.decoded_records import convert_in_parts
@@ -179,7 +179,7 @@ def _read_record_keys(
             return pa.nulls(0, whole), {}
         if pc.match_substring_regex(part.slice(0, 1), _STRUCTURED_KEY)[0].as_py():
             return _fit_structs(*decoder.decode_keys(part), whole)
-        return _read_text_keys(part, whole)
+        return _read_text_keys(part, whole, decoder)
 
     return convert_in_parts(keys, structured, read_part)
 
@@ -195,10 +195,10 @@ def _fit_structs(structs: Array, errors: dict[int, str], whole: Any) -> tuple[Ar
     return pa.StructArray.from_arrays(fitted, fields=list(whole)), errors
 
 
-def _read_text_keys(keys: Array, whole: Any) -> tuple[Array, dict[int, str]]:
+def _read_text_keys(keys: Array, whole: Any, decoder: ChangeDecoder) -> tuple[Array, dict[int, str]]:
     if len(whole) > 1:
         return pa.nulls(len(keys), whole), dict.fromkeys(range(len(keys)), _COMPOUND_KEY_REASON)
-    values, errors = parse_text_keys(keys, whole[0])
+    values, errors = decoder.decode_text_keys(keys, whole[0])
     return pa.StructArray.from_arrays([values], fields=list(whole)), errors
 
 
