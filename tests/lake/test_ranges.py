@@ -140,6 +140,22 @@ def test_changes_in_avro(ingest: Callable[..., Any], registry: Any) -> None:
 
 
 @EVERY_FORMAT
+def test_changes_in_json(ingest: Callable[..., Any]) -> None:
+    """Only what is written counts, as with Avro: an update mends a row, and a delete is applied."""
+    rows: dict[str, Any] = {name: {"id": 0, "n": n} for name, n in {"far": 3_000_000_000, "near": 7}.items()}
+    changes = [
+        {"op": "c", "after": rows["far"]},
+        {"op": "u", "before": rows["far"], "after": rows["near"]},
+        {"op": "c", "after": rows["near"] | {"id": 1}},
+        {"op": "d", "before": rows["far"] | {"id": 1}},
+    ]
+    settings = {"lake_decoder": "json", "lake_schema": "id INT, n INT", "lake_write": "upsert"}
+    found, reasons = ingest([json.dumps(change).encode() for change in changes], **settings, lake_key="id")
+    assert [(row["id"], row["n"]) for row in found] == [(0, 7)]
+    assert reasons == ["after.n: out of range of INT: 3000000000"]
+
+
+@EVERY_FORMAT
 @pytest.mark.parametrize("decoder", ["avro", "json"])
 def test_a_key_outside_is_not_replaced_by_the_records(
     ingest: Callable[..., Any], registry: Any, fakes: Any, monkeypatch: pytest.MonkeyPatch, decoder: str

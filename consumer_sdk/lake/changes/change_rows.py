@@ -7,7 +7,8 @@
 4. A table row has its record's topic, partition, offset and timestamp, then the row's columns. With
    soft deletes also `__deleted`; the row of a delete is then `before`, as far as the record has it.
 5. Values outside their ranges (`value_ranges`) count where they are written: not in the `before` of an
-   update, nor beside the key in that of a delete.
+   update, nor beside the key in that of a delete. The decoder refuses what a type cannot hold at all,
+   except in a `before` of JSON that is not written.
 """
 
 from collections.abc import Iterable, Sequence
