@@ -140,6 +140,44 @@ def test_changes_in_avro(ingest: Callable[..., Any], registry: Any) -> None:
 
 
 @EVERY_FORMAT
+def test_changes_in_json(ingest: Callable[..., Any]) -> None:
+    """Only what is written counts, as with Avro: an update mends a row, and a delete is applied."""
+    rows: dict[str, Any] = {name: {"id": 0, "n": n} for name, n in {"far": 3_000_000_000, "near": 7}.items()}
+    changes = [
+        {"op": "c", "after": rows["far"]},
+        {"op": "u", "before": rows["far"], "after": rows["near"]},
+        {"op": "c", "after": rows["near"] | {"id": 1}},
+        {"op": "d", "before": rows["far"] | {"id": 1}},
+    ]
+    settings = {"lake_decoder": "json", "lake_schema": "id INT, n INT", "lake_write": "upsert"}
+    found, reasons = ingest([json.dumps(change).encode() for change in changes], **settings, lake_key="id")
+    assert [(row["id"], row["n"]) for row in found] == [(0, 7)]
+    assert reasons == ["after.n: out of range of INT: 3000000000"]
+
+
+@EVERY_FORMAT
+@pytest.mark.parametrize("decoder", ["avro", "json"])
+def test_a_key_outside_is_not_replaced_by_the_records(
+    ingest: Callable[..., Any], registry: Any, fakes: Any, monkeypatch: pytest.MonkeyPatch, decoder: str
+) -> None:
+    """Another row would be overwritten: also with `null` its record is a dead letter."""
+    monkeypatch.setattr(fakes.Message, "key", lambda _: b"1.00")
+    row = {"type": "record", "name": "Row", "fields": [{"name": "price", "type": PRICE}, FIELDS[0]]}
+    raw = json.loads(json.dumps(row).replace("logicalType", "other"))
+    prefix = b"\0" + registry.add("s", row).to_bytes(4)
+    settings: dict[str, Any] = {"lake_decoder": "avro", "schema_registry_url": registry.url}
+    prices = enumerate([100, 10**9])
+    records = [encode(prefix, raw, {"price": price.to_bytes(5), "id": at}) for at, price in prices]
+    if decoder == "json":
+        settings = {"lake_decoder": "json", "lake_schema": "price DECIMAL(9,2), id INT"}
+        records = [b'{"price":"1.00","id":0}', b'{"price":"1e7","id":1}']
+    upserts = {"lake_write": "upsert", "lake_changes": "keyed", "lake_key": "price"}
+    found, reasons = ingest(records, **settings, **upserts, lake_out_of_range="null")
+    assert [(row["price"], row["id"]) for row in found] == [(Decimal("1.00"), 0)]
+    assert [reason.partition(":")[0] for reason in reasons] == ["price"]
+
+
+@EVERY_FORMAT
 @pytest.mark.parametrize("policy", ["dead-letter", "null"])
 def test_postgres_infinity_in_json_changes(ingest: Callable[..., Any], policy: str) -> None:
     """Debezium's DATE is a number of days; in a key it is never null."""

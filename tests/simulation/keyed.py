@@ -95,3 +95,7 @@ class _ChangeDecoder:
     def decode_keys(self, keys: Any) -> tuple[Any, dict[int, str]]:
         """Keys are plain text."""
         raise AssertionError(keys)
+
+    def decode_text_keys(self, keys: Any, column: Any) -> tuple[Any, dict[int, str]]:
+        """They are the text."""
+        return keys.cast(column.type), {}

@@ -1,29 +1,22 @@
-"""Decodes the values and keys of change records into Arrow columns.
-
-A JSON value may be wrapped as Connect's JsonConverter does: `{"schema": {"type": …}, "payload": …}`.
-"""
+"""Decodes the values and keys of change records into Arrow columns."""
 
 import json
 import re
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
-from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, decode_objects, scatter_values
+from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, scatter_values
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder
-from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, prefix_rules
+from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
-_WRAPPED: Final = r'^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:'
-_PAYLOAD: Final = "payload"
-_NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-_NULL_PAYLOAD: Final = "its payload is null"
+_WORD: Final = re.compile(r"true|false|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # of JSON
 _ROW: Final = "__trimtab_row"  # beside the key's own columns
 
 
@@ -36,6 +29,10 @@ class ChangeDecoder(Protocol):
 
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, null if it cannot be read, and the reasons by row."""
+        ...
+
+    def decode_text_keys(self, keys: Array, column: Any) -> tuple[Array, dict[int, str]]:
+        """Return a value of the key's only column for each key that is plain text, and reasons by row."""
         ...
 
     def find_schema(self, data: bytes) -> Any:
@@ -51,40 +48,27 @@ class JsonChangeDecoder:
     key_schema: Any
     dates_are_numbers: bool = True  # as Debezium's
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
-    nulls_outside: bool = False  # a value out of range of its type is null
+    nulls_outside: frozenset[str] = frozenset()  # paths of columns, as those of JsonDecoder; no key
 
     def decode_values(self, records: Table) -> DecodedRecords:
         """Return the record columns and those of the values."""
-        return decode_objects(
-            records, self.value_schema, partial(self._parse_objects, schema=self.value_schema)
-        )
+        return self._create_decoder(self.value_schema, self.nulls_outside).decode_batch(records)
 
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, and the reasons of unreadable ones."""
-        return self._parse_objects(keys, self.key_schema)
+        return self._create_decoder(self.key_schema).read_values(keys)
+
+    def decode_text_keys(self, keys: Array, column: Any) -> tuple[Array, dict[int, str]]:
+        """Return a value for each key by the rules of JSON, of timestamps and dates, too."""
+        named = pa.field(self.key_schema.names[0], column.type)  # a table has another name for some
+        return parse_text_keys(keys, self._create_decoder(pa.schema([named])))
 
     def find_schema(self, data: bytes) -> None:
         """Return None: JSON tells none."""
         del data
 
-    def _parse_objects(self, values: Array, schema: Any) -> tuple[Array, dict[int, str]]:
-        """Parse JSON objects, some of which may be wrapped in `schema` and `payload`."""
-        wrapped = pc.match_substring_regex(values, _WRAPPED)
-        if pc.any(wrapped).as_py():  # a row may begin with a column `schema`, too
-            wrapped = pc.and_(wrapped, pc.match_substring(values, f'"{_PAYLOAD}"'))
-        if not pc.any(wrapped).as_py():
-            return self._create_decoder(schema, self.timestamp_rules).read_values(values)
-        if not pc.all(wrapped).as_py():
-            return convert_in_parts(values, wrapped, partial(self._parse_objects, schema=schema))
-        payload = pa.schema([(_PAYLOAD, pa.struct(list(schema)))])
-        rules = prefix_rules(self.timestamp_rules, _PAYLOAD)
-        structs, errors = self._create_decoder(payload, rules).read_values(values)
-        rows = structs.flatten()[0]
-        empty = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
-        return rows, dict.fromkeys(empty, _NULL_PAYLOAD) | errors
-
-    def _create_decoder(self, schema: Any, rules: TimestampRules) -> JsonDecoder:
-        return JsonDecoder(schema, rules, self.dates_are_numbers, self.nulls_outside)
+    def _create_decoder(self, schema: Any, nulls_outside: frozenset[str] = frozenset()) -> JsonDecoder:
+        return JsonDecoder(schema, self.timestamp_rules, self.dates_are_numbers, nulls_outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,40 +95,44 @@ class RegistryChangeDecoder:
         readable[list(reasons)] = False
         return scatter_values(structs, pa.array(readable)), reasons
 
+    def decode_text_keys(self, keys: Array, column: Any) -> tuple[Array, dict[int, str]]:
+        """Return a value for each key by the rules of JSON; bytes are the key itself."""
+        if pa.types.is_binary(column.type):
+            return keys, {}
+        return parse_text_keys(keys, JsonDecoder(pa.schema([column])))
+
     def find_schema(self, data: bytes) -> Any:
         """Return the schema of a decoded value or key, None if it has none that can be used."""
         return self.decoder.find_schema(data)
 
 
-def convert_in_parts(values: Array, mask: Array, convert: Any) -> tuple[Array, dict[int, str]]:
-    """Convert the values that a mask selects and the others apart, and join both in their order."""
-    selected = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
-    others = np.flatnonzero(~mask.to_numpy(zero_copy_only=False))
-    order = np.concatenate([selected, others])
-    parts = [convert(values.take(pa.array(at))) for at in (selected, others)]
-    errors = {
-        int(at[row]): text
-        for at, (_, reasons) in zip((selected, others), parts, strict=True)
-        for row, text in reasons.items()
-    }
-    return pa.concat_arrays([part for part, _ in parts]).take(pa.array(np.argsort(order))), errors
-
-
-def parse_text_keys(keys: Array, column: Any) -> tuple[Array, dict[int, str]]:
-    """Return keys that are plain text (`42`, `"42"`) as values of a column, and reasons by row."""
-    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        return cast_by_halves(keys, partial(_strip_quotes, kind=column.type), column.type)
-    name = json.dumps(column.name)
-    objects = [f"{{{name}:{_to_json(key)}}}".encode() for key in keys.to_pylist()]
-    structs, errors = JsonDecoder(pa.schema([column])).read_values(pa.array(objects, pa.binary()))
+def parse_text_keys(keys: Array, decoder: JsonDecoder) -> tuple[Array, dict[int, str]]:
+    """Return keys that are text (`42`, `"42"`) as values of the decoder's column, and reasons by row."""
+    column = decoder.schema.field(0)
+    if pa.types.is_string(column.type):
+        return cast_by_halves(keys, _unquote_all, column.type)
+    name, is_binary = json.dumps(column.name), pa.types.is_binary(column.type)
+    texts = [_unquote(key.decode("utf-8", "surrogateescape")) for key in keys.to_pylist()]
+    words = [json.dumps(text) if is_binary or not _WORD.fullmatch(text) else text for text in texts]
+    objects = pa.array([f"{{{name}:{word}}}".encode() for word in words], pa.binary())
+    structs, errors = decoder.read_values(objects)
     return structs.field(0), errors
 
 
-def _strip_quotes(keys: Array, kind: Any) -> Array:
-    return pc.replace_substring_regex(keys.cast(pa.string()), r'^"([^"\\]*)"$', r"\1").cast(kind)
+def _unquote_all(keys: Array) -> Array:
+    texts = keys.cast(pa.string())
+    if not pc.any(pc.starts_with(texts, '"')).as_py():
+        return texts
+    return pa.array(map(_unquote, texts.to_pylist()), pa.string())
 
 
-def _to_json(key: bytes) -> str:
-    """Return a number as it is, also one in quotes, and any other text as text."""
-    text = key.decode("utf-8", "surrogateescape").removeprefix('"').removesuffix('"')
-    return text if _NUMBER.fullmatch(text) else json.dumps(text)
+def _unquote(text: str) -> str:
+    """Return the text of a JSON string, any other text as it is."""
+    if not text.startswith('"'):
+        return text
+    try:
+        value: str = json.loads(text)
+        value.encode()
+    except ValueError:  # no JSON, or a lone surrogate
+        return text
+    return value

@@ -7,7 +7,8 @@
 4. A table row has its record's topic, partition, offset and timestamp, then the row's columns. With
    soft deletes also `__deleted`; the row of a delete is then `before`, as far as the record has it.
 5. Values outside their ranges (`value_ranges`) count where they are written: not in the `before` of an
-   update, nor beside the key in that of a delete.
+   update, nor beside the key in that of a delete. The decoder refuses what a type cannot hold at all,
+   except in a `before` of JSON that is not written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +22,10 @@ import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
-from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder, convert_in_parts, parse_text_keys
+from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows
+from trimtab.consumer_sdk.lake.decoding.decoded_records import convert_in_parts
 from trimtab.consumer_sdk.lake.decoding.value_ranges import ValueRanges
 from trimtab.consumer_sdk.lake.schema.record_columns import column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
@@ -178,7 +180,7 @@ def _read_record_keys(
             return pa.nulls(0, whole), {}
         if pc.match_substring_regex(part.slice(0, 1), _STRUCTURED_KEY)[0].as_py():
             return _fit_structs(*decoder.decode_keys(part), whole)
-        return _read_text_keys(part, whole)
+        return _read_text_keys(part, whole, decoder)
 
     return convert_in_parts(keys, structured, read_part)
 
@@ -194,10 +196,10 @@ def _fit_structs(structs: Array, errors: dict[int, str], whole: Any) -> tuple[Ar
     return pa.StructArray.from_arrays(fitted, fields=list(whole)), errors
 
 
-def _read_text_keys(keys: Array, whole: Any) -> tuple[Array, dict[int, str]]:
+def _read_text_keys(keys: Array, whole: Any, decoder: ChangeDecoder) -> tuple[Array, dict[int, str]]:
     if len(whole) > 1:
         return pa.nulls(len(keys), whole), dict.fromkeys(range(len(keys)), _COMPOUND_KEY_REASON)
-    values, errors = parse_text_keys(keys, whole[0])
+    values, errors = decoder.decode_text_keys(keys, whole[0])
     return pa.StructArray.from_arrays([values], fields=list(whole)), errors
 
 

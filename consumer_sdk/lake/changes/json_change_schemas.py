@@ -18,6 +18,7 @@ def create_json_change_decoder(
     timestamp_rules: TimestampRules,
     *,
     nulls_outside: bool = False,
+    soft_deletes: bool = False,
 ) -> JsonChangeDecoder:
     """Return the decoder of changes whose rows have these columns. Raises SettingError."""
     row = parse_json_schema(ddl)
@@ -27,9 +28,9 @@ def create_json_change_decoder(
     rules = dict(timestamp_rules)
     for place in _list_row_fields(form):
         rules |= prefix_rules(timestamp_rules, place)
-    return JsonChangeDecoder(
-        build_value_schema(row, form), key_schema, form == DEBEZIUM, rules, nulls_outside
-    )
+    others = [name for name in row.names if name not in key]  # the record's key would fill a null in the key
+    nullable = _list_nullable(others, form, nulls_outside=nulls_outside, soft_deletes=soft_deletes)
+    return JsonChangeDecoder(build_value_schema(row, form), key_schema, form == DEBEZIUM, rules, nullable)
 
 
 def build_value_schema(row: Any, form: ChangeFormat) -> Any:
@@ -51,6 +52,16 @@ def _list_row_fields(form: ChangeFormat) -> tuple[str, ...]:
     if isinstance(form, str):
         return ("before", "after") if form == DEBEZIUM else ()
     return () if form.row is None else (form.row,)
+
+
+def _list_nullable(
+    columns: list[str], form: ChangeFormat, *, nulls_outside: bool, soft_deletes: bool
+) -> frozenset[str]:
+    """Return the paths of columns that are null if out of range, with `before` where it is not written."""
+    prefixes = [f"{place}." for place in _list_row_fields(form)] or [""]
+    if not nulls_outside:
+        prefixes = ["before."] if form == DEBEZIUM and not soft_deletes else []
+    return frozenset(prefix + name for prefix in prefixes for name in columns)
 
 
 def _check_key_column(name: str, row: Any, ddl: str) -> None:

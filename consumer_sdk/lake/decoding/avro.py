@@ -114,12 +114,18 @@ class _AvroColumnBuilder(ColumnCounter):
     def build_record(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
         self._named[schema["name"]] = schema
         inside = enclosing | {schema["name"]}
-        fields = {field["name"]: self._build(field["type"], inside) for field in schema["fields"]}
+        fields = {field["name"]: self._build_field(field, inside) for field in schema["fields"]}
         if not fields:  # Parquet has no empty struct
             return JSON_TEXT_COLUMN
         converts = [(name, c.convert) for name, c in fields.items() if c.convert is not None]
         kind = pa.struct([(name, column.type) for name, column in fields.items()])
         return DecodedColumn(kind, _record_converter(converts) if converts else None)
+
+    def _build_field(self, field: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
+        outer, self._ranges = self._ranges, self._ranges.within(field["name"])
+        column = self._build(field["type"], enclosing)
+        self._ranges = outer
+        return column
 
     def _build(self, schema: AvroSchema, enclosing: frozenset[str]) -> DecodedColumn:
         self.count_column()

@@ -82,3 +82,17 @@ def scatter_values(values: Array, present: Array) -> Array:
     mask = present.to_numpy(zero_copy_only=False)
     places = np.cumsum(mask) - 1
     return values.take(pa.array(places, mask=~mask))
+
+
+def convert_in_parts(values: Array, mask: Array, convert: Any) -> tuple[Array, dict[int, str]]:
+    """Convert the values that a mask selects and the others apart, and join both in their order."""
+    selected = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+    others = np.flatnonzero(~mask.to_numpy(zero_copy_only=False))
+    order = np.concatenate([selected, others])
+    parts = [convert(values.take(pa.array(at))) for at in (selected, others)]
+    errors = {
+        int(at[row]): text
+        for at, (_, reasons) in zip((selected, others), parts, strict=True)
+        for row, text in reasons.items()
+    }
+    return pa.concat_arrays([part for part, _ in parts]).take(pa.array(np.argsort(order))), errors

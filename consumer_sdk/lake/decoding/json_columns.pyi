@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 NOT_AN_OBJECT: str
@@ -9,6 +9,6 @@ def read_objects(
     timestamp_rules: Mapping[str, str],
     *,
     dates_are_numbers: bool = False,
-    nulls_outside: bool = False,
+    nulls_outside: Collection[str] = ...,
 ) -> tuple[Any, dict[int, tuple[str | None, str]]]: ...
 def name_type(kind: Any) -> str: ...

@@ -1,11 +1,13 @@
 """Reads JSON objects into Arrow columns: each value exactly, or the record is a dead letter.
 
-1. A value is one JSON object of RFC 8259 in UTF-8, with no lone surrogate and at most 1000 levels. What no
-   column names is only checked for that.
+1. A value is one JSON object of RFC 8259 in UTF-8, with no lone surrogate and at most 1000 levels. Other
+   fields are only checked for grammar.
 2. A key names a column in any case. A second key of the column is refused, and so is one of a MAP.
 3. `_Column.read` of each type is its rule: what it accepts becomes that value, and nothing is rounded but
    a fraction in DOUBLE and FLOAT, to the nearest one.
-4. A record that is refused leaves no value behind in any column: `_Column.truncate`.
+4. A record whose lists and maps would take more than MAX_ITEM_BYTES of memory is refused: a struct of many
+   columns takes it for `{}`, too.
+5. A record that is refused leaves no value behind in any column: `_Column.truncate`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -18,7 +20,7 @@ from trimtab.consumer_sdk.lake.decoding.iso_times cimport parse_time
 from trimtab.consumer_sdk.lake.decoding.json_text cimport Buffer, Cursor
 
 from binascii import Error as Base64Error
-from binascii import a2b_base64
+from binascii import a2b_base64, b2a_base64
 from decimal import Decimal
 
 import numpy as np
@@ -42,8 +44,10 @@ cdef enum:
     SURE_DIGITS = 19  # in 64 bits
     MAX_DIGITS = 38  # of DECIMAL, in 128 bits
     KNOWN_KEYS = 10_000
+    MAX_ITEM_BYTES = 512_000_000
 
 NOT_AN_OBJECT = "not one JSON object"
+TOO_MANY_ITEMS = f"more values than {MAX_ITEM_BYTES // 1_000_000} MB of columns hold"
 _NO_ISO = "not an ISO 8601"
 _NUMBER_FOR_TIME = "a number without a rule of lake.timestamps for"
 
@@ -72,12 +76,15 @@ cdef class _Column:
     cdef Py_ssize_t length
     cdef Py_ssize_t nulls
     cdef bint is_begun
+    cdef bint nulls_outside  # a value out of range of its type is null
     cdef Buffer valid  # a byte for each value
+    cdef Py_ssize_t blank_bytes  # memory of a null, unless all are
 
     def __init__(self, kind):
         self.kind = kind
         self.type_name = name_type(kind)
         self.valid = Buffer()
+        self.blank_bytes = 1
 
     # Reads a value that is not null; the cursor is at its first byte.
     cdef int read(self, Cursor cursor) except -1:
@@ -95,7 +102,7 @@ cdef class _Column:
     cdef object build(self, object validity):
         raise NotImplementedError
 
-    # What the reason of a failed read is about, within this column.
+    # Path of the value whose read failed, within this column.
     cdef str find_place(self):
         return ""
 
@@ -108,7 +115,7 @@ cdef class _Column:
             return cursor.fail()
         if not self.is_begun:
             self.begin()
-        return self.read_limited(cursor) if cursor.nulls_outside else self.read(cursor)
+        return self.read_limited(cursor) if self.nulls_outside else self.read(cursor)
 
     cdef int read_limited(self, Cursor cursor) except -1:
         cdef Py_ssize_t length = self.length
@@ -181,6 +188,7 @@ cdef class _FixedColumn(_Column):
         super().__init__(kind)
         self.data = Buffer()
         self.width = max(kind.bit_width // 8, 1)
+        self.blank_bytes += self.width
 
     cdef int add_blanks(self, Py_ssize_t count) except -1:
         return self.data.add_zeros(count * self.width)
@@ -359,6 +367,7 @@ cdef class _TextColumn(_Column):
         self.offsets, self.data = Buffer(), Buffer()
         self.offsets.add_zeros(4)
         self.is_binary = kinds.is_binary(kind)
+        self.blank_bytes += 4
 
     cdef int read(self, Cursor cursor) except -1:
         cdef const uint8_t* start = cursor.at
@@ -368,9 +377,12 @@ cdef class _TextColumn(_Column):
         cursor.read_string()
         if not self.is_binary:
             return self.add_text(cursor.text, cursor.size)
+        text = cursor.text[:cursor.size]
         try:
-            decoded = a2b_base64(cursor.text[:cursor.size], strict_mode=True)
+            decoded = a2b_base64(text, strict_mode=True)
         except Base64Error:
+            return self.refuse(cursor, start, "no Base64 for")
+        if b2a_base64(decoded, newline=False) != text:  # bits behind the last byte
             return self.refuse(cursor, start, "no Base64 for")
         return self.add_text(<const uint8_t*>PyBytes_AS_STRING(decoded), PyBytes_GET_SIZE(decoded))
 
@@ -449,6 +461,7 @@ cdef class _ArrayColumn(_Column):
         self.offsets = Buffer()
         self.offsets.add_zeros(4)
         self.items = items
+        self.blank_bytes += 4
 
     cdef int read(self, Cursor cursor) except -1:
         if cursor.at[0] != c'[':
@@ -456,13 +469,19 @@ cdef class _ArrayColumn(_Column):
         cursor.at += 1
         if cursor.peek() != c']':
             self.is_reading = True
-            self.items.read_any(cursor)
+            self.read_item(cursor)
             while cursor.peek() == c',':
                 cursor.at += 1
-                self.items.read_any(cursor)
+                self.read_item(cursor)
             self.is_reading = False
         cursor.expect(c']')
         return self.add_list()
+
+    cdef inline int read_item(self, Cursor cursor) except -1:
+        cursor.item_bytes += self.items.blank_bytes
+        if cursor.item_bytes > MAX_ITEM_BYTES:
+            raise RefusedError(TOO_MANY_ITEMS)
+        return self.items.read_any(cursor)
 
     cdef int add_list(self) except -1:
         cdef int32_t end = <int32_t>self.items.length
@@ -532,7 +551,7 @@ cdef class _MapColumn(_ArrayColumn):
             self.keys.begin()
         self.keys.add_text(cursor.text, cursor.size)
         cursor.expect(c':')
-        return self.items.read_any(cursor)
+        return self.read_item(cursor)
 
     cdef int cut(self, Py_ssize_t length) except -1:
         _ArrayColumn.cut(self, length)
@@ -560,6 +579,7 @@ cdef class _StructColumn(_Column):
     def __init__(self, kind, columns):
         super().__init__(kind)
         self.columns = columns
+        self.blank_bytes += sum([(<_Column>column).blank_bytes for column in columns])
         self.names = [field.name.encode() for field in kind]
         self.by_lower_name = {field.name.lower(): at for at, field in enumerate(kind)}
         self.by_key = {}
@@ -657,17 +677,17 @@ cdef class _StructColumn(_Column):
         return f".{self.kind[self.current].name}{column.find_place()}"
 
 
-def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nulls_outside=False):
+def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nulls_outside=frozenset()):
     """Return a struct for each value, null if it is refused, and by row the field and the reason.
 
     `values` are binary without nulls, `schema` is a pyarrow schema, `timestamp_rules` are TimestampRules.
-    With `dates_are_numbers` a number in a DATE is the days since 1970. With `nulls_outside` a number out of
-    range of its type is null. Years are not limited: `value_ranges` does that.
+    With `dates_are_numbers` a number in a DATE is the days since 1970. `nulls_outside` are paths of columns in
+    which a number out of range of its type is null. Years are not limited: `value_ranges` does that.
     """
     kind = pa.struct(list(schema))
     cdef _StructColumn root = _create_column(kind, "", timestamp_rules, dates_are_numbers)
+    _set_nulls_outside(root, "", nulls_outside, False)
     cdef Cursor cursor = Cursor()
-    cursor.nulls_outside = nulls_outside
     cdef Py_ssize_t row, count = len(values)
     refused = {}
     if not count:
@@ -679,6 +699,7 @@ def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nu
     for row in range(count):
         cursor.begin = cursor.at = &data[0] + ends[row]
         cursor.end = &data[0] + ends[row + 1]
+        cursor.item_bytes = 0
         try:
             _read_object(root, cursor)
         except RefusedError as error:
@@ -696,6 +717,17 @@ cdef int _read_object(_StructColumn root, Cursor cursor) except -1:
     if cursor.peek() != -1:
         root.truncate(root.length - 1)
         raise RefusedError(NOT_AN_OBJECT)
+    return 0
+
+
+cdef int _set_nulls_outside(_Column column, str path, object paths, bint is_inside) except -1:
+    column.nulls_outside = is_inside or path in paths
+    if isinstance(column, _StructColumn):
+        prefix = f"{path}." if path else ""
+        for field, child in zip(column.kind, (<_StructColumn>column).columns):
+            _set_nulls_outside(child, f"{prefix}{field.name}", paths, column.nulls_outside)
+    elif isinstance(column, _ArrayColumn):
+        _set_nulls_outside((<_ArrayColumn>column).items, path, paths, column.nulls_outside)
     return 0
 
 

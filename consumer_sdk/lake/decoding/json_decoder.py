@@ -1,9 +1,14 @@
-"""Decodes JSON values by the columns of `lake.schema`; `json_columns` has the rules of each value."""
+"""Decodes JSON values by the columns of `lake.schema`; `json_columns` has the rules of each value.
+
+A value that Connect wraps (JsonConverter: `{"schema": {"type": …}, "payload": …}`) is its payload, unless
+`lake.schema` has both of these columns.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -11,13 +16,22 @@ from pyspark.sql import types
 from pyspark.sql.types import DataType, StructType
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, Reason, decode_objects
+from trimtab.consumer_sdk.lake.decoding.decoded_records import (
+    DecodedRecords,
+    Reason,
+    convert_in_parts,
+    decode_objects,
+)
 from trimtab.consumer_sdk.lake.decoding.json_columns import read_objects
-from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules
+from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, prefix_rules
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import column_name
-from trimtab.consumer_sdk.lake.untyped_arrow import Array
+from trimtab.consumer_sdk.lake.untyped_arrow import Array, pc
 
+_PAYLOAD: Final = "payload"
+_WRAPPER: Final = frozenset({"schema", _PAYLOAD})
+_WRAPPED: Final = r'(?s)^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:.*\}\s*,\s*"payload"\s*:'
+_NULL_PAYLOAD: Final = "its payload is null"
 _PLAIN_TYPES: Final[Mapping[DataType, Any]] = {
     types.BooleanType(): pa.bool_(),
     types.ByteType(): pa.int8(),
@@ -38,14 +52,14 @@ _PLAIN_TYPES: Final[Mapping[DataType, Any]] = {
 class JsonDecoder:
     """Decodes JSON objects; `schema` is pyarrow's.
 
-    `dates_are_numbers`: a number in a DATE is the days since 1970, as Debezium's. `nulls_outside`: a value
-    out of range of its type is null. Years are limited by `value_ranges`.
+    `dates_are_numbers`: a number in a DATE is the days since 1970, as Debezium's. `nulls_outside`:
+    paths of columns in which a value out of range of its type is null. Years are limited by `value_ranges`.
     """
 
     schema: Any
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
     dates_are_numbers: bool = False
-    nulls_outside: bool = False
+    nulls_outside: frozenset[str] = frozenset()
 
     def decode_batch(self, records: Records) -> DecodedRecords:
         """Return the record columns and those of the values, and the dead letters."""
@@ -53,14 +67,34 @@ class JsonDecoder:
 
     def read_values(self, values: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each value, null for a dead letter, and the reasons by row."""
-        structs, refused = read_objects(
-            values,
-            self.schema,
-            self.timestamp_rules,
-            dates_are_numbers=self.dates_are_numbers,
-            nulls_outside=self.nulls_outside,
+        if {name.lower() for name in self.schema.names} >= _WRAPPER:
+            return _read_objects(self, values)
+        wrapped = pc.match_substring_regex(values, _WRAPPED)
+        if not pc.any(wrapped).as_py():
+            return _read_objects(self, values)
+        if not pc.all(wrapped).as_py():
+            return convert_in_parts(values, wrapped, self.read_values)
+        inside = replace(
+            self,
+            schema=pa.schema([(_PAYLOAD, pa.struct(list(self.schema)))]),
+            timestamp_rules=prefix_rules(self.timestamp_rules, _PAYLOAD),
+            nulls_outside=frozenset(f"{_PAYLOAD}.{path}" for path in self.nulls_outside),
         )
-        return structs, {row: Reason.of_field(*why) for row, why in refused.items()}
+        structs, reasons = _read_objects(inside, values)
+        rows = structs.flatten()[0]
+        empty = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
+        return rows, dict.fromkeys(empty, _NULL_PAYLOAD) | reasons
+
+
+def _read_objects(decoder: JsonDecoder, values: Array) -> tuple[Array, dict[int, str]]:
+    structs, refused = read_objects(
+        values,
+        decoder.schema,
+        decoder.timestamp_rules,
+        dates_are_numbers=decoder.dates_are_numbers,
+        nulls_outside=decoder.nulls_outside,
+    )
+    return structs, {row: Reason.of_field(*why) for row, why in refused.items()}
 
 
 def parse_json_schema(ddl: str) -> Any:

@@ -53,7 +53,7 @@ cdef class Cursor:
     cdef bint is_whole  # `digits` has all of them
     cdef int64_t exponent
     cdef uint8_t[MAX_DEPTH] closing
-    cdef public bint nulls_outside  # a value outside the range of its type is null
+    cdef Py_ssize_t item_bytes  # memory of the items of lists and maps, without their text
 
     cdef int fail(self) except -1
     cdef int read_word(self, const char* word, Py_ssize_t size) except -1

@@ -164,7 +164,9 @@ class _ProtobufColumnBuilder(ColumnCounter):
         self.count_column()
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             return self._build_map(field, enclosing)
+        outer, self._ranges = self._ranges, self._ranges.within(field.name)
         value = self._build_value(field, enclosing)
+        self._ranges = outer
         get = attrgetter(field.name)
         convert = value.convert or keep_value
 

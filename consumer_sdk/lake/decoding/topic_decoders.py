@@ -31,14 +31,20 @@ class TopicDecoders:
         schemas = {ddl: parse_json_schema(ddl) for ddl in config.schemas.values()}
         check_timestamp_columns(config.timestamp_rules, schemas.values())
         self._json_decoders = {
-            ddl: JsonDecoder(schema, config.timestamp_rules, nulls_outside=config.ranges.nulls)
+            ddl: JsonDecoder(
+                schema,
+                config.timestamp_rules,
+                nulls_outside=frozenset(schema.names if config.ranges.nulls else ()),
+            )
             for ddl, schema in schemas.items()
         }
         self._by_topic: dict[str, BatchDecoder] = {}
         self.registry_decoder: RegistryDecoder | None = None  # one: its schemas serve every topic
         if config.registry_settings:
             registry = SchemaRegistry(config.registry_settings)
-            self.registry_decoder = RegistryDecoder(registry, config.decoder, config.ranges)
+            keys = () if config.changes is None else config.changes.keys.values()
+            ranges = replace(config.ranges, key_fields=frozenset(name for key in keys for name in key))
+            self.registry_decoder = RegistryDecoder(registry, config.decoder, ranges)
 
     def decoder_for(self, topic: str) -> BatchDecoder:
         """Return the decoder of a topic, the same one at each call."""

@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final
@@ -69,6 +69,11 @@ class ValueRanges:
 
     nulls: bool = False  # False: their records are dead letters
     partition_columns: frozenset[str] = frozenset()  # of Delta, in lower case
+    key_fields: frozenset[str] = frozenset()  # never null: the record's key would take their place
+
+    def within(self, name: str) -> "ValueRanges":
+        """Return the ranges of the values within a field."""
+        return replace(self, nulls=False) if name in self.key_fields else self
 
     def guard(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a converter that returns null in place of OutOfRangeError, if values become null."""

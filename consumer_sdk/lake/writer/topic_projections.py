@@ -68,7 +68,9 @@ class TopicProjections:
             raise SettingError(f"lake.schema names no columns for topic {topic!r}; add it, or '*'")
         rules, nulls = self._config.timestamp_rules, self._config.ranges.nulls
         key = changes.key_for(topic)
-        return create_json_change_decoder(ddl, changes.format, key, rules, nulls_outside=nulls)
+        return create_json_change_decoder(
+            ddl, changes.format, key, rules, nulls_outside=nulls, soft_deletes=changes.soft_deletes
+        )
 
 
 def _select_recognizer(form: ChangeFormat) -> change_formats.ChangeRecognizer:

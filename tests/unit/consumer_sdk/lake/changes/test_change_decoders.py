@@ -19,6 +19,7 @@ from trimtab.consumer_sdk.lake.changes.change_formats import recognize_keyed_row
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
 from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, Reason, split_by_reason
+from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 
 
@@ -123,11 +124,60 @@ def test_dead_letters_have_their_reasons_in_the_order_of_the_records() -> None:
         (pa.decimal128(9, 2), b"1.005", "id: not exact in DECIMAL(9,2): 1.005"),
         (pa.date32(), b"2024-05-06", date(2024, 5, 6)),
         (pa.timestamp("us"), b"2024-05-06", 'id: not an ISO 8601 TIMESTAMP_NTZ: "2024-05-06"'),
+        (pa.int64(), b'"42', 'id: not of type BIGINT: "\\"42"'),
+        (pa.bool_(), b"true", True),
+        (pa.bool_(), b'"false"', False),
+        (pa.bool_(), b"True", 'id: not of type BOOLEAN: "True"'),
+        (pa.binary(), b"AAEC", b"\0\1\2"),
+        (pa.binary(), b'"AAEC"', b"\0\1\2"),
+        (pa.binary(), b"1234", b"\xd7\x6d\xf8"),
+        (pa.binary(), b"no", 'id: no Base64 for BINARY: "no"'),
         (pa.string(), b'"a b"', "a b"),
+        (pa.string(), rb'"a\"b\u00e9"', 'a"b\u00e9'),
+        (pa.string(), b'"a","b"', '"a","b"'),
+        (pa.string(), rb'"\ud800"', r'"\ud800"'),
+        (pa.string(), b'"', '"'),
+        (pa.string(), b"true", "true"),
+        (pa.string(), b"", ""),
+        (pa.string(), b'"\xff"', "not UTF-8"),
         (pa.string(), b"42", "42"),
     ],
 )
 def test_a_plain_text_is_a_key_by_the_rules_of_json(kind: Any, text: bytes, value: Any) -> None:
     """No key is guessed: 0x10 is not 16, and a date is no time."""
-    keys, errors = parse_text_keys(pa.array([b"1", text], pa.binary())[1:], pa.field("id", kind))
+    decoder = JsonDecoder(pa.schema([("id", kind)]))
+    keys, errors = parse_text_keys(pa.array([b"1", text], pa.binary())[1:], decoder)
     assert (errors.get(0) or keys[0].as_py()) == value
+
+
+def test_bytes_of_a_registry_are_the_key_itself(decoder: RegistryChangeDecoder) -> None:
+    """Text is read as with JSON."""
+    keys = pa.array([b'"\xff', b"42"], pa.binary())
+    assert decoder.decode_text_keys(keys, pa.field("id", pa.binary())) == (keys, {})
+    values, _ = decoder.decode_text_keys(keys[1:], pa.field("id", pa.int32()))
+    assert values == pa.array([42], pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "key"),
+    [
+        (pa.timestamp("us", "UTC"), 1704067200000, b"1704067200000"),
+        (pa.timestamp("us", "UTC"), 1704067200000, b'{"timestamp":1704067200000}'),
+        (pa.date32(), 20000, b"20000"),
+        (pa.binary(), "AAEC", b"AAEC"),
+        (pa.string(), 'a"b', rb'"a\"b"'),
+        (pa.string(), "a", b"a"),
+        (pa.bool_(), True, b"true"),
+    ],
+)
+def test_a_tombstone_finds_the_row_by_its_key(kind: Any, value: Any, key: bytes) -> None:
+    """Whose column has another name in the table; numbers are times and days as in the value."""
+    schema = pa.schema([("timestamp", kind), ("n", pa.int64())])
+    decoder = JsonChangeDecoder(
+        schema, pa.schema([schema.field(0)]), timestamp_rules={"timestamp": "epoch-millis"}
+    )
+    projection = KeyedProjection("lake.orders", decoder, recognize_keyed_rows, KeyRules(("value_timestamp",)))
+    row = ChangeRecord(None, {"timestamp": value, "n": 1})
+    changes, letters = projection.read_changes(build_records([row, ChangeRecord(key, None)]))
+    assert letters is None
+    assert (changes.upserts.num_rows, changes.touched_keys.num_rows) == (0, 1)

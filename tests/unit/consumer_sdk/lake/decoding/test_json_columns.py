@@ -139,7 +139,10 @@ REFUSED = [
     (BIG, "9" * 39, RANGE),
     (BIG, "1e38", RANGE),
     *((pa.string(), text, NOT_OF_TYPE) for text in ("1", "true", "{}", '["a"]')),
-    *((pa.binary(), text, "no Base64 for") for text in ('"A"', '"AA=A"', '"é"', '"AAEC\\n"')),
+    *(
+        (pa.binary(), text, "no Base64 for")
+        for text in ('"A"', '"AA"', '"AA=A"', '"é"', '"AAEC\\n"', '"AB=="', '"AAF="')
+    ),
     *(
         (pa.date32(), json.dumps(text), NO_TIME)
         for text in ("2023-02-29", "0000-01-01", "2024-5-6", "20240506", "2024-05-06T00:00:00Z", "", "today")
@@ -291,9 +294,41 @@ def test_numbers_out_of_range_are_null_if_asked_for() -> None:
     """Also within a list; what is no number of the type at all is refused."""
     schema = pa.schema([("a", pa.list_(pa.int32())), ("p", pa.decimal128(4, 2))])
     texts = [b'{"a":[1,3000000000,2],"p":"100"}', b'{"a":[1.5]}', b'{"p":1e99}']
-    rows, refused = read_objects(pa.array(texts), schema, {}, nulls_outside=True)
+    rows, refused = read_objects(pa.array(texts), schema, {}, nulls_outside={"a", "p"})
     assert rows.to_pylist() == [{"a": [1, None, 2], "p": None}, None, {"a": None, "p": None}]
     assert refused == {1: ("a[0]", f"{INEXACT} INT: 1.5")}
+
+
+def test_numbers_out_of_range_are_null_in_the_columns_asked_for() -> None:
+    """And in the fields within them; in any other the record is refused."""
+    inner = pa.struct([("x", pa.int8()), ("y", pa.map_(pa.string(), pa.struct([("z", pa.int8())])))])
+    schema = pa.schema([("a", inner), ("b", pa.struct([("c", inner), ("d", pa.int8())]))])
+    value = '{"x":128,"y":{"k":{"z":128}}}'
+    null = {"x": None, "y": [("k", {"z": None})]}
+    texts = [f'{{"a":{value},"b":{{"c":{value}}}}}', '{"b":{"d":128}}', '{"b":{"c":{"x":1}}}']
+    rows, refused = read_objects(
+        pa.array([text.encode() for text in texts]), schema, {}, nulls_outside={"a", "b.c"}
+    )
+    assert rows.to_pylist() == [
+        {"a": null, "b": {"c": null, "d": None}},
+        None,
+        {"a": None, "b": {"c": {"x": 1, "y": None}, "d": None}},
+    ]
+    assert refused == {1: ("b.d", f"{RANGE} TINYINT: 128")}
+
+
+def test_a_record_of_few_bytes_takes_no_memory_without_end() -> None:
+    """Its items, wherever they are, have all columns of a struct, also those that it does not name."""
+    item = pa.struct([(f"c{at}", pa.decimal128(38, 0)) for at in range(2000)])
+    schema = pa.schema([("a", pa.list_(pa.list_(item))), ("m", pa.map_(pa.string(), pa.list_(item)))])
+    most = 512_000_000 // (2000 * 17 + 1)
+    half = ",".join(["{}"] * (most // 2))
+    text = f'{{"a":[[{half}]],"m":{{"k":[{half}%s]}}}}'
+    values = pa.array([(text % more).encode() for more in ("", ",{},{}", "")])
+    rows, refused = read_objects(values, schema, {})
+    assert [len(rows[at]["m"]) for at in (0, 2)] == [1, 1]
+    place = most // 2 + most % 2
+    assert refused == {1: (f"m.k[{place}]", "more values than 512 MB of columns hold")}
 
 
 def test_refused_records_keep_their_places() -> None:
