@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -151,3 +152,29 @@ def test_a_partition_value_that_is_too_long_for_a_folder_halts_its_table(
     with pytest.raises(TableWriteError, match=r"p_halted.*too long"):
         writer.flush()
     assert ids(lake, f"{namespace}.p_orders") == [*range(COUNT)]
+
+
+def test_a_table_whose_metadata_is_gone_halts_alone_and_resumes(
+    writers: Make, lake: SparkLake, namespace: str, warehouse: Path
+) -> None:
+    """Its assignment ends no process; once the file is restored, it is written from where it stopped."""
+    log = {ORDERS: values(""), HALTED: values("")}
+    settings = {"lake_decoder": "json", "lake_schema": "id BIGINT"}
+    consumer, writer = writers(log, **settings)
+    consumer.assign(writer, ORDERS, HALTED)
+    writer.write(consumer.consume(3))
+    writer.close()
+    table, clock = f"{namespace}.p_halted", SkippingClock()
+    files = [*Path(warehouse, *table.split("."), "metadata").glob("*.metadata.json")]
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    consumer, writer = writers(log, clock=clock, **settings)
+    consumer.assign(writer, ORDERS, HALTED)
+    writer.write(consumer.consume(100))
+    with pytest.raises(TableWriteError, match=r"p_halted: its metadata file is gone"):
+        writer.flush()
+    assert ids(lake, f"{namespace}.p_orders") == [*range(COUNT)]
+    for file in files:
+        file.with_suffix(".away").rename(file)
+    resume(consumer, writer, clock)
+    assert ids(lake, table) == [*range(COUNT)]
