@@ -256,7 +256,7 @@ def test_a_spread_load_is_stable(problem: PackingProblem, wobble: float) -> None
 
 
 def test_a_spread_load_moves_for_no_worse_fill() -> None:
-    """Two members of five may read the topic, both above their shares: a wobble of the rates moves nothing."""
+    """Two members of five may read the topic, both above their shares; a wobble moves nothing."""
     topic, subscribed = np.array([0] * 8 + [1], np.int32), np.array([[1, 0, 0, 0, 1], [1] * 5], np.bool_)
     problem = closed(np.array([0.1, 0.1, 0.1, 7, 39, 50, 49, 60, 50]), [0] * 9, 5)
     capacity = np.array([60.0, 60, 60, 60, 100])
