@@ -90,7 +90,7 @@ def test_an_unreachable_table_ends_no_assignment() -> None:
     lake, consumer, clock = PartlyUnavailableLake("lake.a", "lake.b"), StartConsumer(), SystemClock()
     clock.monotonic = lambda: SystemClock.monotonic() + skipped  # type: ignore[method-assign]
     skipped = 0.0
-    config = CONFIG | {"lake.flush.timeout": "100 ms"}
+    config = CONFIG | {"lake.flush.timeout": "1 s"}
     writer = LakeWriter(consumer, config, lake=lake, clock=clock)
     writer.on_assign(None, [RawPartition(topic, 0) for topic in "abc"])
     writer.write([Record(10, 0), OtherRecord(20, 0)])
