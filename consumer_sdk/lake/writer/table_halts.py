@@ -158,7 +158,7 @@ class TableHalts:
 
     def pop_news(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
         """Return offsets to commit with what has become of their partitions: why they are halted, or ""."""
-        return self.halted.pop_news(self.positions.first_unwritten)
+        return self.halted.pop_news(self._find_commit)
 
     def _halt_unread(self, partitions: Sequence[TopicPartition], error: Exception) -> None:
         """Halt the table of a topic's partitions before its offsets are known."""
@@ -173,6 +173,11 @@ class TableHalts:
             for partition, start in self.find_starts(topic, known, self.clock.monotonic()).items():
                 if start is not None:
                     self.positions.assign(partition, start)
+
+    def _find_commit(self, partition: TopicPartition) -> int | None:
+        """Return the next offset of a table; of a halted partition without one, that of its first record."""
+        known = self.positions.committed_offsets([partition]).get(partition)
+        return self.positions.first_unwritten(partition) if partition in self.halted else known
 
     def _find_read(self, table: str) -> set[TopicPartition]:
         """Return the partitions of a table that are read."""
