@@ -18,7 +18,7 @@ from trimtab.assignor.analysis.simulation import (
 from trimtab.assignor.analysis.streams.stream import WriteRateStream, format_stream
 from trimtab.cli.plain_console import PlainConsole
 from trimtab.cli.setting_pairs import format_pairs, parse_pairs, split_names
-from trimtab.cli.simulate.findings import SimulationFindings, add_hindsight, build_findings, hold_out
+from trimtab.cli.simulate.findings import SimulationFindings, build_findings, hold_out
 from trimtab.cli.simulate.options import InitialRate, SimulateOptions, TraceHalf
 from trimtab.cli.simulate.output import print_findings
 from trimtab.cli.simulate.stream_source import describe_source, load_streams, parse_capacity
@@ -68,8 +68,6 @@ def simulate(options: SimulateOptions) -> None:
     findings = replace(
         findings, live=live is not None, settings=format_pairs(options.set), notes=source.notes
     )
-    if options.hindsight:
-        findings = add_hindsight(findings, parse_seconds(options.move_cost, "--move-cost"))
     write_report(findings)
     print_findings(findings, options.output, options.capacity, headrooms_tried=options.recommend)
 
@@ -116,8 +114,6 @@ def _reject_useless_options(options: SimulateOptions) -> None:
     _reject_options_of_other_sources(options)
     if options.initial is not InitialRate.RANDOM and options.random_walk is None:
         raise SettingError("--initial: only a random walk has initial write rates; give --random-walk")
-    if "move_cost" in options.given and not options.hindsight:
-        raise SettingError("--move-cost: only the bound in hindsight has one; add --hindsight")
     given = [f"--{name}" for name in LIVE_OPTIONS if name in options.given]
     if given and not is_live(options):
         raise SettingError(f"only the closed loop has {', '.join(given)}; add --live")

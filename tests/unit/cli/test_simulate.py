@@ -150,20 +150,6 @@ def test_live_results_count_what_was_over() -> None:
     assert 0 < found["mbfp"]["max_fullest"] < found["keda:range"]["max_fullest"]
 
 
-@pytest.mark.parametrize("model", [(), ("--live",)])
-def test_costs_are_compared_with_the_least_in_hindsight(model: tuple[str, ...]) -> None:
-    """The table names the gap of each heuristic and its costliest ticks; few partitions are exact."""
-    walk = ("simulate", "--random-walk", "25", "--ticks", "12", "--heuristic", "steady,mwf", *model)
-    output = call(*walk, "--partitions", "20", "--hindsight").output
-    assert "gap %" in output
-    assert "Costliest ticks of mwf: " in output
-    gaps = json.loads(output.splitlines()[-1].removeprefix("RESULT "))["hindsight"]
-    assert all(gap["cost"] >= gap["bound"] > 0 and not gap["exact"] for gap in gaps.values())
-    assert "The bound is the least possible cost." in call(*walk, "--partitions", "5", "--hindsight").output
-    dearer = call(*walk, "--partitions", "20", "--hindsight", "--move-cost", "60 s").output
-    assert json.loads(dearer.splitlines()[-1].removeprefix("RESULT "))["hindsight"]["mwf"]["move_cost"] == 2
-
-
 def test_a_season_is_at_least_a_tick() -> None:
     """--season is one of the closed loop's options, and changes nothing without a season of record."""
     walk = (
